@@ -122,7 +122,7 @@ bench: withdaemons
 	$(GO) test -run '^$$' -bench '^BenchmarkBulk$$' -benchtime 5x ./env/internal/wire
 	$(CACHE)/withdaemons --images -- $(GO) test -run '^$$' -bench . -benchtime 20x ./env/docker
 	$(GO) test -run '^$$' -bench . -benchtime 50x ./env/ssh
-	$(GO) test -run '^$$' -bench '^BenchmarkGrep$$' -benchtime 7x ./env/local
+	$(GO) test -run '^$$' -bench '^BenchmarkGrep$$' -benchtime 7x ./env/search
 
 fuzz:
 	@$(GO) list ./... | while read -r pkg; do \

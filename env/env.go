@@ -70,8 +70,8 @@ type FileWriter interface {
 	Remove(ctx context.Context, name string, opts RemoveOptions) error
 }
 
-// Copier copies whole trees as tar streams, with modes, symlinks and empty directories, in one round
-// trip each.
+// Copier copies whole trees as tar streams, with modes, symlinks and empty directories, in one
+// round trip each.
 type Copier interface {
 	// CopyIn unpacks the tar stream archive into dir and creates dir if it is missing. Existing files
 	// are replaced, other files stay. Names that leave dir, directly or through a symlink, and devices

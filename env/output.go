@@ -19,9 +19,9 @@ type OutputOptions struct {
 
 // Captured holds the captured output. Neither capture is ever nil.
 type Captured struct {
-	// Stdout holds stdout; with OutputOptions.Combined both streams.
+	// Stdout holds stdout; with OutputOptions.Combined or a TTY both streams.
 	Stdout *Capture
-	// Stderr holds stderr; with OutputOptions.Combined nothing.
+	// Stderr holds stderr; with OutputOptions.Combined or a TTY nothing.
 	Stderr *Capture
 }
 
@@ -45,7 +45,10 @@ func Output(
 		}
 	}
 	cmd.Stdout, cmd.Stderr = out.Stdout, out.Stderr
-	if opts.Combined {
+	switch {
+	case cmd.TTY != nil:
+		cmd.Stderr = nil // a terminal has one stream
+	case opts.Combined:
 		cmd.Stderr = out.Stdout
 	}
 	result, err := r.Exec(ctx, cmd)

@@ -102,6 +102,27 @@ func TestOutputSpools(t *testing.T) {
 	}
 }
 
+// A command with a terminal may have no writer for stderr.
+func TestOutputTTY(t *testing.T) {
+	t.Parallel()
+	for _, combined := range []bool{false, true} {
+		e := &scripted{}
+		e.run = func(_ context.Context, cmd env.Command) (env.Result, error) {
+			if cmd.Stderr != nil {
+				return env.Result{}, &env.StartError{Argv: cmd.Argv, Err: fs.ErrInvalid}
+			}
+			_, err := io.WriteString(cmd.Stdout, "both")
+			return env.Result{}, err
+		}
+		out, _, err := env.Output(t.Context(), e, env.Command{Argv: []string{"x"}, TTY: &env.TTY{}},
+			env.OutputOptions{Combined: combined})
+		if got := string(out.Stdout.Bytes()); err != nil || got != "both" || out.Stderr.Size() != 0 {
+			t.Errorf("combined %t: the captures hold %q and %d bytes, %v", combined, got,
+				out.Stderr.Size(), err)
+		}
+	}
+}
+
 func TestOutputRefuses(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {

@@ -33,6 +33,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
+	journal "github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
 // samples are times of one thing.
@@ -268,7 +269,7 @@ func benchTurn(b *testing.B, e env.Environment, wire int) {
 		b.Fatal(err)
 	}
 	a, err := agent.New(agent.Config{
-		Client: client, Profile: w.profile, Env: e, Store: agent.OnDisk(b.TempDir()),
+		Client: client, Profile: w.profile, Env: e, Store: journal.OnDisk(b.TempDir()),
 		Limits: agent.Limits{
 			MaxToolRounds: rounds, NoLoopDetection: true,
 		}, Log: slog.New(slog.DiscardHandler),
@@ -318,7 +319,7 @@ func BenchmarkPrompt(b *testing.B) {
 			var asked llm.Request
 			a, err := agent.New(agent.Config{
 				Client:  clientFunc(func(req llm.Request) { asked = req }),
-				Profile: p, Env: e, Store: agent.InMemory,
+				Profile: p, Env: e, Store: journal.InMemory,
 			})
 			if err != nil {
 				b.Fatal(err)
@@ -444,7 +445,7 @@ func BenchmarkIdleSessions(b *testing.B) {
 	for b.Loop() {
 		a, err := agent.New(agent.Config{
 			Client: client, Profile: profile.OpenAI("m"), Env: e,
-			Store: agent.OnDisk(filepath.Join(b.TempDir(), "s")), Log: slog.New(slog.DiscardHandler),
+			Store: journal.OnDisk(filepath.Join(b.TempDir(), "s")), Log: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
 			b.Fatal(err)

@@ -35,7 +35,7 @@ func TestDockerUnreadable(t *testing.T) {
 		t.Errorf("exit code %d\n%s", got.code, got.stderr)
 	}
 	wantContains(t, "the message", got.stderr,
-		`--apply: nothing is applied, since these cannot be read: "a", "core.123", "d"`,
+		`--apply: nothing is applied because of unreadable files: "a", "core.123", "d"`,
 		"the patch is in ")
 	if diff := cmp.Diff(files, readTree(t, dir)); diff != "" {
 		t.Errorf("the host has changed (-want +got):\n%s", diff)
@@ -65,8 +65,8 @@ func TestDockerTransferRepository(t *testing.T) {
 	if got.code != 0 {
 		t.Errorf("exit code %d\n%s", got.code, got.stderr)
 	}
-	wantContains(t, "standard error", got.stderr, `--upload: ".git" is left out`,
-		`--download: ".git" is left out`)
+	wantContains(t, "standard error", got.stderr, `--upload: ".git" is skipped`,
+		`--download: ".git" is skipped`)
 	if diff := cmp.Diff(want, readTree(t, filepath.Join(dir, ".git"))); diff != "" {
 		t.Errorf("the repository has changed (-want +got):\n%s", diff)
 	}

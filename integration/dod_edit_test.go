@@ -36,7 +36,7 @@ func proveEditFormat(t *testing.T, p provider) {
 	wantContains(t, "the ambiguous edit's result", s.shown(2)[0], "occurs 2 times", "at lines 3, 4",
 		"replace_all")
 	wantContains(t, "the result of replacing all", s.shown(3)[0], "made 2 replacements", "lines 3, 4")
-	wantContains(t, "the loose edit's result", s.shown(4)[0], "made 1 replacement", "found only")
+	wantContains(t, "the loose edit's result", s.shown(4)[0], "made 1 replacement", "matched only")
 	wantContains(t, "the lost edit's result", s.shown(5)[0], "old_string is not in f.py")
 	for n, failed := range []bool{1: false, 2: true, 3: false, 4: false, 5: true} {
 		if n > 0 {
@@ -87,7 +87,7 @@ func provePatch(t *testing.T, p provider) {
 	wantContains(t, "the loose patch's result", s.shown(2)[0], "M loose.txt")
 	wantContains(t, "the lost patch's result", s.shown(3)[0], "f.py")
 	wantContains(t, "the result of the patch outside", s.shown(4)[0], "outside")
-	wantContains(t, "the result of what is no patch", s.shown(4)[1], "the patch cannot be read")
+	wantContains(t, "the result of what is no patch", s.shown(4)[1], "parse the patch: ")
 	var kinds []string
 	for _, f := range res.Failures {
 		kinds = append(kinds, f.Kind)

@@ -14,6 +14,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
+	journal "github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
 // loopProofs prove 9.1, 9.6, 9.7 and 9.11.
@@ -116,8 +117,8 @@ var loopProofs = map[string]func(*testing.T){
 	},
 	"9.6.3": func(t *testing.T) {
 		s := proveSteering(t)
-		if !slices.ContainsFunc(s.History(), func(turn agent.Turn) bool {
-			return turn.Kind == agent.TurnSteering && turn.Text() == "use the other file"
+		if !slices.ContainsFunc(s.History(), func(turn journal.Turn) bool {
+			return turn.Kind == journal.TurnSteering && turn.Text() == "use the other file"
 		}) {
 			t.Errorf("history %+v", s.History())
 		}

@@ -140,8 +140,8 @@ func proveSharedEnvironment(t *testing.T, p provider) {
 		t.Errorf("glob shows %q", got[2])
 	}
 	for i, text := range got[4:] {
-		if !strings.Contains(text, "outside of the working directory") && !strings.Contains(text,
-			"out of the working directory") {
+		if !strings.Contains(text, "is outside the working directory") &&
+			!strings.Contains(text, "leads out of the working directory") {
 			t.Errorf("refused call %d: %s", i, text)
 		}
 		if strings.Contains(text, "1 | secret") {
@@ -404,7 +404,7 @@ func proveAgentControl(t *testing.T, p provider) {
 	after := shown(own[10])
 	p.wantResults(t, own[10], true, false, true, true)
 	for _, i := range []int{0, 2, 3} {
-		wantContains(t, "a call for a closed agent", after[i], "there is no such agent")
+		wantContains(t, "a call for a closed agent", after[i], "no agent has this ID")
 	}
 	if len(res.Agents) != 3 || s.State() != agent.SessionIdle {
 		t.Errorf("agents %+v, the session is %s", res.Agents, s.State())

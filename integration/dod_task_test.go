@@ -18,6 +18,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
+	journal "github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -119,7 +120,7 @@ func proveSteeringMidTask(t *testing.T, p provider) {
 		steered[0].Text != "write right.txt and not wrong.txt" {
 		t.Errorf("events %+v", steered)
 	}
-	steering := func(turn agent.Turn) bool { return turn.Kind == agent.TurnSteering }
+	steering := func(turn journal.Turn) bool { return turn.Kind == journal.TurnSteering }
 	if n := slices.IndexFunc(s.History(), steering); n != 3 {
 		t.Errorf("the message is turn %d of the history", n)
 	}
@@ -233,7 +234,7 @@ func proveLoopWarning(t *testing.T, p provider) {
 		"repeat the same pattern") {
 		t.Errorf("events %+v", loops)
 	}
-	if turns := s.History(); turns[len(turns)-2].Kind != agent.TurnSteering {
+	if turns := s.History(); turns[len(turns)-2].Kind != journal.TurnSteering {
 		t.Errorf("the warning is a turn of kind %s", turns[len(turns)-2].Kind)
 	}
 	s.wantFile("f.txt", "text\n")

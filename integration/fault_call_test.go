@@ -238,7 +238,7 @@ func proveLongArguments(t *testing.T, w wire) {
 		t.Error("the file is not what was written")
 	}
 	wantContains(t, "the result of five megabytes", texts[1],
-		"bytes long, but at most 4194304 are taken")
+		"bytes long, but at most 4194304 are allowed")
 	wantContains(t, "the result of the half", texts[2], wrong)
 	wantContains(t, "the size", texts[3], fmt.Sprint(len(content(256<<10))))
 	if strings.Contains(texts[3], "refused") || strings.Contains(texts[3], "half") {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -14,8 +13,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
-	"github.com/sandboxagent/sandboxagent/runtime/store"
-	"github.com/sandboxagent/sandboxagent/runtime/tool"
+	journal "github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
 // TestFault23Clock runs sessions while the time of day jumps.
@@ -36,25 +34,6 @@ func (*jumpyClock) Sleep(ctx context.Context, d time.Duration) error {
 	return llm.SystemClock().Sleep(ctx, d)
 }
 
-// clockStore is a session on disk whose journal has a clock of its own.
-type clockStore struct{ *store.Session }
-
-var _ agent.Store = clockStore{}
-
-func (s clockStore) Append(typ string, data any) error {
-	_, err := s.Session.Append(typ, data)
-	return err
-}
-
-func (s clockStore) Spool() tool.Spool     { return clockSpool{s.Session} }
-func (s clockStore) Backups() tool.Backups { return nil }
-
-func (s clockStore) OpenOutput(id string) (io.ReadCloser, error) { return s.Session.OpenOutput(id) }
-
-type clockSpool struct{ session *store.Session }
-
-func (s clockSpool) Create(id string) (tool.SpoolFile, error) { return s.session.CreateOutput(id) }
-
 // jumpySession is a session all of whose clocks jump.
 func jumpySession(t *testing.T, w wire, brain llmtest.Brain, change func(*agent.Config)) *session {
 	t.Helper()
@@ -62,9 +41,8 @@ func jumpySession(t *testing.T, w wire, brain llmtest.Brain, change func(*agent.
 	return wireSession(t, w, brain, func(c *agent.Config) {
 		clock := &jumpyClock{}
 		c.Clock, c.Retry.Clock = clock, nil
-		c.Store = func(id string) (agent.Store, error) {
-			s, err := store.Create(filepath.Join(dir, id), store.Options{Now: clock.Now})
-			return clockStore{s}, err
+		c.Store = func(id string) (journal.Store, error) {
+			return journal.Create(filepath.Join(dir, id), journal.Options{Now: clock.Now})
 		}
 		change(c)
 	})

@@ -346,7 +346,7 @@ func proveWaitOfProgram(t *testing.T, w wire) {
 			llmtest.TooMany("", "200"),
 			[]string{"--timeout=3s"},
 			124,
-			"the run's time is over (--timeout)", 1,
+			"the run timed out (--timeout)", 1,
 		},
 	}
 	for name, tt := range tests {

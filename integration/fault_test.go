@@ -19,7 +19,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
-	"github.com/sandboxagent/sandboxagent/runtime/store"
+	journal "github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -57,9 +57,9 @@ func TestFaults(t *testing.T) {
 }
 
 // readJournal returns the entries of the session in dir, after a check that it is whole and ended.
-func readJournal(t *testing.T, dir string) []store.Entry {
+func readJournal(t *testing.T, dir string) []journal.Entry {
 	t.Helper()
-	name := filepath.Join(dir, store.JournalName)
+	name := filepath.Join(dir, journal.JournalName)
 	raw, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
@@ -67,9 +67,9 @@ func readJournal(t *testing.T, dir string) []store.Entry {
 	if !utf8.Valid(raw) || !bytes.HasSuffix(raw, []byte("\n")) {
 		t.Error("the journal is no text, or its last line has no end")
 	}
-	var entries []store.Entry
+	var entries []journal.Entry
 	started, runs := 0, 0
-	for e, err := range store.Read(name) {
+	for e, err := range journal.Read(name) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +96,7 @@ func readJournal(t *testing.T, dir string) []store.Entry {
 }
 
 // lastRun returns the status of the last run in a journal.
-func lastRun(t *testing.T, entries []store.Entry) string {
+func lastRun(t *testing.T, entries []journal.Entry) string {
 	t.Helper()
 	var end struct{ Status string }
 	for _, e := range slices.Backward(entries) {
@@ -318,7 +318,7 @@ func provePanickingTool(t *testing.T, w wire) {
 	wantContains(t, "the result after the panics", shown[4], "still here")
 	for i, name := range map[int]string{1: "peek", 3: "poke"} {
 		wantContains(t, "the result", shown[i], "so far\n",
-			"the tool "+name+" broke down (boom in "+name+")")
+			"the tool "+name+" panicked (boom in "+name+")")
 		wantContains(t, "the log", log.String(), "boom in "+name)
 	}
 	wantContains(t, "the log", log.String(), "goroutine", "provePanickingTool")

@@ -81,13 +81,12 @@ var arrows = map[string]string{
 	"runtime/llm/llmtest":      "internal/... runtime/llm runtime/llm/replay",
 	"runtime/llm/internal/...": "runtime/llm runtime/llm/llmtest",
 	"runtime/event":            "env runtime/llm",
-	"runtime/session":          "",
-	"runtime/store":            "",
+	"runtime/session":          "runtime/event runtime/llm runtime/tool",
 	"runtime/tool/...": "env env/search internal/... runtime/event runtime/llm " +
 		"runtime/tool/...",
 	"runtime/profile": "runtime/llm runtime/tool",
 	"runtime/agent": "env env/search env/wrap internal/... runtime/event runtime/llm " +
-		"runtime/profile runtime/session runtime/store runtime/tool",
+		"runtime/profile runtime/session runtime/tool",
 
 	"cmd/sandboxd":     "env/sandboxd",
 	"cmd/sandboxagent": "...",

@@ -26,6 +26,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
+	journal "github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
 // canary is an environment variable of this process that commands must not see.
@@ -166,7 +167,7 @@ func (p provider) sessionWith(
 	t.Helper()
 	s := &session{t: t, dir: dir, env: openEnvironment(t, dir)}
 	cfg := agent.Config{
-		Client: client, Profile: p.profile, Env: s.env, Store: agent.OnDisk(filepath.Join(t.TempDir(),
+		Client: client, Profile: p.profile, Env: s.env, Store: journal.OnDisk(filepath.Join(t.TempDir(),
 			"sessions")),
 		Sinks: []func(event.Event) error{s.sink}, Log: slog.New(slog.DiscardHandler),
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
+	journal "github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
 const (
@@ -145,7 +146,7 @@ func (k *soak) newLane(w wire) (*lane, error) {
 		return nil, err
 	}
 	l.agent, err = agent.New(agent.Config{
-		Client: l, Profile: w.profile, Env: l.env, Store: agent.OnDisk(filepath.Join(k.root, "sessions")),
+		Client: l, Profile: w.profile, Env: l.env, Store: journal.OnDisk(filepath.Join(k.root, "sessions")),
 		Log: slog.New(slog.DiscardHandler), Retry: llm.RetryPolicy{Clock: instant{}, MaxRetries: 10},
 		Limits: agent.Limits{NoLoopDetection: true}, Observers: []func(event.Event){func(event.Event) {}},
 		Sinks: []func(event.Event) error{func(e event.Event) error { return l.play.see(e) }},

@@ -102,7 +102,7 @@ func TestSSHMessages(t *testing.T) {
 			[]string{"--memory has no effect with --env=ssh; it is for --env=docker"},
 		},
 		{"a network that nobody closes", flags(s, "--network=none"), []string{
-			"no sandbox is to be had", "home directory",
+			"no sandbox works here", "home directory",
 		}},
 		{"apply", flags(s, "--apply"), []string{"--apply has no effect with --env=ssh"}},
 		{"variables of this machine", flags(s, "--inherit-vars=all"), []string{"--pass-var"}},

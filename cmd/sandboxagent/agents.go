@@ -12,21 +12,21 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 )
 
-// maxAgentFile is the size of the largest description of a kind of sub-agent, in bytes.
+// maxAgentFile bounds the description of a kind of sub-agent, in bytes.
 const maxAgentFile = 1 << 20
 
-// agentTools are the tools with which an agent starts others.
+// agentTools are the tools that start and control sub-agents.
 var agentTools = [...]string{"spawn_agent", "send_input", "wait", "close_agent"}
 
 func agentsFlag() cli.Flag {
 	return &cli.StringFlag{
 		Name: "agents", EnvVars: variable("agents"),
-		DefaultText: "agents in the folder of your configuration, if there is one",
-		Usage:       "a `FOLDER` with kinds of sub-agents, a Markdown file each",
+		DefaultText: "agents in your configuration directory, if it exists",
+		Usage:       "read kinds of sub-agents from the Markdown files of `DIR`",
 	}
 }
 
-// agentKinds reads the user's kinds of sub-agents.
+// agentKinds reads the kinds of sub-agents of the user.
 func (p *program) agentKinds(c *cli.Context) ([]agent.Kind, error) {
 	dir := c.String("agents")
 	given := dir != ""
@@ -54,7 +54,7 @@ func (p *program) agentKinds(c *cli.Context) ([]agent.Kind, error) {
 			continue
 		}
 		if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
-			return nil, usagef("--agents: %s is no regular file", file) // reading it may never end
+			return nil, usagef("--agents: %s is not a regular file", file) // reading it may never end
 		}
 		data, err := readFile(file, maxAgentFile)
 		if err != nil {
@@ -70,14 +70,14 @@ func (p *program) agentKinds(c *cli.Context) ([]agent.Kind, error) {
 		files[kind.Name] = file
 		for _, name := range kind.Tools {
 			if _, ok := known.Get(name); !ok && !isRunTool(name) {
-				return nil, usagef("--agents: %s: there is no tool %q; the tools are %s", file, name,
+				return nil, usagef("--agents: %s: unknown tool %q (known: %s)", file, name,
 					strings.Join(known.Names(), ", "))
 			}
 		}
 		kinds = append(kinds, kind)
 	}
 	if given && len(kinds) == 0 {
-		return nil, usagef("--agents: there is no Markdown file (*.md) in %s", dir)
+		return nil, usagef("--agents: no Markdown file (*.md) in %s", dir)
 	}
 	return kinds, nil
 }

@@ -28,24 +28,24 @@ type streams struct {
 type program struct {
 	std  streams
 	code int
-	// kill kills what the open environment started, without any grace.
+	// kill immediately kills the processes of the open environment.
 	kill atomic.Pointer[func()]
-	// restore sets the user's terminal back to what it was. It may be called more than once.
+	// restore resets the terminal of the user. It is idempotent.
 	restore atomic.Pointer[func()]
-	// display is the progress of the run that goes on.
+	// display is the progress of the current run.
 	display atomic.Pointer[progress]
-	// applying is held while changes are made on the host. The program is not to end then.
+	// applying is held while changes are applied on the host, when the program must not exit.
 	applying sync.Mutex
-	// lines reads answers of the user.
+	// lines reads the answers of the user.
 	lines lineReader
 
-	// tools and wrapClient are test seams: tools besides the profile's, and a client around the
-	// model's.
+	// tools and wrapClient are test seams: tools beside those of the profile, and a client around that
+	// of the model.
 	tools      []tool.Tool
 	wrapClient func(llm.Client) llm.Client
 }
 
-// run runs the program with args, of which the first is its name, and returns its exit code.
+// run runs the program with args, the first of which is its name, and returns its exit code.
 func (p *program) run(ctx context.Context, args []string) int {
 	app := p.app()
 	if len(args) < 2 {
@@ -87,7 +87,7 @@ func (p *program) runCommandLine(ctx context.Context, app *cli.App, l commandLin
 	return app.RunContext(ctx, args)
 }
 
-// fail tells the user of an error, in one line.
+// fail writes an error to standard error, in one line.
 func (p *program) fail(err error) { p.say(err.Error()) }
 
 // say writes one line to standard error.
@@ -114,13 +114,14 @@ func (p *program) app() *cli.App {
 	}
 	for _, c := range app.Commands {
 		c.HideHelpCommand = true
+		c.Description = strings.TrimSpace(c.Description)
 		c.CustomHelpTemplate = commandHelp
 		c.OnUsageError = onUsageError
 	}
 	return app
 }
 
-// onUsageError turns what parseCommandLine has not found into a usageError.
+// onUsageError makes a usageError of an error that parseCommandLine did not find.
 func onUsageError(_ *cli.Context, err error, _ bool) error { return usagef("%s", err) }
 
 const appHelp = `sandboxagent - {{.Usage}}
@@ -130,7 +131,8 @@ usage: sandboxagent COMMAND [flags] [arguments]
 commands:
 {{range .VisibleCommands}}  {{.Name}}{{"\t"}}{{.Usage}}
 {{end}}
-"sandboxagent COMMAND --help" tells more. Flags may stand before or after arguments; "--" ends them.
+"sandboxagent COMMAND --help" describes a command.
+Flags are valid before and after arguments; "--" ends them.
 `
 
 const commandHelp = `sandboxagent {{.Name}} - {{.Usage}}
@@ -143,8 +145,8 @@ flags:
 {{range .VisibleFlags}}  {{.}}
 {{end}}{{end}}`
 
-// action makes an action of work, which runs until it is done or a signal ends its context. An
-// error of work is told to the user and gives the exit code.
+// action returns an action that runs work until it returns or a signal ends its context. An error
+// of work is written to standard error and decides the exit code.
 func (p *program) action(
 	work func(ctx context.Context, c *cli.Context) (int, error),
 ) cli.ActionFunc {
@@ -166,7 +168,7 @@ func (p *program) action(
 	}
 }
 
-// terminal returns the file behind a stream if that is a terminal, nil if not.
+// terminal returns the terminal of a stream; nil if it has none.
 func terminal(stream any) *os.File {
 	f, ok := stream.(*os.File)
 	if !ok || f == nil || !term.IsTerminal(int(f.Fd())) {
@@ -175,7 +177,7 @@ func terminal(stream any) *os.File {
 	return f
 }
 
-// interactive reports whether the user can be asked.
+// interactive reports whether the user can answer questions.
 func (p *program) interactive() bool {
 	return terminal(p.std.in) != nil &&
 		terminal(p.std.err) != nil

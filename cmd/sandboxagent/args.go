@@ -14,18 +14,19 @@ import (
 
 const helpFlag = "--help"
 
-// commandLine is the arguments of the program in the order that the flag package parses.
+// commandLine is the arguments of the program in the order that package flag parses.
 type commandLine struct {
-	// command is the name of the command, of one or two words; empty if there is none.
+	// command is the name of the command, of one or two words; may be empty.
 	command string
 	// flags are the flags with their values, rest the arguments.
 	flags, rest []string
-	// help reports that the user asked for help.
+	// help is true if the arguments have a help flag.
 	help bool
 }
 
-// parseCommandLine separates flags from arguments and validates the values of flags and of the
-// variables that stand for them. Flags may stand anywhere before "--", also before the command.
+// parseCommandLine separates flags from arguments, which package flag does not mix, and validates
+// the values of flags and of their environment variables. Flags are valid anywhere before "--",
+// also before the command.
 func parseCommandLine(app *cli.App, args []string) (l commandLine, err error) {
 	type found struct{ arg, name, value string }
 	var flags []found
@@ -91,7 +92,7 @@ func parseCommandLine(app *cli.App, args []string) (l commandLine, err error) {
 	return l, checkVariables(known)
 }
 
-// checkVariables validates the variables that stand for flags.
+// checkVariables validates the environment variables of flags.
 func checkVariables(flags []cli.Flag) error {
 	for _, f := range flags {
 		d, ok := f.(cli.DocGenerationFlag)
@@ -108,7 +109,7 @@ func checkVariables(flags []cli.Flag) error {
 	return nil
 }
 
-// invalidKind returns what the values of f are if value is none of them, else an empty text.
+// invalidKind returns the kind of value that f requires if value is invalid, else an empty text.
 func invalidKind(f cli.Flag, value string) (kind string) {
 	var err error
 	switch f.(type) {
@@ -131,7 +132,7 @@ func invalidKind(f cli.Flag, value string) (kind string) {
 	return kind
 }
 
-// cutFlag returns the parts of a flag; the name is empty if arg is an argument. A lone dash is one.
+// cutFlag returns the parts of a flag; the name is empty for an argument, such as a single dash.
 func cutFlag(arg string) (name, value string, hasValue bool) {
 	if len(arg) < 2 || arg[0] != '-' {
 		return "", "", false
@@ -153,7 +154,7 @@ func takesValue(f cli.Flag) bool {
 	return ok && d.TakesValue()
 }
 
-// findCommand returns the command that words start with, and how many words its name has.
+// findCommand returns the command that words start with, and the number of words in its name.
 func findCommand(app *cli.App, words []string) (*cli.Command, int, error) {
 	var names, subcommands []string
 	for _, c := range app.Commands {
@@ -193,10 +194,10 @@ func unknownFlag(flags []cli.Flag, arg, name string) error {
 	if best != "" {
 		return usagef("unknown flag %s; did you mean --%s?", arg, best)
 	}
-	return usagef("unknown flag %s; put arguments that begin with a dash after \"--\"", arg)
+	return usagef("unknown flag %s; put arguments that start with a dash after \"--\"", arg)
 }
 
-// usageError is a mistake in the arguments, the variables or the configuration.
+// usageError is a mistake in the arguments, the environment variables or the configuration.
 type usageError struct{ message string }
 
 func (e *usageError) Error() string { return e.message }

@@ -41,12 +41,12 @@ func TestParseCommandLine(t *testing.T) {
 		{"exec -- ls --help", "exec", "-- ls --help", ""},
 		{"run --model -h x", "run", "--model -h -- x", ""},
 		{"-- run", "", "-- run", ""},
-		{"exec ls -l", "exec", "", `unknown flag -l; put arguments that begin with a dash after "--"`},
+		{"exec ls -l", "exec", "", `unknown flag -l; put arguments that start with a dash after "--"`},
 		{"run --mdel m t", "run", "", "unknown flag --mdel; did you mean --model?"},
 		{"run --max-truns=3 t", "run", "", "unknown flag --max-truns; did you mean --max-turns?"},
 		{"run --patch", "run", "", "--patch needs a value"},
 		{"exec --patch -- ls", "exec", "", "--patch needs a value"},
-		{"version --yes", "version", "", `unknown flag --yes; put arguments that begin with a dash after "--"`},
+		{"version --yes", "version", "", `unknown flag --yes; put arguments that start with a dash after "--"`},
 		{"list", "", "", `unknown command "list" (known: ` + strings.Join(commands, ", ") + ")"},
 		{"env list", "env list", "--", ""},
 		{"env gc --all --dry-run", "env gc", "--all --dry-run --", ""},
@@ -66,8 +66,7 @@ func TestParseCommandLine(t *testing.T) {
 				text = err.Error()
 			}
 			if diff := cmp.Diff([]string{tt.command, tt.want, tt.err}, []string{
-				l.command, l.text(err),
-				text,
+				l.command, l.text(err), text,
 			}); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
@@ -137,7 +136,7 @@ func FuzzParseCommandLine(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What stands after "--" in the arguments stands, as it is, at the end.
+		// The arguments after "--" are the last ones, unchanged.
 		if _, after, ok := strings.Cut(" "+line+" ", " -- "); ok {
 			if !strings.HasSuffix(strings.Join(l.rest, " ")+" ", after) {
 				t.Errorf("%q became %q", args, l.rest)

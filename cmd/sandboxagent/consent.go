@@ -15,13 +15,13 @@ import (
 	"sync"
 )
 
-// consentFile holds, in the state folder, the folders in which the user always allows a model to
-// work.
+// consentFile, in the state directory, lists the directories in which the user always allows a
+// model to work.
 const consentFile = "allowed-folders.json"
 
-// consent makes sure that the user allows a model to act without a sandbox in the folder of place:
-// by --yes, by an earlier answer for this folder, or by an answer now; without a state folder no
-// answer can be kept. Where nobody can be asked it is a usageError.
+// consent verifies that the user allows a model to act without a sandbox in the working directory
+// of e: by --yes, by an earlier answer for this directory, or by an answer to a question. Without a
+// state directory answers are not stored. Without a terminal it returns a usageError.
 func (p *program) consent(ctx context.Context, yes bool, state string, e *environment) error {
 	dir, rights := e.plain.Info().WorkDir, "your rights on this machine"
 	if e.account != "" {
@@ -39,17 +39,17 @@ func (p *program) consent(ctx context.Context, yes bool, state string, e *enviro
 		if allowed, err = readConsents(state); err != nil {
 			return err
 		}
-		choices = "[y]es, [a]lways in this folder, [N]o: "
+		choices = "[y]es, [a]lways in this directory, [N]o: "
 	}
 	if slices.Contains(allowed, dir) {
 		return nil
 	}
 	if !p.interactive() {
-		return usagef("there is no sandbox in this environment, and no terminal to ask whether a "+
-			"model may run commands in %s; --yes allows it", dir)
+		return usagef("the environment has no sandbox: allow a model to run commands in %s with "+
+			"--yes (no terminal for a question)", dir)
 	}
-	fmt.Fprintf(p.std.err, "There is no sandbox here. With %s, the model will read files\nand run "+
-		"commands, in %s\n", oneLine(rights), oneLine(dir))
+	fmt.Fprintf(p.std.err, "The environment has no sandbox. With %s, the model will read files\n"+
+		"and run commands, in %s\n", oneLine(rights), oneLine(dir))
 	for {
 		fmt.Fprint(p.std.err, "Allow it? "+choices)
 		answer, err := p.lines.read(ctx, p.std.in)
@@ -58,7 +58,7 @@ func (p *program) consent(ctx context.Context, yes bool, state string, e *enviro
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			return usagef("there was no answer; nothing was done (%s)", err)
+			return usagef("no answer: nothing was done (%s)", err)
 		}
 		switch strings.ToLower(strings.TrimSpace(answer)) {
 		case "y", "yes":
@@ -108,14 +108,14 @@ func writeConsents(state string, allowed []string) error {
 	return nil
 }
 
-// lineReader reads lines from a stream on which a read may block for ever. Its zero value is ready.
-// One read at a time.
+// lineReader reads lines from a stream whose reads may block forever. Its zero value is ready. It
+// allows one read at a time.
 type lineReader struct {
 	mu sync.Mutex
 	r  *bufio.Reader
 }
 
-// read returns the next line of in, which is the same in every call, without its end.
+// read returns the next line of in without its end. All calls pass the same in.
 func (l *lineReader) read(ctx context.Context, in io.Reader) (string, error) {
 	type line struct {
 		text string

@@ -22,6 +22,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/replay"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
 //go:embed demo/repository.txtar
@@ -35,7 +36,7 @@ const (
 	demoCheck = "go test ./..."
 )
 
-// demoVars override the user's settings of Go: the repository needs the standard library only.
+// demoVars override the Go settings of the user: the repository needs the standard library only.
 var demoVars = [...]string{
 	"GOTOOLCHAIN=local", "GOFLAGS=", "GOWORK=off", "GOPROXY=off", "GO111MODULE=on", "CGO_ENABLED=0",
 	"GOOS=", "GOARCH=",
@@ -46,25 +47,27 @@ func (p *program) demoCommand() *cli.Command {
 		Name:      "demo",
 		Usage:     "watch the agent fix a small Go repository; needs go, but no API key and no network",
 		ArgsUsage: "[flags]",
-		Description: `Copies a broken repository to a temporary directory, which is removed at the end. The agent is the real
-one; the model is a script behind a local HTTP server. Prints the change as a diff to standard output.`,
+		Description: `
+Copies a broken repository to a temporary directory, which is removed at the end. The agent is
+the real one; the model is a script behind a local HTTP server. Prints the change as a diff to
+standard output.`,
 		Flags:  demoFlags(),
 		Action: p.action(p.demo),
 	}
 }
 
-// demoSupport is how the demonstration runs in a backend.
+// demoSupport describes the demonstration in a backend.
 type demoSupport struct {
-	// flags are the names of the backend's flags that the demonstration takes.
+	// flags are the names of the flags of the backend that the demonstration has.
 	flags []string
 	// missingGo completes the message that the environment has no go command.
 	missingGo string
-	// prepare changes the settings of the backend and cfg for the repository in cfg.dir, which is in
-	// dir. remove, which may be nil, removes what it has created.
+	// prepare changes the settings of the backend and cfg for the repository in cfg.dir, which is
+	// below dir. remove, which may be nil, removes the files that it created.
 	prepare func(ctx context.Context, cfg *openConfig, dir string) (remove func() error, err error)
 }
 
-// demoFlags are the environmentFlags that the demonstration takes.
+// demoFlags are the environmentFlags of the demonstration.
 func demoFlags() []cli.Flag {
 	names := []string{"env"}
 	for _, b := range backends(nil) {
@@ -115,7 +118,7 @@ func (p *program) demo(ctx context.Context, c *cli.Context) (code int, err error
 	fmt.Fprintf(p.std.err, "\n%s\n\n", sanitize(record.Text))
 	diff, err := os.ReadFile(record.Patch)
 	if err == nil && len(diff) == 0 {
-		err = errors.New("the demonstration changed nothing")
+		err = errors.New("the demonstration changed no file")
 	}
 	if err == nil {
 		_, err = io.Copy(p.std.out, bytes.NewReader(diff))
@@ -156,7 +159,7 @@ func (p *program) openDemo(ctx context.Context, b backend, dir string) (_ *envir
 	return e, nil
 }
 
-// checkGo returns why the go command does not work in e.
+// checkGo returns an error if the go command does not work in e.
 func checkGo(ctx context.Context, e env.Environment, missing string) error {
 	version := env.Command{Argv: []string{"go", "version"}}
 	_, res, err := env.Output(ctx, e, version, env.OutputOptions{})
@@ -226,7 +229,7 @@ func (j *job) serveScript(data []byte) (*llmtest.Server, error) {
 		Client:  client,
 		Profile: profile.OpenAI(script.Model),
 		Env:     j.env.wrapped,
-		Store:   agent.OnDisk(j.sessions),
+		Store:   session.OnDisk(j.sessions),
 		Verify:  agent.Verify{Command: demoCheck},
 		Log:     j.env.log,
 	}

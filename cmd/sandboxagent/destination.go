@@ -12,11 +12,10 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// writableFile returns the absolute name of a file that replaceFile will be able to write, with
-// links resolved.
+// writableFile returns the absolute name, without symlinks, of a file that replaceFile can write.
 func writableFile(name string) (string, error) {
 	if name == "-" {
-		return "", errors.New("standard output is taken; name a file")
+		return "", errors.New("standard output is in use; name a file")
 	}
 	name, err := filepath.Abs(name)
 	if err != nil {
@@ -51,13 +50,13 @@ func writableFile(name string) (string, error) {
 	return name, errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// nameBeside is a name of its own for a file in the folder of name.
+// nameBeside returns an unused name for a file in the directory of name.
 func nameBeside(name string) string {
 	return fmt.Sprintf(".%s.%016x", filepath.Base(name), rand.Uint64())
 }
 
-// replaceFile makes the file name hold what write gives, in one step: nobody sees half of it. A new
-// file gets mode, less the umask. A device or a pipe is written to as it is.
+// replaceFile replaces the file name by the output of write atomically. A new file gets mode, less
+// the umask. A device or a FIFO is written directly.
 func replaceFile(name string, mode fs.FileMode, write func(io.Writer) error) error {
 	d, err := findDestination(name)
 	if err != nil {
@@ -66,20 +65,20 @@ func replaceFile(name string, mode fs.FileMode, write func(io.Writer) error) err
 	return d.replace(mode, write)
 }
 
-// destination is where a file will be written, as it was found before a command ran: what the
-// command makes of the name leads nowhere else.
+// destination is the place of a file, recorded before a command runs, so that the command cannot
+// redirect its name.
 type destination struct {
 	// name is absolute.
 	name string
-	// folder is the folder of name with links resolved.
-	folder string
-	// special is what name is, if that is a device or a pipe.
+	// dir is the directory of name without symlinks.
+	dir string
+	// special describes name if it is a device or a FIFO.
 	special fs.FileInfo
-	// pinned holds on to it; nil where that cannot be.
+	// pinned refers to it; nil where the system has no such reference.
 	pinned *os.File
 }
 
-// findDestination looks at name, which is absolute and no folder.
+// findDestination records name, which is absolute and not a directory.
 func findDestination(name string) (destination, error) {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
 		d := destination{name: name, special: info, pinned: pin(name)}
@@ -88,11 +87,11 @@ func findDestination(name string) (destination, error) {
 		}
 		return d, err
 	}
-	folder, err := filepath.EvalSymlinks(filepath.Dir(name))
-	return destination{name: name, folder: folder}, err
+	dir, err := filepath.EvalSymlinks(filepath.Dir(name))
+	return destination{name: name, dir: dir}, err
 }
 
-// replace is replaceFile.
+// replace replaces the file like replaceFile.
 func (d destination) replace(mode fs.FileMode, write func(io.Writer) error) (err error) {
 	defer func() {
 		if err != nil {
@@ -102,23 +101,23 @@ func (d destination) replace(mode fs.FileMode, write func(io.Writer) error) (err
 	if d.special != nil {
 		return d.writeThrough(write)
 	}
-	folder, err := d.open()
+	root, err := d.open()
 	if err != nil {
 		return err
 	}
-	defer folder.Close() //nolint:errcheck // nothing is written through it
-	base, own := filepath.Base(d.name), nameBeside(d.name)
-	f, err := folder.OpenFile(own, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	defer root.Close() //nolint:errcheck // nothing is written through it
+	base, temporary := filepath.Base(d.name), nameBeside(d.name)
+	f, err := root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			_ = folder.Remove(own) // the first error counts
+			_ = root.Remove(temporary) // the first error counts
 		}
 	}()
 	err = write(f)
-	if info, lerr := folder.Lstat(base); err == nil && lerr == nil && info.Mode().IsRegular() {
+	if info, lerr := root.Lstat(base); err == nil && lerr == nil && info.Mode().IsRegular() {
 		err = f.Chmod(info.Mode().Perm())
 	}
 	if cerr := f.Close(); err == nil {
@@ -127,15 +126,15 @@ func (d destination) replace(mode fs.FileMode, write func(io.Writer) error) (err
 	if err != nil {
 		return err
 	}
-	return folder.Rename(own, base)
+	return root.Rename(temporary, base)
 }
 
-// errMoved means that a name does not lead any more to where it led when the command began.
-var errMoved = errors.New("its name leads somewhere else than before the command ran")
+// errMoved reports that a name resolves to another file than before the command.
+var errMoved = errors.New("its name resolves to another file than before the command")
 
-// open opens the folder, unless its name now leads through a link.
+// open opens the directory unless its name now resolves through a symlink.
 func (d destination) open() (*os.Root, error) {
-	root, err := os.OpenRoot(d.folder)
+	root, err := os.OpenRoot(d.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -143,12 +142,12 @@ func (d destination) open() (*os.Root, error) {
 	var now fs.FileInfo
 	var resolved string
 	if err == nil {
-		resolved, err = filepath.EvalSymlinks(d.folder)
+		resolved, err = filepath.EvalSymlinks(d.dir)
 	}
 	if err == nil {
 		now, err = os.Lstat(resolved)
 	}
-	if err == nil && (resolved != d.folder || !os.SameFile(opened, now)) {
+	if err == nil && (resolved != d.dir || !os.SameFile(opened, now)) {
 		err = errMoved
 	}
 	if err != nil {
@@ -157,8 +156,8 @@ func (d destination) open() (*os.Root, error) {
 	return root, nil
 }
 
-// writeThrough writes to a device or a pipe, unless another one has taken its place: to open that
-// might wait for ever.
+// writeThrough writes to a device or a FIFO. It rejects another file under the same name, since
+// opening it might block forever.
 func (d destination) writeThrough(write func(io.Writer) error) error {
 	if d.pinned != nil {
 		defer d.pinned.Close() //nolint:errcheck // it was not opened

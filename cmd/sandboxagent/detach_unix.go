@@ -7,5 +7,5 @@ import (
 	"syscall"
 )
 
-// detach gives a process a session of its own.
+// detach starts a process in a new session.
 func detach(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }

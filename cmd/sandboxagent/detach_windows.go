@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// detach gives a process a group of its own.
+// detach starts a process in a new process group.
 func detach(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
 }

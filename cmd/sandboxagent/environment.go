@@ -33,7 +33,7 @@ type environment struct {
 	keep bool
 	// forget removes the stored way to reattach; nil if none is stored.
 	forget func() error
-	// cleanup is called after close; nil means nothing.
+	// cleanup is called after close; may be nil.
 	cleanup func() error
 	// note receives lines for the user.
 	note func(string)
@@ -86,9 +86,7 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *environme
 	p.kill.Store(&abandon)
 	filter := s.config.inherit
 	filter.Pass = s.given
-	e.wrapped = wrap.Apply(e.plain, wrap.Options{
-		Logger: logger, ReadOnly: s.readOnly, Vars: &filter,
-	})
+	e.wrapped = wrap.Apply(e.plain, wrap.Options{Logger: logger, ReadOnly: s.readOnly, Vars: &filter})
 	return e, nil
 }
 

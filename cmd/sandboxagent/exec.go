@@ -18,29 +18,31 @@ func (p *program) execCommand() *cli.Command {
 		Name:      "exec",
 		Usage:     "run one command, without a model",
 		ArgsUsage: "[flags] -- COMMAND [ARGUMENT...]",
-		Description: `The command gets standard input, output and error as they are; only on a terminal its output is
-freed of control sequences. With -t it runs on a terminal of its own, whose keyboard is standard input; what
-that shows goes to standard output as it is, control sequences too. The exit status is the command's own,
-128+n if signal n ended it, 124 after --timeout, 125 if the environment failed or the usage is wrong, 126 if
-the command cannot be executed, 127 if it was not found, 130 or 143 if sandboxagent itself was interrupted or
-terminated.`,
+		Description: `
+The command gets standard input, output and error unchanged; only on a terminal, control
+sequences are removed from its output. With -t it runs on a new terminal: standard input is its
+keyboard, and its output goes to standard output unchanged, with control sequences. The exit
+code is that of the command, 128+n if signal n ended it, 124 after --timeout, 125 if the
+environment failed or the usage is wrong, 126 if the command cannot be executed, 127 if it was
+not found, 130 or 143 if sandboxagent itself was interrupted or terminated.`,
 		Flags: slices.Concat([]cli.Flag{ttyFlag()}, patchFlags(),
 			environmentFlags("stop the command after this `DURATION`")),
 		Action: p.action(p.exec),
 	}
 }
 
-// errOutputGone is the cause with which a reader that has gone ends a command, as SIGPIPE would.
-var errOutputGone = errors.New("nobody reads the output any more")
+// errOutputGone is the cause that ends a command after the reader of its output has closed it, as
+// SIGPIPE would.
+var errOutputGone = errors.New("the reader of the output closed it")
 
 // exec is the command exec.
 func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error) {
 	argv := c.Args().Slice()
 	switch {
 	case len(argv) == 0:
-		return 0, usagef("the command is missing; it stands after \"--\"")
+		return 0, usagef("the command is missing; put it after \"--\"")
 	case strings.TrimSpace(argv[0]) == "":
-		return 0, usagef("the name of the command is empty; it stands first after \"--\"")
+		return 0, usagef("the name of the command after \"--\" is empty")
 	}
 	s, err := p.parseEnvironmentFlags(c)
 	if err != nil {
@@ -122,11 +124,11 @@ func (p *program) execute(ctx context.Context, e env.Runner, cmd env.Command) in
 	return code
 }
 
-// connectOutput makes the standard streams the output of cmd, which is ended with failed when it
-// cannot be written. The caller calls end when cmd has ended.
+// connectOutput makes the standard streams the output of cmd. A write error ends cmd with failed.
+// The caller calls end after cmd.
 func (p *program) connectOutput(cmd *env.Command, failed context.CancelCauseFunc) (end func()) {
 	if cmd.TTY != nil {
-		// control sequences are what a terminal is for
+		// a terminal needs the control sequences
 		cmd.Stdout = &lastWriter{w: p.std.out, failed: failed}
 		return func() {}
 	}
@@ -143,7 +145,7 @@ func (p *program) connectOutput(cmd *env.Command, failed context.CancelCauseFunc
 	}
 }
 
-// sameFile reports whether two streams go to the same place.
+// sameFile reports whether two streams are the same file.
 func sameFile(a, b any) bool {
 	f, ok1 := a.(*os.File)
 	g, ok2 := b.(*os.File)
@@ -155,8 +157,7 @@ func sameFile(a, b any) bool {
 	return err1 == nil && err2 == nil && os.SameFile(one, other)
 }
 
-// lastWriter passes output on. After an error nothing can be passed on any more, and the command is
-// ended.
+// lastWriter writes to w and ends the command after an error.
 type lastWriter struct {
 	w      io.Writer
 	failed context.CancelCauseFunc
@@ -170,7 +171,7 @@ func (l *lastWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// outputError is the cause of ending a command whose output cannot be written.
+// outputError returns the cause that ends a command whose output cannot be written.
 func outputError(err error) error {
 	if isBrokenPipe(err) {
 		return errOutputGone

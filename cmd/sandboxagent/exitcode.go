@@ -28,8 +28,7 @@ const (
 	codeTerminated    = 143
 )
 
-// runCodes are the exit codes of a run by its status. An aborted run is not here: what aborted it
-// counts.
+// runCodes are the exit codes of a run by its status, but for an aborted run, whose cause decides.
 var runCodes = map[agent.Status]int{
 	agent.StatusCompleted:        codeDone,
 	agent.StatusTaskFailed:       codeFailed,
@@ -45,12 +44,12 @@ var runCodes = map[agent.Status]int{
 	statusUsage:                  codeUsage,
 }
 
-// statusUsage is the status in the result record of a run that could not begin for its flags or its
-// configuration.
+// statusUsage is the status in the result record of a run that did not start because of its flags
+// or its configuration.
 const statusUsage agent.Status = "usage_error"
 
-// runCode returns the exit code of a run that ended with status. The context of the run tells what
-// ended it, if anything did.
+// runCode returns the exit code of a run with status. The cause of ctx decides about an aborted
+// one.
 func runCode(ctx context.Context, status agent.Status) int {
 	if status == agent.StatusAborted {
 		if code, ok := signalCode(ctx); ok {
@@ -82,8 +81,8 @@ func execCode(ctx context.Context, res env.Result, err error) int {
 	return res.ExitCode
 }
 
-// startCode tells a program that is not there and one that cannot be run from an environment that
-// could not try.
+// startCode returns the exit code for a program that is missing or not executable, or for an
+// environment that could not start it.
 func startCode(err *env.StartError) int {
 	var path *fs.PathError
 	switch {
@@ -116,7 +115,7 @@ func toolCode(ctx context.Context, o tool.Outcome) int {
 	return codeFailed
 }
 
-// failureCode returns the exit code of a command that failed before, or beside, what it is for.
+// failureCode returns the exit code of a command that failed outside its purpose.
 func failureCode(ctx context.Context, command string, err error) int {
 	if code, ok := signalCode(ctx); ok {
 		return code

@@ -5,15 +5,13 @@ import (
 	"runtime"
 )
 
-// helperArgument makes this program the helper of another one of its kind. Users have no use for
-// it.
+// helperArgument starts this program as the helper of another instance. It is not for users.
 const helperArgument = "__sandboxd"
 
 // isHelper reports whether the program was started as a helper.
 func isHelper(args []string) bool { return len(args) > 1 && args[1] == helperArgument }
 
-// executable returns a name of this program by which it can be started, also if its file has been
-// replaced meanwhile.
+// executable returns a name that starts this program, also after its file was replaced.
 func executable() (string, error) {
 	if runtime.GOOS == "linux" {
 		if _, err := os.Stat("/proc/self/exe"); err == nil {

@@ -32,13 +32,17 @@ func (p *program) buildCommand() *cli.Command {
 		Name:      "image build",
 		Usage:     "build images for sandboxes: " + strings.Join(imageNames(), ", "),
 		ArgsUsage: "[flags] NAME...",
-		Description: `What the build says goes to standard error, the references of the images that were built to standard output. An image
-that another one is built on is built first if the daemon does not have it.`,
+		Description: `
+Writes the output of the build to standard error, and the references of the built images to
+standard output. Builds a missing base image of this list first.`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "base", Usage: "build on the image `REF` instead of the one that is " +
-				"meant for it"},
-			&cli.StringFlag{Name: "build-network", Usage: "the `NETWORK` that the build's commands " +
-				"reach, such as host (default: the daemon's)"},
+			&cli.StringFlag{
+				Name: "base", Usage: "build on the image `REF` instead of the default base",
+			},
+			&cli.StringFlag{
+				Name: "build-network", DefaultText: "that of the daemon",
+				Usage: "connect the commands of the build to `NETWORK`, such as host",
+			},
 		},
 		Action: p.action(p.buildImages),
 	}
@@ -79,17 +83,17 @@ func (p *program) listImages(ctx context.Context, c *cli.Context) (int, error) {
 // buildImages is the command image build.
 func (p *program) buildImages(ctx context.Context, c *cli.Context) (int, error) {
 	if c.NArg() == 0 {
-		return 0, usagef("which image? There are %s", strings.Join(imageNames(), ", "))
+		return 0, usagef("the image is missing (known: %s)", strings.Join(imageNames(), ", "))
 	}
 	var wanted []images.Image
 	for _, name := range c.Args().Slice() {
 		i, ok := images.Find(name)
 		if !ok {
-			return 0, usagef("there is no image %q to build; there are %s", name, strings.Join(imageNames(),
+			return 0, usagef("unknown image %q (known: %s)", name, strings.Join(imageNames(),
 				", "))
 		}
 		if i.Base == "" && c.IsSet("base") {
-			return 0, usagef("--base: the image %s is built on none", name)
+			return 0, usagef("--base: the image %s has no base", name)
 		}
 		wanted = append(wanted, i)
 	}
@@ -115,7 +119,7 @@ type builder struct {
 	base, network string
 }
 
-// build builds an image, and before it the one of ours that it is built on, if that is not there.
+// build builds an image, after its base if that is one of this project and missing.
 func (b *builder) build(ctx context.Context, i images.Image) error {
 	for _, other := range images.List() {
 		if other.Reference != i.Base || b.base != "" {
@@ -148,13 +152,13 @@ func (b *builder) build(ctx context.Context, i images.Image) error {
 	out, end := printable(b.program.std.err)
 	err := b.engine.Build(ctx, pr, docker.BuildOptions{
 		Reference: i.Reference, Args: args, Network: b.network,
-		// who cannot see it misses nothing else
+		// a failure to show progress does not fail the build
 		Progress: func(line string) { _, _ = fmt.Fprintln(out, line) },
 	})
 	return errors.Join(err, end())
 }
 
-// imageProgram returns a program that goes into an image.
+// imageProgram returns the program that an image contains.
 func (b *builder) imageProgram(ctx context.Context, name string) ([]byte, error) {
 	if name == "sandboxd" {
 		return b.engine.HelperFor(ctx)
@@ -168,8 +172,8 @@ func (b *builder) imageProgram(ctx context.Context, name string) ([]byte, error)
 		return nil, err
 	}
 	if !fits {
-		return nil, errors.New("this program is not static, or not for the daemon's machine; \"make " +
-			"build\" on Linux builds one that goes into an image")
+		return nil, errors.New("this program is not static, or not for the platform of the daemon " +
+			"(run \"make build\" on Linux)")
 	}
 	return os.ReadFile(self)
 }

@@ -16,23 +16,23 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// job is a task that is ready to be worked on, with everything that it needs.
+// job is a task with everything that it needs to start.
 type job struct {
 	task string
-	// hints are facts that the model is told with the task.
+	// hints are facts that the model gets with the task.
 	hints  []string
 	env    *environment
 	config agent.Config
-	// sessions is the folder of the sessions; the session's own is in the record.
+	// sessions is the directory of the sessions; the record has that of the session.
 	sessions string
 	patch    patchSettings
-	// fetch copies out of the environment what the user wants of it; nil means nothing.
+	// fetch downloads from the environment; may be nil.
 	fetch func(context.Context, *environment) error
-	// sink receives all events; the job waits for it. Nil means none.
+	// sink receives all events; the job waits for it. May be nil.
 	sink func(event.Event) error
-	// interactive lets the model ask the user.
+	// interactive allows the model to ask the user.
 	interactive bool
-	// outputs shows what the tools answered.
+	// outputs shows the results of tools.
 	outputs bool
 }
 
@@ -43,8 +43,8 @@ func (j *job) close() error {
 	return j.env.close()
 }
 
-// work works on a job until it is done, shows progress meanwhile, and returns the record of it.
-// When it returns, nothing that the job started runs any more and the patch is written.
+// work runs a job, shows its progress, and returns its record. When it returns, all processes of
+// the job have ended and the patch is written.
 func (p *program) work(ctx context.Context, j *job) event.Result {
 	show := newProgress(p.std.err)
 	show.outputs = j.outputs
@@ -71,7 +71,7 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 		}
 	}
 	if res.Status == agent.StatusCompleted && err != nil {
-		// all that can fail after a completed run is the patch, the log and the end of the environment
+		// after a completed run only the patch, the log and closing the environment can fail
 		res.Status = agent.StatusEnvironmentError
 	}
 	record := event.Result{
@@ -97,8 +97,8 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 	return record
 }
 
-// attempt runs the agent, with a snapshot of the working folder before and after. Whatever happens,
-// the result has a status, and the patch is written if there is one to write; file is its name.
+// attempt runs the agent, with a snapshot of the working directory before and after. In every case
+// the result has a status, and a configured patch is written; file is its name.
 func attempt(ctx context.Context, j *job) (res agent.Result, file string, err error) {
 	p, err := startPatch(ctx, j.patch, j.env)
 	if err != nil {
@@ -116,8 +116,8 @@ func attempt(ctx context.Context, j *job) (res agent.Result, file string, err er
 	return res, file, errors.Join(err, patchErr)
 }
 
-// unstarted writes an empty patch where ctx ended before the first snapshot was taken, since
-// nothing was changed. It returns the name of the file, and err with what else failed.
+// unstarted writes an empty patch if ctx ended before the first snapshot, when nothing was changed.
+// It returns the name of the file, and err joined with its own error.
 func unstarted(ctx context.Context, patchFile string, err error) (string, error) {
 	if ctx.Err() == nil || patchFile == "" {
 		return "", err
@@ -150,8 +150,8 @@ func runAgent(ctx context.Context, j *job) (res agent.Result, err error) {
 	return res, err
 }
 
-// statusOf is the status of a run that did not begin because of err; otherwise is for what is
-// neither the end of ctx nor a mistake in the configuration.
+// statusOf returns the status of a run that err prevented; otherwise is the status for other errors
+// than the end of ctx and mistakes in the configuration.
 func statusOf(ctx context.Context, err error, otherwise agent.Status) agent.Status {
 	var usage *usageError
 	switch {
@@ -165,8 +165,8 @@ func statusOf(ctx context.Context, err error, otherwise agent.Status) agent.Stat
 	return otherwise
 }
 
-// answer is what the run has to say: the model's last text, else its question or the reason why it
-// ended the run.
+// answer returns the answer of a run: the last text of the model, else its question or the reason
+// why it ended the run.
 func answer(res agent.Result) string {
 	text := res.Final
 	if res.Status == agent.StatusAwaitingHuman {
@@ -184,8 +184,8 @@ var limitFlags = map[string]string{
 	"tokens": "--max-tokens",
 }
 
-// explain says in a line why a run is not done, and what would help; it is empty for one that is
-// done.
+// explain returns a line with the reason why a run is not completed, and a remedy; empty for a
+// completed one.
 func explain(ctx context.Context, res agent.Result, err error) string {
 	text := ""
 	if err != nil {
@@ -198,11 +198,11 @@ func explain(ctx context.Context, res agent.Result, err error) string {
 			return sig.Error()
 		}
 	case agent.StatusTimedOut:
-		return "the run's time is over (--timeout)"
+		return "the run timed out (--timeout)"
 	case agent.StatusGaveUpTime:
-		return "the model ended the run because its time was over"
+		return "the model ended the run because of its timeout"
 	case agent.StatusTaskFailed:
-		return "the model says that it cannot do the task"
+		return "the model reports that it cannot do the task"
 	case agent.StatusAwaitingHuman:
 		return "the model needs an answer from a human: " + res.Question
 	case agent.StatusLimit:

@@ -11,6 +11,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -19,7 +20,7 @@ import (
 func TestRunAgentPanic(t *testing.T) {
 	j := &job{task: "x", env: &environment{log: slog.New(slog.DiscardHandler)}, config: agent.Config{
 		Client: explodingClient{}, Profile: profile.OpenAI("m"),
-		Store: func(string) (agent.Store, error) { panic("the store exploded") },
+		Store: func(string) (session.Store, error) { panic("the store exploded") },
 	}}
 	res, err := runAgent(t.Context(), j)
 	if res.Status != agent.StatusInternalError || err == nil || !strings.Contains(err.Error(),
@@ -72,7 +73,7 @@ func TestExplain(t *testing.T) {
 			"time",
 			agent.Result{Status: agent.StatusTimedOut},
 			errors.New("x"), agent.ErrTimeLimit,
-			"the run's time is over (--timeout)",
+			"the run timed out (--timeout)",
 		},
 		{
 			"limit",

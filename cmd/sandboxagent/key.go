@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// hideKeys takes the keys of models out of this process's variables, so that no command inherits
-// them, and out of what the system shows of this process to others, unless the user passes one by
-// name.
+// hideKeys removes the API keys of models from the environment variables of this process, so that
+// no command inherits them, and from the data of this process that the system shows to others,
+// unless the user passes one by name.
 func hideKeys(pass []string) {
 	var names []string
 	for _, name := range keyVariables() {

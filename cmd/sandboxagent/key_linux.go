@@ -11,16 +11,14 @@ import (
 )
 
 // hideFromSystem overwrites the values of variables in the block that /proc/PID/environ shows, and
-// closes the memory of this process to other processes of the same user. Root can read the memory
-// all the same. Where it fails, what it cannot hide is as visible as in any program that got a key
-// in a variable.
+// closes the memory of this process to other processes of the same user. Root can still read the
+// memory. If it fails, the key is as visible as in any program with a key in a variable.
 func hideFromSystem(names []string) {
 	_ = overwriteEnviron(names) // the comment above says what follows
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
 
-// overwriteEnviron writes zeros over the values of variables in the block in which this process got
-// them.
+// overwriteEnviron writes zeros over the values of variables in the original block of this process.
 func overwriteEnviron(names []string) error {
 	stat, err := os.ReadFile("/proc/self/stat")
 	if err != nil {

@@ -2,6 +2,5 @@
 
 package main
 
-// hideFromSystem does nothing: this system offers no way to take back a variable that a process was
-// started with.
+// hideFromSystem does nothing: this system cannot remove the original variables of a process.
 func hideFromSystem([]string) {}

@@ -25,8 +25,7 @@ until test -s z.txt; do :; done`
 	}{
 		{"exec", []string{"exec", "--patch=p.diff", "--workdir=w", "--", "sh", "-c", busy}},
 		{"run", []string{
-			"run", "--yes", "--patch=p.diff", "--workdir=w", "--model=script:s.yaml",
-			"a task",
+			"run", "--yes", "--patch=p.diff", "--workdir=w", "--model=script:s.yaml", "a task",
 		}},
 	}
 	for _, tt := range tests {

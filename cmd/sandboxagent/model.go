@@ -23,18 +23,18 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
 )
 
-// anyKey holds the key of any provider, and goes before the provider's own variables.
+// anyKey is the variable for the key of any provider. It precedes the variables of the provider.
 const anyKey = "SANDBOXAGENT_API_KEY"
 
 const modelForms = "openai/MODEL, anthropic/MODEL, gemini/MODEL, openai-compatible/MODEL with " +
 	"--base-url, or script:FILE"
 
-// provider is where models are served.
+// provider is a service of models.
 type provider struct {
 	name string
-	// profile is the ID of its models' profile.
+	// profile is the ID of the profile of its models.
 	profile string
-	// keys are the variables that hold a key, besides anyKey; the first that is set counts.
+	// keys are the variables for a key, after anyKey; the first set one counts.
 	keys []string
 	// open makes a client. It sends nothing.
 	open func(key, baseURL string) (llm.Client, error)
@@ -64,7 +64,7 @@ var providers = [...]provider{
 	}},
 }
 
-// compatible is the provider whose server the user names. It may do without a key.
+// compatible is the provider whose server the user names. Its key is optional.
 const compatible = "openai-compatible"
 
 func findProvider(name string) *provider {
@@ -76,7 +76,7 @@ func findProvider(name string) *provider {
 	return nil
 }
 
-// keyVariables are all variables that may hold the key of a model's server.
+// keyVariables are all variables for API keys of models.
 func keyVariables() []string {
 	names := []string{anyKey}
 	for _, p := range providers {
@@ -86,7 +86,7 @@ func keyVariables() []string {
 	return slices.Compact(names)
 }
 
-// key returns the key of the provider, which is empty if no variable holds one.
+// key returns the key of the provider; empty if no variable has one.
 func (p *provider) key() string {
 	for _, name := range append([]string{anyKey}, p.keys...) {
 		if key := strings.TrimSpace(os.Getenv(name)); key != "" {
@@ -96,23 +96,23 @@ func (p *provider) key() string {
 	return ""
 }
 
-// keyNames says where a key is looked for.
+// keyNames lists the variables for the key.
 func (p *provider) keyNames() string {
 	return strings.Join(slices.Concat(p.keys, []string{anyKey}), " or ")
 }
 
-// model is a model that can be asked.
+// model is a model with its client.
 type model struct {
 	client  llm.Client
 	profile profile.Profile
 }
 
-// openModel makes a client for the model that the flags name. It sends nothing.
+// openModel returns the model and the client that the flags select. It sends nothing.
 func openModel(c *cli.Context) (model, error) {
 	spec, baseURL := c.String("model"), c.String("base-url")
 	if spec == "" {
-		return model{}, usagef("no model is given; --model or the variable SANDBOXAGENT_MODEL names "+
-			"one: %s", modelForms)
+		return model{}, usagef("the model is missing; set --model or SANDBOXAGENT_MODEL (known: "+
+			"%s)", modelForms)
 	}
 	table, _, err := modelTable(c)
 	if err != nil {
@@ -124,7 +124,7 @@ func openModel(c *cli.Context) (model, error) {
 	name, modelName, _ := strings.Cut(spec, "/")
 	p := findProvider(name)
 	if p == nil || modelName == "" {
-		return model{}, usagef("--model: %q is not of a form that is known: %s", spec, modelForms)
+		return model{}, usagef("--model: %q has an unknown form (known: %s)", spec, modelForms)
 	}
 	key := p.key()
 	switch {
@@ -155,7 +155,7 @@ func openScript(file string, table profile.Models) (model, error) {
 	return model{replay.NewScript(script), described}, err
 }
 
-// maxScript is the size of the largest script, in bytes.
+// maxScript bounds a script, in bytes.
 const maxScript = 64 << 20
 
 func readScript(file string) ([]byte, error) { return readFile(file, maxScript) }
@@ -174,19 +174,19 @@ func readFile(file string, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// maxTable is the size of the largest table of models, in bytes.
+// maxTable bounds a table of models, in bytes.
 const maxTable = 1 << 20
 
 func modelsFlag() cli.Flag {
 	return &cli.StringFlag{
 		Name: "models", EnvVars: variable("models"),
-		DefaultText: "models.json in the folder of your configuration, if there is one",
-		Usage:       "a `FILE` with what you know of models, over the built-in table",
+		DefaultText: "models.json in your configuration directory, if it exists",
+		Usage:       "extend the built-in table of models by `FILE`",
 	}
 }
 
-// modelTable returns the table of models, and the user's file that lies over the built-in one; it
-// is empty if there is none.
+// modelTable returns the table of models, and the name of the file of the user that extends the
+// built-in one; may be empty.
 func modelTable(c *cli.Context) (profile.Models, string, error) {
 	file := c.String("models")
 	given := file != ""
@@ -211,7 +211,8 @@ func modelTable(c *cli.Context) (profile.Models, string, error) {
 	return table, file, nil
 }
 
-// configFile returns a file in the user's folder of configuration, empty where the system has none.
+// configFile returns a file in the configuration directory of the user; empty if the system has
+// none.
 func configFile(name string) string {
 	dir, err := os.UserConfigDir()
 	if err != nil {
@@ -223,10 +224,12 @@ func configFile(name string) string {
 func (p *program) modelsCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "model list",
-		Usage:     "list what is known of models: context, output, knowledge, what they take",
+		Usage:     "list models with their context, output, knowledge and inputs",
 		ArgsUsage: "[flags]",
-		Description: `A line stands for the model of that name, and for those whose names go on after a dash or the
-like. A model that is not listed can be used all the same: its context is taken for ` + fmt.Sprint(profile.UnknownContextWindow) + ` tokens.`,
+		Description: `
+A line is for the model of that name, and for those whose names continue it after a dash or the
+like. Models that are not listed work, too, with a context of ` +
+			fmt.Sprint(profile.UnknownContextWindow) + ` tokens.`,
 		Flags:  []cli.Flag{modelsFlag()},
 		Action: p.action(p.listModels),
 	}

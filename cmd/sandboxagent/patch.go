@@ -19,44 +19,43 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/workspace"
 )
 
-// patchSettings say what becomes of the changes.
+// patchSettings are the values of patchFlags.
 type patchSettings struct {
-	// file is where the patch is written; empty means nowhere.
+	// file is the file of the patch; may be empty.
 	file string
-	// apply makes the changes in the working folder of the host.
+	// apply applies the changes to the working directory of the host.
 	apply bool
 }
 
-// changes are what a command has changed.
+// changes are the changes of a command.
 type changes interface {
 	WritePatch(ctx context.Context, w io.Writer) (snapshot.PatchStats, error)
-	// Unreadable are the names of what may have changed but cannot be read.
+	// Unreadable are the names that may have changed but cannot be read.
 	Unreadable() []string
 	Close() error
 }
 
-// patch is what becomes of the difference that a command makes to the working folder. A nil patch
-// does nothing.
+// patch records the changes of a command to the working directory. A nil patch does nothing.
 type patch struct {
 	settings patchSettings
 	to       destination // if a file is wanted
-	// tree is what was copied into the environment; nil where that works in place, and before is how
-	// it was.
+	// tree is the uploaded workspace; nil in an environment that works in place, where before is its
+	// first snapshot.
 	tree   *workspace.Workspace
 	before *snapshot.Snapshot
-	// dir is the working folder of an environment that works in place, with links resolved: the
-	// repository that it is in is found by its name.
+	// dir is the working directory of an environment that works in place, without symlinks: its name
+	// identifies its repository.
 	dir string
-	// ignored tells what the host's own rules for git ignore there; nil if there are none.
+	// ignored reports the files that git on the host ignores; may be nil.
 	ignored func(name string, isDir bool) bool
-	// applying is held while changes are made on the host.
+	// applying is held while changes are applied on the host.
 	applying sync.Locker
-	// note tells the user of something that is no error.
+	// note receives lines for the user.
 	note func(string)
 }
 
-// startPatch records how the working folder is, with settings that parsePatchFlags has found good.
-// If nothing is to become of the changes, it gives a nil patch.
+// startPatch takes a snapshot of the working directory, for valid settings. Without settings the
+// patch is nil.
 func startPatch(ctx context.Context, settings patchSettings, w *environment) (*patch, error) {
 	if settings == (patchSettings{}) {
 		return nil, nil
@@ -76,9 +75,9 @@ func startPatch(ctx context.Context, settings patchSettings, w *environment) (*p
 	}
 	var err error
 	if w.account != "" {
-		p.dir, err = resolveThere(ctx, w.plain)
+		p.dir, err = resolveWorkDir(ctx, w.plain)
 	} else if p.dir, err = filepath.EvalSymlinks(w.plain.Info().WorkDir); err == nil {
-		// A repository that cannot be understood has no rules but those that the environment sees.
+		// Without readable rules of git on the host, those in the environment apply.
 		p.ignored, _ = workspace.HostRules(ctx, p.dir)
 		p.dir = filepath.ToSlash(p.dir)
 	}
@@ -91,8 +90,8 @@ func startPatch(ctx context.Context, settings patchSettings, w *environment) (*p
 	return p, nil
 }
 
-// resolveThere returns the working folder of an environment with links resolved.
-func resolveThere(ctx context.Context, e env.Environment) (string, error) {
+// resolveWorkDir returns the working directory of an environment without symlinks.
+func resolveWorkDir(ctx context.Context, e env.Environment) (string, error) {
 	info := e.Info()
 	if len(info.Shell) == 0 {
 		return info.WorkDir, nil
@@ -100,18 +99,18 @@ func resolveThere(ctx context.Context, e env.Environment) (string, error) {
 	out, res, err := env.Output(ctx, e, env.Command{Argv: append(info.Shell, "pwd -P")},
 		env.OutputOptions{})
 	if err == nil && res.ExitCode != 0 {
-		err = fmt.Errorf("pwd ends with status %d", res.ExitCode)
+		err = fmt.Errorf("pwd: exit code %d", res.ExitCode)
 	}
 	dir := strings.TrimSuffix(string(out.Stdout.Bytes()), "\n")
 	if err == nil && !path.IsAbs(dir) {
-		err = fmt.Errorf("the working folder is called %q", dir)
+		err = fmt.Errorf("%q is not an absolute working directory", dir)
 	}
 	return dir, err
 }
 
-// finish finds out what has changed, writes the patch, and makes the changes on the host if they
-// are to be made and the command was done. It has a time of its own, since the context of the
-// command may be over. It returns the name of the patch's file.
+// finish compares the working directory with its first snapshot, writes the patch, and applies the
+// changes on the host if the settings require it and the command is done. It ignores the end of
+// ctx, which may have ended the command. It returns the name of the patch.
 func (p *patch) finish(ctx context.Context, e env.Environment, done bool) (file string, err error) {
 	if p == nil {
 		return "", nil
@@ -138,27 +137,26 @@ func (p *patch) finish(ctx context.Context, e env.Environment, done bool) (file 
 	case p.settings.apply:
 		return p.apply(ctx, found, file, write, done && len(missing) == 0, missing)
 	case len(missing) > 0:
-		return file, fmt.Errorf("--patch: %s says nothing about what cannot be read: %s", file,
+		return file, fmt.Errorf("--patch: %s lacks unreadable files: %s", file,
 			someNames(missing))
 	}
 	return file, nil
 }
 
-// apply makes the changes on the host, if that may be done. Before that the patch is kept, unless
-// file is the name of it already: what was done is not to be lost, whatever happens. It returns the
-// name of the patch that is left.
+// apply applies the changes on the host if it may. Before that it stores the patch, unless file has
+// it, so that no change is lost. It returns the name of the remaining patch.
 func (p *patch) apply(
 	ctx context.Context, found changes, file string, write func(io.Writer) error, may bool,
 	missing []string,
 ) (string, error) {
 	var unread error
 	if len(missing) > 0 {
-		unread = fmt.Errorf("--apply: nothing is applied, since these cannot be read: %s",
+		unread = fmt.Errorf("--apply: nothing is applied because of unreadable files: %s",
 			someNames(missing))
 	}
 	tree, ok := found.(*workspace.Changes)
 	if !ok {
-		return file, errors.New("--apply: there is nothing to apply to")
+		return file, errors.New("--apply has no effect in an environment that works in place")
 	}
 	if tree.Empty() {
 		return file, unread
@@ -184,8 +182,8 @@ func (p *patch) apply(
 	return file, nil
 }
 
-// applyKept makes the changes on the host and then removes the patch that was kept meanwhile, if
-// its name is not empty.
+// applyKept applies the changes on the host and then removes the stored patch kept, which may be
+// empty.
 func (p *patch) applyKept(ctx context.Context, tree *workspace.Changes, kept string) error {
 	p.applying.Lock()
 	defer p.applying.Unlock()
@@ -209,7 +207,7 @@ func someNames(names []string) string {
 	return strings.Join(list, ", ")
 }
 
-// changes compares the working folder with how it was.
+// changes compares the working directory with its first snapshot.
 func (p *patch) changes(ctx context.Context, e env.Environment) (changes, error) {
 	ctx, e, stop := watch(ctx, e, idleTime)
 	defer stop()
@@ -230,7 +228,7 @@ func (p *patch) changes(ctx context.Context, e env.Environment) (changes, error)
 	return &difference{before: p.before, after: after}, nil
 }
 
-// flag is the flag that a failure is about.
+// flag returns the flag for errors.
 func (p *patch) flag() string {
 	if p.settings.file == "" {
 		return "--apply"
@@ -238,7 +236,7 @@ func (p *patch) flag() string {
 	return "--patch"
 }
 
-// difference is the changes between two snapshots.
+// difference are the changes between two snapshots.
 type difference struct{ before, after *snapshot.Snapshot }
 
 func (d *difference) WritePatch(ctx context.Context, w io.Writer) (snapshot.PatchStats, error) {
@@ -268,7 +266,7 @@ func (p *patch) close() {
 	}
 }
 
-// keepPatch writes a patch for which no file was named to the state folder, or else to the one for
+// keepPatch writes a patch without a file name to the state directory, or else to that for
 // temporary files.
 func keepPatch(write func(io.Writer) error) (string, error) {
 	dir, err := stateDir()
@@ -281,11 +279,11 @@ func keepPatch(write func(io.Writer) error) (string, error) {
 	}
 	f, err := os.CreateTemp(dir, time.Now().Format("20060102-150405-*.patch"))
 	if err != nil {
-		return "", fmt.Errorf("the patch cannot be kept: %w", err)
+		return "", fmt.Errorf("store the patch: %w", err)
 	}
 	if err := errors.Join(write(f), f.Close()); err != nil {
 		_ = os.Remove(f.Name()) // the first error counts
-		return "", fmt.Errorf("the patch cannot be kept: %w", err)
+		return "", fmt.Errorf("store the patch: %w", err)
 	}
 	return f.Name(), nil
 }

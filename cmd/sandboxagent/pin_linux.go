@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pin holds on to what a name stands for, without opening it, so that nothing else gets its number.
-// It is nil where that cannot be.
+// pin returns a reference to the file name without opening it, so that no other file gets its inode
+// number. It is nil on failure.
 func pin(name string) *os.File {
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -152,6 +152,7 @@ func TestExecSignals(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			p := newProcess(t, "exec", "--", "sh", "-c", tree)
 			if err := p.Start(); err != nil {
 				t.Fatal(err)
@@ -182,6 +183,7 @@ func TestExecSignals(t *testing.T) {
 // TestExecDaemon checks that what a command leaves in the background ends with the program, which
 // does not wait for it.
 func TestExecDaemon(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t, "exec", "--", "sh", "-c", `sh -c "sleep 1000; : MARKER" & echo started`)
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
@@ -210,6 +212,7 @@ func TestRunSignals(t *testing.T) {
 		text   string
 	}{{syscall.SIGINT, 130, "interrupted"}, {syscall.SIGTERM, 143, "terminated"}} {
 		t.Run(tt.text, func(t *testing.T) {
+			t.Parallel()
 			p := newProcess(t, "run", "--yes", "--output=stream-json", "--model=script:s.yaml",
 				"--patch=p.diff", "wait")
 			p.writeFile(t, "s.yaml", waitingScript)

@@ -16,38 +16,38 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 )
 
-// redrawEvery is how often the status line may change.
+// redrawEvery is the least time between two changes of the status line.
 const redrawEvery = 250 * time.Millisecond
 
-// progress tells on standard error what a run does: a line for each finished tool call and, on a
-// terminal, one status line below them that changes. Everything else writes lines only, without
-// control characters. It is safe for concurrent use.
+// progress writes the progress of a run to standard error: a line for each finished tool call and,
+// on a terminal, a status line below them. Elsewhere it writes lines only, without control
+// characters. It is safe for concurrent use.
 type progress struct {
 	w io.Writer
-	// tty is the terminal for the status line, nil if there is none.
+	// tty is the terminal of the status line; may be nil.
 	tty    *os.File
 	colour bool
-	// outputs shows what the tools answered, too.
+	// outputs shows the results of tools, too.
 	outputs bool
 	now     func() time.Time
 	stop    chan struct{}
 	stopped sync.WaitGroup
 
 	mu    sync.Mutex
-	began time.Time
+	started time.Time
 	doing string
 	since time.Time
-	// running are the tool calls that have not ended.
+	// running are the unfinished tool calls.
 	running []runningCall
 	tokens  int64
 	drawn   string
 	paused  bool
 	closed  bool
-	// held are the lines that came during a pause.
+	// held are the lines of a pause.
 	held bytes.Buffer
 }
 
-// runningCall is a call of a tool, by the agent of that ID.
+// runningCall is a tool call of the agent with that ID.
 type runningCall struct {
 	agent string
 	event.ToolCallStart
@@ -55,7 +55,7 @@ type runningCall struct {
 
 func (c runningCall) String() string { return by(c.agent, c.Name+" "+subject(c.Arguments)) }
 
-// by is a text with the name of the sub-agent that it is about, if it is about one.
+// by prefixes a text about a sub-agent with its name.
 func by(agentID, text string) string {
 	if agentID == "" {
 		return text
@@ -66,12 +66,12 @@ func by(agentID, text string) string {
 // newProgress starts to show progress on w. The caller closes it.
 func newProgress(w io.Writer) *progress {
 	p := &progress{w: w, now: time.Now, stop: make(chan struct{})}
-	// A console of Windows may not understand the sequences that a status line needs.
+	// A console of Windows may not support the control sequences of a status line.
 	if tty := terminal(w); tty != nil && os.Getenv("TERM") != "dumb" && runtime.GOOS != "windows" {
 		p.tty = tty
 		p.colour = os.Getenv("NO_COLOR") == ""
 	}
-	p.began = p.now()
+	p.started = p.now()
 	p.do("starting")
 	if p.tty != nil {
 		p.stopped.Go(p.redraw)
@@ -108,8 +108,8 @@ func (p *progress) close() {
 	p.stopped.Wait()
 }
 
-// pause removes the status line while fn uses the terminal, and holds all lines back until fn is
-// done.
+// pause removes the status line during fn, which uses the terminal, and writes the lines of that
+// time afterwards.
 func (p *progress) pause(fn func()) {
 	p.mu.Lock()
 	p.clear()
@@ -124,7 +124,7 @@ func (p *progress) pause(fn func()) {
 	fn()
 }
 
-// out is where lines go.
+// out returns the writer of lines.
 func (p *progress) out() io.Writer {
 	if p.paused {
 		return &p.held
@@ -132,14 +132,14 @@ func (p *progress) out() io.Writer {
 	return p.w
 }
 
-// note writes a line of the program's own.
+// note writes a line of the program.
 func (p *progress) note(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.line("note", oneLine(text))
 }
 
-// stopping tells the user of a terminal that the run is about to end.
+// stopping shows on a terminal that the run is ending.
 func (p *progress) stopping() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,7 +157,7 @@ func (p *progress) observe(e event.Event) {
 	switch d := e.Data.(type) {
 	case event.SessionStart:
 		if e.AgentID != "" {
-			line("", fmt.Sprintf("begins: %s in %s", d.Model, d.WorkDir))
+			line("", fmt.Sprintf("starts: %s in %s", d.Model, d.WorkDir))
 			return
 		}
 		line("", fmt.Sprintf("session %s: %s on %s, %s, %s", e.SessionID, d.Model, d.Backend,
@@ -189,14 +189,14 @@ func (p *progress) observe(e event.Event) {
 			d.Attempt, oneLine(d.Error)))
 		p.do(by(e.AgentID, "waiting to try again"))
 	case event.Verify:
-		p.result(d.Passed, "check", d.Command, milliseconds(d.DurationMS), fmt.Sprintf("exit status %d",
+		p.result(d.Passed, "check", d.Command, milliseconds(d.DurationMS), fmt.Sprintf("exit code %d",
 			d.ExitCode))
 	case event.ProcessingEnd:
 		if e.AgentID != "" && d.Status != string(agent.StatusCompleted) {
 			line("fail", "ended: "+strings.ReplaceAll(d.Status, "_", " "))
 		}
 	case event.LoopDetection:
-		line("note", "the model repeats itself and was told so")
+		line("note", "the model repeats itself and got a warning")
 	case event.Warning:
 		line("note", oneLine(d.Message))
 	case event.Gap:
@@ -222,7 +222,7 @@ func (p *progress) toolEnded(agentID string, d event.ToolCallEnd) {
 	}
 }
 
-// shownLines is how many lines of a tool's output are shown.
+// shownLines is the number of shown lines of a tool result.
 const shownLines = 12
 
 // show writes the first lines of an output.
@@ -239,7 +239,7 @@ func (p *progress) show(output string) {
 	}
 }
 
-// result writes the line of something that has ended.
+// result writes the line of a finished call or check.
 func (p *progress) result(ok bool, name, about string, d time.Duration, problem string) {
 	tag, after := "ok", shortDuration(d)
 	if !ok {
@@ -250,7 +250,7 @@ func (p *progress) result(ok bool, name, about string, d time.Duration, problem 
 	p.line(tag, name+" "+about+after)
 }
 
-// line writes a line above the status line. On a terminal it is cut to the width.
+// line writes a line above the status line, cut to the width of a terminal.
 func (p *progress) line(tag, text string) {
 	if p.closed {
 		return
@@ -273,7 +273,7 @@ func (p *progress) line(tag, text string) {
 
 func (p *progress) do(what string) { p.doing, p.since = what, p.now() }
 
-// doOnce is do, but keeps the time if nothing changes.
+// doOnce is do, but does not restart the time of the same activity.
 func (p *progress) doOnce(what string) {
 	if p.doing != what {
 		p.do(what)
@@ -290,7 +290,7 @@ func (p *progress) draw() {
 	if n := len(p.running); n > 1 {
 		text += fmt.Sprintf(" (and %d more)", n-1)
 	}
-	tail := fmt.Sprintf(" · %s · %s in all", seconds(now.Sub(p.since)), seconds(now.Sub(p.began)))
+	tail := fmt.Sprintf(" · %s · %s in all", seconds(now.Sub(p.since)), seconds(now.Sub(p.started)))
 	if p.tokens > 0 {
 		tail += fmt.Sprintf(" · %s tokens", shortCount(p.tokens))
 	}
@@ -312,7 +312,7 @@ func (p *progress) clear() {
 	}
 }
 
-// room is the width that a line has behind its tag.
+// room returns the width of a line after its tag.
 func (p *progress) room() int {
 	if p.tty == nil {
 		return 400
@@ -327,7 +327,7 @@ func (p *progress) width() int {
 	return 80
 }
 
-// summary is the last line of a run.
+// summary writes the last line of a run.
 func (p *progress) summary(r event.Result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

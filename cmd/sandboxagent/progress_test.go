@@ -53,7 +53,7 @@ func TestProgressOfAgents(t *testing.T) {
 	} {
 		p.observe(e)
 	}
-	const want = `      agent_1: begins: m in /w/sub
+	const want = `      agent_1: starts: m in /w/sub
 fail  agent_1: read_file of the child (not_found, 0ms)
 ok    read_file of the parent (0ms)
 note  agent_1: beware

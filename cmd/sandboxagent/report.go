@@ -30,7 +30,7 @@ type report struct {
 func newReport(format string, out io.Writer) (*report, error) {
 	switch format {
 	case formatJSON, formatStream:
-		// What remains to be escaped in JSON for a terminal is escaped as JSON does it.
+		// JSON escapes the control characters that remain.
 		out, _ = printable(out)
 		fallthrough
 	case formatText:
@@ -40,7 +40,7 @@ func newReport(format string, out io.Writer) (*report, error) {
 		formatStream)
 }
 
-// event takes an event of the run. Events come one at a time.
+// event writes an event of the run. Calls are sequential.
 func (r *report) event(e event.Event) error {
 	if r.format != formatStream {
 		return nil
@@ -50,7 +50,7 @@ func (r *report) event(e event.Event) error {
 	return r.enc.Encode(e)
 }
 
-// finish writes what stands at the end.
+// finish writes the answer or the record.
 func (r *report) finish(record event.Result) error {
 	switch r.format {
 	case formatJSON:
@@ -74,7 +74,7 @@ func (r *report) finish(record event.Result) error {
 	return err
 }
 
-// failed writes the record of a run that did not begin.
+// failed writes the record of a run that did not start.
 func (r *report) failed(ctx context.Context, err error) {
 	if r.format == formatText {
 		return
@@ -84,11 +84,11 @@ func (r *report) failed(ctx context.Context, err error) {
 	_ = r.finish(record) // err is told on standard error too
 }
 
-// sanitize makes text fit for a terminal.
+// sanitize returns text without control sequences.
 func sanitize(text string) string { return tool.Sanitize(text) }
 
-// printable is a writer for what comes from an environment: as it is, or, on a terminal, without
-// what could control it. The second result ends it.
+// printable returns a writer for the output of an environment: unchanged, or, on a terminal,
+// without control sequences. The second result flushes it.
 func printable(w io.Writer) (io.Writer, func() error) {
 	if terminal(w) == nil {
 		return w, func() error { return nil }

@@ -16,17 +16,19 @@ import (
 	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
 func (p *program) runCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "run",
-		Usage:     "let a model work on a task",
+		Usage:     "run a task with a model",
 		ArgsUsage: "[flags] TASK|-",
-		Description: `With "-" the task is read from standard input. The answer goes to standard output, progress to
-standard error. Exit status: 0 done, 1 the task failed, 2 usage, 3 a limit was reached, 4 a human is
-needed, 5 model error, 6 environment error, 124 timeout, 130 interrupted, 143 terminated.`,
+		Description: `
+With "-", read the task from standard input. The answer goes to standard output, progress to
+standard error. Exit codes: 0 done, 1 the task failed, 2 usage, 3 a limit was reached, 4 a human
+is needed, 5 model error, 6 environment error, 124 timeout, 130 interrupted, 143 terminated.`,
 		Flags: slices.Concat([]cli.Flag{
 			&cli.StringFlag{Name: "model", Usage: "the `MODEL`: " + modelForms, EnvVars: variable("model")},
 			&cli.StringFlag{
@@ -43,14 +45,16 @@ needed, 5 model error, 6 environment error, 124 timeout, 130 interrupted, 143 te
 				Usage:   "the `FORMAT` of standard output: text, json or stream-json",
 				EnvVars: variable("output"),
 			},
-			&cli.StringFlag{Name: "verify", Usage: "a `COMMAND` that must succeed before the task counts " +
-				"as done", EnvVars: variable("verify")},
+			&cli.StringFlag{
+				Name: "verify", Usage: "accept the task as done only if `COMMAND` succeeds",
+				EnvVars: variable("verify"),
+			},
 			&cli.BoolFlag{
 				Name: "yes", DisableDefaultText: true,
 				Usage: "allow the model to act without a sandbox", EnvVars: variable("yes"),
 			},
 			&cli.IntFlag{
-				Name: "max-turns", Usage: "end after `N` entries of the conversation",
+				Name: "max-turns", Usage: "end after `N` turns",
 				DefaultText: "no limit", EnvVars: variable("max-turns"),
 			},
 			&cli.IntFlag{
@@ -61,8 +65,10 @@ needed, 5 model error, 6 environment error, 124 timeout, 130 interrupted, 143 te
 				Name: "max-tokens", Usage: "end after `N` tokens", DefaultText: "no limit",
 				EnvVars: variable("max-tokens"),
 			},
-			&cli.DurationFlag{Name: "max-retry-wait", Usage: "the longest `DURATION` that the model's " +
-				"server may ask to wait", Value: llm.DefaultMaxWait, EnvVars: variable("max-retry-wait")},
+			&cli.DurationFlag{
+				Name: "max-retry-wait", Value: llm.DefaultMaxWait, EnvVars: variable("max-retry-wait"),
+				Usage: "wait at most `DURATION` before a retry that the server of the model delays",
+			},
 		}, patchFlags(), environmentFlags("end the run after this `DURATION`, wall clock")),
 		Action: p.action(p.runTask),
 	}
@@ -80,11 +86,11 @@ type runSettings struct {
 	retryWait time.Duration
 }
 
-// effortValue is a word, or a number of tokens where the provider takes one.
+// effortValue is a word, or a number of tokens for providers that accept one.
 var effortValue = lazyregexp.New(`^([a-z]*|[1-9][0-9]{0,8})$`)
 
-// parseRunFlags reads all flags but the format, which comes first so that even a wrong flag gives a
-// result record.
+// parseRunFlags reads all flags but the format, which comes first so that even an invalid flag
+// gives a result record.
 func (p *program) parseRunFlags(ctx context.Context, c *cli.Context) (runSettings, error) {
 	common, err := p.parseEnvironmentFlags(c)
 	if err != nil {
@@ -126,7 +132,7 @@ func (p *program) parseRunFlags(ctx context.Context, c *cli.Context) (runSetting
 	return s, err
 }
 
-// maxTask bounds a task that comes from standard input.
+// maxTask bounds a task from standard input, in bytes.
 const maxTask = 16 << 20
 
 func (p *program) readTask(ctx context.Context, args []string) (string, error) {
@@ -135,7 +141,7 @@ func (p *program) readTask(ctx context.Context, args []string) (string, error) {
 		return "", usagef("the task is missing; give it as one argument, or as - to read it from " +
 			"standard input")
 	case len(args) > 1:
-		return "", usagef("the task is one argument, and there are %d; put it in quotes", len(args))
+		return "", usagef("the task must be one argument, not %d; put it in quotes", len(args))
 	}
 	task := args[0]
 	if task == "-" {
@@ -167,7 +173,7 @@ func readAll(ctx context.Context, in io.Reader, limit int64) ([]byte, error) {
 		return nil, context.Cause(ctx)
 	case got := <-read:
 		if got.err == nil && int64(len(got.data)) > limit {
-			return nil, fmt.Errorf("there are more than %d bytes", limit)
+			return nil, fmt.Errorf("more than %d bytes", limit)
 		}
 		return got.data, got.err
 	}
@@ -204,7 +210,8 @@ func (p *program) runTask(ctx context.Context, c *cli.Context) (int, error) {
 	return record.ExitCode, nil
 }
 
-// prepare checks everything that can be checked before a model is asked, and asks the user last.
+// prepare validates everything possible before the first request to the model, and asks the user
+// last.
 func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSettings, err error) {
 	s, err := p.parseRunFlags(ctx, c)
 	if err != nil {
@@ -250,7 +257,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSet
 		Profile:  m.profile,
 		Env:      j.env.wrapped,
 		Tools:    p.tools,
-		Store:    agent.OnDisk(j.sessions),
+		Store:    session.OnDisk(j.sessions),
 		Retry:    llm.RetryPolicy{MaxWait: s.retryWait},
 		Settings: agent.Settings{ReasoningEffort: s.effort},
 		Limits:   s.limits,
@@ -267,7 +274,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSet
 	return j, s, nil
 }
 
-// readOnlyTools are the names of the tools that make sense where nothing can be changed.
+// readOnlyTools are the names of the tools for a read-only environment.
 func readOnlyTools(all []tool.Tool) []string {
 	names := slices.Clone(agentTools[:]) // sub-agents are offered no more than this either
 	for _, t := range all {
@@ -278,7 +285,7 @@ func readOnlyTools(all []tool.Tool) []string {
 	return names
 }
 
-// ask puts a question of the model to the user.
+// ask shows a question of the model to the user and returns the answer.
 func (p *program) ask(
 	ctx context.Context, show *progress, question string,
 ) (answer string, err error) {

@@ -19,7 +19,7 @@ const (
 	sandboxOff     = "off"
 )
 
-// networkFlag is the flag of backends that can cut commands off the network.
+// networkFlag is the flag of backends that can disable the network of commands.
 func networkFlag() cli.Flag {
 	return &cli.StringFlag{
 		Name: "network", DefaultText: "none", EnvVars: variable("network"),
@@ -61,7 +61,7 @@ type sandboxOptions struct {
 // wanted reports whether commands should run in a sandbox.
 func (o sandboxOptions) wanted() bool { return o.mode == sandboxAuto || o.mode == sandboxRequire }
 
-// report passes on what the sandbox of an opened environment lacks.
+// report writes the weaknesses of the sandbox of an opened environment.
 func (o sandboxOptions) report(info env.Info, note func(string)) {
 	if text := sandboxNote(info); text != "" && o.wanted() {
 		note(text)
@@ -122,15 +122,15 @@ func parsePromise(name string) (env.Promise, error) {
 	return "", usagef("--enforce: %q is none of %s", name, strings.Join(known, ", "))
 }
 
-// isolates reports whether an environment keeps a model from what is not its business, so that
-// nobody need be asked.
+// isolates reports whether the sandbox of an environment is strong enough that a model needs no
+// consent of the user.
 func isolates(info env.Info) bool {
 	return info.Strength(env.ConfinedWrites) == env.Enforced &&
 		info.Strength(env.HiddenSecrets) == env.Enforced
 }
 
-// sandboxNote tells what became of a sandbox, where that is less than the best, and which promises
-// that does not keep; empty if it is not.
+// sandboxNote returns the state of a sandbox that is not the strongest, with the missing
+// guarantees; else empty.
 func sandboxNote(info env.Info) string {
 	guarantee := func(p env.Promise) (found env.Guarantee, ok bool) {
 		i := slices.IndexFunc(info.Guarantees, func(g env.Guarantee) bool { return g.Promise == p })
@@ -147,19 +147,19 @@ func sandboxNote(info env.Info) string {
 		return sandbox.By
 	case sandbox.Strength == env.Enforced:
 		if hooks, ok := guarantee(env.KeptHooks); ok && hooks.Strength == env.Absent {
-			return "the sandbox does not keep what git runs outside (" + string(env.KeptHooks) + "): " +
+			return "the sandbox does not protect the hooks of git (" + string(env.KeptHooks) + "): " +
 				hooks.By
 		}
 		return ""
 	}
 	note := "the sandbox is not the strongest: " + sandbox.By
 	if lost := notKept(info); len(lost) > 0 {
-		note += "; not kept: " + strings.Join(lost, ", ")
+		note += "; missing guarantees: " + strings.Join(lost, ", ")
 	}
 	return note
 }
 
-// notKept are the promises of which an environment says that it does not make them.
+// notKept are the guarantees that an environment reports as absent.
 func notKept(info env.Info) (names []string) {
 	for _, g := range info.Guarantees {
 		if g.Strength == env.Absent {
@@ -169,7 +169,7 @@ func notKept(info env.Info) (names []string) {
 	return names
 }
 
-// sandboxWord tells in a few words whether an environment is a sandbox.
+// sandboxWord describes the sandbox of an environment in a few words.
 func sandboxWord(guarantees []env.Guarantee) string {
 	switch (env.Info{Guarantees: guarantees}).Strength(env.Isolation) {
 	case env.Enforced:
@@ -180,7 +180,7 @@ func sandboxWord(guarantees []env.Guarantee) string {
 	return "without a sandbox"
 }
 
-// sandboxError tells mistakes of the user from what this machine cannot do.
+// sandboxError separates mistakes of the user from limits of this machine.
 func sandboxError(err error, o sandboxOptions) error {
 	var unable *local.SandboxError
 	switch {
@@ -192,8 +192,8 @@ func sandboxError(err error, o sandboxOptions) error {
 	return workdirError(err)
 }
 
-// invalidSandbox names the flag with which a sandbox was asked for that is none. What cannot be
-// changed in a sandbox, or must not be, was named with --allow-write.
+// invalidSandbox names the flag of an invalid sandbox. A path that a sandbox cannot or must not
+// make writable came from --allow-write.
 func invalidSandbox(err error, o sandboxOptions) error {
 	text := strings.TrimSuffix(err.Error(), ": "+fs.ErrInvalid.Error())
 	if len(o.Write) > 0 && strings.Contains(text, " be changed") {

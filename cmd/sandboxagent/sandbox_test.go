@@ -26,18 +26,16 @@ func TestSandboxNote(t *testing.T) {
 		"the best":        {[]env.Guarantee{isolation(env.Enforced), sockets}, ""},
 		"one beside links": {
 			[]env.Guarantee{
-				isolation(env.Enforced), sockets,
-				hooks,
-			}, "the sandbox does not keep what git runs outside (kept-hooks): nobody",
+				isolation(env.Enforced), sockets, hooks,
+			}, "the sandbox does not protect the hooks of git (kept-hooks): nobody",
 		},
 		"none": {[]env.Guarantee{isolation(env.Absent)}, "a box"},
 		"a lesser one": {
 			[]env.Guarantee{processes, isolation(env.BestEffort), sockets, hooks},
-			"the sandbox is not the strongest: a box; not kept: hidden-processes, kept-hooks",
+			"the sandbox is not the strongest: a box; missing guarantees: hidden-processes, kept-hooks",
 		},
 		"one that keeps all": {
-			[]env.Guarantee{isolation(env.BestEffort), sockets},
-			"the sandbox is not the strongest: a box",
+			[]env.Guarantee{isolation(env.BestEffort), sockets}, "the sandbox is not the strongest: a box",
 		},
 	} {
 		if got := sandboxNote(env.Info{Guarantees: test.guarantees}); got != test.want {
@@ -59,8 +57,7 @@ func TestSandboxError(t *testing.T) {
 		usage   bool
 	}{
 		"what may be written": {
-			open, write, "--allow-write: a sandbox in which / may be changed is none",
-			true,
+			open, write, "--allow-write: a sandbox in which / may be changed is none", true,
 		},
 		"the folder": {
 			mode, write, "the mode of d keeps root out; change that, or work without a sandbox " +
@@ -74,7 +71,7 @@ func TestSandboxError(t *testing.T) {
 		},
 		"the machine": {
 			&local.SandboxError{Reasons: []error{open}}, write,
-			"local: no sandbox is to be had here: a sandbox in which / may be changed is none: invalid " +
+			"local: no sandbox works here: a sandbox in which / may be changed is none: invalid " +
 				"argument", false,
 		},
 	} {

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// killTime bounds how long a second signal waits for what the environment started to be killed.
+	// killTime bounds the wait of a second signal for killing the processes of the environment.
 	killTime = time.Second
-	// applyTime bounds how long it waits for changes that are being made on the host.
+	// applyTime bounds its wait for changes that are being applied on the host.
 	applyTime = 30 * time.Second
 )
 
-// signalError is the cause with which a signal ends the context of a command.
+// signalError is the cause of a context that a signal ended.
 type signalError struct{ signal os.Signal }
 
 func (e *signalError) Error() string {
@@ -25,7 +25,7 @@ func (e *signalError) Error() string {
 	return "terminated"
 }
 
-// code is 130 for an interrupt, and 143 for everything that asks the program to end.
+// code is 130 for an interrupt, and 143 for every other request to terminate.
 func (e *signalError) code() int {
 	if e.signal == os.Interrupt {
 		return codeInterrupted
@@ -34,9 +34,9 @@ func (e *signalError) code() int {
 }
 
 // interruptible runs work and returns its exit code. The first SIGINT, SIGTERM or SIGHUP ends the
-// context of work, which then cleans up in its own time; the second kills what runs in the
-// environment and returns as soon as no changes are being made on the host. While work runs, a
-// closed pipe is an error of Write and not the end of the program.
+// context of work, which then cleans up; the second kills the processes of the environment and
+// returns as soon as no changes are being applied on the host. During work a closed pipe is an
+// error of Write and does not end the program.
 func (p *program) interruptible(ctx context.Context, work func(context.Context) int) int {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -44,7 +44,7 @@ func (p *program) interruptible(ctx context.Context, work func(context.Context) 
 		signal.Notify(signals, syscall.SIGHUP)
 	}
 	defer signal.Stop(signals)
-	// Ignoring the signal would make the commands that are started ignore it too.
+	// Started commands would inherit an ignored signal.
 	pipe := make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
 	defer signal.Stop(pipe)
@@ -74,8 +74,7 @@ func (p *program) interruptible(ctx context.Context, work func(context.Context) 
 	}
 }
 
-// killAll kills what the open environment started and ends the display, if there is one, as far as
-// that takes no longer than killTime.
+// killAll kills the processes of the open environment and ends the display, within killTime.
 func (p *program) killAll(show *progress) {
 	kill := p.kill.Load()
 	if kill == nil {
@@ -97,8 +96,8 @@ func (p *program) killAll(show *progress) {
 	}
 }
 
-// awaitApply waits until no changes are being made on the host, as far as that takes no longer than
-// limit. From then on none are begun.
+// awaitApply waits until no changes are being applied on the host, at most limit, and prevents
+// further ones.
 func (p *program) awaitApply(limit time.Duration) {
 	done := make(chan struct{})
 	go func() {

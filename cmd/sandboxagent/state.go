@@ -7,8 +7,8 @@ import (
 	"runtime"
 )
 
-// stateDir returns the folder where sessions and consents are kept: $SANDBOXAGENT_STATE_DIR, or the
-// place that the system has for such things. Without a home it is empty. The folder need not exist.
+// stateDir returns the directory of sessions and consents: $SANDBOXAGENT_STATE_DIR, or the default
+// of the system. It is empty without a home directory. The directory need not exist.
 func stateDir() (string, error) {
 	if dir := os.Getenv("SANDBOXAGENT_STATE_DIR"); dir != "" {
 		dir, err := filepath.Abs(dir)
@@ -30,7 +30,7 @@ func stateDir() (string, error) {
 		if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) { // a relative one is to be ignored
 			return filepath.Join(dir, "sandboxagent"), nil
 		}
-		// The root folder is what a container has for a user whom it does not know.
+		// Containers set the root directory as the home of unknown users.
 		if home := os.Getenv("HOME"); filepath.IsAbs(home) && home != "/" {
 			return filepath.Join(home, ".local", "state", "sandboxagent"), nil
 		}
@@ -38,19 +38,20 @@ func stateDir() (string, error) {
 	return "", nil
 }
 
-// openState makes the state folder dir and returns it. If dir is empty it is a new temporary
-// folder.
+// openState creates the state directory dir and returns it. An empty dir becomes a new temporary
+// directory.
 func (p *program) openState(dir string) (string, error) {
 	if dir == "" {
 		var err error
 		if dir, err = os.MkdirTemp("", "sandboxagent-state-*"); err != nil {
-			return "", usagef("there is no place for sessions: %s; set SANDBOXAGENT_STATE_DIR", err)
+			return "", usagef("create a directory for sessions: %s "+
+				"(set SANDBOXAGENT_STATE_DIR to another one)", err)
 		}
-		p.say(fmt.Sprintf("warning: there is no home folder; the session is kept in %s "+
-			"(SANDBOXAGENT_STATE_DIR names another place)", dir))
+		p.say(fmt.Sprintf("warning: no home directory; the session is in %s "+
+			"(set SANDBOXAGENT_STATE_DIR to another one)", dir))
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "sessions"), 0o700); err != nil {
-		return "", usagef("sessions cannot be kept: %s; SANDBOXAGENT_STATE_DIR names another place", err)
+		return "", usagef("store sessions: %s (set SANDBOXAGENT_STATE_DIR to another directory)", err)
 	}
 	return dir, nil
 }

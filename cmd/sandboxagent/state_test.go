@@ -60,7 +60,7 @@ func TestOpenState(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(got, "sessions")); err != nil {
 			t.Error(err)
 		}
-		if warned := strings.Contains(told.String(), "there is no home folder"); warned != (want == "") {
+		if warned := strings.Contains(told.String(), "no home directory"); warned != (want == "") {
 			t.Errorf("stderr: %q", told.String())
 		}
 	}

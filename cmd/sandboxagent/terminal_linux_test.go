@@ -116,7 +116,7 @@ func (s *screen) end(p *process) (int, string) {
 	return code, s.text()
 }
 
-const allow = "Allow it? [y]es, [a]lways in this folder, [N]o: "
+const allow = "Allow it? [y]es, [a]lways in this directory, [N]o: "
 
 func TestConsent(t *testing.T) {
 	tests := []struct {
@@ -131,7 +131,7 @@ func TestConsent(t *testing.T) {
 		{"no", "n\n", 2, false, "not allowed; nothing was done"},
 		{"default", "\n", 2, false, "not allowed; nothing was done"},
 		{"unclear at first", "what?\ny\n", 0, false, "ok\n"},
-		{"end of input", "\x04", 2, false, "there was no answer; nothing was done"},
+		{"end of input", "\x04", 2, false, "no answer: nothing was done"},
 		{"interrupt", "\x03", 130, false, "interrupted"},
 	}
 	for _, tt := range tests {

@@ -10,7 +10,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// oneLine makes a single line of text from anywhere, without anything that a terminal would act on.
+// oneLine returns any text as one line without control sequences.
 func oneLine(s string) string {
 	const most = 8 << 10
 	if len(s) > most {
@@ -39,15 +39,14 @@ func cut(s string, width int) string {
 	return s
 }
 
-// argumentNames are the arguments that tell best what a call is about, the best first.
+// argumentNames are the arguments that describe a call, the best first.
 var argumentNames = [...]string{
-	"command", "file_path", "pattern", "path", "question", "reason",
-	"task", "url", "name", "agent_id",
+	"command", "file_path", "pattern", "path", "question", "reason", "task", "url", "name", "agent_id",
 }
 
 var patchedFile = lazyregexp.New(`(?m)^\*\*\* (?:Add|Update|Delete) File: (.+)$`)
 
-// subject tells in a few words what a call is about.
+// subject describes a call in a few words.
 func subject(arguments string) string {
 	var args map[string]any
 	if json.Unmarshal([]byte(arguments), &args) != nil {
@@ -68,7 +67,7 @@ func subject(arguments string) string {
 	return ""
 }
 
-// shortDuration is a duration as people read it.
+// shortDuration formats a duration for people.
 func shortDuration(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -79,7 +78,7 @@ func shortDuration(d time.Duration) string {
 	return d.Round(time.Second).String()
 }
 
-// shortCount is a number of tokens as people read it.
+// shortCount formats a number of tokens for people.
 func shortCount(n int64) string {
 	switch {
 	case n < 1000:

@@ -13,8 +13,7 @@ func TestCut(t *testing.T) {
 		want  string
 	}{
 		{"", 5, ""}, {"abc", 5, "abc"}, {"abcde", 5, "abcde"}, {"abcdef", 5, "abcd…"}, {
-			"日本語", 6,
-			"日本語",
+			"日本語", 6, "日本語",
 		}, {"日本語", 5, "日本…"}, {"日本語", 4, "日…"},
 	}
 	for _, tt := range tests {

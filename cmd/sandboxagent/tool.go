@@ -22,8 +22,10 @@ func (p *program) toolCommand() *cli.Command {
 		Name:      "tool",
 		Usage:     "make one tool call; without a name, list the tools",
 		ArgsUsage: "[flags] [NAME]",
-		Description: `Standard output is what a model would see. "tool NAME --help" describes a tool. Exit status: 0 ok, 1 an error
-result, 2 an unknown tool, bad arguments or flags, 6 environment error, 130 interrupted, 143 terminated.`,
+		Description: `
+Writes to standard output the text that a model would get. "tool NAME --help" describes a tool.
+Exit codes: 0 ok, 1 an error result, 2 an unknown tool, bad arguments or flags, 6 environment
+error, 130 interrupted, 143 terminated.`,
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{
 				Name: "args", Value: "{}",
@@ -35,8 +37,8 @@ result, 2 an unknown tool, bad arguments or flags, 6 environment error, 130 inte
 	}
 }
 
-// toolRegistry holds the tools that can be called without a run: those of all profiles. Of a name,
-// the first one counts.
+// toolRegistry returns the tools that work without a run: those of all profiles. The first tool of
+// a name counts.
 func (p *program) toolRegistry() (*tool.Registry, error) {
 	var all []tool.Tool
 	for _, t := range slices.Concat(p.tools, profile.Anthropic("").Tools, profile.OpenAI("").Tools,
@@ -49,28 +51,26 @@ func (p *program) toolRegistry() (*tool.Registry, error) {
 		func(t tool.Tool) bool { return isRunTool(t.Name) })...)
 }
 
-// isRunTool reports whether the tool name acts on the run that it is called in, and on nothing
-// else.
+// isRunTool reports whether the tool name acts only on the run of its caller.
 func isRunTool(name string) bool {
 	return slices.Contains(runTools[:], name) || slices.Contains(agentTools[:], name)
 }
 
 var runTools = [...]string{"ask_user", "exit"}
 
-// findTool returns the tool name, or a usageError that says what there is.
+// findTool returns the tool name, or a usageError with the known names.
 func findTool(r *tool.Registry, name string) (tool.Tool, error) {
 	t, known := r.Get(name)
 	switch {
 	case known:
 		return t, nil
 	case isRunTool(name):
-		return t, usagef("the tool %s acts on the run that a model calls it in; outside a run there "+
-			"is nothing for it to do", name)
+		return t, usagef("the tool %s works only in a run of a model", name)
 	}
-	return t, usagef("there is no tool %q; the tools are %s", name, strings.Join(r.Names(), ", "))
+	return t, usagef("unknown tool %q (known: %s)", name, strings.Join(r.Names(), ", "))
 }
 
-// toolHelp describes the tools of these names, as a model is told of them.
+// toolHelp prints the tools of these names as a model gets them.
 func (p *program) toolHelp(names []string) error {
 	registry, err := p.toolRegistry()
 	if err != nil {
@@ -105,7 +105,7 @@ func (p *program) tool(ctx context.Context, c *cli.Context) (int, error) {
 		return codeDone, p.listTools(registry)
 	}
 	if c.NArg() > 1 {
-		return 0, usagef("one tool is called at a time; its arguments are given with --args")
+		return 0, usagef("only one tool per call; --args has its arguments")
 	}
 	name := c.Args().First()
 	if _, err := findTool(registry, name); err != nil {
@@ -144,7 +144,7 @@ func (p *program) call(
 	if s.timeout > 0 {
 		var cancel context.CancelFunc
 		callCtx, cancel = context.WithTimeoutCause(ctx, s.timeout,
-			fmt.Errorf("its time is over (--timeout %s)", s.timeout))
+			fmt.Errorf("the call timed out (--timeout %s)", s.timeout))
 		defer cancel()
 	}
 	o := r.Run(callCtx, tool.Scope{Env: e.wrapped, Logger: e.log}, c)
@@ -153,12 +153,12 @@ func (p *program) call(
 	}
 	code := toolCode(ctx, o)
 	if code == codeUsage {
-		p.say(fmt.Sprintf("the arguments of %s are not valid; standard output says why", c.Name))
+		p.say(fmt.Sprintf("invalid arguments for %s, see standard output", c.Name))
 	}
 	return code, nil
 }
 
-// show writes the parts of a result. An image, which standard output has no place for, is named.
+// show writes the parts of a result, and a line for each image.
 func (p *program) show(r llm.ToolResult) error {
 	out, end := printable(p.std.out)
 	ended := true

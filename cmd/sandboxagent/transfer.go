@@ -17,7 +17,7 @@ import (
 	envtransfer "github.com/sandboxagent/sandboxagent/env/transfer"
 )
 
-// transfer is a file or folder that is copied into the environment or out of it.
+// transfer is a file or directory to upload or download.
 type transfer struct{ source, target string }
 
 // parseTransfers reads --upload and --download.
@@ -38,8 +38,8 @@ func (s *environmentSettings) parseTransfers(c *cli.Context) error {
 			return err
 		}
 		if path.Clean(t.source) == "/" {
-			return usagef("--download %s: not all that is in the environment can be copied; name a file "+
-				"or folder in it", text)
+			return usagef("--download %s: the root directory cannot be copied; name a file "+
+				"or directory in it", text)
 		}
 		s.downloads = append(s.downloads, transfer{source: t.source, target: cmp.Or(t.target, ".")})
 	}
@@ -60,12 +60,12 @@ func parseTransfer(flag, text string) (transfer, error) {
 	return transfer{source, target}, nil
 }
 
-// upload copies into an environment what the user wants to be there.
+// upload copies files into an environment.
 func (t transfer) upload(ctx context.Context, e env.Environment, note func(string)) error {
 	err := envtransfer.Upload(ctx, e, t.source, t.target,
 		envtransfer.UploadOptions{SkipRepositories: func(name string) {
-			note(fmt.Sprintf("--upload: %q is left out: credentials may stand in the folders of git and "+
-				"its like; name it by itself to upload it",
+			note(fmt.Sprintf("--upload: %q is skipped: the directories of version control systems may have "+
+				"credentials; name it explicitly to upload it",
 				filepath.Join(t.source, filepath.FromSlash(name))))
 		}})
 	if err != nil {
@@ -74,7 +74,8 @@ func (t transfer) upload(ctx context.Context, e env.Environment, note func(strin
 	return nil
 }
 
-// fetch copies out of an environment what the user wants of it, in a time of its own.
+// fetch downloads files from an environment. It ignores the end of ctx, which may have ended the
+// command.
 func (s environmentSettings) fetch(ctx context.Context, w *environment) error {
 	if len(s.downloads) == 0 {
 		return nil
@@ -105,7 +106,7 @@ func (t transfer) download(ctx context.Context, e env.Environment, note func(str
 	}
 	return envtransfer.Download(ctx, e, cmp.Or(dir, "."), names, t.target,
 		envtransfer.DownloadOptions{SkipRepositories: func(name string) {
-			note(fmt.Sprintf("--download: %q is left out: what stands in the folders of git and its like "+
+			note(fmt.Sprintf("--download: %q is skipped: the directories of version control systems "+
 				"can make them run commands",
 				filepath.Join(t.target, filepath.FromSlash(name))))
 		}})

@@ -15,13 +15,13 @@ import (
 func ttyFlag() cli.Flag {
 	return &cli.BoolFlag{
 		Name: "tty", Aliases: []string{"t"}, DisableDefaultText: true,
-		Usage: "run the command on a terminal of its own", EnvVars: variable("tty"),
+		Usage: "run the command on a new terminal", EnvVars: variable("tty"),
 	}
 }
 
-// onTerminal gives cmd a terminal. If standard input is a terminal, it becomes the keyboard of
-// that: it passes all keys on, until restoreTerminal is called, and the size of the one is that of
-// the other. given are the names of variables that the user set.
+// onTerminal gives cmd a terminal. If standard input is a terminal, it becomes the keyboard of the
+// new one: it passes all keys on until restoreTerminal is called, and both have the same size.
+// given are the names of variables that the user set.
 func (p *program) onTerminal(cmd *env.Command, given []string) error {
 	cmd.TTY = new(env.TTY)
 	if kind := os.Getenv("TERM"); kind != "" && !slices.Contains(given, "TERM") {
@@ -67,14 +67,14 @@ func (p *program) onTerminal(cmd *env.Command, given []string) error {
 	return nil
 }
 
-// restoreTerminal sets the user's terminal back to what it was, if onTerminal changed it.
+// restoreTerminal resets the terminal of the user after onTerminal.
 func (p *program) restoreTerminal() {
 	if restore := p.restore.Load(); restore != nil {
 		(*restore)()
 	}
 }
 
-// terminalSize returns the size of a terminal, zero if it has none.
+// terminalSize returns the size of a terminal; zero if unknown.
 func terminalSize(fd int) env.TTYSize {
 	columns, rows, err := term.GetSize(fd)
 	if err != nil {

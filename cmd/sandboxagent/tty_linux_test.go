@@ -173,12 +173,12 @@ func TestExecTTYRestores(t *testing.T) {
 			143, "",
 		},
 		{"terminate twice", []string{"--", "sh", "-c", stubborn}, []syscall.Signal{
-			syscall.SIGTERM,
-			syscall.SIGTERM,
+			syscall.SIGTERM, syscall.SIGTERM,
 		}, 143, ""},
 		{"quit", []string{"--", "sh", "-c", wait}, []syscall.Signal{syscall.SIGQUIT}, 2, "SIGQUIT: quit"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			p := newProcess(t, append([]string{"exec", "-t"}, tt.args...)...)
 			s := openTerminal(t, p)
 			release := s.hold()
@@ -270,6 +270,7 @@ func TestExecTTYWithoutTerminal(t *testing.T) {
 		{"no kind", "", `echo "kind $TERM"`, []string{"TERM="}, 0, "kind \r\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			p := newProcess(t, "exec", "-t", "--", "sh", "-c", tt.script)
 			p.Env = append(p.Env, tt.vars...)
 			p.Stdin = strings.NewReader(tt.input)
@@ -297,6 +298,7 @@ func TestExecTTYVariable(t *testing.T) {
 		{"none", "--inherit-vars=none", "\r\n", true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			p := newProcess(t, "exec", "-t", tt.flag, "--log=log", "--", "/bin/sh", "-c",
 				`/bin/echo "$TERM"`)
 			p.Env = append(p.Env, "TERM=xterm")

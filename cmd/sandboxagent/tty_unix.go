@@ -8,15 +8,14 @@ import (
 	"syscall"
 )
 
-// terminalName is the name of the terminal that the program was started from.
+// terminalName is the controlling terminal of the program.
 const terminalName = "/dev/tty"
 
-// terminalScreen is where questions are written.
+// terminalScreen is the output for questions.
 const terminalScreen = "/dev/tty"
 
-// watchTerminal returns a channel that receives when the size of the terminal may have changed,
-// until done is closed. Until then, a signal that makes the program dump its state and die calls
-// restore first.
+// watchTerminal returns a channel that receives after changes of the size of the terminal, until
+// done is closed. Until then, a signal that dumps the program calls restore first.
 func watchTerminal(done <-chan struct{}, restore func()) (changed <-chan os.Signal) {
 	resized, fatal := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(resized, syscall.SIGWINCH)

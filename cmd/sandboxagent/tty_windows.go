@@ -2,12 +2,11 @@ package main
 
 import "os"
 
-// terminalName is the name of the terminal that the program was started from.
+// terminalName is the console of the program.
 const terminalName = "CONIN$"
 
-// terminalScreen is where questions are written.
+// terminalScreen is the output for questions.
 const terminalScreen = "CONOUT$"
 
-// watchTerminal returns a channel that receives nothing: a console here does not tell of a new
-// size.
+// watchTerminal returns a channel that receives nothing: consoles do not report a new size.
 func watchTerminal(<-chan struct{}, func()) (changed <-chan os.Signal) { return nil }

@@ -8,7 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// version is set by the linker; empty means what the build information says.
+// version is set by the linker; empty means the version in the build information.
 var version string
 
 func (p *program) versionCommand() *cli.Command {

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// idleTime is how long an environment may be silent while it is read in the end, after a time-out
-	// or a signal too.
+	// idleTime bounds the silence of an environment that is read at the end, also after a timeout or a
+	// signal.
 	idleTime = 2 * time.Minute
-	// readTime bounds that reading where an environment is never silent.
+	// readTime bounds the reading of an environment that is never silent.
 	readTime = 2 * time.Hour
 )
 
-// watch returns e with a context that ends when e gives nothing for as long as idle while it is
-// read. The caller calls stop.
+// watch returns e with a context that ends when e is silent for idle during a read. The caller
+// calls stop.
 func watch(
 	ctx context.Context, e env.Environment, idle time.Duration,
 ) (_ context.Context, _ env.Environment, stop func()) {
@@ -38,7 +38,7 @@ func watch(
 	}
 }
 
-// watched tells of each sign of life of an environment that is read.
+// watched reports each response of an environment that is read.
 type watched struct {
 	env.Environment
 	alive func()

@@ -80,7 +80,7 @@ func isInitial(t *testing.T, kind string) bool {
 func rights() []weakening {
 	// The folders belong to the user that was asked for, and root without capabilities is like anybody
 	// else.
-	root := []string{"user", "writable-folders", "executable-folders"}
+	root := []string{"user", "writable-directories", "executable-directories"}
 	capable := append([]string{"capabilities"}, root...)
 	return []weakening{
 		{
@@ -153,10 +153,10 @@ func folders(t *testing.T, canary verify.Host) []weakening {
 			want: []string{"root-file-system"},
 		},
 		{name: "a writable helper", weaken: onHost(func(h *hostConfig) { h.Mounts[len(h.Mounts)-1].ReadOnly = false }), want: []string{"helper-volume"}},
-		{name: "no programs in /tmp", weaken: onHost(func(h *hostConfig) { h.Tmpfs = map[string]string{"/tmp": "noexec"} }), want: []string{"executable-folders"}},
+		{name: "no programs in /tmp", weaken: onHost(func(h *hostConfig) { h.Tmpfs = map[string]string{"/tmp": "noexec"} }), want: []string{"executable-directories"}},
 		{
 			name: "read-only /tmp", weaken: onHost(func(h *hostConfig) { h.Tmpfs = nil }),
-			want: []string{"writable-folders", "executable-folders"},
+			want: []string{"writable-directories", "executable-directories"},
 		},
 		{name: "a socket", weaken: bound(socket, "/run/docker.sock"), want: []string{
 			"mounts",
@@ -187,7 +187,7 @@ func folders(t *testing.T, canary verify.Host) []weakening {
 				Type: mount.TypeBind, Source: "/dev/shm",
 				Target: "/tmp",
 			})
-		}), want: []string{"mounts"}, may: []string{"executable-folders"}},
+		}), want: []string{"mounts"}, may: []string{"executable-directories"}},
 		{
 			name:   "devices and rights in /tmp",
 			weaken: onHost(func(h *hostConfig) { h.Tmpfs = map[string]string{"/tmp": "rw,exec,suid,dev"} }),

@@ -99,7 +99,7 @@ func (e tarEntry) line() string {
 	}
 	switch e.Typeflag {
 	case tar.TypeDir:
-		return fmt.Sprintf("%q folder %04o", name, e.Mode&0o7777)
+		return fmt.Sprintf("%q directory %04o", name, e.Mode&0o7777)
 	case tar.TypeSymlink:
 		return fmt.Sprintf("%q link to %q", name, e.Linkname) // The mode of a link means nothing.
 	case tar.TypeReg:

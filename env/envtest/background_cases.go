@@ -64,7 +64,9 @@ func backgroundSilent(c *caseT) {
 func backgroundDelivered(c *caseT) {
 	m := c.marker()
 	const lines = 8000
-	r := c.prompt(c.script(`sleep "$1" & i=0; while [ $i -lt "$2" ]; do echo 0123456789; i=$((i+1)); done; printf last`, m.seconds(), fmt.Sprint(lines)))
+	r := c.prompt(c.script(`sleep "$1" & i=0
+while [ $i -lt "$2" ]; do echo 0123456789; i=$((i+1)); done; printf last`,
+		m.seconds(), fmt.Sprint(lines)))
 	c.wantExit("a command with a child in the background", r, 0)
 	if want := lines*11 + 4; len(r.stdout) != want || r.stdout[len(r.stdout)-4:] != "last" {
 		c.errorf("%d bytes arrived, want %d", len(r.stdout), want)
@@ -82,14 +84,15 @@ func backgroundLate(c *caseT) {
 	}
 	c.equal("stdout", r.stdout, "early\nlate\n")
 	if r.Detached {
-		c.errorf("nobody holds the pipes any more, but Detached is true")
+		c.errorf("no process holds the pipes, but Detached is true")
 	}
 }
 
 // backgroundKeepsWriting has a child write, long after Exec has returned, more than any pipe holds.
 func backgroundKeepsWriting(c *caseT) {
 	line := fmt.Sprintf("%01000d", 0)
-	r := c.exec(c.script(`(i=0; while [ $i -lt 3 ]; do sleep 1; j=0; while [ $j -lt 200 ]; do echo "$2"; j=$((j+1)); done; i=$((i+1)); done; : >"$1") &`,
+	r := c.exec(c.script(`(i=0; while [ $i -lt 3 ]; do sleep 1; j=0
+while [ $j -lt 200 ]; do echo "$2"; j=$((j+1)); done; i=$((i+1)); done; : >"$1") &`,
 		c.abs("done"), line))
 	c.wantExit("a command with a child that goes on writing", r, 0)
 	c.poll("the child to have written all its output", func() bool {
@@ -119,7 +122,7 @@ func (c *caseT) closeSeen(markers ...marker) {
 				"and Options.Alive is not set")
 		}
 	}
-	if problem := c.place.close(); problem != "" {
+	if problem := c.subject.close(); problem != "" {
 		c.errorf("%s", problem)
 	}
 	if c.opts.Alive == nil {

@@ -184,7 +184,7 @@ func TestSuiteNoticesBrokenEnvironments(t *testing.T) {
 // notices fails the test unless tc fails on an environment with the breakage.
 func notices(t *testing.T, b breakage, tc testCase) {
 	opts := Options{New: newBroken(b), patience: 3 * time.Second}
-	p := newPlace(t, opts)
+	p := newSubject(t, opts)
 	o := runCase(t, opts, p, tc)
 	p.close()
 	if o.skip != nil {

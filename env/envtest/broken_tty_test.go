@@ -77,10 +77,7 @@ func filtered(r io.Reader, f func(string) string) io.Reader {
 
 func brokenTerminals() []breakage {
 	return []breakage{
-		{"terminals are pipes", commandOf(func(cmd *env.Command) { cmd.TTY = nil }), []string{
-			"tty/is_a_terminal", "tty/size", "tty/resize", "tty/interrupt_key", "tty/end_of_input",
-			"tty/output_exact", "tty/stderr_refused",
-		}},
+		{"terminals are pipes", commandOf(func(cmd *env.Command) { cmd.TTY = nil }), []string{"tty/is_a_terminal"}},
 		{"everything has a terminal", commandOf(func(cmd *env.Command) {
 			if cmd.TTY == nil && cmd.Stderr != nil {
 				cmd.TTY, cmd.Stderr = new(env.TTY), nil
@@ -131,7 +128,7 @@ func brokenTerminals() []breakage {
 			if in := cmd.Stdin; in != nil {
 				cmd.Stdin = filtered(in, func(s string) string { return strings.ReplaceAll(s, "\x03", "") })
 			}
-		}), []string{"tty/interrupt_key", "tty/input_exact"}},
+		}), []string{"tty/interrupt_key"}},
 		{"what is typed comes in the end", terminalOf(func(cmd *env.Command) {
 			if in := cmd.Stdin; in != nil {
 				var all io.Reader
@@ -143,10 +140,10 @@ func brokenTerminals() []breakage {
 					return all.Read(p)
 				})
 			}
-		}), []string{"tty/input_exact", "tty/interrupt_key"}},
+		}), []string{"tty/input_exact"}},
 		{"the input of a terminal has no end", func(t *testing.T, good env.Environment) env.Environment {
 			return terminalOf(func(cmd *env.Command) { cmd.Stdin = endless(t, cmd.Stdin) })(t, good)
-		}, []string{"tty/end_of_input", "tty/no_input"}},
+		}, []string{"tty/end_of_input"}},
 		{"a line without its end hides the end", func(t *testing.T,
 			good env.Environment,
 		) env.Environment {
@@ -181,13 +178,11 @@ func brokenScreens() []breakage {
 		{"the end of the screen is lost", screenOf(func(out string) string {
 			return out[:max(0,
 				len(out)-1)]
-		}), []string{
-			"tty/order", "tty/output_exact", "tty/is_a_terminal", "tty/size", "tty/child_holding_terminal",
-		}},
+		}), []string{"tty/order"}},
 		{"a terminal writes \\n", screenOf(func(out string) string {
 			return strings.ReplaceAll(out,
 				"\r\n", "\n")
-		}), []string{"tty/output_exact", "tty/order"}},
+		}), []string{"tty/output_exact"}},
 		{
 			"a screen is text", screenOf(func(out string) string { return strings.ToValidUTF8(out, "?") }),
 			[]string{"tty/output_exact"},
@@ -213,7 +208,7 @@ func brokenScreens() []breakage {
 				return env.Result{ExitCode: 127}, nil
 			}
 			return res, err
-		}), []string{"tty/start_errors", "tty/stderr_refused"}},
+		}), []string{"tty/start_errors"}},
 		{"Detached is never set for a terminal", ttyResultOf(func(res env.Result, err error) (env.Result,
 			error,
 		) {

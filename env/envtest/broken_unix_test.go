@@ -133,7 +133,7 @@ func run(f faults) func(*testing.T, env.Environment) env.Environment {
 }
 
 func brokenProcesses() []breakage {
-	const soon = 100 * time.Millisecond
+	const soon = time.Second // long enough for output to arrive on a busy machine
 	return []breakage{
 		{"only the leader is killed", run(faults{first: syscall.SIGTERM, wait: soon}), []string{
 			"kill/children_die_on_timeout", "kill/children_die_on_cancel", "kill/double_fork_dies",
@@ -152,26 +152,27 @@ func brokenProcesses() []breakage {
 			wait: soon,
 		}), []string{"kill/neighbour_survives"}},
 		{"SIGKILL comes first", run(faults{group: true, first: syscall.SIGKILL, wait: soon}), []string{
-			"kill/term_is_sent_first", "kill/term_reaches_children", "kill/timeout",
+			"kill/term_is_sent_first", "kill/term_reaches_children",
 		}},
 		{"SIGKILL never comes", run(faults{
 			group: true, first: syscall.SIGTERM, noKill: true,
 			wait: soon,
 		}), []string{"kill/term_ignored"}},
-		{"children are waited for", run(faults{group: true, first: syscall.SIGTERM}), []string{
-			"background/child_holding_pipe", "background/bytes_before_exit_delivered",
-			"background/child_outlives_timeout",
-		}},
+		{
+			"children are waited for", run(faults{group: true, first: syscall.SIGTERM}),
+			[]string{"background/bytes_before_exit_delivered", "background/child_outlives_timeout"},
+		},
 		{"children are killed with a normal end", run(faults{
 			group: true, first: syscall.SIGTERM,
 			wait: soon, sweep: true,
-		}), []string{
-			"background/child_holding_pipe", "background/child_without_pipe",
-		}},
-		{"pipes are cut", run(faults{group: true, first: syscall.SIGTERM, wait: soon}), []string{
-			"background/child_keeps_writing", "background/bytes_while_waiting_delivered",
-			"stream/slow_writer_gets_everything", "stream/writer_error",
-		}},
+		}), []string{"background/child_holding_pipe"}},
+		{
+			"pipes are cut", run(faults{group: true, first: syscall.SIGTERM, wait: time.Nanosecond}),
+			[]string{
+				"background/child_keeps_writing", "background/bytes_while_waiting_delivered",
+				"stream/slow_writer_gets_everything",
+			},
+		},
 		{
 			"the reader of standard input is waited for", run(faults{group: true, first: syscall.SIGTERM}),
 			[]string{"exec/stdin_reader_blocks"},

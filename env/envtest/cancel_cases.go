@@ -35,11 +35,13 @@ func (c *caseT) endless(name string) {
 	}
 }
 
-// folders makes folders with some files.
-func (c *caseT) folders(count, files int) {
+// directories creates directories with some files.
+func (c *caseT) directories(count, files int) {
 	c.unix()
-	c.sh(`n=$1 m=$2 i=0; set --; while [ $i -lt $n ]; do set -- "$@" d$i; i=$((i + 1)); done; mkdir "$@"
-for d; do j=0; while [ $j -lt $m ]; do : >"$d/f$j"; j=$((j + 1)); done; done`, fmt.Sprint(count), fmt.Sprint(files))
+	c.sh(`n=$1 m=$2 i=0; set --
+while [ $i -lt $n ]; do set -- "$@" d$i; i=$((i + 1)); done; mkdir "$@"
+for d; do j=0; while [ $j -lt $m ]; do : >"$d/f$j"; j=$((j + 1)); done; done`,
+		fmt.Sprint(count), fmt.Sprint(files))
 }
 
 // ends calls a search, which has to end because of its cancellation.
@@ -106,7 +108,7 @@ func grepCancelledWithoutMatches(c *caseT) {
 }
 
 func walkCancelled(c *caseT) {
-	c.folders(1, 10_000)
+	c.directories(1, c.size(10_000, 2_000))
 	c.both(func(what string, e env.Environment) {
 		var found atomic.Int64
 		c.ends("Walk"+what, func(ctx context.Context, cancel func()) error {
@@ -124,7 +126,7 @@ func walkCancelled(c *caseT) {
 
 // globCancelled cancels until that comes while the search runs.
 func globCancelled(c *caseT) {
-	c.folders(100, 2)
+	c.directories(100, 2)
 	c.both(func(what string, e env.Environment) {
 		opts := search.GlobOptions{Pattern: "**/f*", Dir: c.dir}
 		begun := time.Now()

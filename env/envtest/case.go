@@ -19,9 +19,9 @@ const (
 	// caseTime bounds a case, so that an environment that hangs fails one case and not the whole test
 	// binary.
 	caseTime = 5 * time.Minute
-	// closeTime bounds Close, which promises to be bounded.
+	// closeTime bounds Close.
 	closeTime = 30 * time.Second
-	// pollTime bounds the wait for an effect that the contract promises to come.
+	// pollTime bounds the wait for an effect that the contract guarantees.
 	pollTime = 30 * time.Second
 )
 
@@ -34,7 +34,7 @@ type group struct {
 // A testCase checks one thing.
 type testCase struct {
 	name string
-	// rule is the sentence of the contract that a failure means to be broken.
+	// rule is the sentence of the contract that a failure violates.
 	rule string
 	run  func(c *caseT)
 	// fresh gives the case an environment of its own, which it may close.
@@ -43,34 +43,34 @@ type testCase struct {
 	alone bool
 }
 
-// outcome is what a case found.
+// outcome is the outcome of a case.
 type outcome struct {
 	failures []string
 	skip     *skipped
 }
 
-// skipped says why a case did not run.
+// skipped is why a case did not run.
 type skipped struct {
 	reason string
-	// missing says that a tool is missing, in contrast to a case that makes no sense here.
+	// missing reports that a tool is missing, and not that the case cannot apply.
 	missing bool
 }
 
-// caseT is what a case works with. It records failures instead of passing them to a testing.T, so
-// that the suite can be tested on broken environments.
+// caseT is the state of a running case. It records failures instead of passing them to a testing.T,
+// so that the suite can be tested on broken environments.
 type caseT struct {
-	ctx   context.Context
-	e     env.Environment
-	place *place
-	opts  Options
-	rule  string
-	// dir is a folder for this case alone, relative to the working directory.
+	ctx     context.Context
+	e       env.Environment
+	subject *subject
+	opts    Options
+	rule    string
+	// dir is a directory for this case alone, relative to the working directory.
 	dir string
 	// spawn returns one more fresh environment. It runs in the goroutine of the test.
-	spawn chan chan *place
+	spawn chan chan *subject
 	stop  chan struct{}
 	// witness, if set, is the environment that sees the processes of e after e has been closed.
-	witness *place
+	witness *subject
 	// t is only for Options.Alive.
 	t *testing.T
 
@@ -79,14 +79,14 @@ type caseT struct {
 	cleanups []func()
 }
 
-// runCase runs tc in p and returns what it found. It always returns in bounded time.
-func runCase(t *testing.T, opts Options, p *place, tc testCase) outcome {
+// runCase runs tc in p. It always returns in bounded time.
+func runCase(t *testing.T, opts Options, p *subject, tc testCase) outcome {
 	ctx, cancel := context.WithTimeout(t.Context(), caseTime)
 	defer cancel()
 	c := &caseT{
-		ctx: ctx, e: p.Environment, place: p, opts: opts, rule: tc.rule, t: t,
+		ctx: ctx, e: p.Environment, subject: p, opts: opts, rule: tc.rule, t: t,
 		dir:   strings.NewReplacer("/", "-").Replace(tc.name) + fmt.Sprintf("-%08x", rand.Uint32()),
-		spawn: make(chan chan *place), stop: make(chan struct{}),
+		spawn: make(chan chan *subject), stop: make(chan struct{}),
 	}
 	done := make(chan struct{})
 	go func() {
@@ -95,16 +95,16 @@ func runCase(t *testing.T, opts Options, p *place, tc testCase) outcome {
 		c.makeDir()
 		tc.run(c)
 	}()
-	var places []*place
+	var subjects []*subject
 	if tc.fresh {
-		places = append(places, p)
+		subjects = append(subjects, p)
 	}
 	defer close(c.stop)
 	for {
 		select {
 		case reply := <-c.spawn:
-			fresh := newPlace(t, opts)
-			places = append(places, fresh)
+			fresh := newSubject(t, opts)
+			subjects = append(subjects, fresh)
 			reply <- fresh
 			continue
 		case <-done:
@@ -114,7 +114,7 @@ func runCase(t *testing.T, opts Options, p *place, tc testCase) outcome {
 		}
 		break
 	}
-	for _, p := range places {
+	for _, p := range subjects {
 		if problem := p.close(); problem != "" {
 			c.errorf("%s", problem)
 		}
@@ -124,24 +124,24 @@ func runCase(t *testing.T, opts Options, p *place, tc testCase) outcome {
 	return outcome{failures: slices.Clone(c.outcome.failures), skip: c.outcome.skip}
 }
 
-// makeDir makes the folder of the case.
+// makeDir creates the directory of the case.
 func (c *caseT) makeDir() {
 	keep := c.dir + "/.keep"
 	if _, err := c.e.WriteFile(c.ctx, keep, strings.NewReader(""), env.WriteOptions{}); err != nil {
-		c.fatalf("making the folder of the case: %v", err)
+		c.fatalf("making the directory of the case: %v", err)
 	}
 	if err := c.e.Remove(c.ctx, keep, env.RemoveOptions{}); err != nil {
-		c.fatalf("making the folder of the case: %v", err)
+		c.fatalf("making the directory of the case: %v", err)
 	}
 	c.cleanup(func() {
-		// The folder goes with the environment at the latest, so an error here tells nothing.
+		// The directory is removed with the environment at the latest.
 		_ = c.e.Remove(context.WithoutCancel(c.ctx), c.dir, env.RemoveOptions{Recursive: true})
 	})
 }
 
 // another returns one more fresh environment, which the suite closes.
-func (c *caseT) another() *place {
-	reply := make(chan *place)
+func (c *caseT) another() *subject {
+	reply := make(chan *subject)
 	select {
 	case c.spawn <- reply:
 	case <-c.stop:
@@ -174,7 +174,7 @@ func (c *caseT) missing(format string, args ...any) {
 	c.end(skipped{reason: fmt.Sprintf(format, args...), missing: !c.opts.Bare})
 }
 
-// pointless ends the case because it makes no sense here.
+// pointless ends the case because it cannot apply to this environment.
 func (c *caseT) pointless(format string, args ...any) {
 	c.end(skipped{reason: fmt.Sprintf(format, args...)})
 }
@@ -197,10 +197,10 @@ func (c *caseT) cleanUp() {
 	}
 }
 
-// name returns the relative name of a file in the folder of the case.
+// name returns the relative name of a file in the directory of the case.
 func (c *caseT) name(elem ...string) string { return c.dir + "/" + strings.Join(elem, "/") }
 
-// abs returns the absolute name of a file in the folder of the case.
+// abs returns the absolute name of a file in the directory of the case.
 func (c *caseT) abs(elem ...string) string {
 	return strings.TrimSuffix(c.e.Info().WorkDir, "/") + "/" + c.name(elem...)
 }
@@ -213,7 +213,7 @@ func (c *caseT) size(long, short int) int {
 	return long
 }
 
-// patience is how long the case waits for an effect that the contract promises to come.
+// patience bounds the wait for an effect that the contract guarantees.
 func (c *caseT) patience() time.Duration { return cmp.Or(c.opts.patience, pollTime) }
 
 // poll waits for ok to become true.
@@ -241,8 +241,8 @@ func (c *caseT) within(what string, f func()) {
 	}
 }
 
-// A place is an environment with what the suite found out about it.
-type place struct {
+// A subject is an environment under test, with its facts.
+type subject struct {
 	env.Environment
 	probe  sync.Once
 	facts  facts
@@ -250,18 +250,18 @@ type place struct {
 	result string
 }
 
-// newPlace returns a fresh environment. It runs in the goroutine of the test.
-func newPlace(t *testing.T, opts Options) *place {
+// newSubject returns a fresh environment. It runs in the goroutine of the test.
+func newSubject(t *testing.T, opts Options) *subject {
 	t.Helper()
 	e := opts.New(t)
 	if e == nil {
 		t.Fatal("envtest: Options.New returned nil")
 	}
-	return &place{Environment: e}
+	return &subject{Environment: e}
 }
 
-// close closes the environment and returns what went wrong. A later call returns the same.
-func (p *place) close() string {
+// close closes the environment and returns the problem, if any. A later call returns the same.
+func (p *subject) close() string {
 	p.closed.Do(func() {
 		done := make(chan error, 1)
 		go func() { done <- p.Close() }()

@@ -63,7 +63,7 @@ func (l *lockedBuffer) take() string {
 // script returns a command that runs text in sh with args as $1 and so on. A case in an environment
 // without sh ends here.
 func (c *caseT) script(text string, args ...string) env.Command {
-	if !c.place.learn(c.ctx).sh {
+	if !c.subject.learn(c.ctx).sh {
 		c.missing("no sh in PATH")
 	}
 	return env.Command{Argv: append([]string{"sh", "-c", text, "sh"}, args...)}
@@ -72,7 +72,7 @@ func (c *caseT) script(text string, args ...string) env.Command {
 // sh runs a script that is not what the case tests, and returns its output. The script must work.
 func (c *caseT) sh(text string, args ...string) string { return c.shIn(c.dir, text, args...) }
 
-// shIn is sh in the folder dir.
+// shIn is sh in the directory dir.
 func (c *caseT) shIn(dir, text string, args ...string) string {
 	cmd := c.script(text, args...)
 	cmd.Dir = dir
@@ -160,7 +160,7 @@ type facts struct {
 
 // learn returns the facts about the environment. A tool is missing only if the environment says so
 // plainly.
-func (p *place) learn(ctx context.Context) facts {
+func (p *subject) learn(ctx context.Context) facts {
 	p.probe.Do(func() {
 		test := func(text string) (env.Result, error) {
 			return p.Exec(ctx, env.Command{Argv: []string{"sh", "-c", text}})
@@ -184,7 +184,7 @@ type marker string
 // marker returns the command line of a new marker. What is left of its processes is killed at the
 // end of the case.
 func (c *caseT) marker() marker {
-	f := c.place.learn(c.ctx)
+	f := c.subject.learn(c.ctx)
 	if !f.sh {
 		c.missing("no sh in PATH")
 	}
@@ -194,7 +194,7 @@ func (c *caseT) marker() marker {
 	// Seconds: days, longer than any test.
 	m := marker("sleep " + strconv.Itoa(100_000+rand.IntN(900_000)))
 	c.cleanup(func() {
-		p := c.place
+		p := c.subject
 		if c.witness != nil {
 			p = c.witness
 		}
@@ -220,7 +220,7 @@ for f in $files; do line=; { IFS= read -r line <"$f"; } 2>/dev/null
 case $line in sleep[0-9]*) p=${f#/proc/}; echo "${p%/cmdline} sleep ${line#sleep}";; esac; done; :`
 
 // scan returns the process IDs of each of markers as p sees them.
-func (c *caseT) scan(p *place, markers ...marker) map[marker][]string {
+func (c *caseT) scan(p *subject, markers ...marker) map[marker][]string {
 	script := scanScript
 	if !p.learn(c.ctx).proc {
 		script = "ps -axo pid=,command="
@@ -254,7 +254,7 @@ func (c *caseT) alive(markers ...marker) {
 }
 
 // gone records a failure for every process of markers that runs now.
-func (c *caseT) gone(p *place, markers ...marker) {
+func (c *caseT) gone(p *subject, markers ...marker) {
 	for m, pids := range c.scan(p, markers...) {
 		c.errorf("%d processes %q still run (pid %s)", len(pids), m, strings.Join(pids, ", "))
 	}
@@ -262,7 +262,7 @@ func (c *caseT) gone(p *place, markers ...marker) {
 
 // stays records a failure for each of markers that does not run now.
 func (c *caseT) stays(markers ...marker) {
-	running := c.scan(c.place, markers...)
+	running := c.scan(c.subject, markers...)
 	for _, m := range markers {
 		if len(running[m]) == 0 {
 			c.errorf("the process %q is gone, but must live", m)
@@ -308,7 +308,7 @@ func (c *caseT) timeOut(cmd env.Command, markers ...marker) ran {
 
 // allAlive reports whether at least n processes of each of markers run.
 func (c *caseT) allAlive(n int, markers []marker) bool {
-	running := c.scan(c.place, markers...)
+	running := c.scan(c.subject, markers...)
 	return !slices.ContainsFunc(markers, func(m marker) bool { return len(running[m]) < n })
 }
 

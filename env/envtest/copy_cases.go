@@ -24,7 +24,7 @@ func copyCases() []testCase {
 		{name: "in_hard_links", rule: ruleOutside, run: copyInHardLinks},
 		{name: "in_devices", rule: ruleOutside, run: copyInDevices},
 		{name: "in_damaged", rule: ruleBadArchive, run: copyInDamaged},
-		{name: "in_not_a_folder", rule: rulePathError, run: copyInNotFolder},
+		{name: "in_not_a_directory", rule: rulePathError, run: copyInNotDirectory},
 		{name: "out", rule: ruleCopyOut, run: copyOut},
 		{name: "out_names", rule: ruleCopyOut, run: copyOutNames},
 		{name: "out_special_files", rule: ruleCopyOut, run: copyOutSpecial},
@@ -87,8 +87,8 @@ func (c *caseT) out(dir string, names ...string) ([]string, error) {
 	return l, errors.Join(err, r.Close())
 }
 
-// wantOut records a failure unless CopyOut gives exactly these entries. One for the folder itself
-// is left out.
+// wantOut records a failure unless CopyOut gives exactly these entries. One for the directory
+// itself is left out.
 func (c *caseT) wantOut(what string, want []string, dir string, names ...string) {
 	got, err := c.out(dir, names...)
 	if err != nil {
@@ -96,8 +96,8 @@ func (c *caseT) wantOut(what string, want []string, dir string, names ...string)
 		return
 	}
 	got = slices.DeleteFunc(got, func(s string) bool {
-		return strings.HasPrefix(s, `"." folder`) ||
-			strings.HasPrefix(s, `"" folder`)
+		return strings.HasPrefix(s, `"." directory`) ||
+			strings.HasPrefix(s, `"" directory`)
 	})
 	if !slices.Equal(got, want) {
 		c.errorf("%s: the archive holds\n\t%s\nwant\n\t%s", what, strings.Join(got, "\n\t"),
@@ -116,18 +116,18 @@ func copyIn(c *caseT) {
 			r := c.exec(c.script(`readlink "$1"`, at(name)))
 			c.equal("the link "+name, r.stdout, e.Linkname+"\n")
 		case tar.TypeDir:
-			c.wantMode("the folder "+name, at(name), fs.ModeDir|fs.FileMode(e.Mode))
+			c.wantMode("the directory "+name, at(name), fs.ModeDir|fs.FileMode(e.Mode))
 		default:
 			c.wantFile("the file "+name, at(name), e.data)
 			c.wantMode("the file "+name, at(name), fs.FileMode(e.Mode))
 		}
 	}
-	c.wantNames("an empty folder", at("empty-folder"))
+	c.wantNames("an empty directory", at("empty-folder"))
 	c.in(c.abs("absolute"), tarFile("a/b/c", "x"))
-	c.wantFile("a file whose folders the archive does not name", c.name("absolute", "a", "b", "c"),
+	c.wantFile("a file whose directories the archive does not name", c.name("absolute", "a", "b", "c"),
 		"x")
 	c.in(c.name("nothing"))
-	c.wantNames("a folder from an empty archive", c.name("nothing"))
+	c.wantNames("a directory from an empty archive", c.name("nothing"))
 }
 
 func copyInExisting(c *caseT) {
@@ -140,13 +140,13 @@ func copyInExisting(c *caseT) {
 	c.link("../target", c.name("dir", "link"))
 	c.in(c.name("dir"), tarFileMode("file", "new", 0o755), tarFile("read-only", "new"),
 		tarDir("folder", 0o700), tarFile("folder/new", "new"), tarLink("link", "file"))
-	c.wantNames("the folder", c.name("dir"), "file", "folder", "link", "other", "read-only")
+	c.wantNames("the directory", c.name("dir"), "file", "folder", "link", "other", "read-only")
 	c.wantFile("a file that the archive has, too", c.name("dir", "file"), "new")
 	c.wantMode("a file that the archive has, too", c.name("dir", "file"), 0o755)
 	c.wantFile("a read-only file that the archive has, too", c.name("dir", "read-only"), "new")
 	c.wantFile("a file that the archive does not have", c.name("dir", "other"), "other")
-	c.wantNames("a folder that the archive has, too", c.name("dir", "folder"), "kept", "new")
-	c.wantMode("a folder that the archive has, too", c.name("dir", "folder"), fs.ModeDir|0o700)
+	c.wantNames("a directory that the archive has, too", c.name("dir", "folder"), "kept", "new")
+	c.wantMode("a directory that the archive has, too", c.name("dir", "folder"), fs.ModeDir|0o700)
 	c.wantFile("a link that was replaced", c.name("dir", "link"), "new")
 	c.wantFile("what the old link named", c.name("target"), "target")
 }
@@ -164,7 +164,7 @@ func copyInMany(c *caseT) {
 	c.wantOut("2000 files", lines(entries), c.name("many"))
 }
 
-// refused checks that CopyIn into the folder "in" refuses entries and changes nothing outside of
+// refused checks that CopyIn into the directory "in" refuses entries and changes nothing outside of
 // it.
 func (c *caseT) refused(what string, entries ...tarEntry) {
 	err := c.e.CopyIn(c.ctx, c.name("in"), archive(entries...))
@@ -174,7 +174,7 @@ func (c *caseT) refused(what string, entries ...tarEntry) {
 	c.unharmed(what)
 }
 
-// outside prepares the folder "outside", which no archive may change, beside the folder "in".
+// outside prepares the directory "outside", which no archive may change, beside the directory "in".
 func (c *caseT) outside() {
 	c.unix()
 	c.write(c.name("outside", "file"), "untouched")
@@ -182,8 +182,8 @@ func (c *caseT) outside() {
 }
 
 func (c *caseT) unharmed(what string) {
-	c.wantNames(what+": the folder around", c.dir, "in", "outside")
-	c.wantNames(what+": the folder outside", c.name("outside"), "file")
+	c.wantNames(what+": the directory around", c.dir, "in", "outside")
+	c.wantNames(what+": the directory outside", c.name("outside"), "file")
 	c.wantFile(what+": the file outside", c.name("outside", "file"), "untouched")
 	if got, err := c.get(c.abs("..", "escaped")); err == nil {
 		c.errorf("%s: a file came into being outside: %q", what, got)
@@ -200,7 +200,7 @@ func copyInLeavingNames(c *caseT) {
 		c.refused(fmt.Sprintf("a file named %q", name), tarFile("first", "x"), tarFile(name, "escaped"))
 		c.refused(fmt.Sprintf("a link named %q", name), tarLink(name, "present"))
 	}
-	c.refused("a folder named ../escaped", tarDir("../escaped", 0o755))
+	c.refused("a directory named ../escaped", tarDir("../escaped", 0o755))
 	c.wantFile("an entry before the error", c.name("in", "first"), "x")
 }
 
@@ -214,7 +214,7 @@ func copyInThroughLinks(c *caseT) {
 		c.refused("a file through a link of the archive, "+what, tarLink(link, target),
 			tarFile(link+"/file", "escaped"))
 		c.refused("a new file through a link that is there, "+what, tarFile(link+"/new", "escaped"))
-		c.refused("a folder through a link that is there, "+what, tarDir(link+"/new", 0o777))
+		c.refused("a directory through a link that is there, "+what, tarDir(link+"/new", 0o777))
 		c.refused("a link through a link that is there, "+what, tarLink(link+"/new", "file"))
 		deep := "chain-" + what
 		c.refused("a file through two links, "+what, tarLink(deep+"1", target), tarLink(deep+"2",
@@ -229,10 +229,10 @@ func copyInThroughLinks(c *caseT) {
 		dir := "dir-" + what
 		_ = c.e.CopyIn(c.ctx, c.name("in"), archive(tarLink(dir, target), tarDir(dir, 0o700),
 			tarFile("ok", "x")))
-		c.unharmed("a folder in the place of a link, " + what)
+		c.unharmed("a directory in the place of a link, " + what)
 	}
 	if info, err := c.e.Stat(c.ctx, c.name("outside")); err != nil || info.Mode().Perm() == 0o700 {
-		c.errorf("the mode of a folder outside was changed (%v, error %v)", info, err)
+		c.errorf("the mode of a directory outside was changed (%v, error %v)", info, err)
 	}
 }
 
@@ -288,7 +288,7 @@ func copyInDamaged(c *caseT) {
 	}
 }
 
-func copyInNotFolder(c *caseT) {
+func copyInNotDirectory(c *caseT) {
 	c.write(c.name("file"), "x")
 	for _, name := range []string{c.name("file"), c.name("file", "below")} {
 		err := c.e.CopyIn(c.ctx, name, archive(tarFile("a", "x")))
@@ -302,12 +302,12 @@ func copyOut(c *caseT) {
 	c.sh(`umask 022; mkdir -p a/empty a/b; printf 1 >a/b/file; chmod 640 a/b/file; printf "$1" >a/bytes; ln -s b/file a/link; ln -s nowhere a/dangling
 		: >a/.hidden; : >'a/with space'; chmod 700 a/b`, octal(allBytes))
 	c.wantOut("a tree that commands made", []string{
-		`".hidden" file 0644 ""`, `"b" folder 0700`, `"b/file" file 0640 "1"`, tarFile("bytes",
+		`".hidden" file 0644 ""`, `"b" directory 0700`, `"b/file" file 0640 "1"`, tarFile("bytes",
 			allBytes).line(),
-		`"dangling" link to "nowhere"`, `"empty" folder 0755`, `"link" link to "b/file"`,
+		`"dangling" link to "nowhere"`, `"empty" directory 0755`, `"link" link to "b/file"`,
 		`"with space" file 0644 ""`,
 	}, c.name("a"))
-	c.wantOut("an empty folder", nil, c.abs("a", "empty"))
+	c.wantOut("an empty directory", nil, c.abs("a", "empty"))
 }
 
 func copyOutNames(c *caseT) {
@@ -316,12 +316,12 @@ func copyOutNames(c *caseT) {
 	for _, tc := range []struct{ names, want []string }{
 		{[]string{"b"}, []string{`"b" file 0644 "b"`}},
 		{[]string{"a/2"}, []string{`"a/2" file 0644 "2"`}},
-		{[]string{"a"}, []string{`"a" folder 0755`, `"a/1" file 0644 "1"`, `"a/2" file 0644 "2"`}},
+		{[]string{"a"}, []string{`"a" directory 0755`, `"a/1" file 0644 "1"`, `"a/2" file 0644 "2"`}},
 		{[]string{"-c", "b", "d e"}, []string{
 			`"-c" file 0644 "c"`, `"b" file 0644 "b"`,
 			`"d e" file 0644 "d"`,
 		}},
-		{[]string{"f", "b"}, []string{`"b" file 0644 "b"`, `"f" folder 0755`, `"f/x" file 0644 "x"`}},
+		{[]string{"f", "b"}, []string{`"b" file 0644 "b"`, `"f" directory 0755`, `"f/x" file 0644 "x"`}},
 	} {
 		c.wantOut(fmt.Sprintf("the names %q", tc.names), tc.want, c.dir, tc.names...)
 	}
@@ -331,8 +331,8 @@ func copyOutSpecial(c *caseT) {
 	c.unix()
 	c.tool("mkfifo")
 	c.sh(`umask 022; mkdir a; mkfifo a/pipe; : >a/file`)
-	c.within("CopyOut of a folder with a pipe", func() {
-		c.wantOut("a folder with a pipe", []string{`"file" file 0644 ""`}, c.name("a"))
+	c.within("CopyOut of a directory with a pipe", func() {
+		c.wantOut("a directory with a pipe", []string{`"file" file 0644 ""`}, c.name("a"))
 	})
 }
 
@@ -350,7 +350,7 @@ func copyOutBadNames(c *caseT) {
 		"file/../../outside", "..", "link/outside",
 	} {
 		if got, err := c.out(c.name("a"), name); err == nil {
-			c.errorf("the name %q leaves the folder, but CopyOut gives %q", name, got)
+			c.errorf("the name %q leaves the directory, but CopyOut gives %q", name, got)
 		}
 	}
 	for _, names := range [][]string{{"missing"}, {"file", "missing"}, {"missing/deeper"}} {

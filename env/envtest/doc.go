@@ -18,29 +18,26 @@
 //		})
 //	}
 //
-// Every case is a subtest of its own, such as "exec/exit_codes", and depends on no other. The cases
-// of one group share an environment, each working in a folder of its own, at the same time; cases
-// that close an environment get a fresh one. Every failure begins with the sentence of the contract
-// that was broken. Cases check effects, such as a process that is gone and bytes that are equal,
-// and never how long something took.
+// Every case is a subtest, such as "exec/exit_codes", and depends on no other. The cases of a group
+// share an environment and run concurrently, each in its own directory; cases that close an
+// environment get a fresh one. Every failure starts with the violated sentence of the contract.
+// Cases check effects, such as the death of a process or the equality of bytes, never durations.
 //
-// A decorator that changes nothing, such as one that logs, is checked by [CheckWrap] as well. An
-// environment that refuses writes or commands by design is not for Run, which needs both.
+// [CheckWrap] checks a decorator that only observes, such as a logger. Run needs an environment
+// that runs commands and writes files.
 //
 // # Known differences
 //
-// An environment that cannot keep a sentence declares it in Options.Known, with a reason. A
-// declared case that passes fails the run, and so does a declared case that does not exist, so that
-// the list can only be true. This holds for promises that Info reports as absent, too: the suite
-// does not read them as an excuse.
+// An environment that violates a sentence declares it in Options.Known, with a reason. A declared
+// case that passes fails the run, and so does one that does not exist, so that the list stays true.
+// A guarantee that Info reports as absent excuses no case.
 //
 // # Skips
 //
-// The cases are driven from inside the environment by POSIX sh and a few usual tools. A case whose
-// tool is missing is skipped with the reason. If the variable SANDBOXAGENT_REQUIRE, a
-// comma-separated list, holds "envtest" or the name that Info gives as Backend, a missing tool
-// fails the case instead. Cases that make no sense in the given environment, such as missing rights
-// for root, are skipped in any event.
+// The cases use POSIX sh and a few usual tools of the environment. A case whose tool is missing is
+// skipped with the reason. If the variable SANDBOXAGENT_REQUIRE, a comma-separated list, contains
+// "envtest" or Info.Backend, a missing tool fails the case instead. Cases that cannot apply to the
+// environment, such as missing permissions of root, are always skipped.
 //
-// With -short the largest data are smaller.
+// With -short the cases use less data.
 package envtest

@@ -12,30 +12,29 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// requireVar names the variable that turns a skip for a missing tool into a failure.
+// requireVar is the variable that turns a skip for a missing tool into a failure.
 const requireVar = "SANDBOXAGENT_REQUIRE"
 
-// Options say what Run tests.
+// Options configure Run.
 type Options struct {
-	// New returns a fresh environment. It must be able to write files and to run commands. The suite
-	// closes it.
+	// New returns a fresh environment that writes files and runs commands. The suite closes it.
 	New func(t *testing.T) env.Environment
-	// Known maps the name of a case, such as "kill/double_fork_dies", to the reason why this
-	// environment differs there. A known difference that passes, or that names no case, fails the run.
+	// Known maps the name of a case that this environment fails, such as "kill/double_fork_dies", to
+	// the reason. A known case that passes or does not exist fails the run.
 	Known map[string]string
-	// Groups, if set, names the groups of cases that run, such as "kill". It is for a second
-	// environment that shares its other code with one that has all cases.
+	// Groups, if set, limits the run to these groups of cases, such as "kill". It suits an environment
+	// that shares its other code with one that runs all cases.
 	Groups []string
-	// Bare says that the environment has no shell and no tools, and is not to have any: a case that
-	// needs one is skipped also where tools are required.
+	// Bare reports that the environment has no shell and no tools by design: a case that needs one is
+	// skipped even where SANDBOXAGENT_REQUIRE requires tools.
 	Bare bool
-	// NoTerminals says that the environment has no terminals, and is not to have any.
+	// NoTerminals reports that the environment has no terminals by design.
 	NoTerminals bool
-	// Small makes do with the amounts of data that go test -short means.
+	// Small uses the amounts of data of go test -short.
 	Small bool
-	// Alive, if set, says whether a process whose whole command line is the given words runs in an
-	// environment that has been closed. It looks from outside and is needed where another environment
-	// from New cannot see the processes of the first.
+	// Alive, if set, reports whether a process with exactly the command line argv runs in an
+	// environment that has been closed. It is needed where a second environment from New cannot see
+	// the processes of the first.
 	Alive func(t *testing.T, argv ...string) bool
 
 	// patience, if set, replaces pollTime in tests of the suite itself.
@@ -69,7 +68,7 @@ func Run(t *testing.T, opts Options) {
 }
 
 // lanes bounds the number of cases that run at the same time. Most cases wait rather than compute,
-// so that the bound of package testing, the number of processors, is too small for them.
+// so that the bound of package testing, the number of processors, is too low.
 type lanes struct {
 	once sync.Once
 	free chan struct{}
@@ -96,9 +95,9 @@ func (l *lanes) enter(alone bool) (leave func()) {
 }
 
 func runGroup(t *testing.T, opts Options, g group, l *lanes) {
-	var shared *place
+	var shared *subject
 	if slices.ContainsFunc(g.cases, func(tc testCase) bool { return !tc.fresh }) {
-		shared = newPlace(t, opts)
+		shared = newSubject(t, opts)
 		t.Cleanup(func() {
 			if problem := shared.close(); problem != "" {
 				t.Errorf("%s: %s", ruleClose, problem)
@@ -112,7 +111,7 @@ func runGroup(t *testing.T, opts Options, g group, l *lanes) {
 				defer l.enter(tc.alone)()
 				p := shared
 				if tc.fresh {
-					p = newPlace(t, opts)
+					p = newSubject(t, opts)
 				}
 				known := opts.Known[g.name+"/"+tc.name]
 				report(t, known, p.Info().Backend, runCase(t, opts, p, tc))
@@ -122,7 +121,7 @@ func runGroup(t *testing.T, opts Options, g group, l *lanes) {
 	wg.Wait()
 }
 
-// report turns what a case found into the outcome of its subtest. It is the only place that skips.
+// report turns the outcome of a case into that of its subtest.
 func report(t *testing.T, known, backend string, o outcome) {
 	t.Helper()
 	failures, reason := verdict(known, backend, os.Getenv(requireVar), o)

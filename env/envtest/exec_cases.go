@@ -112,7 +112,7 @@ func execNotExecutable(c *caseT) {
 	cmd := env.Command{Argv: []string{c.abs("plain")}}
 	c.wantStartError("a file without the right to execute", c.exec(cmd), cmd, fs.ErrPermission)
 	cmd = env.Command{Argv: []string{c.abs()}}
-	c.wantStartError("a folder as program", c.exec(cmd), cmd, nil)
+	c.wantStartError("a directory as program", c.exec(cmd), cmd, nil)
 	cmd = c.script("./plain")
 	cmd.Dir = c.dir
 	c.wantExit("a shell that may not execute a program", c.exec(cmd), 126)
@@ -120,7 +120,8 @@ func execNotExecutable(c *caseT) {
 
 func execInterpreterMissing(c *caseT) {
 	c.unix()
-	c.sh(`printf '#!/no/such/interpreter\n' >script; echo 'echo run by a shell' >text; chmod 755 script text`)
+	c.sh(`printf '#!/no/such/interpreter\n' >script; echo 'echo run by a shell' >text
+chmod 755 script text`)
 	cmd := env.Command{Argv: []string{c.abs("script")}}
 	c.wantStartError("a script with a missing interpreter", c.exec(cmd), cmd, fs.ErrNotExist)
 	cmd = env.Command{Argv: []string{c.abs("text")}}
@@ -210,7 +211,8 @@ func execNoShell(c *caseT) {
 }
 
 func execNoLoginShell(c *caseT) {
-	c.sh(`for f in .profile .bash_profile .bashrc .zshenv .zprofile; do echo 'echo a start-up file was read' >"$f"; done`)
+	c.sh(`for f in .profile .bash_profile .bashrc .zshenv .zprofile
+do echo 'echo a start-up file was read' >"$f"; done`)
 	cmd := c.script(`printf '%s' "$0"`)
 	cmd.Vars = []string{"HOME=" + c.abs()}
 	r := c.exec(cmd)
@@ -220,13 +222,14 @@ func execNoLoginShell(c *caseT) {
 
 func execPathLookup(c *caseT) {
 	c.unix()
-	c.sh(`mkdir bin1 bin2; for d in bin1 bin2; do printf '#!/bin/sh\necho %s\n' "$d" >"$d/envtest-tool"; chmod 755 "$d/envtest-tool"; done`)
+	c.sh(`mkdir bin1 bin2; for d in bin1 bin2
+do printf '#!/bin/sh\necho %s\n' "$d" >"$d/envtest-tool"; chmod 755 "$d/envtest-tool"; done`)
 	path := func(elem ...string) string {
 		return "PATH=" + strings.Join(append(elem, "/usr/bin",
 			"/bin"), ":")
 	}
 	cmd := env.Command{Argv: []string{"envtest-tool"}}
-	c.wantStartError("a program that is in no folder of PATH", c.exec(cmd), cmd, fs.ErrNotExist)
+	c.wantStartError("a program that is in no directory of PATH", c.exec(cmd), cmd, fs.ErrNotExist)
 	for _, tc := range []struct {
 		vars []string
 		want string

@@ -26,7 +26,7 @@ func fileCases() []testCase {
 		{name: "missing", rule: rulePathError, run: fileMissing},
 		{name: "below_a_file", rule: rulePathError, run: fileBelowFile},
 		{name: "permission", rule: rulePathError, run: filePermission},
-		{name: "folder_is_no_file", rule: rulePathError, run: fileFolder},
+		{name: "directory_is_no_file", rule: rulePathError, run: fileDirectory},
 		{name: "pipe", rule: ruleSpecial, run: filePipe},
 		{name: "socket", rule: ruleSpecial, run: fileSocket},
 		{name: "device", rule: ruleSpecial, run: fileDevice},
@@ -158,10 +158,10 @@ func fileRelativeAbsolute(c *caseT) {
 	c.wantFile("a name with ./", "./"+c.name("relative"), "r")
 	c.write(c.name("sub", "file"), "s")
 	c.wantFile("a name with ..", c.name("sub", "..", "relative"), "r")
-	c.wantNames("a folder by its absolute name", c.abs(), "absolute", "relative", "sub")
-	c.wantNames("a folder by a name with ..", c.name("sub", ".."), "absolute", "relative", "sub")
+	c.wantNames("a directory by its absolute name", c.abs(), "absolute", "relative", "sub")
+	c.wantNames("a directory by a name with ..", c.name("sub", ".."), "absolute", "relative", "sub")
 	if info, err := c.e.Stat(c.ctx, "."); err != nil || !info.IsDir() {
-		c.errorf("Stat of %q: %v, error %v; want a folder", ".", info, err)
+		c.errorf("Stat of %q: %v, error %v; want a directory", ".", info, err)
 	}
 	if _, err := c.e.Stat(c.ctx, "/"); err != nil {
 		c.errorf("names may point anywhere, but Stat of / gives %v", err)
@@ -193,9 +193,9 @@ func fileMissing(c *caseT) {
 	if r, err := c.e.CopyOut(c.ctx, c.name("missing")); err == nil {
 		_, err = io.Copy(io.Discard, r)
 		_ = r.Close()
-		c.is("CopyOut of a missing folder", err, fs.ErrNotExist)
+		c.is("CopyOut of a missing directory", err, fs.ErrNotExist)
 	} else {
-		c.is("CopyOut of a missing folder", err, fs.ErrNotExist)
+		c.is("CopyOut of a missing directory", err, fs.ErrNotExist)
 	}
 }
 
@@ -212,7 +212,9 @@ func fileBelowFile(c *caseT) {
 func filePermission(c *caseT) {
 	c.unix()
 	c.ordinaryUser()
-	c.sh(`echo secret >secret; chmod 000 secret; mkdir closed; echo x >closed/file; chmod 000 closed; mkdir fixed; echo x >fixed/file; chmod 555 fixed`)
+	c.sh(`echo secret >secret; chmod 000 secret
+mkdir closed; echo x >closed/file; chmod 000 closed
+mkdir fixed; echo x >fixed/file; chmod 555 fixed`)
 	c.cleanup(func() { c.exec(c.script(`chmod 755 "$1/closed" "$1/fixed"`, c.dir)) })
 	for name, list := range map[string][]fileMethod{
 		c.name("secret"):         methods("Open"),
@@ -228,14 +230,14 @@ func filePermission(c *caseT) {
 	}
 }
 
-func fileFolder(c *caseT) {
+func fileDirectory(c *caseT) {
 	c.write(c.name("folder", "file"), "x")
 	for _, m := range methods("Open", "WriteFile") {
 		for _, name := range []string{c.name("folder"), c.abs("folder"), "/"} {
-			c.wantPathError(m.name+" of the folder "+name, m.call(c.ctx, c.e, name), "", env.ErrIsDir)
+			c.wantPathError(m.name+" of the directory "+name, m.call(c.ctx, c.e, name), "", env.ErrIsDir)
 		}
 	}
-	c.wantNames("the folder", c.name("folder"), "file")
+	c.wantNames("the directory", c.name("folder"), "file")
 }
 
 // special checks that the special file name, of this type, hangs none of the methods that take a
@@ -305,12 +307,12 @@ func fileLinks(c *caseT) {
 	for _, name := range []string{"relative", "absolute", "twice", "dir/file"} {
 		c.wantFile("a file through the link "+name, c.name(name), "text")
 	}
-	c.wantNames("a folder through a link", c.name("dir"), "file")
+	c.wantNames("a directory through a link", c.name("dir"), "file")
 	for _, m := range methods("Open", "Stat", "ReadDir") {
 		c.wantPathError(m.name+" of a dangling link", m.call(c.ctx, c.e, c.name("dangling")), "dangling",
 			fs.ErrNotExist)
 	}
-	c.wantPathError("Open of a link to a folder", methods("Open")[0].call(c.ctx, c.e, c.name("dir")),
+	c.wantPathError("Open of a link to a directory", methods("Open")[0].call(c.ctx, c.e, c.name("dir")),
 		"", env.ErrIsDir)
 }
 
@@ -324,7 +326,7 @@ func fileLinkLoop(c *caseT) {
 			})
 		}
 	}
-	c.wantNames("the folder with the loop", c.dir, "a", "b")
+	c.wantNames("the directory with the loop", c.dir, "a", "b")
 }
 
 func fileOpenFile(c *caseT) {
@@ -369,7 +371,8 @@ func fileOpenFile(c *caseT) {
 
 func fileStat(c *caseT) {
 	c.unix()
-	c.sh(`printf 12345 >file; chmod 640 file; TZ=UTC0 touch -t 200102030405.06 file; mkdir folder; chmod 750 folder; mkdir open; chmod 777 open`)
+	c.sh(`printf 12345 >file; chmod 640 file; TZ=UTC0 touch -t 200102030405.06 file
+mkdir folder; chmod 750 folder; mkdir open; chmod 777 open`)
 	info, err := c.e.Stat(c.ctx, c.name("file"))
 	if err != nil {
 		c.fatalf("Stat: %v", err)
@@ -381,8 +384,8 @@ func fileStat(c *caseT) {
 	if got := info.ModTime().Unix(); got != 981173106 {
 		c.errorf("Stat of a file from 2001-02-03 04:05:06 UTC gives the time %v", info.ModTime().UTC())
 	}
-	c.wantMode("a folder", c.name("folder"), fs.ModeDir|0o750)
-	c.wantMode("a folder for all", c.name("open"), fs.ModeDir|0o777)
+	c.wantMode("a directory", c.name("folder"), fs.ModeDir|0o750)
+	c.wantMode("a directory for all", c.name("open"), fs.ModeDir|0o777)
 }
 
 func fileStatLinks(c *caseT) {
@@ -399,7 +402,7 @@ func fileStatLinks(c *caseT) {
 			"the file", info.Name(), info.Size(), info.Mode())
 	}
 	if info, err := c.e.Stat(c.ctx, c.name("dirlink")); err != nil || !info.IsDir() {
-		c.errorf("Stat of a link to a folder: %v, error %v; want a folder", info, err)
+		c.errorf("Stat of a link to a directory: %v, error %v; want a directory", info, err)
 	}
 }
 

@@ -70,7 +70,7 @@ func (c *caseT) wantMode(what, name string, want fs.FileMode) {
 	}
 }
 
-// wantNames records a failure unless the folder dir has exactly these entries.
+// wantNames records a failure unless the directory dir has exactly these entries.
 func (c *caseT) wantNames(what, dir string, want ...string) {
 	entries, err := c.e.ReadDir(c.ctx, dir)
 	if err != nil {
@@ -82,7 +82,7 @@ func (c *caseT) wantNames(what, dir string, want ...string) {
 		got = append(got, d.Name())
 	}
 	if !slices.Equal(got, want) {
-		c.errorf("%s: the folder holds %.300q, want %.300q", what, got, want)
+		c.errorf("%s: the directory holds %.300q, want %.300q", what, got, want)
 	}
 }
 

@@ -57,7 +57,7 @@ var errEnough = errors.New("the caller has had enough")
 func killTimeout(c *caseT) {
 	m := c.marker()
 	r := c.timeOut(env.Command{Argv: strings.Fields(string(m))}, m)
-	c.gone(c.place, m)
+	c.gone(c.subject, m)
 	c.wantTimedOut(r)
 	if r.ExitCode != 143 || r.Signal != "SIGTERM" {
 		c.errorf("a command that SIGTERM ended: %+v, want exit code 143 and SIGTERM", r.Result)
@@ -71,7 +71,7 @@ func killTimedOutBeats143(c *caseT) {
 	} {
 		m := c.marker()
 		r := c.timeOut(c.script(text+`; sleep "$1" & wait`, m.seconds()), m)
-		c.gone(c.place, m)
+		c.gone(c.subject, m)
 		c.wantTimedOut(r)
 	}
 }
@@ -81,7 +81,7 @@ func killDeadline(c *caseT) {
 	defer cancel()
 	m := c.marker()
 	r := c.execIn(ctx, c.e, env.Command{Argv: strings.Fields(string(m))})
-	c.gone(c.place, m)
+	c.gone(c.subject, m)
 	c.is("a command whose context had a deadline", r.err, context.DeadlineExceeded)
 	if r.TimedOut {
 		c.errorf("the deadline of the context is not a timeout of the command: %+v", r.Result)
@@ -106,14 +106,14 @@ func (c *caseT) family() (env.Command, []marker) {
 func killChildren(c *caseT) {
 	cmd, m := c.family()
 	r := c.timeOut(cmd, m...)
-	c.gone(c.place, m...)
+	c.gone(c.subject, m...)
 	c.wantTimedOut(r)
 }
 
 func killChildrenCancel(c *caseT) {
 	cmd, m := c.family()
 	r := c.cancelled(cmd, errEnough, 1, m...)
-	c.gone(c.place, m...)
+	c.gone(c.subject, m...)
 	c.wantCancelled(r, errEnough)
 }
 
@@ -121,7 +121,7 @@ func killTermIgnored(c *caseT) {
 	m, child := c.marker(), c.marker()
 	r := c.timeOut(c.script(`trap '' TERM; sleep "$2" & exec sleep "$1"`, m.seconds(),
 		child.seconds()), m, child)
-	c.gone(c.place, m, child)
+	c.gone(c.subject, m, child)
 	c.wantTimedOut(r)
 	if r.ExitCode != 137 || r.Signal != "SIGKILL" {
 		c.errorf("a command that ignores SIGTERM: %+v, want exit code 137 and SIGKILL", r.Result)
@@ -131,7 +131,7 @@ func killTermIgnored(c *caseT) {
 func killTermFirst(c *caseT) {
 	m := c.marker()
 	r := c.timeOut(c.script(`trap 'echo cleaning up; exit 7' TERM; sleep "$1" & wait`, m.seconds()), m)
-	c.gone(c.place, m)
+	c.gone(c.subject, m)
 	c.wantTimedOut(r)
 	c.equal("the output of the handler of SIGTERM", r.stdout, "cleaning up\n")
 	if r.ExitCode != 7 || r.Signal != "" {
@@ -142,7 +142,7 @@ func killTermFirst(c *caseT) {
 func killTermReachesChildren(c *caseT) {
 	m := c.marker()
 	r := c.timeOut(c.script(`sh -c 'trap "echo child cleans up; exit 0" TERM; sleep "$1" & wait' sh "$1" & trap '' TERM; wait; wait`, m.seconds()), m)
-	c.gone(c.place, m)
+	c.gone(c.subject, m)
 	c.wantTimedOut(r)
 	c.equal("the output of a child's handler of SIGTERM", r.stdout, "child cleans up\n")
 }
@@ -169,14 +169,14 @@ func (c *caseT) escapee() (env.Command, []marker) {
 func killSetsidTimeout(c *caseT) {
 	cmd, m := c.escapee()
 	r := c.timeOut(cmd, m...)
-	c.gone(c.place, m...)
+	c.gone(c.subject, m...)
 	c.wantTimedOut(r)
 }
 
 func killSetsidCancel(c *caseT) {
 	cmd, m := c.escapee()
 	r := c.cancelled(cmd, errEnough, 1, m...)
-	c.gone(c.place, m...)
+	c.gone(c.subject, m...)
 	c.wantCancelled(r, errEnough)
 }
 
@@ -184,7 +184,7 @@ func killDoubleFork(c *caseT) {
 	m, main := c.marker(), c.marker()
 	r := c.timeOut(c.script(`( ( exec sleep "$1" ) & ); sleep "$2"`, m.seconds(), main.seconds()), m,
 		main)
-	c.gone(c.place, m, main)
+	c.gone(c.subject, m, main)
 	c.wantTimedOut(r)
 }
 
@@ -193,10 +193,10 @@ func killSetsidDoubleFork(c *caseT) {
 	text := `( ` + c.setsid() + ` sh -c '( exec sleep "$1" >/dev/null 2>&1 ) & exit 0' sh "$1" & ); sleep "$2"`
 	cmd := c.script(text, m.seconds(), main.seconds())
 	r := c.timeOut(cmd, m, main)
-	c.gone(c.place, m, main)
+	c.gone(c.subject, m, main)
 	c.wantTimedOut(r)
 	r = c.cancelled(cmd, errEnough, 1, m, main)
-	c.gone(c.place, m, main)
+	c.gone(c.subject, m, main)
 	c.wantCancelled(r, errEnough)
 }
 
@@ -209,7 +209,7 @@ func killEnvCleared(c *caseT) {
 	text := `( env -i PATH="$PATH" ` + c.setsid() +
 		` sh -c '( exec sleep "$1" >/dev/null 2>&1 ) & exit 0' sh "$1" & ); sleep "$2"`
 	r := c.timeOut(c.script(text, m.seconds(), main.seconds()), m, main)
-	c.gone(c.place, m, main)
+	c.gone(c.subject, m, main)
 	c.wantTimedOut(r)
 }
 
@@ -217,14 +217,14 @@ func killManyProcesses(c *caseT) {
 	m := c.marker()
 	r := c.cancelled(c.script(`i=0; while [ $i -lt 200 ]; do sleep "$1" & i=$((i+1)); done; wait`,
 		m.seconds()), errEnough, 200, m)
-	c.gone(c.place, m)
+	c.gone(c.subject, m)
 	c.wantCancelled(r, errEnough)
 }
 
 func killCancel(c *caseT) {
 	m := c.marker()
 	r := c.cancelled(env.Command{Argv: strings.Fields(string(m))}, errEnough, 1, m)
-	c.gone(c.place, m)
+	c.gone(c.subject, m)
 	c.wantCancelled(r, errEnough)
 }
 
@@ -243,7 +243,7 @@ func killCancelInGrace(c *caseT) {
 	})
 	cancel(errEnough)
 	r := <-result
-	c.gone(c.place, m)
+	c.gone(c.subject, m)
 	if r.err == nil && !r.TimedOut {
 		c.errorf("a command that was stopped twice: %+v, no error; want TimedOut or the cancellation",
 			r.Result)
@@ -257,10 +257,10 @@ func killFlood(c *caseT) {
 	flood.Stdout = writerFunc(func(p []byte) (int, error) { return len(p), nil })
 	flood.Stderr = flood.Stdout
 	r := c.timeOut(flood, m)
-	c.gone(c.place, m)
+	c.gone(c.subject, m)
 	c.wantTimedOut(r)
 	r = c.cancelled(flood, errEnough, 1, m)
-	c.gone(c.place, m)
+	c.gone(c.subject, m)
 	c.wantCancelled(r, errEnough)
 }
 
@@ -294,10 +294,10 @@ func killNeighbour(c *caseT) {
 
 	m := c.marker()
 	c.wantTimedOut(c.timeOut(c.script(`trap '' TERM; sleep "$1" & wait`, m.seconds()), m))
-	c.gone(c.place, m)
+	c.gone(c.subject, m)
 	c.stays(daemon, parallel)
 	c.cancelled(c.script(`sleep "$1" & wait`, m.seconds()), errEnough, 1, m)
-	c.gone(c.place, m)
+	c.gone(c.subject, m)
 	c.stays(daemon, parallel)
 	if len(result) > 0 {
 		c.errorf("a command ended when another one was killed")

@@ -56,7 +56,7 @@ func infoPlausible(c *caseT) {
 		switch g.Strength {
 		case env.Enforced, env.BestEffort:
 			if g.By == "" {
-				c.errorf("nobody keeps the promise %q", g.Promise)
+				c.errorf("the promise %q has no By", g.Promise)
 			}
 		case env.Absent:
 		default:
@@ -78,7 +78,7 @@ func infoSystem(c *caseT) {
 	c.tool("uname")
 	info := c.e.Info()
 	if got := strings.ToLower(strings.TrimSpace(c.sh("uname -s"))); got != info.OS {
-		c.errorf("OS is %q, but uname -s says %q", info.OS, got)
+		c.errorf("OS is %q, but uname -s prints %q", info.OS, got)
 	}
 	machine := strings.TrimSpace(c.sh("uname -m"))
 	arch, ok := map[string]string{
@@ -87,7 +87,7 @@ func infoSystem(c *caseT) {
 	}[machine]
 	// A 64-bit kernel runs 32-bit programs as well.
 	if ok && arch != info.Arch && machine != "x86_64" && machine != "aarch64" {
-		c.errorf("Arch is %q, but uname -m says %q", info.Arch, machine)
+		c.errorf("Arch is %q, but uname -m prints %q", info.Arch, machine)
 	}
 }
 
@@ -99,7 +99,7 @@ func infoWorkDir(c *caseT) {
 		c.errorf("a command runs in %q, but WorkDir is %q, which is %q", got, dir, want)
 	}
 	if info, err := c.e.Stat(c.ctx, dir); err != nil || !info.IsDir() {
-		c.errorf("Stat of WorkDir %q: %v, error %v; want a folder", dir, info, err)
+		c.errorf("Stat of WorkDir %q: %v, error %v; want a directory", dir, info, err)
 	}
 }
 

@@ -18,11 +18,11 @@ func fileReadDirSorted(c *caseT) {
 		c.write(c.name(name), "")
 	}
 	slices.Sort(names)
-	c.wantNames("a folder", c.dir, names...)
+	c.wantNames("a directory", c.dir, names...)
 	if err := c.e.CopyIn(c.ctx, c.name("empty"), emptyArchive()); err != nil {
-		c.fatalf("making a folder: %v", err)
+		c.fatalf("making a directory: %v", err)
 	}
-	c.wantNames("an empty folder", c.name("empty"))
+	c.wantNames("an empty directory", c.name("empty"))
 }
 
 func fileReadDirEntries(c *caseT) {
@@ -68,7 +68,7 @@ func fileReadDirMany(c *caseT) {
 	if err := c.e.CopyIn(c.ctx, c.dir, archive(entries...)); err != nil {
 		c.fatalf("making 1500 files: %v", err)
 	}
-	c.wantNames("a folder with 1500 files", c.dir, names...)
+	c.wantNames("a directory with 1500 files", c.dir, names...)
 }
 
 func fileReadDirOfFile(c *caseT) {

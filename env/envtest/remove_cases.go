@@ -10,7 +10,7 @@ import (
 func removeCases() []testCase {
 	return []testCase{
 		{name: "file", rule: ruleRemove, run: removeFile},
-		{name: "folder", rule: ruleRemove, run: removeFolder},
+		{name: "directory", rule: ruleRemove, run: removeDirectory},
 		{name: "recursive", rule: ruleRemove, run: removeRecursive},
 		{name: "link_itself", rule: ruleRemove, run: removeLink},
 		{name: "links_below_not_followed", rule: ruleRemove, run: removeLinksBelow},
@@ -31,17 +31,17 @@ func removeFile(c *caseT) {
 	c.remove("a file", c.name("a"), false)
 	c.remove("a file, recursively", c.name("b"), true)
 	c.remove("a file without the right to write", c.abs("c"), false)
-	c.wantNames("the folder", c.dir)
+	c.wantNames("the directory", c.dir)
 }
 
-func removeFolder(c *caseT) {
+func removeDirectory(c *caseT) {
 	c.write(c.name("full", "sub", "file"), "x")
-	c.wantPathError("a folder that is not empty", c.e.Remove(c.ctx, c.name("full"),
+	c.wantPathError("a directory that is not empty", c.e.Remove(c.ctx, c.name("full"),
 		env.RemoveOptions{}), "full")
-	c.wantFile("a file in the folder", c.name("full", "sub", "file"), "x")
+	c.wantFile("a file in the directory", c.name("full", "sub", "file"), "x")
 	c.remove("a file", c.name("full", "sub", "file"), false)
-	c.remove("an empty folder", c.name("full", "sub"), false)
-	c.wantNames("the folder around it", c.name("full"))
+	c.remove("an empty directory", c.name("full", "sub"), false)
+	c.wantNames("the directory around it", c.name("full"))
 }
 
 func removeRecursive(c *caseT) {
@@ -52,7 +52,7 @@ func removeRecursive(c *caseT) {
 		c.write(c.name(name), "x")
 	}
 	c.remove("a whole tree", c.name("a"), true)
-	c.wantNames("the folder", c.dir, "keep")
+	c.wantNames("the directory", c.dir, "keep")
 }
 
 func removeLink(c *caseT) {
@@ -63,11 +63,11 @@ func removeLink(c *caseT) {
 	c.link("nowhere", c.name("d"))
 	c.link("e", c.name("e"))
 	c.remove("a link to a file", c.name("a"), false)
-	c.remove("a link to a folder", c.name("b"), false)
-	c.remove("a link to a folder, recursively", c.name("c"), true)
+	c.remove("a link to a directory", c.name("b"), false)
+	c.remove("a link to a directory, recursively", c.name("c"), true)
 	c.remove("a dangling link", c.name("d"), false)
 	c.remove("a link to itself", c.name("e"), true)
-	c.wantNames("the folder", c.dir, "folder")
+	c.wantNames("the directory", c.dir, "folder")
 	c.wantFile("the file behind the links", c.name("folder", "file"), "x")
 }
 
@@ -77,7 +77,7 @@ func removeLinksBelow(c *caseT) {
 	c.link("../outside", c.name("tree", "link"))
 	c.link(c.abs("outside"), c.name("tree", "sub", "absolute"))
 	c.remove("a tree with links that leave it", c.name("tree"), true)
-	c.wantNames("the folder", c.dir, "outside")
+	c.wantNames("the directory", c.dir, "outside")
 	c.wantFile("a file outside the tree", c.name("outside", "file"), "x")
 }
 
@@ -86,7 +86,7 @@ func removeMissing(c *caseT) {
 	for _, m := range methods("Remove", "Remove recursively") {
 		c.wantPathError(m.name+" of a missing file", m.call(c.ctx, c.e, c.name("missing")), "missing",
 			fs.ErrNotExist)
-		c.wantPathError(m.name+" in a missing folder", m.call(c.ctx, c.e, c.name("no", "missing")),
+		c.wantPathError(m.name+" in a missing directory", m.call(c.ctx, c.e, c.name("no", "missing")),
 			"missing", fs.ErrNotExist)
 	}
 	c.remove("a file", c.name("file"), false)

@@ -7,76 +7,79 @@ const (
 	ruleArgv        = "Argv is passed as it is; no shell is involved unless Argv names one"
 	rulePath        = "a program without a slash is looked up in the PATH that the command will see"
 	ruleStart       = "a command that could not be started is a *StartError; it certainly did not run"
-	ruleDir         = "a command runs in Dir; a missing one is a *fs.PathError with Op \"chdir\""
+	ruleDir         = "a command starts in Dir; a missing one is a *fs.PathError with Op \"chdir\""
 	ruleVars        = "a process sees the base variables plus Command.Vars; of duplicates the last " +
 		"wins"
-	ruleStdin       = "standard input is what Stdin gives, and empty unless given"
-	ruleStdinUnread = "a command that does not read its standard input is no error, and Exec does " +
-		"not wait for the reader"
-	ruleExit      = "a non-zero exit is not an error; Result tells how the command ended"
+	ruleStdin       = "stdin is empty unless Stdin is set"
+	ruleStdinUnread = "a command that does not read its stdin is no error, and Exec does not wait " +
+		"for the reader"
+	ruleExit      = "a non-zero exit code is not an error; Result is the outcome of the command"
 	ruleTimeout   = "a timeout is a field of Result, not an error"
 	ruleCancel    = "a cancellation is an error that wraps ctx.Err and context.Cause"
 	ruleReturns   = "Exec returns when the command exits, even if a descendant holds its pipes"
 	ruleDelivered = "all bytes already written are delivered"
 	ruleLiveOn    = "descendants of a command that ended normally live on, their output " +
 		"discarded, until Close"
-	ruleTreeDead = "after a timeout or a cancellation the whole tree is dead before Exec returns"
-	ruleOthers   = "a command that is killed takes nobody else's processes with it"
-	ruleGrace    = "a timeout sends SIGTERM to the whole tree, and SIGKILL only GraceTime later"
-	ruleExact    = "stdout and stderr are separate; bytes are exact"
-	ruleMemory   = "output is streamed to the caller's writers, in bounded memory"
-	ruleWriters  = "a writer is called by one goroutine at a time, and never after Exec has " +
+	ruleTreeDead = "after a timeout or a cancellation the whole process tree is dead before Exec " +
+		"returns"
+	ruleOthers  = "killing a command kills no other command's processes"
+	ruleGrace   = "a timeout sends SIGTERM to the whole process tree, and SIGKILL GraceTime later"
+	ruleExact   = "stdout and stderr are separate; bytes are exact"
+	ruleMemory  = "output is streamed to the caller's writers, in bounded memory"
+	ruleWriters = "a writer is called by one goroutine at a time, and never after Exec has " +
 		"returned"
 	ruleWriterError = "an error of a writer stops delivery to it; the command runs on and Exec " +
 		"returns the error"
 	ruleOnce = "a command runs at most once"
-	ruleTTY  = "a command with TTY has a terminal of its own, which is its standard input, " +
-		"output and error in one"
-	ruleTTYSize = "a terminal has the Size that is asked for, 80 columns and 24 rows if that " +
-		"is zero, and then those that Resize gives"
-	ruleTTYTyped  = "what Stdin gives goes to the terminal as typed"
+	ruleTTY  = "a command with TTY has a new controlling terminal as its stdin, stdout and " +
+		"stderr"
+	ruleTTYSize = "a terminal has the given Size, 80 columns and 24 rows if that is zero, and " +
+		"then the sizes from Resize"
+	ruleTTYTyped  = "Stdin is typed into the terminal"
 	ruleTTYEnd    = "when Stdin ends, or is nil, the terminal gets the end-of-file character"
 	ruleTTYOutput = "all output of a command on a terminal goes to Stdout; Stderr must be nil"
 	ruleTTYResize = "Exec stops receiving from Resize when it returns, and waits for nothing from it"
-	ruleOpen      = "Open opens a regular file, following links"
-	ruleSpecial   = "special files never hang a read"
-	rulePathError = "errors of files are *fs.PathError with fs.ErrNotExist, fs.ErrPermission and " +
-		"so on inside"
-	ruleStat    = "Stat describes a file, following links"
-	ruleLstat   = "Lstat and ReadLink describe a symlink itself; ReadLink of another file is fs.ErrInvalid"
-	ruleReadDir = "ReadDir lists a folder, sorted by name; entries describe links themselves"
-	ruleWrite   = "WriteFile makes the file hold what the reader gives"
-	ruleParents = "missing parents are made with mode 0o777 less the umask"
-	ruleMode    = "WriteFile keeps the mode of an existing file; Mode is what the file ends up " +
-		"with, exactly"
-	ruleLinks      = "WriteFile follows links"
+	ruleOpen      = "Open opens a regular file and follows symlinks"
+	ruleSpecial   = "special files never block a read"
+	rulePathError = "errors of files are *fs.PathError that wrap fs.ErrNotExist, fs.ErrPermission " +
+		"and so on"
+	ruleStat  = "Stat describes a file and follows symlinks"
+	ruleLstat = "Lstat and ReadLink describe a symlink itself; ReadLink of another file is " +
+		"fs.ErrInvalid"
+	ruleReadDir = "ReadDir lists a directory, sorted by name; entries describe symlinks " +
+		"themselves"
+	ruleWrite   = "WriteFile replaces the content of the file by the bytes of the reader"
+	ruleParents = "missing parents are created with mode 0o777 less the umask"
+	ruleMode    = "WriteFile keeps the mode of an existing file; Mode is its exact mode " +
+		"after the write"
+	ruleLinks      = "WriteFile follows symlinks"
 	ruleAtomic     = "a reader never sees half a file"
-	ruleInPlace    = "where rename is impossible WriteFile writes in place and says so"
+	ruleInPlace    = "where rename is impossible WriteFile writes in place and reports so"
 	ruleWriteFails = "if the reader fails or ctx ends, the file is as before"
 	ruleCondition  = "an unmet condition of a write is fs.ErrExist or ErrChanged, and the file is " +
 		"as before"
-	ruleRemove = "Remove removes a file, a link itself or an empty folder; a whole tree only " +
-		"if asked"
-	ruleCopyIn = "CopyIn unpacks a tar stream with modes, links and empty folders; other " +
+	ruleRemove = "Remove removes a file, a symlink itself or an empty directory; a whole tree " +
+		"only if requested"
+	ruleCopyIn = "CopyIn unpacks a tar stream with modes, symlinks and empty directories; other " +
 		"files stay"
-	ruleOutside = "CopyIn writes nothing outside its folder; names that leave it, and devices, " +
+	ruleOutside = "CopyIn writes nothing outside its directory; names that leave it, and devices, " +
 		"are errors"
 	ruleBadArchive = "CopyIn of a damaged archive is an error"
-	ruleCopyOut    = "CopyOut packs names relative to dir in lexical order, links as links, " +
+	ruleCopyOut    = "CopyOut packs names relative to dir in lexical order, symlinks as symlinks, " +
 		"special files left out"
 	ruleOutNames = "CopyOut takes names that exist and do not leave dir; a stream that ends " +
 		"early is an error"
-	ruleSearch     = "Walk, Glob and Grep mean the same on every environment"
+	ruleSearch     = "Walk, Glob and Grep return the same on every environment"
 	ruleSearchEnds = "a search that is cancelled ends at once, with an error that wraps ctx.Err " +
 		"and context.Cause"
-	ruleReadFiles = "ReadFiles gives for each name what ReadFile gives, in order, and not more " +
+	ruleReadFiles = "ReadFiles returns for each name the result of ReadFile, in order, and not more " +
 		"than MaxReadFiles bytes in all"
 	ruleFS         = "FS is a file system as io/fs defines it"
-	ruleInfo       = "Info describes the environment and does not change"
+	ruleInfo       = "Info describes the environment and always returns the same"
 	ruleSecrets    = "variables of the host that look like secrets do not reach a command by default"
 	ruleConcurrent = "every method may be called concurrently"
 	ruleClose      = "Close is idempotent and bounded"
-	ruleCloseEnds  = "Close ends everything that the environment started; calls that run end with " +
+	ruleCloseEnds  = "Close kills every process that the environment started; running calls return " +
 		"fs.ErrClosed"
-	ruleClosed = "after Close every method gives fs.ErrClosed"
+	ruleClosed = "after Close every method returns fs.ErrClosed"
 )

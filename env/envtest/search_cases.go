@@ -184,13 +184,14 @@ func searchGlob(c *caseT) {
 			c.wantList(fmt.Sprintf("Glob%s of %+v", what, tc.opts), err, got, tc.want...)
 		}
 		got, err := c.glob(e, search.GlobOptions{Pattern: "*.go", Dir: c.abs("sub")})
-		c.wantList("Glob"+what+" in an absolute folder", err, got, "code.go")
+		c.wantList("Glob"+what+" in an absolute directory", err, got, "code.go")
 	})
 }
 
 func searchGlobOrder(c *caseT) {
 	c.unix()
-	c.sh(`for i in 1 2 3 4 5; do : >"$i.txt"; touch -t "20010101000$i.00" "$i.txt"; done; : >0.txt; touch -t 200001010000.00 0.txt; touch -t 200101010003.00 a.txt`)
+	c.sh(`for i in 1 2 3 4 5; do : >"$i.txt"; touch -t "20010101000$i.00" "$i.txt"; done
+: >0.txt; touch -t 200001010000.00 0.txt; touch -t 200101010003.00 a.txt`)
 	c.both(func(what string, e env.Environment) {
 		got, err := c.glob(e, search.GlobOptions{Pattern: "*.txt", Dir: c.dir})
 		c.wantList("Glob"+what, err, got, "5.txt", "4.txt", "3.txt", "a.txt", "2.txt", "1.txt", "0.txt")
@@ -291,10 +292,10 @@ func searchGrepLimits(c *caseT) {
 func searchErrors(c *caseT) {
 	c.both(func(what string, e env.Environment) {
 		missing := c.name("missing")
-		c.is("Walk of a missing folder"+what, search.Walk(c.ctx, e, missing, search.WalkOptions{},
+		c.is("Walk of a missing directory"+what, search.Walk(c.ctx, e, missing, search.WalkOptions{},
 			func(search.Entry) error { return nil }), fs.ErrNotExist)
 		_, err := c.glob(e, search.GlobOptions{Pattern: "*", Dir: missing})
-		c.is("Glob in a missing folder"+what, err, fs.ErrNotExist)
+		c.is("Glob in a missing directory"+what, err, fs.ErrNotExist)
 		_, _, err = c.grep(e, search.GrepOptions{Pattern: "x", Path: missing})
 		c.is("Grep of a missing file"+what, err, fs.ErrNotExist)
 		_, err = c.glob(e, search.GlobOptions{Pattern: "[", Dir: c.dir})

@@ -126,7 +126,8 @@ func streamDiscarded(c *caseT) {
 // is held back until its end never gets there.
 func streamLive(c *caseT) {
 	release, seen := c.name("release"), make(chan struct{})
-	cmd := c.script(`echo first; while ! test -f "$1"; do sleep 0.05 2>/dev/null || sleep 1; done; echo second`, c.abs("release"))
+	cmd := c.script(`echo first
+while ! test -f "$1"; do sleep 0.05 2>/dev/null || sleep 1; done; echo second`, c.abs("release"))
 	var out strings.Builder
 	var once sync.Once
 	cmd.Stdout = writerFunc(func(p []byte) (int, error) {
@@ -213,7 +214,8 @@ func (w *strictWriter) Write(p []byte) (int, error) {
 // it.
 func streamSameWriter(c *caseT) {
 	w := &strictWriter{linger: time.Second / 2}
-	cmd := c.script(`(i=0; while [ $i -lt 300 ]; do echo o; i=$((i+1)); done) & i=0; while [ $i -lt 300 ]; do echo e >&2; i=$((i+1)); done; wait`)
+	cmd := c.script(`(i=0; while [ $i -lt 300 ]; do echo o; i=$((i+1)); done) &
+i=0; while [ $i -lt 300 ]; do echo e >&2; i=$((i+1)); done; wait`)
 	cmd.Stdout, cmd.Stderr = w, w
 	c.wantExit("a command whose streams go to one writer", c.exec(cmd), 0)
 	if w.overlapped.Load() {
@@ -239,7 +241,9 @@ func streamUncomparable(c *caseT) {
 
 func streamNoLateCall(c *caseT) {
 	var out, errs strictWriter
-	cmd := c.script(`(i=0; while [ $i -lt 30 ]; do echo out; echo err >&2; sleep 0.1 2>/dev/null || sleep 1; i=$((i+1)); done; : >"$1") & exit 0`, c.abs("done"))
+	cmd := c.script(`(i=0; while [ $i -lt 30 ]
+do echo out; echo err >&2; sleep 0.1 2>/dev/null || sleep 1; i=$((i+1)); done; : >"$1") &
+exit 0`, c.abs("done"))
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	r := c.exec(cmd)
 	out.returned.Store(true)
@@ -257,7 +261,8 @@ func streamNoLateCall(c *caseT) {
 func streamWriterError(c *caseT) {
 	broken := errors.New("the writer is full")
 	calls := 0
-	cmd := c.script(`echo first; i=0; while [ $i -lt 20000 ]; do echo more; i=$((i+1)); done; echo err >&2; : >"$1"; exit 3`, c.abs("end"))
+	cmd := c.script(`echo first; i=0; while [ $i -lt 20000 ]; do echo more; i=$((i+1)); done
+echo err >&2; : >"$1"; exit 3`, c.abs("end"))
 	cmd.Stdout = writerFunc(func([]byte) (int, error) {
 		calls++
 		return 0, fmt.Errorf("wrapped: %w", broken)

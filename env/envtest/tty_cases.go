@@ -221,7 +221,7 @@ func ttyInterrupt(c *caseT) {
 	c.poll("the child to run", func() bool { return len(s.result) > 0 || c.allAlive(1, []marker{m}) })
 	s.types("\x03", false)
 	r := s.end()
-	c.gone(c.place, m)
+	c.gone(c.subject, m)
 	c.wantExit("a shell whose child was interrupted", r, 5)
 	if !strings.Contains(r.stdout, "caught\r\n") || !strings.Contains(r.stdout, "status 130\r\n") {
 		c.errorf("the screen shows %q, want the trap's text and the status 130 of the child", r.stdout)
@@ -240,7 +240,8 @@ func ttyInput(c *caseT) {
 	c.wantExit("a command that reads a terminal", s.end(), 0)
 	c.equal("what was typed into a terminal in raw mode", c.read(c.name("copy")), text)
 
-	s = c.run(c.onTerminal(`stty -echo; echo ready; read -r line; echo "first $line"; read -r line; echo "second $line"; exit 3`))
+	s = c.run(c.onTerminal(`stty -echo; echo ready; read -r line; echo "first $line"
+read -r line; echo "second $line"; exit 3`))
 	s.shows("ready")
 	s.types("one\n", false)
 	s.shows("first one")
@@ -339,7 +340,8 @@ func ttyStderr(c *caseT) {
 }
 
 func ttyDiscarded(c *caseT) {
-	res, err := c.e.Exec(c.ctx, c.onTerminal(`i=0; while [ $i -lt 20000 ]; do echo more; i=$((i+1)); done; exit 3`))
+	cmd := c.onTerminal(`i=0; while [ $i -lt 20000 ]; do echo more; i=$((i+1)); done; exit 3`)
+	res, err := c.e.Exec(c.ctx, cmd)
 	c.wantExit("a command without a writer", ran{Result: res, err: err}, 3)
 }
 
@@ -369,7 +371,7 @@ func (c *caseT) ttyFamily() (env.Command, []marker) {
 func ttyTimeout(c *caseT) {
 	cmd, m := c.ttyFamily()
 	r := c.timeOut(cmd, m...)
-	c.gone(c.place, m...)
+	c.gone(c.subject, m...)
 	c.wantTimedOut(r)
 }
 
@@ -377,7 +379,7 @@ func ttyCancel(c *caseT) {
 	cmd, m := c.ttyFamily()
 	cmd.Timeout = 0
 	r := c.cancelled(cmd, errEnough, 1, m...)
-	c.gone(c.place, m...)
+	c.gone(c.subject, m...)
 	c.wantCancelled(r, errEnough)
 }
 

@@ -17,10 +17,10 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// CheckWrap checks that a decorator which is to observe an environment, and not to change what it
-// does, forwards every method and every optional interface with its arguments and results as they
-// are, exactly once, and that it leaves the caller's arguments alone. Readers, writers, files and
-// streams may be wrapped as long as everything passes through them.
+// CheckWrap checks that a decorator which only observes an environment forwards every method and
+// every optional interface exactly once, with unchanged arguments and results, and that it does not
+// modify the caller's arguments. It may wrap readers, writers, files and streams that pass all data
+// on.
 func CheckWrap(t *testing.T, wrap func(env.Environment) env.Environment) {
 	t.Helper()
 	for _, problem := range checkWrap(wrap) {
@@ -45,7 +45,7 @@ func (c *wrapCheck) errorf(format string, args ...any) {
 
 var errSpy = &fs.PathError{Op: "spy", Path: "name", Err: env.ErrUnknownOutcome}
 
-// checkWrap returns what is wrong with a decorator.
+// checkWrap returns the problems of a decorator.
 func checkWrap(wrap func(env.Environment) env.Environment) []string {
 	var problems []string
 	for _, m := range wrapMethods() {
@@ -53,17 +53,16 @@ func checkWrap(wrap func(env.Environment) env.Environment) []string {
 			s := &spy{err: fail}
 			ctx, cancel := context.WithCancel(context.WithValue(context.Background(), contextKey{}, "value"))
 			c := &wrapCheck{spy: s, w: wrap(s), ctx: ctx, problems: &problems, method: m.name}
-			s.calls = nil // A decorator may ask for Info when it is made.
+			s.calls = nil // The constructor of a decorator may call Info.
 			err := m.call(c)
 			s.calls = slices.DeleteFunc(s.calls, func(name string) bool {
-				return name == "Info" &&
-					m.name != "Info"
+				return name == "Info" && m.name != "Info"
 			})
 			if !slices.Equal(s.calls, []string{m.name}) {
-				c.errorf("the environment inside got the calls %q, want %q once", s.calls, m.name)
+				c.errorf("the inner environment got the calls %q, want %q once", s.calls, m.name)
 			}
 			if !errors.Is(err, fail) || fail == nil && err != nil {
-				c.errorf("the environment inside returned the error %v, but the caller got %v", fail, err)
+				c.errorf("the inner environment returned the error %v, but the caller got %v", fail, err)
 			}
 			if got := s.ctx; got != nil {
 				if got.Value(contextKey{}) != "value" {
@@ -87,14 +86,14 @@ func checkWrap(wrap func(env.Environment) env.Environment) []string {
 // args checks that the arguments arrived.
 func (c *wrapCheck) args(want ...any) {
 	if len(c.spy.calls) > 0 && !reflect.DeepEqual(c.spy.args, want) {
-		c.errorf("the environment inside got the arguments %+v, want %+v", c.spy.args, want)
+		c.errorf("the inner environment got the arguments %+v, want %+v", c.spy.args, want)
 	}
 }
 
 // result checks that a result arrived.
 func (c *wrapCheck) result(got, want any) {
 	if !reflect.DeepEqual(got, want) {
-		c.errorf("the environment inside returned %+v, but the caller got %+v", want, got)
+		c.errorf("the inner environment returned %+v, but the caller got %+v", want, got)
 	}
 }
 
@@ -181,7 +180,7 @@ func brokenInput() io.Reader {
 // input checks that everything of brokenInput arrived.
 func (c *wrapCheck) input() {
 	if len(c.spy.calls) > 0 && (c.spy.input != "input" || !errors.Is(c.spy.ioErr, errInput)) {
-		c.errorf("the environment inside read %q and the error %v, want %q and %q", c.spy.input,
+		c.errorf("the inner environment read %q and the error %v, want %q and %q", c.spy.input,
 			c.spy.ioErr, "input", errInput)
 	}
 }
@@ -240,7 +239,7 @@ func (c *wrapCheck) extraExec(wrap func(env.Environment) env.Environment) {
 	var both strings.Builder
 	c.spy = &spy{ran: func(cmd env.Command) {
 		if cmd.Stdout != cmd.Stderr {
-			c.errorf("the caller's Stdout and Stderr are the same value, those inside are not")
+			c.errorf("the caller's Stdout and Stderr are the same value, the inner ones are not")
 		}
 	}}
 	_, err := wrap(c.spy).Exec(context.Background(), env.Command{
@@ -254,7 +253,7 @@ func (c *wrapCheck) extraExec(wrap func(env.Environment) env.Environment) {
 	broken := errors.New("the caller's writer broke")
 	c.spy = &spy{ran: func(cmd env.Command) {
 		if _, err := cmd.Stdout.Write([]byte("x")); !errors.Is(err, broken) {
-			c.errorf("the caller's writer returned %v, but the environment inside got %v", broken, err)
+			c.errorf("the caller's writer returned %v, but the inner environment got %v", broken, err)
 		}
 	}}
 	fail := uncomparableWriter{func([]byte) (int, error) { return 0, broken }}
@@ -308,7 +307,7 @@ func wrapCopyOut(c *wrapCheck) error {
 	return nil
 }
 
-// streamed checks that everything of the stream inside comes out of r, with its error, and that
+// streamed checks that everything of the inner stream comes out of r, with its error, and that
 // Close goes in.
 func (c *wrapCheck) streamed(r io.ReadCloser, inside *spyStream) {
 	data, err := io.ReadAll(r)
@@ -319,7 +318,7 @@ func (c *wrapCheck) streamed(r io.ReadCloser, inside *spyStream) {
 		c.errorf("closing the stream: %v", err)
 	}
 	if inside != nil && !inside.closed {
-		c.errorf("the stream inside was not closed")
+		c.errorf("the inner stream was not closed")
 	}
 }
 
@@ -328,7 +327,7 @@ var errFn = errors.New("the caller's function returned this")
 func wrapWalk(c *wrapCheck) error {
 	w, ok := c.w.(search.Searcher)
 	if !ok {
-		c.errorf("the decorator hides the optional interface env.Walker")
+		c.errorf("the decorator hides the optional interface search.Searcher")
 		c.spy.call(c.ctx, "Walk")
 		return c.spy.err
 	}
@@ -355,7 +354,7 @@ func (c *wrapCheck) fromFn(err error) error {
 func wrapGrep(c *wrapCheck) error {
 	s, ok := c.w.(search.Searcher)
 	if !ok {
-		c.errorf("the decorator hides the optional interface env.Searcher")
+		c.errorf("the decorator hides the optional interface search.Searcher")
 		c.spy.call(c.ctx, "Grep")
 		return c.spy.err
 	}
@@ -371,7 +370,7 @@ func wrapGrep(c *wrapCheck) error {
 func wrapGlob(c *wrapCheck) error {
 	s, ok := c.w.(search.Searcher)
 	if !ok {
-		c.errorf("the decorator hides the optional interface env.Searcher")
+		c.errorf("the decorator hides the optional interface search.Searcher")
 		c.spy.call(c.ctx, "Glob")
 		return c.spy.err
 	}
@@ -410,7 +409,7 @@ func (c *wrapCheck) withoutOptional(wrap func(env.Environment) env.Environment) 
 			return nil
 		})
 	if err != nil || !slices.Equal(names, []string{"spy"}) {
-		c.errorf("around an environment without env.Walker: entries %q, error %v", names, err)
+		c.errorf("around an environment without search.Searcher: entries %q, error %v", names, err)
 	}
 	c.method = "Glob"
 	found, err := search.Glob(context.Background(), w, search.GlobOptions{
@@ -418,7 +417,7 @@ func (c *wrapCheck) withoutOptional(wrap func(env.Environment) env.Environment) 
 		NoIgnore: true,
 	})
 	if err != nil || len(found) != 1 || found[0].Name != "spy" {
-		c.errorf("around an environment without env.Searcher: entries %v, error %v", found, err)
+		c.errorf("around an environment without search.Searcher: entries %v, error %v", found, err)
 	}
 	c.method = "ReadFiles"
 	contents, err := env.ReadFiles(context.Background(), w, []string{"name"}, 0)

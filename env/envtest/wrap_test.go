@@ -103,7 +103,7 @@ func brokenExecWraps() []brokenWrap {
 		{"hides Searcher", func(e env.Environment) env.Environment { return &noGlob{altered{Environment: e}} }, "Grep: the decorator hides"},
 		{
 			"sorts the caller's variables", commandWrap(func(cmd *env.Command) { slices.Sort(cmd.Vars) }),
-			"Exec: the environment inside got the arguments",
+			"Exec: the inner environment got the arguments",
 		},
 		{"appends into the caller's memory", execWrap(func(ctx context.Context, inner env.Environment,
 			cmd env.Command,
@@ -113,26 +113,26 @@ func brokenExecWraps() []brokenWrap {
 		}), "Exec: the caller's Argv and Vars were changed"},
 		{
 			"loses Dir", commandWrap(func(cmd *env.Command) { cmd.Dir = "" }),
-			"Exec: the environment inside got the arguments",
+			"Exec: the inner environment got the arguments",
 		},
 		{
 			"loses Timeout", commandWrap(func(cmd *env.Command) { cmd.Timeout = 0 }),
-			"Exec: the environment inside got the arguments",
+			"Exec: the inner environment got the arguments",
 		},
 		{
 			"loses TTY", commandWrap(func(cmd *env.Command) { cmd.TTY = nil }),
-			"Exec: the environment inside got the arguments",
+			"Exec: the inner environment got the arguments",
 		},
 		{"gives a terminal another size", commandWrap(func(cmd *env.Command) {
 			if cmd.TTY != nil {
 				cmd.TTY = &env.TTY{Resize: cmd.TTY.Resize}
 			}
-		}), "Exec: the environment inside got the arguments"},
+		}), "Exec: the inner environment got the arguments"},
 		{"loses Resize", commandWrap(func(cmd *env.Command) {
 			if cmd.TTY != nil {
 				cmd.TTY = &env.TTY{Size: cmd.TTY.Size}
 			}
-		}), "Exec: the environment inside got the arguments"},
+		}), "Exec: the inner environment got the arguments"},
 		{"changes the caller's TTY", commandWrap(func(cmd *env.Command) {
 			if cmd.TTY != nil {
 				tty := *cmd.TTY
@@ -144,8 +144,8 @@ func brokenExecWraps() []brokenWrap {
 			if cmd.Stderr == nil {
 				cmd.Stderr = io.Discard
 			}
-		}), "Exec: the environment inside got the arguments"},
-		{"gives a reader where there is none", commandWrap(func(cmd *env.Command) { cmd.Stdin = io.MultiReader() }), "Exec: the environment inside got the arguments"},
+		}), "Exec: the inner environment got the arguments"},
+		{"gives a reader where there is none", commandWrap(func(cmd *env.Command) { cmd.Stdin = io.MultiReader() }), "Exec: the inner environment got the arguments"},
 		{"wraps one writer twice", commandWrap(func(cmd *env.Command) {
 			if cmd.Stdout != nil && cmd.Stderr != nil {
 				cmd.Stdout, cmd.Stderr = &uncomparableWriter{cmd.Stdout.Write},
@@ -167,7 +167,7 @@ func brokenExecWraps() []brokenWrap {
 			res, err := inner.Exec(ctx, cmd)
 			res.Detached = false
 			return res, err
-		}), "Exec: the environment inside returned"},
+		}), "Exec: the inner environment returned"},
 		{"tries again", execWrap(func(ctx context.Context, inner env.Environment,
 			cmd env.Command,
 		) (env.Result, error) {
@@ -176,7 +176,7 @@ func brokenExecWraps() []brokenWrap {
 				return inner.Exec(ctx, cmd)
 			}
 			return res, err
-		}), `Exec: the environment inside got the calls ["Exec" "Exec"]`},
+		}), `Exec: the inner environment got the calls ["Exec" "Exec"]`},
 		{"drops the context", execWrap(func(_ context.Context, inner env.Environment,
 			cmd env.Command,
 		) (env.Result, error) {
@@ -201,26 +201,26 @@ func brokenFileWraps() []brokenWrap {
 				}
 				return entries, err
 			}
-		}), "ReadDir: the environment inside returned the error"},
+		}), "ReadDir: the inner environment returned the error"},
 		{"cleans names", withWrap(func(inner env.Environment, a *altered) {
 			a.open = func(ctx context.Context, name string) (fs.File, error) {
 				return inner.Open(ctx,
 					"/"+name)
 			}
-		}), "Open: the environment inside got the arguments"},
+		}), "Open: the inner environment got the arguments"},
 		{"loses options", withWrap(func(inner env.Environment, a *altered) {
 			a.writeFile = func(ctx context.Context, name string, r io.Reader,
 				_ env.WriteOptions,
 			) (env.Written, error) {
 				return inner.WriteFile(ctx, name, r, env.WriteOptions{})
 			}
-		}), "WriteFile: the environment inside got the arguments"},
+		}), "WriteFile: the inner environment got the arguments"},
 		{"cuts the reader short", withWrap(func(inner env.Environment, a *altered) {
 			a.copyIn = func(ctx context.Context, dir string, archive io.Reader) error {
 				data, _ := io.ReadAll(archive)
 				return inner.CopyIn(ctx, dir, bytes.NewReader(data))
 			}
-		}), "CopyIn: the environment inside read"},
+		}), "CopyIn: the inner environment read"},
 		{"does not close the stream", withWrap(func(inner env.Environment, a *altered) {
 			a.copyOut = func(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
 				r, err := inner.CopyOut(ctx, dir, names...)
@@ -229,18 +229,18 @@ func brokenFileWraps() []brokenWrap {
 				}
 				return io.NopCloser(r), nil
 			}
-		}), "CopyOut: the stream inside was not closed"},
+		}), "CopyOut: the inner stream was not closed"},
 		{"removes twice", withWrap(func(inner env.Environment, a *altered) {
 			a.remove = func(ctx context.Context, name string, opts env.RemoveOptions) error {
 				_ = inner.Remove(ctx, name, opts)
 				return inner.Remove(ctx, name, opts)
 			}
-		}), `Remove: the environment inside got the calls ["Remove" "Remove"]`},
+		}), `Remove: the inner environment got the calls ["Remove" "Remove"]`},
 		{"does not close", withWrap(func(_ env.Environment,
 			a *altered,
 		) {
 			a.close = func() error { return nil }
-		}), "Close: the environment inside got " +
+		}), "Close: the inner environment got " +
 			"the calls []"},
 		{"changes Info", withWrap(func(inner env.Environment, a *altered) {
 			a.info = func() env.Info {
@@ -248,7 +248,7 @@ func brokenFileWraps() []brokenWrap {
 				info.Guarantees = nil
 				return info
 			}
-		}), "Info: the environment inside returned"},
+		}), "Info: the inner environment returned"},
 	}
 }
 

@@ -29,7 +29,7 @@ func writeCases() []testCase {
 		{name: "through_link", rule: ruleLinks, run: writeThroughLink},
 		{name: "through_dangling_link", rule: ruleLinks, run: writeDanglingLink},
 		{name: "read_only_file", rule: rulePathError, run: writeReadOnlyFile},
-		{name: "in_fixed_folder", rule: ruleInPlace, run: writeFixedFolder},
+		{name: "in_fixed_directory", rule: ruleInPlace, run: writeFixedDirectory},
 		{name: "atomic", rule: ruleAtomic, run: writeAtomic},
 		{name: "open_reader_keeps_old_content", rule: ruleAtomic, run: writeOpenReader},
 		{name: "concurrent_writers", rule: ruleAtomic, run: writeConcurrent},
@@ -57,7 +57,7 @@ func writeResult(c *caseT) {
 		}
 		c.wantFile("the file", c.name("file"), tc.data)
 	}
-	c.wantNames("the folder", c.dir, "file")
+	c.wantNames("the directory", c.dir, "file")
 }
 
 func writeOverwrites(c *caseT) {
@@ -98,11 +98,11 @@ func (c *caseT) umask() fs.FileMode {
 func writeParents(c *caseT) {
 	c.write(c.name("a", "b", "c", "file"), "1")
 	c.write(c.abs("d", "e", "file"), "2")
-	c.wantFile("a file in new folders, relative", c.name("a", "b", "c", "file"), "1")
-	c.wantFile("a file in new folders, absolute", c.name("d", "e", "file"), "2")
+	c.wantFile("a file in new directories, relative", c.name("a", "b", "c", "file"), "1")
+	c.wantFile("a file in new directories, absolute", c.name("d", "e", "file"), "2")
 	want := fs.ModeDir | 0o777&^c.umask()
 	for _, name := range []string{"a", "a/b", "a/b/c", "d", "d/e"} {
-		c.wantMode("a new folder", c.name(name), want)
+		c.wantMode("a new directory", c.name(name), want)
 	}
 }
 
@@ -154,7 +154,7 @@ func writeThroughLink(c *caseT) {
 	for _, name := range []string{"relative", "absolute", "twice", "dir"} {
 		c.wantExit(name+" is still a link", c.exec(c.script(`test -L "$1"`, c.name(name))), 0)
 	}
-	c.wantNames("the folder of the file", c.name("folder"), "file")
+	c.wantNames("the directory of the file", c.name("folder"), "file")
 }
 
 func writeDanglingLink(c *caseT) {
@@ -174,10 +174,10 @@ func writeReadOnlyFile(c *caseT) {
 	_, err := c.put(c.name("file"), "new", env.WriteOptions{})
 	c.wantPathError("writing a file without the right to", err, "file", fs.ErrPermission)
 	c.wantFile("the file", c.name("file"), "old")
-	c.wantNames("the folder", c.dir, "file")
+	c.wantNames("the directory", c.dir, "file")
 }
 
-func writeFixedFolder(c *caseT) {
+func writeFixedDirectory(c *caseT) {
 	c.unix()
 	c.ordinaryUser()
 	c.writeMode(c.name("fixed", "file"), "old", 0o640)
@@ -185,7 +185,7 @@ func writeFixedFolder(c *caseT) {
 	c.cleanup(func() { c.exec(c.script(`chmod 755 "$1/fixed"`, c.dir)) })
 	w, err := c.put(c.name("fixed", "file"), "new text", env.WriteOptions{})
 	if want := (env.Written{Size: 8, InPlace: true}); err != nil || w != want {
-		c.errorf("writing a file in a folder that cannot be changed: %+v, error %v; want %+v", w, err,
+		c.errorf("writing a file in a directory that cannot be changed: %+v, error %v; want %+v", w, err,
 			want)
 	}
 	c.wantFile("the file", c.name("fixed", "file"), "new text")
@@ -218,7 +218,7 @@ func writeAtomic(c *caseT) {
 			}
 		})
 	}
-	// A slow place has fewer writes, so that its case ends in time.
+	// A slow environment has fewer writes, so that its case ends in time.
 	for i, start := 0, time.Now(); i < 30 && (i < 3 || time.Since(start) < 20*time.Second); i++ {
 		if w, err := c.put(c.name("file"), strings.Repeat(string(rune('a'+i%26)), n),
 			env.WriteOptions{}); err != nil || w.InPlace {
@@ -227,7 +227,7 @@ func writeAtomic(c *caseT) {
 	}
 	done.Store(true)
 	wg.Wait()
-	c.wantNames("the folder", c.dir, "file")
+	c.wantNames("the directory", c.dir, "file")
 }
 
 func writeOpenReader(c *caseT) {
@@ -264,7 +264,7 @@ func writeConcurrent(c *caseT) {
 	if len(got) != n || strings.Count(got, got[:1]) != n {
 		c.errorf("after 20 writers the file has %d bytes that are not those of one of them", len(got))
 	}
-	c.wantNames("the folder", c.dir, "file")
+	c.wantNames("the directory", c.dir, "file")
 }
 
 func writeFailingReader(c *caseT) {
@@ -280,7 +280,7 @@ func writeFailingReader(c *caseT) {
 	}
 	c.wantFile("the file after a write that failed", c.name("file"), "old")
 	c.wantMode("the file after a write that failed", c.name("file"), 0o640)
-	c.wantNames("the folder after two writes that failed", c.dir, "file")
+	c.wantNames("the directory after two writes that failed", c.dir, "file")
 }
 
 func writeCancelled(c *caseT) {
@@ -294,7 +294,7 @@ func writeCancelled(c *caseT) {
 		env.WriteOptions{})
 	c.is("a write whose context ends", err, context.Canceled)
 	c.wantFile("the file after a write that was cancelled", c.name("file"), "old")
-	c.wantNames("the folder after a write that was cancelled", c.dir, "file")
+	c.wantNames("the directory after a write that was cancelled", c.dir, "file")
 }
 
 type readerFunc func(p []byte) (int, error)
@@ -310,7 +310,7 @@ func writeMustNotExist(c *caseT) {
 	_, err = c.put(c.name("sub", "file"), "second", opts)
 	c.wantPathError("a file that exists", err, "file", fs.ErrExist)
 	c.wantFile("the file", c.name("sub", "file"), "first")
-	c.wantNames("the folder", c.name("sub"), "file")
+	c.wantNames("the directory", c.name("sub"), "file")
 }
 
 func writeMustNotExistRace(c *caseT) {
@@ -340,7 +340,7 @@ func (c *caseT) raceWriters(opts env.WriteOptions, loser error) {
 		c.fatalf("%d of 20 concurrent writers won, want 1", len(winners))
 	}
 	c.wantFile("the file", c.name("file"), winners[0])
-	c.wantNames("the folder", c.dir, "file")
+	c.wantNames("the directory", c.dir, "file")
 }
 
 func hash(s string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(s))) }
@@ -352,7 +352,7 @@ func writeIfSHA256(c *caseT) {
 	c.wantFile("the file", c.name("file"), "old")
 	_, err = c.put(c.name("missing"), "new", env.WriteOptions{IfSHA256: hash("")})
 	c.wantPathError("a missing file", err, "missing", fs.ErrNotExist)
-	c.wantNames("the folder", c.dir, "file")
+	c.wantNames("the directory", c.dir, "file")
 	if _, err = c.put(c.name("file"), "new", env.WriteOptions{IfSHA256: hash("old")}); err != nil {
 		c.errorf("a file with the required content: %v", err)
 	}

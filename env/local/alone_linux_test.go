@@ -26,7 +26,9 @@ type setting struct {
 
 var settings = []setting{
 	{"sub-reaper", syscall.SysProcAttr{Setsid: true}},
-	{"PID 1", syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}},
+	{"PID 1", syscall.SysProcAttr{
+		Setsid: true, Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS,
+	}},
 }
 
 // alone runs a test in processes of its own, one in each setting.

@@ -16,25 +16,25 @@ import (
 // different files mostly different ones.
 type locks [64]sync.Mutex
 
-// lock locks the file path and returns how to unlock it. A folder that is known by several names is
-// one.
+// lock locks the file path and returns the function that unlocks it. Several names of one directory
+// share a lock.
 func (l *locks) lock(path string) (unlock func()) {
 	dir, base := filepath.Split(path)
 	h := fnv.New32a()
-	_, _ = io.WriteString(h, folderKey(dir)+"/"+base)
+	_, _ = io.WriteString(h, dirKey(dir)+"/"+base)
 	m := &l[h.Sum32()%uint32(len(l))]
 	m.Lock()
 	return m.Unlock
 }
 
-// place gives the temporary file its name unless that exists, in one step. It reports whether the
-// temporary name is gone.
-func place(temp, target string) (renamed bool, err error) {
+// renameNew atomically renames temp to target unless target exists. It reports whether temp has
+// been renamed; otherwise both names may exist.
+func renameNew(temp, target string) (renamed bool, err error) {
 	err = os.Link(temp, target)
 	if err == nil || errors.Is(err, fs.ErrExist) {
 		return false, err
 	}
-	// There are no hard links here. The name is taken first; a reader may see an empty file.
+	// The file system has no hard links. Create the target first; a reader may see an empty file.
 	f, err := os.OpenFile(target, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return false, err
@@ -60,9 +60,9 @@ func fileSHA256(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// dress gives the temporary file the owner of the file that it replaces, if that may be, and the
-// mode it shall have.
-func (w *writing) dress(temp *os.File, old fs.FileInfo) error {
+// applyMetadata sets the owner of the temporary file to that of the replaced file, if allowed, and
+// its mode.
+func (w *writing) applyMetadata(temp *os.File, old fs.FileInfo) error {
 	now, err := temp.Stat()
 	if err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 
 const errLoop = unix.ELOOP
 
-// folderKey returns what names a folder for good.
-func folderKey(dir string) string {
+// dirKey returns a key that all names of a directory share.
+func dirKey(dir string) string {
 	info, err := os.Stat(dir)
 	if err != nil {
 		return dir

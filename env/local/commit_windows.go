@@ -12,10 +12,10 @@ import (
 
 const errLoop = windows.ERROR_CANT_RESOLVE_FILENAME
 
-// folderKey returns what names a folder, as far as its name tells.
-func folderKey(dir string) string { return strings.ToLower(filepath.Clean(dir)) }
+// dirKey returns a key of a directory; its other names, by links, have other keys.
+func dirKey(dir string) string { return strings.ToLower(filepath.Clean(dir)) }
 
-// keepOwner reports true: a file has the owner that its folder gives it.
+// keepOwner reports true: a file has the owner that its directory gives it.
 func keepOwner(_ *os.File, _, _ fs.FileInfo) bool { return true }
 
 // mayWrite reports why an existing file must not be written.

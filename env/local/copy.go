@@ -23,7 +23,7 @@ func (e *Environment) CopyIn(ctx context.Context, dir string, archive io.Reader)
 	if err := os.MkdirAll(path, 0o777); err != nil {
 		return pathError("copyin", dir, err)
 	}
-	root, err := openFolder(path)
+	root, err := openDir(path)
 	if err != nil {
 		return pathError("copyin", dir, err)
 	}
@@ -41,14 +41,14 @@ func (e *Environment) CopyOut(
 	if err != nil {
 		return nil, err
 	}
-	root, err := openFolder(path)
+	root, err := openDir(path)
 	if err != nil {
 		e.work.Done()
 		return nil, pathError("copyout", dir, err)
 	}
 	ctx, cancel := e.bind(ctx)
 	r, w := io.Pipe()
-	stop := context.AfterFunc(ctx, func() { // ends a write that nobody reads
+	stop := context.AfterFunc(ctx, func() { // ends a write that is not read
 		_ = w.CloseWithError(copyError("copyout", dir, contextError(ctx)))
 	})
 	go func() {
@@ -62,9 +62,9 @@ func (e *Environment) CopyOut(
 	return r, nil
 }
 
-// openFolder opens dir as a root. Whether it is a folder is seen first, and something in it is
-// named, since opening something else might wait.
-func openFolder(path string) (*os.Root, error) {
+// openDir opens a directory as a root. It checks the type first and opens "/.", since opening a
+// FIFO would block.
+func openDir(path string) (*os.Root, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -75,7 +75,7 @@ func openFolder(path string) (*os.Root, error) {
 	return os.OpenRoot(path + "/.")
 }
 
-// copyError returns err as a *fs.PathError. One that says which entry is meant keeps saying it.
+// copyError returns err as a *fs.PathError. Its text keeps the name of the entry.
 func copyError(op, dir string, err error) error {
 	if err == nil {
 		return nil

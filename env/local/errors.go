@@ -8,8 +8,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// condition is an error of the system that is also one of package env's conditions. Its text is the
-// system's.
+// condition is an error of the system that also is one of package env's sentinel errors. Its text
+// is the system's.
 type condition struct {
 	is  error
 	err error
@@ -18,18 +18,17 @@ type condition struct {
 func (c *condition) Error() string   { return c.err.Error() }
 func (c *condition) Unwrap() []error { return []error{c.is, c.err} }
 
-// pathError returns err as a *fs.PathError about name as the caller wrote it, with the system's
-// error inside.
+// pathError returns err as a *fs.PathError about name, which the caller wrote, and unwraps to the
+// system's error.
 func pathError(op, name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &fs.PathError{Op: op, Path: name, Err: bare(err)}
+	return &fs.PathError{Op: op, Path: name, Err: systemError(err)}
 }
 
-// bare strips what package os wraps around an error, which names files by other names than the
-// caller's.
-func bare(err error) error {
+// systemError unwraps the error types of package os, whose file names differ from the caller's.
+func systemError(err error) error {
 	var known *condition
 	if errors.As(err, &known) {
 		return known
@@ -64,7 +63,7 @@ func notRegular(mode fs.FileMode) error {
 	}
 }
 
-// both returns the error that two outcomes make together; one alone is returned as it is.
+// both joins two errors; a single one is returned as it is.
 func both(a, b error) error {
 	switch {
 	case a == nil:

@@ -8,8 +8,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// classify returns the condition of package env that an error of the system means; nil if there is
-// none.
+// classify returns the sentinel error of package env for an error of the system, or nil.
 func classify(err error) error {
 	switch {
 	case errors.Is(err, windows.ERROR_DIRECTORY):

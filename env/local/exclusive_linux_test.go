@@ -181,7 +181,8 @@ func TestOrphansBehindACommandAreReaped(t *testing.T) {
 // escapees is a script that starts processes with the mark $M which have shed all that a process
 // can shed without intent to deceive, and which do not mind SIGTERM.
 const escapees = `i=0; while [ $i -lt $1 ]; do i=$((i+1))
-(setsid env -i PATH="$PATH" sh -c '(trap "" TERM; exec sh -c "while :; do sleep 1000; done" "$1" >/dev/null 2>&1 </dev/null &)' sh "$M" &)
+(setsid env -i PATH="$PATH" sh -c '(trap "" TERM
+exec sh -c "while :; do sleep 1000; done" "$1" >/dev/null 2>&1 </dev/null &)' sh "$M" &)
 done; `
 
 func TestEscapeesDie(t *testing.T) {
@@ -265,7 +266,8 @@ func TestUntaggedAreEndedByClose(t *testing.T) {
 		}
 		e := newExclusive(t)
 		mark := newMark(t)
-		script := `(setsid env -i PATH="$PATH" prlimit --rttime=1000000000:1000000000 sh -c 'sh -c "while :; do sleep 1000; done" "$1" &' sh "$M" &)`
+		script := `(setsid env -i PATH="$PATH" prlimit --rttime=1000000000:1000000000 sh -c 'sh -c ` +
+			`"while :; do sleep 1000; done" "$1" &' sh "$M" &)`
 		cmd := withMark(sh(script+`; while :; do sleep 1000; done`), mark)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -315,6 +317,7 @@ func TestExclusiveInfo(t *testing.T) {
 
 // TestLimitInForce starts where the limit that tags are made of is not free.
 func TestLimitInForce(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name   string
 		limit  uint64
@@ -360,13 +363,15 @@ func TestSignal(t *testing.T) {
 	needProc(t)
 	test := func(t *testing.T, e *local.Environment) {
 		mark, daemon := newMark(t), newMark(t)+"-daemon"
-		output(t, e, withMark(sh(`setsid sh -c 'trap "echo daemon >>got" USR1; sleep 1000 & : >daemon; wait; wait' "$M" >/dev/null 2>&1 &`), daemon))
+		output(t, e, withMark(sh(`setsid sh -c 'trap "echo daemon >>got" USR1; `+
+			`sleep 1000 & : >daemon; wait; wait' "$M" >/dev/null 2>&1 &`), daemon))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		up, done := make(chan struct{}, 2), make(chan error, 2)
 		for i := range 2 {
 			// The shells wait, since some of them lose signals that come while they start a program.
-			script := `setsid sh -c 'trap "echo child >>got; exit" USR1; sleep 1000 & : >child'$1'; wait' "$M" & ` +
+			script := `setsid sh -c 'trap "echo child >>got; exit" USR1; sleep 1000 & : >child'$1'; ` +
+				`wait' "$M" & ` +
 				`(trap "" USR1; exec sleep 1000 >/dev/null) & trap 'echo leader >>got; exit' USR1; ` +
 				`until [ -e child$1 ]; do sleep 0.01; done; echo up; wait`
 			cmd := withMark(sh(script, strconv.Itoa(i)), mark)
@@ -417,7 +422,8 @@ func TestSignal(t *testing.T) {
 // last of several that start one another in turn stays. Whoever looks at a list of processes one
 // after the other may find each of them gone.
 func TestSuccessorsDie(t *testing.T) {
-	const hop = `trap 'setsid sh -c "setsid sh -c \"exec sh -c \\\"sleep 1000; :\\\" $M\" &" & exit' TERM; sleep 1000 & wait`
+	const hop = `trap 'setsid sh -c "setsid sh -c \"exec sh -c \\\"sleep 1000; ` +
+		`:\\\" $M\" &" & exit' TERM; sleep 1000 & wait`
 	test := func(t *testing.T, e *local.Environment) {
 		for range amount(30, 10) {
 			mark := newMark(t)

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pidsGroup makes a control group that holds at most limit processes and returns the folder. What
-// is in it when the test ends is killed.
+// pidsGroup makes a control group that holds at most limit processes and returns the directory.
+// What is in it when the test ends is killed.
 func pidsGroup(t *testing.T, limit int) string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -93,9 +93,12 @@ const (
 // group $1 first.
 var bombs = []struct{ name, script string }{
 	{"plain", `echo 0 >"$1/cgroup.procs" || exit; exec bash -c ':(){ :|:& };:; exec sleep 1000'`},
-	{"stubborn", `echo 0 >"$1/cgroup.procs" || exit; trap '' TERM; exec bash -c 'b() { [ $SECONDS -ge 100 ] || { b|b& b|b& }; }; b; while [ $SECONDS -lt 100 ]; do b; done' 2>/dev/null`},
+	{"stubborn", `echo 0 >"$1/cgroup.procs" || exit; trap '' TERM; ` +
+		`exec bash -c 'b() { [ $SECONDS -ge 100 ] || { b|b& b|b& }; }; b; ` +
+		`while [ $SECONDS -lt 100 ]; do b; done' 2>/dev/null`},
 	{"in sessions of their own", `echo 0 >"$1/cgroup.procs" || exit; exec env -i perl -e '
-use POSIX; $SIG{TERM} = "IGNORE"; my $end = time + 100; while (time < $end) { my $p = fork; if (defined $p && !$p) { POSIX::setsid() } }'`},
+use POSIX; $SIG{TERM} = "IGNORE"; my $end = time + 100;
+while (time < $end) { my $p = fork; if (defined $p && !$p) { POSIX::setsid() } }'`},
 }
 
 // TestForkBombDies stops commands that fork as fast as they can, up to a limit.

@@ -15,14 +15,14 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/proctree"
 )
 
-// Exec implements env.Environment. If Stdout and Stderr are the same value, the command has one
-// pipe for both, so that their order is kept.
+// Exec implements env.Environment. If Stdout and Stderr are the same value, the command has
+// one pipe for both, which keeps their order.
 //
-// A terminal is one of the system's own, and behaves as it does: it echoes until it is told not to,
-// writes "\r\n" for "\n", cuts an input line that is longer than it holds, and sends SIGHUP to its
-// foreground when the command exits. A program that edits its lines itself, as interactive shells
-// do, and starts after the input has ended, gets the end-of-file character as a key. Where the
-// system has no terminals to give, the error wraps errors.ErrUnsupported.
+// A terminal is a pseudo-terminal of the system: it echoes until a program turns that off, writes
+// "\r\n" for "\n", cuts input lines beyond its limit, and sends SIGHUP to its foreground process
+// group when the command exits. A program that edits lines itself, as interactive shells do, and
+// starts after the end of the input, gets the end-of-file character as a key. If the system has no
+// pseudo-terminals, the error wraps errors.ErrUnsupported.
 func (e *Environment) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
 	x, err := e.start(ctx, cmd)
 	if err != nil {
@@ -36,7 +36,7 @@ func (e *Environment) Exec(ctx context.Context, cmd env.Command) (env.Result, er
 	return result, err
 }
 
-// execution is a command that runs, with its streams.
+// execution is a running command with its streams.
 type execution struct {
 	e        *Environment
 	process  *proctree.Process
@@ -86,7 +86,7 @@ func (e *Environment) start(ctx context.Context, cmd env.Command) (*execution, e
 	return x, nil
 }
 
-// checkCommand reports what no system could run.
+// checkCommand rejects commands that are invalid on every system.
 func checkCommand(cmd env.Command) error {
 	if len(cmd.Argv) == 0 || cmd.Argv[0] == "" {
 		return fmt.Errorf("empty argv: %w", fs.ErrInvalid)
@@ -100,12 +100,12 @@ func checkCommand(cmd env.Command) error {
 		return fmt.Errorf("negative timeout: %w", fs.ErrInvalid)
 	}
 	if cmd.TTY != nil && cmd.Stderr != nil {
-		return fmt.Errorf("a command on a terminal has no stderr of its own: %w", fs.ErrInvalid)
+		return fmt.Errorf("a command on a terminal has no separate stderr: %w", fs.ErrInvalid)
 	}
 	return checkVars(cmd.Vars)
 }
 
-// launch makes the streams, starts the process and the goroutines that serve it.
+// launch creates the streams, and starts the process and the goroutines that serve it.
 func (e *Environment) launch(file, dir string, vars []string, cmd env.Command) (*execution, error) {
 	x := &execution{e: e, timeout: cmd.Timeout}
 	attr := &os.ProcAttr{Dir: dir, Env: vars, Files: []*os.File{e.null, e.null, e.null}}
@@ -113,8 +113,8 @@ func (e *Environment) launch(file, dir string, vars []string, cmd env.Command) (
 	if cmd.TTY != nil {
 		connect = x.connectTerminal
 	}
-	theirs, err := connect(cmd, attr)
-	defer closeAll(theirs)
+	childFiles, err := connect(cmd, attr)
+	defer closeAll(childFiles)
 	if err != nil {
 		x.disconnect()
 		return nil, err
@@ -130,11 +130,11 @@ func (e *Environment) launch(file, dir string, vars []string, cmd env.Command) (
 	return x, nil
 }
 
-// connectPipes makes pipes for the streams that cmd has and puts the process's ends into attr. It
+// connectPipes creates pipes for the streams of cmd and puts the process's ends into attr. It
 // returns the files that only the process needs.
 func (x *execution) connectPipes(
 	cmd env.Command, attr *os.ProcAttr,
-) (theirs []*os.File, err error) {
+) (childFiles []*os.File, err error) {
 	pipe := func() (r, w *os.File) {
 		if err == nil {
 			r, w, err = os.Pipe()
@@ -144,24 +144,24 @@ func (x *execution) connectPipes(
 	if cmd.Stdin != nil {
 		r, w := pipe()
 		attr.Files[0], x.feeder = r, &feeder{w: w}
-		theirs = append(theirs, r)
+		childFiles = append(childFiles, r)
 	}
 	if cmd.Stdout != nil {
 		r, w := pipe()
 		attr.Files[1], x.pumps = w, append(x.pumps, newPump(r, cmd.Stdout, "stdout"))
-		theirs = append(theirs, w)
+		childFiles = append(childFiles, w)
 	}
-	if cmd.Stderr != nil && cmd.Stdout != nil && same(cmd.Stdout, cmd.Stderr) {
+	if cmd.Stderr != nil && cmd.Stdout != nil && sameWriter(cmd.Stdout, cmd.Stderr) {
 		attr.Files[2] = attr.Files[1]
 	} else if cmd.Stderr != nil {
 		r, w := pipe()
 		attr.Files[2], x.pumps = w, append(x.pumps, newPump(r, cmd.Stderr, "stderr"))
-		theirs = append(theirs, w)
+		childFiles = append(childFiles, w)
 	}
-	return theirs, err
+	return childFiles, err
 }
 
-// disconnect closes what was made for a process that could not be started.
+// disconnect closes the streams of a process that could not be started.
 func (x *execution) disconnect() {
 	for _, p := range x.pumps {
 		_ = p.r.Close()
@@ -181,7 +181,7 @@ func closeAll(files []*os.File) {
 	}
 }
 
-// serve starts the goroutines that carry the streams.
+// serve starts the goroutines that copy the streams.
 func (x *execution) serve(cmd env.Command) {
 	if x.terminal != nil {
 		go x.terminal.follow(cmd.TTY.Resize)
@@ -209,18 +209,18 @@ func (x *execution) serve(cmd env.Command) {
 	}
 }
 
-// reason says why waiting for something ended.
+// reason is why a wait ended.
 type reason int
 
 const (
-	ended     reason = iota // what was waited for has come
+	ended     reason = iota // the awaited event
 	timedOut                // the command's timeout passed
 	cancelled               // the context ended
 	closed                  // the environment is being closed
 )
 
-// await waits for done, or for what ends a command before. If done has come too, it counts, unless
-// Close has begun: then nobody can tell which of the two was first.
+// await waits for done, or for an event that ends the command before. If both have come, done
+// counts, unless Close has begun: which of these two was first is unknown.
 func (x *execution) await(
 	ctx context.Context, timeout <-chan time.Time, done <-chan struct{},
 ) reason {
@@ -263,7 +263,7 @@ func (x *execution) wait(ctx context.Context) (env.Result, error) {
 	err := x.stop(why)
 	if err == nil {
 		<-x.process.Exited
-	} else { // part of the tree does not die, but perhaps not this part
+	} else { // a part of the tree does not die, perhaps another one
 		select {
 		case <-x.process.Exited:
 		case <-time.After(env.GraceTime):
@@ -296,7 +296,7 @@ func (x *execution) stop(why reason) error {
 		return nil
 	case closed:
 		<-x.e.swept
-		return x.e.unswept
+		return x.e.sweepErr
 	default:
 		return x.e.set.Stop(x.process)
 	}
@@ -328,8 +328,8 @@ func (x *execution) drain(ctx context.Context, why *reason) error {
 	return err
 }
 
-// release gives pipes that processes still hold to the environment. While Close kills, they stay
-// open.
+// release hands pipes that processes still hold over to the environment. They stay open until Close
+// has killed all processes.
 func (x *execution) release() {
 	e := x.e
 	e.mu.Lock()
@@ -341,7 +341,7 @@ func (x *execution) release() {
 	}
 	for _, p := range x.pumps {
 		switch {
-		case p.gone:
+		case p.returned:
 		case e.closed:
 			_ = p.r.Close()
 		default:
@@ -350,17 +350,17 @@ func (x *execution) release() {
 	}
 }
 
-// forget notes that a pump has come to its end.
+// forget removes a pump that has returned.
 func (e *Environment) forget(p *pump) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	p.gone = true
+	p.returned = true
 	delete(e.draining, p)
 }
 
-// status reaps the process and fills in how it ended.
+// status reaps the process and sets its exit code, signal and duration.
 func (x *execution) status(result *env.Result) error {
-	if !isClosed(x.process.Exited) { // it cannot be killed, which is an error already
+	if !isClosed(x.process.Exited) { // it cannot be killed, which stop has reported
 		go func() {
 			<-x.process.Exited
 			_, _, _ = x.process.Reap()

@@ -2,23 +2,25 @@ package local
 
 import (
 	"context"
+	"os"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 	"github.com/sandboxagent/sandboxagent/env/verify"
 )
 
-// VerifyAs has a program of the helper's look at an environment, and judges it by what a sandbox
-// promises.
+// VerifyAs runs the probe in r and compares its report with the guarantees of sandbox.
 func VerifyAs(
 	ctx context.Context, r env.Runner, argv []string, sandbox *SupervisedEnvironment, host verify.Host,
 ) (verify.Report, error) {
 	return verify.Run(ctx, r, argv, sandbox.expect(host))
 }
 
-// SandboxedBy is Sandboxed on a machine that has some mechanisms only.
+// SandboxedBy is Sandboxed on a machine that has these mechanisms only. Only $HOME has secrets to
+// hide, so that no account of the machine affects a test.
 func SandboxedBy(
 	ctx context.Context, cfg Config, h Helper, s env.Sandbox, by ...sandbox.Mechanism,
 ) (*SupervisedEnvironment, error) {
-	return sandboxed(ctx, cfg, h.locate, s, by)
+	on := sandbox.Machine{Mechanisms: by, Homes: []string{os.Getenv("HOME")}}
+	return sandboxed(ctx, cfg, h.locate, s, on)
 }

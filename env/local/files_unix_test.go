@@ -166,47 +166,6 @@ func TestSpecialFiles(t *testing.T) {
 	}
 }
 
-func TestLinksInListAndRemove(t *testing.T) {
-	e := newEnv(t, local.Config{})
-	dir := e.Info().WorkDir
-	put(t, e, "keep/file", "kept", env.WriteOptions{})
-	put(t, e, "tree/x", "", env.WriteOptions{})
-	link(t, "../keep", dir+"/tree/link")
-	link(t, "nowhere", dir+"/tree/dangling")
-	link(t, "keep", dir+"/direct")
-	entries, err := e.ReadDir(t.Context(), "tree")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, entry := range entries[:2] {
-		if entry.Type() != fs.ModeSymlink {
-			t.Errorf("%s is listed as %v", entry.Name(), entry.Type())
-		}
-	}
-	if info, err := e.Stat(t.Context(), "direct"); err != nil || !info.IsDir() {
-		t.Errorf("Stat does not follow: %v, %v", info, err)
-	}
-	for _, name := range []string{"tree", "direct"} {
-		if err := e.Remove(t.Context(), name, env.RemoveOptions{Recursive: true}); err != nil {
-			t.Error(err)
-		}
-	}
-	wantContent(t, dir+"/keep/file", "kept")
-}
-
-func TestWithoutRights(t *testing.T) {
-	notRoot(t)
-	e := newEnv(t, local.Config{})
-	dir := e.Info().WorkDir
-	write(t, dir+"/readonly", "old", 0o444)
-	write(t, dir+"/secret", "old", 0)
-	_, err := e.Open(t.Context(), "secret")
-	wantPathError(t, err, "secret", fs.ErrPermission)
-	_, err = e.WriteFile(t.Context(), "readonly", strings.NewReader("new"), env.WriteOptions{})
-	wantPathError(t, err, "readonly", fs.ErrPermission)
-	wantContent(t, dir+"/readonly", "old")
-}
-
 // TestInPlace writes to files that cannot be replaced, because nothing can be created beside them.
 func TestInPlace(t *testing.T) {
 	notRoot(t)

@@ -8,7 +8,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/proctree"
 )
 
-// describe collects what Info returns.
+// describe returns the Info of an environment.
 func describe(dir string, base variables, set *proctree.Set) env.Info {
 	info := env.Info{
 		Backend:   "local",

@@ -2,7 +2,7 @@
 
 package local
 
-// findShell returns the first shell that stands in the commands' PATH or at its usual place.
+// findShell returns the first shell in the commands' PATH or at its usual path.
 func findShell(dir string, vars []string) (shell []string, none string) {
 	for _, candidate := range []struct{ program, usual, applet string }{
 		{"bash", "/bin/bash", ""},
@@ -24,5 +24,6 @@ func findShell(dir string, vars []string) (shell []string, none string) {
 	return nil, "neither bash nor sh nor busybox is in PATH or in /bin"
 }
 
-// How files are replaced here.
-const replacedBy = "rename; a file that cannot be replaced is written in place, and Written says so"
+// replacedBy is how files are replaced.
+const replacedBy = "rename; a file that cannot be replaced is written in place, and Written " +
+	"reports that"

@@ -24,6 +24,6 @@ func osVersion() string {
 	return fmt.Sprintf("Windows %d.%d.%d", v.MajorVersion, v.MinorVersion, v.BuildNumber)
 }
 
-// How files are replaced here.
+// replacedBy is how files are replaced.
 const replacedBy = "MoveFileEx; a file that others hold open is written in place, and Written " +
-	"says so"
+	"reports that"

@@ -57,10 +57,13 @@ func marked(tb testing.TB, mark string) []int {
 // eventually polls until ok returns true.
 func eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	pause := 2 * time.Millisecond
+	for deadline := time.Now().Add(30 * time.Second); !ok(); {
 		if time.Now().After(deadline) {
-			tb.Fatalf("%s: has not come", what)
+			tb.Fatalf("%s: not within 30 seconds", what)
 		}
+		time.Sleep(pause)
+		pause = min(2*pause, 50*time.Millisecond) // a look at all processes is expensive
 	}
 }
 
@@ -85,29 +88,22 @@ func newMark(tb testing.TB) string {
 // arguments.
 const sleeper = `sh -c 'while :; do sleep 1000; done' "$M" `
 
-// Ways in which descendants leave their tree. Each starts count processes with the mark $M, or
-// more; some tell by a file that the parents in between are gone.
+// escapes are ways in which descendants leave their tree, beyond those of the conformance suite.
+// Each starts at least count processes with the mark $M. Some create the file ready when the
+// parents in between have ended.
 var escapes = []struct {
 	name, script string
 	count        int
 }{
-	{"child", sleeper + `; :`, 1},
-	{"background", sleeper + `& wait`, 1},
-	{"setsid", `setsid ` + sleeper + `& wait`, 1},
-	{"double fork", `(` + sleeper + `&); : >ready; sleep 1000`, 1},
-	{"setsid and double fork", `setsid sh -c 'setsid sh -c "while :; do sleep 1000; done" "$M" &'; : >ready; sleep 1000`, 1},
 	{"cleared variables", `env -i PATH="$PATH" ` + sleeper + `& wait`, 1},
 	{"cleared variables and double fork", `(env -i PATH="$PATH" ` + sleeper +
 		`&); : >ready; sleep 1000`, 1},
 	{"cleared variables and setsid", `setsid env -i PATH="$PATH" ` + sleeper + `& wait`, 1},
 	{"cleared variables and group of its own", `(env -i perl -e 'setpgrp(0, 0); exec @ARGV' ` +
 		sleeper + `&); : >ready; sleep 1000`, 1},
-	{"ignores SIGTERM", `trap '' TERM; ` + sleeper + `& while :; do sleep 1000; done`, 1},
 	{"stopped", `sh -c 'kill -STOP $$; sleep 1000' "$M" & wait`, 1},
 	{"forks while it is killed", `trap '' TERM; i=0; while [ $i -lt 300 ]; do setsid ` + sleeper +
 		`& sleep 0.01; i=$((i+1)); done; wait`, 20},
-	{"200 processes", `i=0; while [ $i -lt 100 ]; do ` + sleeper + `& setsid ` + sleeper +
-		`& i=$((i+1)); done; wait`, 200},
 }
 
 // withMark returns cmd with the variable M.
@@ -117,6 +113,7 @@ func withMark(cmd env.Command, mark string) env.Command {
 }
 
 func TestTreeIsDeadAfterTimeoutAndCancel(t *testing.T) {
+	t.Parallel()
 	needProc(t)
 	for _, tt := range escapes {
 		t.Run(tt.name, func(t *testing.T) {
@@ -165,141 +162,16 @@ func TestTreeIsDeadAfterTimeoutAndCancel(t *testing.T) {
 	}
 }
 
-func TestTimeout(t *testing.T) {
-	needProc(t)
-	e := newEnv(t, local.Config{})
-	for _, tt := range []struct {
-		name, script string
-		code         int
-		signal       string
-		stdout       string
-	}{
-		{"plain", "echo before; sleep 1000 ; :", 143, "SIGTERM", "before\n"},
-		{
-			"handles SIGTERM", `trap 'echo bye; exit 9' TERM; echo before; while :; do sleep 0.05; done`, 9,
-			"", "before\nbye\n",
-		},
-		{
-			"ignores SIGTERM", `trap '' TERM; echo before; while :; do sleep 0.05; done`, 137, "SIGKILL",
-			"before\n",
-		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			var stdout bytes.Buffer
-			var r env.Result
-			var err error
-			cmd := sh(tt.script)
-			cmd.Timeout, cmd.Stdout = time.Second, &stdout
-			// until it has begun before it ends
-			for ; cmd.Timeout < time.Minute && stdout.Len() == 0; cmd.Timeout *= 4 {
-				r, err = e.Exec(t.Context(), cmd)
-			}
-			if err != nil || !r.TimedOut || r.ExitCode != tt.code || r.Signal != tt.signal ||
-				stdout.String() != tt.stdout {
-				t.Errorf("%+v, %v, stdout %q", r, err, stdout.String())
-			}
-			if tt.signal == "SIGKILL" && r.Elapsed < time.Second+env.GraceTime {
-				t.Errorf("SIGKILL came after %v", r.Elapsed)
-			}
-		})
-	}
-	t.Run("not reached", func(t *testing.T) {
-		cmd := sh("kill -TERM $$")
-		cmd.Timeout = time.Minute
-		if r, err := e.Exec(t.Context(), cmd); err != nil || r.TimedOut || r.ExitCode != 143 {
-			t.Error(r, err)
-		}
-	})
-}
-
-// TestTimeoutWithBusyOutput kills a command that writes as fast as it can.
-func TestTimeoutWithBusyOutput(t *testing.T) {
-	needProc(t)
-	e := newEnv(t, local.Config{})
-	mark := newMark(t)
-	cmd := withMark(sh(`sh -c 'while :; do cat /dev/zero; done' "$M"; :`), mark)
-	cmd.Timeout = 300 * time.Millisecond
-	cmd.Stdout = writerFunc(func(p []byte) (int, error) { return len(p), nil })
-	r, err := e.Exec(t.Context(), cmd)
-	if err != nil || !r.TimedOut || r.Detached || len(marked(t, mark)) != 0 {
-		t.Errorf("%+v, %v, left %v", r, err, marked(t, mark))
-	}
-}
-
-func TestBackgroundChildHoldsPipes(t *testing.T) {
-	needProc(t)
-	for _, tt := range []struct {
-		name, script, stdout string
-	}{
-		{"silent", `echo out; sh -c 'while :; do sleep 1000; done' "$M" & exit 4`, "out\n"},
-		{
-			"in a session of its own", `echo out; setsid sh -c 'while :; do sleep 1000; done' "$M" & exit 4`,
-			"out\n",
-		},
-		{"busy", `echo out; sh -c 'while :; do cat /dev/zero; done' "$M" & exit 4`, ""},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			e := newEnv(t, local.Config{})
-			mark := newMark(t)
-			var out counter
-			cmd := withMark(sh(tt.script), mark)
-			cmd.Stdout = &out
-			r, err := e.Exec(t.Context(), cmd)
-			if err != nil || r.ExitCode != 4 || !r.Detached || r.Elapsed >= 10*env.DrainTime {
-				t.Errorf("%+v, %v", r, err)
-			}
-			out.freeze()
-			if tt.stdout != "" && out.head() != tt.stdout {
-				t.Errorf("stdout %q, want %q", out.head(), tt.stdout)
-			}
-			if len(marked(t, mark)) != 1 {
-				t.Error("the child does not live on")
-			}
-			if err := e.Close(); err != nil {
-				t.Error(err)
-			}
-			if left := marked(t, mark); len(left) > 0 {
-				t.Errorf("processes %v live on after Close", left)
-			}
-			if out.late() {
-				t.Error("a writer was called after Exec had returned")
-			}
-		})
-	}
-}
-
-// TestDaemonIsNotKilledByItsPipe lets a daemon write after its command has ended, which must not
-// fail or block.
-func TestDaemonIsNotKilledByItsPipe(t *testing.T) {
-	needProc(t)
-	e := newEnv(t, local.Config{})
-	var out counter
-	cmd := sh(`(while [ ! -e go ]; do sleep 0.01; done; head -c 1000000 /dev/zero && echo fine >result) & :`)
-	cmd.Stdout = &out
-	if r, err := e.Exec(t.Context(), cmd); err != nil || !r.Detached {
-		t.Fatal(r, err)
-	}
-	out.freeze()
-	write(t, e.Info().WorkDir+"/go", "", 0o644)
-	eventually(t, "the daemon's result", func() bool {
-		data, err := os.ReadFile(e.Info().WorkDir + "/result")
-		return err == nil && string(data) == "fine\n"
-	})
-	if out.late() {
-		t.Error("a writer was called after Exec had returned")
-	}
-}
-
 // TestAllIsDeliveredToSlowWriter has a writer that is busy with the first bytes while the command
 // writes more, exits and leaves a child that holds the pipe. The writer comes back only after
 // DrainTime.
 func TestAllIsDeliveredToSlowWriter(t *testing.T) {
+	t.Parallel()
 	needProc(t)
 	e := newEnv(t, local.Config{})
 	var got bytes.Buffer
-	cmd := sh(`printf first; until [ -e go ]; do sleep 0.01; done; head -c 50000 /dev/zero; sleep 1000 & :`)
+	cmd := sh(`printf first; until [ -e go ]; do sleep 0.01; done; head -c 50000 /dev/zero; ` +
+		`sleep 1000 & :`)
 	cmd.Stdout = writerFunc(func(p []byte) (int, error) {
 		if got.Len() == 0 {
 			write(t, e.Info().WorkDir+"/go", "", 0o644)
@@ -316,12 +188,14 @@ func TestAllIsDeliveredToSlowWriter(t *testing.T) {
 
 // TestCancelWhileChildHoldsPipes cancels after the command itself has exited.
 func TestCancelWhileChildHoldsPipes(t *testing.T) {
+	t.Parallel()
 	needProc(t)
 	e := newEnv(t, local.Config{})
 	mark := newMark(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	// The child says when the command is a zombie.
-	cmd := withMark(sh(`setsid sh -c 'until grep -q ") Z" /proc/$1/stat; do sleep 0.01; done; echo orphaned; sleep 1000' "$M" $$ &`), mark)
+	cmd := withMark(sh(`setsid sh -c 'until grep -q ") Z" /proc/$1/stat; do sleep 0.01; done; `+
+		`echo orphaned; sleep 1000' "$M" $$ &`), mark)
 	cmd.Stdout = writerFunc(func(p []byte) (int, error) {
 		cancel()
 		return len(p), nil
@@ -338,43 +212,8 @@ func TestCancelWhileChildHoldsPipes(t *testing.T) {
 	}
 }
 
-// counter remembers the first bytes and whether anything came after freeze.
-type counter struct {
-	mu     sync.Mutex
-	first  []byte
-	frozen bool
-	after  bool
-}
-
-func (c *counter) Write(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.after = c.after || c.frozen
-	if len(c.first) < 1000 {
-		c.first = append(c.first, p[:min(len(p), 1000)]...)
-	}
-	return len(p), nil
-}
-
-func (c *counter) freeze() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.frozen = true
-}
-
-func (c *counter) head() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return string(c.first)
-}
-
-func (c *counter) late() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.after
-}
-
 func TestCloseKillsEverything(t *testing.T) {
+	t.Parallel()
 	needProc(t)
 	e := newEnv(t, local.Config{})
 	other := newEnv(t, local.Config{})
@@ -452,7 +291,8 @@ func TestNested(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The command detaches itself, and this process never closes the environment.
-		_, _ = inner.Exec(t.Context(), withMark(sh(`setsid sh -c 'sh -c "while :; do sleep 1000; done" "$M" &'; sleep 1000`), os.Getenv("LOCAL_TEST_MARK")))
+		_, _ = inner.Exec(t.Context(), withMark(sh(`setsid sh -c 'sh -c "while :; do sleep 1000; `+
+			`done" "$M" &'; sleep 1000`), os.Getenv("LOCAL_TEST_MARK")))
 		return
 	}
 	e := newEnv(t, local.Config{})

@@ -1,21 +1,21 @@
-// Package local is the environment that is this machine: commands are children of this process and
-// files are the machine's own. It isolates nothing.
+// Package local is the environment of this machine: commands run and files live on it. New runs
+// commands as children of this process and isolates nothing; Supervised runs them through a second
+// process, the helper, which kills what they leave even if this process crashes; Sandboxed starts
+// that helper in a sandbox.
 //
 // # Processes
 //
-// A command leads a session of its own, so that it has a process group of its own and no terminal
-// to ask questions on. Its tree is what stems from it: the members of its session, its descendants,
-// and, on Linux, every process that carries the command's marker, a variable named
-// SANDBOXAGENT_EXEC_ plus an identifier with the value 1. The marker finds what has left the
-// session and lost its parents. Its name holds the identifier, so that markers of nested
-// environments stand side by side. What clears or overwrites its variables, starts a session and
-// loses its parents escapes; Info says so. New changes nothing process-wide: no sub-reaper flag, no
-// signal handlers, no limits. [Exclusive] does, for a process that has nothing else to do, and
-// finds more.
+// A command leads a session of its own, so it has its own process group and no controlling
+// terminal. Its tree is the members of its session, its descendants, and, on Linux, every process
+// with the command's marker, a variable named SANDBOXAGENT_EXEC_ plus an identifier. The marker
+// identifies processes that have left the session and lost their parents. A process that also
+// clears or overwrites its variables escapes, and Info reports that. New changes nothing
+// process-wide: no sub-reaper flag, no signal handlers, no limits. [Exclusive] does, for a process
+// that exists for the environment alone, and finds more.
 //
 // # Files
 //
-// A write goes to a temporary file in the same folder, which then replaces the target. It is not
+// A write goes to a temporary file in the same directory, which then replaces the target. It is not
 // synced to disk: it is atomic for readers, not durable against a power cut. A replaced file keeps
 // its mode, and its owner and group if this process may give them; otherwise it loses its set-id
 // bits with them. A hard link to a replaced file keeps the old content. Extended attributes and
@@ -38,8 +38,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
-// Config says how to make an Environment. The zero value works in the current folder with the
-// filtered variables of this process.
+// Config is the configuration of an environment. The zero value works in the current directory with
+// the filtered variables of this process.
 type Config struct {
 	// Dir is the working directory; empty means the current one. It must exist.
 	Dir string
@@ -51,13 +51,13 @@ type Config struct {
 }
 
 const (
-	// bufferSize is the size of the buffers that output and files go through; a pipe holds as much.
+	// bufferSize is the size of the buffers for output and files: the capacity of a pipe.
 	bufferSize = 64 << 10
 	// closeTime bounds how long Close waits for calls in progress once all processes are dead.
 	closeTime = 5 * time.Second
 )
 
-// Environment is this machine. It is made by New or Exclusive.
+// Environment runs commands on this machine as children of this process. New and Exclusive make it.
 type Environment struct {
 	dir     string
 	base    variables
@@ -67,14 +67,13 @@ type Environment struct {
 	commits locks
 	set     *proctree.Set
 
-	closing sync.Once
-	done    chan struct{}  // closed when Close begins
-	swept   chan struct{}  // closed when Close has killed all processes
-	unswept error          // what Close could not kill; valid once swept is closed
-	work    sync.WaitGroup // calls in progress and goroutines that read output
+	closing  sync.Once
+	done     chan struct{}  // closed when Close begins
+	swept    chan struct{}  // closed when Close has killed all processes
+	sweepErr error          // the processes that Close could not kill; valid once swept is closed
+	work     sync.WaitGroup // calls in progress and goroutines that read output
 
-	// starting is held for reading while a command starts, so that Close finds every command that was
-	// started.
+	// starting is held for reading while a command starts, so that Close finds every started command.
 	starting sync.RWMutex
 	mu       sync.Mutex
 	closed   bool
@@ -83,16 +82,16 @@ type Environment struct {
 
 var _ env.Environment = (*Environment)(nil)
 
-// New returns an environment that works in cfg.Dir. A folder that is missing or is no folder is a
-// *fs.PathError.
+// New returns an environment that works in cfg.Dir. It returns a *fs.PathError if cfg.Dir is not an
+// existing directory.
 func New(cfg Config) (*Environment, error) { return open(cfg, proctree.New) }
 
 // Exclusive is New for a process that exists for one environment, such as a helper or PID 1 of a
 // container. Such a process starts no processes by other means, and has at most one exclusive
-// environment at a time. On Linux it becomes the parent of all orphans below it, for good, and
-// finds what New cannot: processes that clear their variables, leave their session and lose their
-// parents. Close leaves nothing of what is below this process. On other Unix systems processes are
-// found as New finds them, and Info reports that; on Windows Exclusive is New.
+// environment at a time. On Linux it permanently becomes the parent of all orphans below it, and
+// finds processes that New cannot: those that clear their variables, leave their session and lose
+// their parents. Close kills all descendants of this process. On other Unix systems Exclusive finds
+// the processes that New finds, and Info reports that; on Windows Exclusive is New.
 func Exclusive(cfg Config) (*Environment, error) { return open(cfg, proctree.Supervise) }
 
 func open(cfg Config, newSet func() (*proctree.Set, error)) (*Environment, error) {
@@ -125,7 +124,7 @@ func open(cfg Config, newSet func() (*proctree.Set, error)) (*Environment, error
 	}, nil
 }
 
-// workDir returns dir, or the current folder, as an absolute name of a folder that exists.
+// workDir returns dir, or the current directory, as the absolute name of an existing directory.
 func workDir(dir string) (string, error) {
 	if strings.ContainsRune(dir, 0) {
 		return "", &fs.PathError{Op: "stat", Path: dir, Err: fs.ErrInvalid}
@@ -141,7 +140,7 @@ func workDir(dir string) (string, error) {
 	if !info.IsDir() {
 		return "", &fs.PathError{Op: "stat", Path: abs, Err: env.ErrNotDir}
 	}
-	// A folder that may not be searched is of no use.
+	// A directory without search permission is of no use.
 	if _, err := os.Stat(abs + string(filepath.Separator) + "."); err != nil {
 		return "", pathError("search", abs, err)
 	}
@@ -169,12 +168,12 @@ func (e *Environment) close() error {
 	e.starting.Unlock()
 
 	err := e.set.StopAll()
-	e.unswept = err
+	e.sweepErr = err
 	close(e.swept)
 
 	e.mu.Lock()
 	for p := range e.draining {
-		_ = p.r.Close() // whoever still holds the other end has escaped
+		_ = p.r.Close() // a process that still holds the other end has escaped
 	}
 	e.mu.Unlock()
 
@@ -223,8 +222,8 @@ func (e *Environment) bind(ctx context.Context) (context.Context, context.Cancel
 	return ctx, func() { cancel(context.Canceled) }
 }
 
-// begin checks what every file operation needs, registers it and returns the system's name of the
-// file. On success the caller calls e.work.Done when it has ended.
+// begin registers a file operation and returns the system's name of the file. On success the caller
+// calls e.work.Done at the end of the operation.
 func (e *Environment) begin(ctx context.Context, op, name string) (string, error) {
 	if err := contextError(ctx); err != nil {
 		return "", &fs.PathError{Op: op, Path: name, Err: err}
@@ -239,8 +238,8 @@ func (e *Environment) begin(ctx context.Context, op, name string) (string, error
 	return path, nil
 }
 
-// path returns the absolute name for the system. It does not clean the name: what ".." means after
-// a link, and what a slash at the end means, is for the system to say.
+// path returns the absolute name for the system. It does not clean the name: the system resolves
+// ".." after a symlink, and a slash at the end.
 func (e *Environment) path(name string) (string, error) {
 	if name == "" || strings.ContainsRune(name, 0) {
 		return "", fs.ErrInvalid
@@ -252,13 +251,13 @@ func (e *Environment) path(name string) (string, error) {
 	return join(e.dir, native), nil
 }
 
-// Kill kills everything that the environment started, without any grace, and returns when it is
-// dead. It is for a program that has to end at once: commands in progress end with SIGKILL, and
-// Close remains to be called.
+// Kill kills everything that the environment started, without grace, and returns when it is dead:
+// commands in progress end with SIGKILL. It is for a program that has to exit at once; call Close
+// afterwards.
 func (e *Environment) Kill() error { return e.set.Kill() }
 
-// Signal sends sig to all processes of all commands that run, and does not wait for their reaction.
-// Processes that earlier commands left do not get it. On Windows Signal is errors.ErrUnsupported.
+// Signal sends sig to all processes of all running commands, and does not wait for their reaction.
+// Processes that earlier commands left do not get it. On Windows it returns errors.ErrUnsupported.
 func (e *Environment) Signal(sig os.Signal) error {
 	if err := e.set.Signal(sig); err != nil {
 		return fmt.Errorf("local: %w", err)

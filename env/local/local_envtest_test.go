@@ -14,6 +14,7 @@ import (
 // TestContract runs the conformance suite. What commands read and write and what files hold is the
 // same behind the helper, of which TestSupervisedContract has all cases.
 func TestContract(t *testing.T) {
+	t.Parallel()
 	groups := []string{"kill", "background", "life"}
 	if full() {
 		groups = nil
@@ -30,9 +31,10 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// TestContractConfined runs the conformance suite in a folder of the working directory.
+// TestContractConfined runs the conformance suite in a directory of the working directory.
 func TestContractConfined(t *testing.T) {
-	const outside = "the names lie outside of the folder"
+	t.Parallel()
+	const outside = "the names lie outside of the directory"
 	envtest.Run(t, envtest.Options{
 		Small:  true,
 		Groups: []string{"exec", "file", "write", "remove", "copy", "search", "readfiles"},
@@ -50,7 +52,7 @@ func TestContractConfined(t *testing.T) {
 		Known: map[string]string{
 			"file/device":                outside,
 			"file/relative_and_absolute": outside,
-			"file/folder_is_no_file":     outside,
+			"file/directory_is_no_file":  outside,
 			"file/missing":               outside,
 			"readfiles/special_files":    outside,
 		},

@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// lookProgram returns the file to execute for the program name, as the command itself would find
-// it: in the folders of its own PATH, relative ones resolved against its own folder. A name with a
-// slash is left alone; it is for the system to resolve, from dir.
+// lookProgram returns the file to execute for a program name, searched in the command's own PATH,
+// whose relative elements are relative to dir. A name with a slash is returned as it is: the system
+// resolves it from dir.
 func lookProgram(name, dir string, vars []string) (string, error) {
 	if hasSlash(name) {
 		return programFile(name, dir)
@@ -19,11 +19,11 @@ func lookProgram(name, dir string, vars []string) (string, error) {
 		path = defaultPath
 	}
 	var denied error
-	for _, folder := range splitPath(path) {
-		if !filepath.IsAbs(folder) {
-			folder = join(dir, folder)
+	for _, element := range splitPath(path) {
+		if !filepath.IsAbs(element) {
+			element = join(dir, element)
 		}
-		file, err := executable(filepath.Join(folder, name), vars)
+		file, err := executable(filepath.Join(element, name), vars)
 		switch {
 		case err == nil:
 			return file, nil
@@ -43,7 +43,7 @@ var errNotFound = &condition{
 }
 
 // checkDir returns a *fs.PathError with Op "chdir" if no command can run in dir. Its Path is name,
-// what the caller wrote.
+// which the caller wrote.
 func checkDir(dir, name string) error {
 	if name == "" {
 		name = dir

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// defaultPath is where programs are looked for if the command has no PATH.
+// defaultPath is the PATH of a command without one.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 const errNotDir = unix.ENOTDIR
 
 func hasSlash(name string) bool { return strings.Contains(name, "/") }
 
-// splitPath returns the folders of a PATH. An empty one is the command's own folder.
+// splitPath returns the elements of a PATH. An empty one is the command's own directory.
 func splitPath(path string) []string { return strings.Split(path, ":") }
 
 // join returns name in dir without cleaning either.
@@ -29,14 +29,14 @@ func join(dir, name string) string {
 	return dir + "/" + name
 }
 
-// programFile returns name as it is: the system resolves it after the change of folder.
+// programFile returns name as it is: the system resolves it after chdir.
 func programFile(name, _ string) (string, error) { return name, nil }
 
 // executable returns file if it is one that may be executed.
 func executable(file string, _ []string) (string, error) {
 	info, err := os.Stat(file)
 	if err != nil {
-		return "", unix.ENOENT // a folder that may not be searched holds nothing
+		return "", unix.ENOENT // a directory without search permission counts as empty
 	}
 	if !info.Mode().IsRegular() {
 		return "", unix.EACCES
@@ -44,14 +44,14 @@ func executable(file string, _ []string) (string, error) {
 	return file, unix.Faccessat(unix.AT_FDCWD, file, unix.X_OK, unix.AT_EACCESS)
 }
 
-// mayEnter reports why dir cannot become the current folder of a process.
+// mayEnter reports why dir cannot become the current directory of a process.
 func mayEnter(dir string) error {
 	return unix.Faccessat(unix.AT_FDCWD, dir, unix.X_OK, unix.AT_EACCESS)
 }
 
-// explainStart says more about why file could not be started where the system's error misleads.
+// explainStart replaces a misleading error of a failed start.
 func explainStart(file, dir string, err error) error {
-	err = bare(err)
+	err = systemError(err)
 	if !strings.HasPrefix(file, "/") {
 		file = join(dir, file)
 	}

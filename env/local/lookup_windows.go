@@ -9,25 +9,25 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// defaultPath is where programs are looked for if the command has no PATH.
+// defaultPath is the PATH of a command without one.
 const defaultPath = `C:\Windows\System32;C:\Windows`
 
 const errNotDir = windows.ERROR_DIRECTORY
 
 func hasSlash(name string) bool { return strings.ContainsAny(name, `/\:`) }
 
-// splitPath returns the folders of a PATH, without the empty ones.
+// splitPath returns the elements of a PATH, without the empty ones.
 func splitPath(path string) []string {
-	var folders []string
+	var elements []string
 	for _, f := range filepath.SplitList(path) {
 		if f != "" {
-			folders = append(folders, f)
+			elements = append(elements, f)
 		}
 	}
-	return folders
+	return elements
 }
 
-// join returns name in dir. A name that begins with a slash stands on the drive of dir.
+// join returns name in dir. A name that begins with a slash is on the drive of dir.
 func join(dir, name string) string {
 	if strings.HasPrefix(name, `\`) {
 		return filepath.VolumeName(dir) + name
@@ -76,8 +76,8 @@ func executable(file string, vars []string) (string, error) {
 	return "", windows.ERROR_FILE_NOT_FOUND
 }
 
-// mayEnter reports why dir cannot become the current folder of a process; there is no way to ask.
+// mayEnter returns nil: this system has no such check.
 func mayEnter(string) error { return nil }
 
-// explainStart says more about why a file could not be started where the system's error misleads.
-func explainStart(_, _ string, err error) error { return bare(err) }
+// explainStart returns the system's error.
+func explainStart(_, _ string, err error) error { return systemError(err) }

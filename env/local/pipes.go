@@ -14,33 +14,33 @@ import (
 // maxEmpty is how often in a row a reader may give nothing without an error.
 const maxEmpty = 100
 
-// pump carries one output stream of a command from its pipe to the caller's writer. A goroutine of
-// its own reads until end of file, even after nobody wants the output any more, so that a process
-// never dies of a closed pipe.
+// pump copies one output stream of a command from its pipe to the caller's writer. Its goroutine
+// reads until end of file, even after the delivery has ended, so that a process never dies of a
+// closed pipe.
 type pump struct {
 	r    *os.File
 	name string
 	done chan struct{} // closed when nothing more will be delivered
-	// terminal says that r is a terminal, which does not tell how much it holds.
+	// terminal is set if r is a terminal, whose number of unread bytes is unknown.
 	terminal bool
 
-	// until is how long to wait for end of file; set before a read is interrupted for the first time.
+	// until is the end of the wait for end of file, set before a read is interrupted.
 	until atomic.Pointer[time.Time]
 
 	mu   sync.Mutex // held while the writer is called
 	w    io.Writer  // nil after it failed
 	err  error      // of the writer
 	over bool       // done is closed
-	eof  bool       // nobody held the pipe any more when it was over
+	eof  bool       // the delivery ended with end of file
 
-	gone bool // run has returned; guarded by the environment
+	returned bool // run has returned; guarded by the environment
 }
 
 func newPump(r *os.File, w io.Writer, name string) *pump {
 	return &pump{r: r, w: w, name: name, done: make(chan struct{})}
 }
 
-// run delivers the output, and after that reads and discards what is left.
+// run delivers the output, and discards the rest.
 func (p *pump) run(buf []byte) {
 	eof := p.deliver(buf)
 	p.finish(eof)
@@ -55,9 +55,8 @@ func (p *pump) run(buf []byte) {
 	_ = p.r.Close()
 }
 
-// deliver copies until end of file, or until the time that expire gave. In that case it still
-// delivers what stood in the pipe when the command had exited. It reports whether it came to the
-// end of file.
+// deliver copies until end of file, or until the time that expire set; then it still delivers the
+// bytes that were in the pipe when the command exited. It reports whether it reached end of file.
 func (p *pump) deliver(buf []byte) (eof bool) {
 	exited, owed := false, 0
 	for {
@@ -86,7 +85,7 @@ func (p *pump) deliver(buf []byte) (eof bool) {
 	}
 }
 
-// pending returns how many bytes may stand in the pipe or the terminal.
+// pending returns the largest number of unread bytes in the pipe or the terminal.
 func (p *pump) pending() int {
 	if p.terminal {
 		return bufferSize // which is more than a terminal holds on any system
@@ -113,8 +112,7 @@ func (p *pump) write(data []byte) {
 	}
 }
 
-// expire says that the command has exited: from now on the pump waits for end of file until the
-// given time only.
+// expire is called when the command has exited. It bounds the wait for end of file.
 func (p *pump) expire(until time.Time) {
 	select {
 	case <-p.done:
@@ -152,7 +150,7 @@ func (p *pump) result() (detached bool, err error) {
 // feeder copies the caller's reader to the standard input of a command.
 type feeder struct {
 	w io.WriteCloser
-	// end, if set, tells the command that the input has ended, where closing w does not.
+	// end, if set, signals the end of the input where closing w does not.
 	end  func()
 	mu   sync.Mutex
 	over bool
@@ -167,7 +165,7 @@ func (f *feeder) run(r io.Reader, buf []byte) {
 			empty = 0
 			if _, werr := f.w.Write(buf[:n]); werr != nil {
 				_ = f.w.Close()
-				return // not to read all of its input is a command's right
+				return // a command need not read all of its input
 			}
 		} else if empty++; empty == maxEmpty && err == nil {
 			err = io.ErrNoProgress
@@ -202,8 +200,8 @@ func (f *feeder) stop() error {
 	return f.err
 }
 
-// same reports whether two writers are one. Values that cannot be compared are not.
-func same(a, b io.Writer) bool {
+// sameWriter reports whether a and b are the same value. Values that cannot be compared are not.
+func sameWriter(a, b io.Writer) bool {
 	va, vb := reflect.ValueOf(a), reflect.ValueOf(b)
 	return va.Comparable() && vb.Comparable() && a == b
 }

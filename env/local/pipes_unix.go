@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pending returns how many bytes stand in a pipe.
+// pending returns the number of unread bytes in a pipe.
 func pending(r *os.File) int {
 	conn, err := r.SyscallConn()
 	if err != nil {
@@ -24,7 +24,7 @@ func pending(r *os.File) int {
 	return n
 }
 
-// readNow reads what stands in r now. That there is nothing is os.ErrDeadlineExceeded.
+// readNow reads without waiting. It returns os.ErrDeadlineExceeded if r is empty.
 func readNow(r *os.File, buf []byte) (n int, err error) {
 	conn, err := r.SyscallConn()
 	if err != nil {

@@ -28,7 +28,8 @@ func (d *dying) Err() error {
 	return nil
 }
 
-// TestReadDirCancelled lists a large folder, which is sorted, and which ends when its context does.
+// TestReadDirCancelled lists a large directory, which is sorted, and which ends when its context
+// does.
 func TestReadDirCancelled(t *testing.T) {
 	dir := t.TempDir()
 	const files = 15_000

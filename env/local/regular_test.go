@@ -22,7 +22,7 @@ func TestOpenRegular(t *testing.T) {
 	write(t, filepath.Join(dir, "file"), "content", 0o600)
 	write(t, filepath.Join(dir, "empty"), "", 0o600)
 	if err := errors.Join(unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600), os.Symlink("file",
-		filepath.Join(dir, "link")), os.Mkdir(filepath.Join(dir, "folder"), 0o700)); err != nil {
+		filepath.Join(dir, "link")), os.Mkdir(filepath.Join(dir, "directory"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"file": "content", "empty": ""} {
@@ -36,7 +36,7 @@ func TestOpenRegular(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]error{
-		"pipe": env.ErrNotRegular, "folder": env.ErrIsDir,
+		"pipe": env.ErrNotRegular, "directory": env.ErrIsDir,
 		"link": unix.ELOOP, "missing": os.ErrNotExist,
 	} {
 		if _, _, err := e.OpenRegular(t.Context(), name); !errors.Is(err, want) {

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenRegular opens a file for a search that has just found it to be a regular one. A link, and
-// what has become something else since, is not opened. It returns the size in bytes, too. The file
-// is for one goroutine.
+// OpenRegular opens a regular file that a search has just listed, and returns its size in bytes. It
+// fails for a symlink, and for a file that was replaced by another type. The file is not safe for
+// concurrent use.
 func (e *Environment) OpenRegular(ctx context.Context, name string) (io.ReadCloser, int64, error) {
 	path, err := e.begin(ctx, "open", name)
 	if err != nil {
@@ -27,15 +27,14 @@ func (e *Environment) OpenRegular(ctx context.Context, name string) (io.ReadClos
 	return f, f.left, nil
 }
 
-// regularFile is what file is, without what makes one that may be used in any way: it is read once,
-// from start to end.
+// regularFile is a lighter file, read once from start to end.
 type regularFile struct {
 	ctx    context.Context
 	closed <-chan struct{}
 	name   string
 	fd     int
-	// left is how much of it is to come, if that is known; a file of some file systems has no size,
-	// but content.
+	// left is the number of bytes to come; 0 or less if unknown, since files of some file systems have
+	// content but no size.
 	left int64
 }
 

@@ -7,11 +7,10 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// SandboxError means that this machine has no sandbox, or none that enforces the required
+// SandboxError reports that this machine has no sandbox, or none that enforces the required
 // guarantees.
 type SandboxError struct {
-	// Missing are the guarantees that no sandbox here enforces. It is empty if no sandbox works at
-	// all.
+	// Missing are the guarantees that no sandbox enforces. It is empty if no sandbox works at all.
 	Missing []env.Promise
 	// Reasons explain, for each kind of sandbox, why it is unavailable or insufficient.
 	Reasons []error
@@ -24,7 +23,7 @@ func (e *SandboxError) Error() string {
 	}
 	why := strings.Join(reasons, "; ")
 	if len(e.Missing) == 0 {
-		return "local: no sandbox is to be had here: " + why
+		return "local: no sandbox works here: " + why
 	}
 	var missing []string
 	for _, p := range e.Missing {

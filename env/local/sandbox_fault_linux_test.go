@@ -91,8 +91,8 @@ func TestSandboxProcess(t *testing.T) {
 	select {}
 }
 
-// TestLesserKernels has kernels that cannot do everything.
-func TestLesserKernels(t *testing.T) {
+// TestKernelsWithoutFeatures has kernels that cannot do everything.
+func TestKernelsWithoutFeatures(t *testing.T) {
 	if err := errors.Join(sandbox.Available(sandbox.Bubblewrap),
 		sandbox.Available(sandbox.Landlock)); err != nil {
 		t.Skip(err)
@@ -200,8 +200,8 @@ func TestSandboxedClientDies(t *testing.T) {
 	}
 }
 
-// remains returns what a sandbox has left in a folder for temporary files, and in the repository in
-// it.
+// remains returns what a sandbox has left in a directory for temporary files, and in the repository
+// in it.
 func remains(t *testing.T, temp string) (names []string) {
 	t.Helper()
 	for _, pattern := range []string{"sandboxagent-tmp-*", "Test*/001/.git/hooks"} {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
@@ -15,21 +16,14 @@ import (
 // means that this machine is the reason; an error about a path in s is an *fs.PathError or has no
 // type. Symlinks in cfg.Dir are resolved.
 func Sandboxed(
-	ctx context.Context,
-	cfg Config,
-	h Helper,
-	s env.Sandbox,
+	ctx context.Context, cfg Config, h Helper, s env.Sandbox,
 ) (*SupervisedEnvironment, error) {
-	return sandboxed(ctx, cfg, h.locate, s, sandbox.Mechanisms())
+	return sandboxed(ctx, cfg, h.locate, s, sandbox.ThisMachine())
 }
 
-// sandboxed tries mechanisms in their order.
+// sandboxed tries the mechanisms of a machine in their order.
 func sandboxed(
-	ctx context.Context,
-	cfg Config,
-	find locator,
-	s env.Sandbox,
-	mechanisms []sandbox.Mechanism,
+	ctx context.Context, cfg Config, locate locator, s env.Sandbox, on sandbox.Machine,
 ) (e *SupervisedEnvironment, err error) {
 	dir, err := workDir(cfg.Dir)
 	if err != nil {
@@ -38,45 +32,52 @@ func sandboxed(
 	if cfg.Dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return nil, fmt.Errorf("local: working directory: %w", pathError("stat", dir, err))
 	}
-	find, drop := find.ahead()
-	defer drop()
-	none, err := sandbox.Choose(
-		ctx,
-		cfg.Dir,
-		s,
-		nil,
-		mechanisms,
-		func(plan sandbox.Plan) (env.Info, func() error, error) {
-			var err error
-			if e, err = startInSandbox(ctx, cfg, find, plan); err != nil {
-				return env.Info{}, nil, err
-			}
-			return e.Info(), e.Close, nil
-		},
-	)
+	// An embedded program is read as a whole, beside the planning of the sandbox.
+	program := sync.OnceValues(locate)
+	go func() { _, _ = program() }()
+	defer func() {
+		if p, locateErr := program(); locateErr == nil && (e == nil || e.program == nil) {
+			p.Close()
+		}
+	}()
+	start := func(plan sandbox.Plan) (env.Info, func() error, error) {
+		var err error
+		if e, err = startInSandbox(ctx, cfg, program, plan); err != nil {
+			return env.Info{}, nil, err
+		}
+		return e.Info(), e.Close, nil
+	}
+	none, err := sandbox.Choose(ctx, cfg.Dir, s, nil, on, start)
 	switch {
 	case err != nil:
 		return nil, err
 	case none == nil:
-		return e, nil
+		e.program, err = program()
+		return e, err
 	case s.Require || len(s.Enforce) > 0:
 		return nil, &SandboxError{Missing: none.Missing, Reasons: none.Reasons}
 	}
-	if e, err = supervise(ctx, cfg, find, nil); err == nil {
-		e.bare = none.Why()
+	p, err := program()
+	if err != nil {
+		return nil, &HelperError{Err: err}
+	}
+	if e, err = supervise(ctx, cfg, p, nil); err == nil {
+		e.noSandbox = none.Why()
 	}
 	return e, err
 }
 
 // startInSandbox starts a helper by a plan.
 func startInSandbox(
-	ctx context.Context,
-	cfg Config,
-	find locator,
-	plan sandbox.Plan,
+	ctx context.Context, cfg Config, locate locator, plan sandbox.Plan,
 ) (*SupervisedEnvironment, error) {
 	cfg.Vars = append(plan.Vars(), cfg.Vars...)
-	e, err := supervise(ctx, cfg, find, &plan)
+	program, err := locate()
+	if err != nil {
+		return nil, errors.Join(&sandbox.StartFailure{Text: err.Error(), Err: &HelperError{Err: err}},
+			plan.Tidy())
+	}
+	e, err := supervise(ctx, cfg, program, &plan)
 	if err != nil {
 		err = errors.Join(err, plan.Tidy())
 		var helper *HelperError
@@ -85,6 +86,6 @@ func startInSandbox(
 		}
 		return nil, err
 	}
-	e.plan, e.find = &plan, find
+	e.plan = &plan
 	return e, nil
 }

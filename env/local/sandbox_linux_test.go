@@ -52,6 +52,7 @@ func eachSandbox(t *testing.T, test func(t *testing.T, by sandbox.Mechanism)) {
 
 // TestSandboxedContract runs the conformance suite in the strongest sandbox, or in each.
 func TestSandboxedContract(t *testing.T) {
+	t.Parallel()
 	proven := false
 	eachSandbox(t, func(t *testing.T, by sandbox.Mechanism) {
 		if proven && testing.Short() {
@@ -90,9 +91,9 @@ func onMachine(t *testing.T, argv ...string) bool {
 	})
 }
 
-// TestSandboxTells checks that Info says what the sandbox does, and that a promise that it does not
+// TestSandboxInfo checks that Info says what the sandbox does, and that a promise that it does not
 // keep can be insisted on.
-func TestSandboxTells(t *testing.T) {
+func TestSandboxInfo(t *testing.T) {
 	eachSandbox(t, func(t *testing.T, by sandbox.Mechanism) {
 		info := sandboxed(t, by, local.Config{}, env.Sandbox{}).Info()
 		strong := []env.Promise{env.ConfinedWrites, env.HiddenSecrets, env.NoNetwork, env.NoNewRights}
@@ -134,8 +135,8 @@ func TestSandboxTells(t *testing.T) {
 	})
 }
 
-// TestSandboxIsDeclared compares what Info says of each promise with the table for people.
-func TestSandboxIsDeclared(t *testing.T) {
+// TestSandboxMatchesDocs compares what Info says of each promise with the table for people.
+func TestSandboxMatchesDocs(t *testing.T) {
 	text, err := os.ReadFile("../../docs/security.md")
 	if err != nil {
 		t.Skip("there is no checkout here")
@@ -147,7 +148,8 @@ func TestSandboxIsDeclared(t *testing.T) {
 	}
 	declared := map[string][]string{}
 	for line := range strings.Lines(string(text)) {
-		if cells := strings.Split(line, "|"); len(cells) > 4 && strings.HasPrefix(strings.TrimSpace(cells[1]), "`") {
+		cells := strings.Split(line, "|")
+		if len(cells) > 4 && strings.HasPrefix(strings.TrimSpace(cells[1]), "`") {
 			declared[strings.Split(cells[1], "`")[1]] = cells
 		}
 	}
@@ -191,8 +193,8 @@ func TestNoSandbox(t *testing.T) {
 	}
 }
 
-// TestNoPlaceForSandbox works where a sandbox would be of little use.
-func TestNoPlaceForSandbox(t *testing.T) {
+// TestSandboxUnsuitableDir works where a sandbox would be of little use.
+func TestSandboxUnsuitableDir(t *testing.T) {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		t.Fatal(err)
@@ -219,19 +221,19 @@ func TestNoPlaceForSandbox(t *testing.T) {
 	}
 }
 
-// TestSandboxMistakes has names that cannot be meant.
-func TestSandboxMistakes(t *testing.T) {
+// TestSandboxInvalidPaths has names that cannot be meant.
+func TestSandboxInvalidPaths(t *testing.T) {
 	dir := t.TempDir()
 	for name, tt := range map[string]struct {
 		dir     string
 		sandbox env.Sandbox
 		want    string
 	}{
-		"a folder that is missing":  {dir + "/no", env.Sandbox{}, "no such"},
-		"a missing folder to write": {dir, env.Sandbox{Write: []string{dir + "/no"}}, dir + "/no"},
-		"a missing file to read":    {dir, env.Sandbox{Read: []string{dir + "/no"}}, dir + "/no"},
-		"a relative name":           {dir, env.Sandbox{Write: []string{"no"}}, "not absolute"},
-		"a sandbox that writes all": {dir, env.Sandbox{Write: []string{"/"}}, "/ may be changed"},
+		"a directory that is missing":  {dir + "/no", env.Sandbox{}, "no such"},
+		"a missing directory to write": {dir, env.Sandbox{Write: []string{dir + "/no"}}, dir + "/no"},
+		"a missing file to read":       {dir, env.Sandbox{Read: []string{dir + "/no"}}, dir + "/no"},
+		"a relative name":              {dir, env.Sandbox{Write: []string{"no"}}, "not absolute"},
+		"a sandbox that writes all":    {dir, env.Sandbox{Write: []string{"/"}}, "/ may be changed"},
 		"a missing one, in one of none": {
 			filepath.Join(dir, "no"),
 			env.Sandbox{Require: true},

@@ -9,8 +9,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 )
 
-// Sandboxed returns a *SandboxError if s requires anything, and what Supervised returns otherwise:
-// this system has no sandbox.
+// Sandboxed is Supervised, or returns a *SandboxError if s requires a sandbox: this system has
+// none.
 func Sandboxed(
 	ctx context.Context,
 	cfg Config,

@@ -41,7 +41,7 @@ type worker struct {
 	vars []string
 }
 
-// newWorker returns one that works in a folder.
+// newWorker returns one that works in a directory.
 func newWorker(
 	t *testing.T, by sandbox.Mechanism, dir string, s env.Sandbox, vars ...string,
 ) worker {
@@ -96,7 +96,7 @@ func need(t *testing.T, debian string, argv ...string) {
 	t.Skip(why)
 }
 
-// fill writes files, by their names below a folder.
+// fill writes files, by their names below a directory.
 func fill(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
@@ -225,7 +225,7 @@ func TestOf(t *testing.T) {
 		}
 	}
 
-	// The name of the folder is part of what is built, so no other run has it.
+	// The name of the directory is part of what is built, so no other run has it.
 	export := strings.TrimSpace(w.run(t, "go", "list", "-export", "-f", "{{.Export}}", "./sum"))
 	cache := strings.TrimSpace(w.run(t, "go", "env", "GOCACHE"))
 	w.run(t, "test", "-s", export)
@@ -286,7 +286,7 @@ func testGit(t *testing.T, by sandbox.Mechanism) {
 	}
 }
 
-// testNPM installs a package from a folder, and runs scripts.
+// testNPM installs a package from a directory, and runs scripts.
 func testNPM(t *testing.T, by sandbox.Mechanism) {
 	need(t, "npm", "npm", "--version")
 	dir := t.TempDir()

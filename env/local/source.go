@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// source reads what a caller gives, without being held up by a reader that blocks: a read ends with
-// the context. Such a reader is then left alone in its Read, with a buffer that nobody else uses.
+// source reads a caller's reader, which may block: a read ends with the context. The blocked Read
+// is then abandoned, together with its buffer.
 type source struct {
 	ctx       context.Context
 	e         *Environment
@@ -22,7 +22,7 @@ type source struct {
 	abandoned bool   // a read still uses buf
 }
 
-// sourceError is an error of the caller's reader or context, so that it is told as it is.
+// sourceError is an error of the caller's reader or context, which is returned as it is.
 type sourceError struct{ err error }
 
 func (e *sourceError) Error() string { return e.err.Error() }
@@ -97,7 +97,7 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// copyTo writes everything to w.
+// copyTo copies everything to w.
 func (s *source) copyTo(w io.Writer) (int64, error) {
 	var size int64
 	for {
@@ -116,13 +116,13 @@ func (s *source) copyTo(w io.Writer) (int64, error) {
 	}
 }
 
-// spool collects content: a little in memory, more in a temporary file.
+// spool stores content: a little in memory, more in a temporary file.
 type spool struct {
 	head bytes.Buffer
 	file *os.File
 }
 
-// spoolMemory is how much a spool keeps in memory.
+// spoolMemory is the most bytes that a spool keeps in memory.
 const spoolMemory = 1 << 20
 
 func (s *spool) Write(p []byte) (int, error) {

@@ -8,8 +8,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// Helper says which program supervises. The zero value is the one that "make build" embeds, where
-// there is one for this platform; it is kept in the user's cache directory.
+// Helper is the program of the helper. The zero value is the one that "make build" embeds for this
+// platform; it is stored in the user's cache directory.
 type Helper struct {
 	// Path is a program that calls sandboxd.Main, such as the caller's own one.
 	Path string
@@ -17,9 +17,9 @@ type Helper struct {
 	Args []string
 }
 
-// HelperError means that there is no helper to be had: none is embedded for this platform, it
-// cannot be stored, the system does not execute it, perhaps since the file system is mounted so, or
-// it is another program. Another Helper may do.
+// HelperError is the reason why a helper did not start: none is embedded for this platform, it
+// cannot be stored, the system does not execute it (its file system may be mounted noexec), or it
+// is another program. Another Helper may work.
 type HelperError struct {
 	Err error
 }
@@ -29,32 +29,32 @@ func (e *HelperError) Error() string { return "local: helper: " + e.Err.Error() 
 // Unwrap returns the cause.
 func (e *HelperError) Unwrap() error { return e.Err }
 
-// SupervisedEnvironment is this machine by way of a process of its own, the helper. It starts the
-// commands, finds more of what they leave behind than the caller's process could, and kills it all
-// when the caller's process is gone, however that ended. If the helper itself ends before Close,
-// calls give env.ErrGone, and env.ErrUnknownOutcome for a command that may have run. It is made by
-// Supervised.
+// SupervisedEnvironment runs commands on this machine through a helper, a process of its own. The
+// helper finds more of the processes that commands leave than the caller's process could, and kills
+// all of them when the caller's process ends, however it ends. If the helper ends before Close,
+// calls return env.ErrGone, and env.ErrUnknownOutcome for a command that may have run. Supervised
+// and Sandboxed make it.
 //
-// It implements env.Environment, search.Searcher and env.MultiReader. Its Kill kills everything
-// that it started, without any grace, and returns when that is dead. It is for a program that has
-// to end at once: commands in progress end with SIGKILL, and Close remains to be called.
+// It implements env.Environment, search.Searcher and env.MultiReader. Kill kills everything that
+// the environment started, without grace, and returns when it is dead: commands in progress end
+// with SIGKILL. It is for a program that has to exit at once; call Close afterwards.
 type SupervisedEnvironment struct {
 	remote
 	helper  *helperProcess
 	closing sync.Once
-	// bare, if set, is why there is no sandbox around an environment that should have one.
-	bare string
-	// plan is what the sandbox was made by; nil if there is none. find finds the helper's program.
-	plan *sandbox.Plan
-	find func() (*sandbox.Program, error)
+	// noSandbox, if set, is why the environment has no sandbox although one was requested.
+	noSandbox string
+	// plan and program are those of the sandboxed helper; nil without a sandbox.
+	plan    *sandbox.Plan
+	program *sandbox.Program
 }
 
 // Info implements env.Environment.
 func (e *SupervisedEnvironment) Info() env.Info {
 	info := e.remote.Info()
 	for i, g := range info.Guarantees {
-		if g.Promise == env.Isolation && e.bare != "" {
-			info.Guarantees[i].By += "; there is no sandbox: " + e.bare
+		if g.Promise == env.Isolation && e.noSandbox != "" {
+			info.Guarantees[i].By += "; there is no sandbox: " + e.noSandbox
 		}
 	}
 	return info
@@ -66,7 +66,7 @@ var (
 	_ env.MultiReader = (*SupervisedEnvironment)(nil)
 )
 
-// remote is what a helper serves.
+// remote is the client of a helper.
 type remote interface {
 	env.Environment
 	search.Searcher

@@ -49,7 +49,7 @@ func TestHelperDies(t *testing.T) {
 		t.Errorf("a file afterwards: %v", err)
 	}
 	if err := e.Close(); !errors.Is(err, env.ErrGone) || !strings.Contains(err.Error(),
-		"killed; what it had started may still run") {
+		"killed; processes that it started may still run") {
 		t.Errorf("close: %v", err)
 	}
 	if err := e.Close(); err != nil {
@@ -57,9 +57,9 @@ func TestHelperDies(t *testing.T) {
 	}
 }
 
-// TestHelperIsAskedToEnd has somebody else end the helper in good order. That is not this side's
+// TestHelperTerminated has somebody else end the helper in good order. That is not this side's
 // closing.
-func TestHelperIsAskedToEnd(t *testing.T) {
+func TestHelperTerminated(t *testing.T) {
 	needProc(t)
 	e, err := local.Supervised(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t))
 	if err != nil {

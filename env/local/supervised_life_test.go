@@ -234,8 +234,8 @@ func TestSupervisedStartErrors(t *testing.T) {
 		name string
 		cfg  local.Config
 	}{
-		{"missing folder", local.Config{Dir: filepath.Join(dir, "missing")}},
-		{"no folder", local.Config{Dir: filepath.Join(dir, "file")}},
+		{"missing directory", local.Config{Dir: filepath.Join(dir, "missing")}},
+		{"no directory", local.Config{Dir: filepath.Join(dir, "file")}},
 		{"NUL byte", local.Config{Dir: "a\x00b"}},
 		{"malformed variable", local.Config{Dir: dir, Vars: []string{"novalue"}}},
 	} {
@@ -405,12 +405,12 @@ func TestSupervisedInfo(t *testing.T) {
 	}
 }
 
-// TestHelperIsApart checks that the helper has neither the terminal nor the folder nor the
+// TestHelperIsIsolated checks that the helper has neither the terminal nor the directory nor the
 // variables of its client.
-func TestHelperIsApart(t *testing.T) {
+func TestHelperIsIsolated(t *testing.T) {
 	needProc(t)
 	if os.Getuid() != 0 {
-		t.Skip("only root sees the variables and the folder of a helper")
+		t.Skip("only root sees the variables and the directory of a helper")
 	}
 	t.Setenv("CANARY_API_KEY", "secret")
 	e := supervise(t, local.Config{})
@@ -423,7 +423,7 @@ func TestHelperIsApart(t *testing.T) {
 		t.Errorf("its variables are %q, %v", vars, err)
 	}
 	if dir, err := os.Readlink(proc + "cwd"); err != nil || dir != "/" {
-		t.Errorf("its folder is %s, %v", dir, err)
+		t.Errorf("its directory is %s, %v", dir, err)
 	}
 	if args, err := os.ReadFile(proc + "cmdline"); err != nil || bytes.Contains(args,
 		[]byte(e.Info().WorkDir)) {

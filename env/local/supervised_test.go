@@ -35,8 +35,8 @@ func TestHelperProcess(t *testing.T) {
 	syscall.Exit(sandboxd.Main(flag.Args()))
 }
 
-// supervise returns a supervised environment in a folder of its own, which is closed at the end of
-// the test.
+// supervise returns a supervised environment in a directory of its own, which is closed at the end
+// of the test.
 func supervise(tb testing.TB, cfg local.Config) *local.SupervisedEnvironment {
 	tb.Helper()
 	if cfg.Dir == "" {
@@ -56,6 +56,7 @@ func supervise(tb testing.TB, cfg local.Config) *local.SupervisedEnvironment {
 
 // TestSupervisedContract runs the conformance suite.
 func TestSupervisedContract(t *testing.T) {
+	t.Parallel()
 	envtest.Run(t, envtest.Options{
 		New: func(t *testing.T) env.Environment {
 			e, err := local.Supervised(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t))

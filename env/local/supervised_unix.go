@@ -29,17 +29,22 @@ const (
 	deathTime = 2 * time.Second
 )
 
-// Supervised starts a helper and returns the environment that it serves: the same as New(cfg) would
-// return, but for the process that does the work. Errors about cfg are as those of New; a
-// *HelperError means that another helper may do. The end of ctx ends the starting only. The helper
-// has a session of its own, no variables, and works in the root folder.
+// Supervised starts a helper and returns the environment that it serves: the same as New(cfg)
+// returns, except that the helper does the work. Errors about cfg are those of New; a *HelperError
+// means that another helper may work. ctx bounds the start only. The helper has a session of its
+// own, no variables, and works in the root directory.
 func Supervised(ctx context.Context, cfg Config, h Helper) (*SupervisedEnvironment, error) {
-	return supervise(ctx, cfg, h.locate, nil)
+	program, err := h.locate()
+	if err != nil {
+		return nil, &HelperError{Err: err}
+	}
+	defer program.Close()
+	return supervise(ctx, cfg, program, nil)
 }
 
-// supervise starts a helper, confined by a plan if there is one.
+// supervise starts a helper, in the sandbox of a plan if there is one.
 func supervise(
-	ctx context.Context, cfg Config, find locator, plan *sandbox.Plan,
+	ctx context.Context, cfg Config, program *sandbox.Program, plan *sandbox.Plan,
 ) (*SupervisedEnvironment, error) {
 	// Both depend on this process, not on the helper.
 	dir, err := workDir(cfg.Dir)
@@ -54,7 +59,7 @@ func supervise(
 	if err != nil {
 		return nil, fmt.Errorf("local: %w", err)
 	}
-	p, stream, err := startHelper(find, plan)
+	p, stream, err := startHelper(program, plan)
 	if err != nil {
 		return nil, &HelperError{Err: err}
 	}
@@ -69,7 +74,7 @@ func supervise(
 		Start: start,
 	})
 	if err != nil {
-		return nil, errors.Join(p.refused(err), p.Tidy())
+		return nil, errors.Join(p.startError(err), p.Tidy())
 	}
 	return &SupervisedEnvironment{remote: client, helper: p}, nil
 }
@@ -79,23 +84,25 @@ func (e *SupervisedEnvironment) Close() error {
 	var err error
 	e.closing.Do(func() {
 		err = e.remote.Close()
-		end := e.helper.end(helperEndTime)
-		if err == nil && end != nil { // it had time for an answer
-			end = fmt.Errorf("%w: %w", env.ErrGone, end)
+		endErr := e.helper.end(helperEndTime)
+		if err == nil && endErr != nil { // the helper answered before
+			endErr = fmt.Errorf("%w: %w", env.ErrGone, endErr)
 		}
-		err = errors.Join(err, end)
-		err = errors.Join(err, e.helper.Tidy())
+		err = errors.Join(err, endErr, e.helper.Tidy())
+		if e.program != nil {
+			e.program.Close()
+		}
 	})
 	return err
 }
 
-// helperProcess is a helper that was started.
+// helperProcess is a started helper.
 type helperProcess struct {
 	*sandbox.Process
-	said *helper.StderrTail
+	stderr *helper.StderrTail
 }
 
-// locator finds the program of a helper. Only that of a Helper knows of the embedded ones.
+// locator locates the program of a helper. The caller closes the program.
 type locator func() (*sandbox.Program, error)
 
 // locate finds the program of a Helper.
@@ -117,85 +124,55 @@ func (h Helper) locate() (*sandbox.Program, error) {
 	}, nil
 }
 
-// ahead begins to find the program at once, which reads all of it, beside what else there is to do.
-// The first call of the locator returns that program, and each later one finds it again. The
-// function lets go of the program if nobody asked for it.
-func (find locator) ahead() (locator, func()) {
-	type result struct {
-		program *sandbox.Program
-		err     error
-	}
-	first := make(chan result, 1)
-	go func() {
-		defer close(first)
-		program, err := find()
-		first <- result{program, err}
-	}()
-	again := func() (*sandbox.Program, error) {
-		if r, ok := <-first; ok {
-			return r.program, r.err
-		}
-		return find()
-	}
-	return again, func() {
-		if r, ok := <-first; ok && r.err == nil {
-			r.program.Close()
-		}
-	}
-}
-
-// startHelper starts a helper and returns the stream to it.
-func startHelper(find locator, plan *sandbox.Plan) (*helperProcess, io.ReadWriteCloser, error) {
-	program, err := find()
+// startHelper starts a helper and returns its end of the stream. The caller closes program.
+func startHelper(
+	program *sandbox.Program, plan *sandbox.Plan,
+) (*helperProcess, io.ReadWriteCloser, error) {
+	stream, helperStream, err := sandbox.SocketPair()
 	if err != nil {
 		return nil, nil, err
 	}
-	defer program.Close()
-	ours, theirs, err := sandbox.SocketPair()
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() { _ = theirs.Close() }()
+	defer func() { _ = helperStream.Close() }()
 	args := []string{"serve"}
 	if plan != nil {
 		args = append(args, "--confined")
 	}
-	said := &helper.StderrTail{}
+	stderr := &helper.StderrTail{}
 	p, err := sandbox.Start(plan, program, sandbox.Files{}, func(cmd *exec.Cmd) {
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, theirs, said
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = helperStream, helperStream, stderr
 	}, args...)
 	if err != nil {
-		return nil, nil, errors.Join(err, ours.Close())
+		return nil, nil, errors.Join(err, stream.Close())
 	}
-	return &helperProcess{p, said}, ours, nil
+	return &helperProcess{p, stderr}, stream, nil
 }
 
-// refused ends the helper and returns why there is no environment: the error with which it refused,
-// or, if it did not get as far as that, what became of it.
-func (p *helperProcess) refused(err error) error {
-	lost := false
-	for _, is := range []error{io.ErrUnexpectedEOF, unix.ECONNRESET, unix.EPIPE} {
-		lost = lost || errors.Is(err, is)
+// startError ends the helper and returns why there is no environment: the helper's own error, or,
+// if the stream broke before that arrived, how the helper ended.
+func (p *helperProcess) startError(err error) error {
+	broken := false
+	for _, target := range []error{io.ErrUnexpectedEOF, unix.ECONNRESET, unix.EPIPE} {
+		broken = broken || errors.Is(err, target)
 	}
-	var ended error
-	if lost { // it is just about to end, and its end says more
-		ended = p.end(deathTime)
+	var endErr error
+	if broken { // the helper is about to end by itself, and its exit code explains more
+		endErr = p.end(deathTime)
 	} else {
 		_ = p.end(0)
 	}
-	if ended != nil {
-		err = ended
+	if endErr != nil {
+		err = endErr
 	}
-	if lost || errors.Is(err, env.ErrProtocol) {
+	if broken || errors.Is(err, env.ErrProtocol) {
 		return &HelperError{Err: fmt.Errorf("%s: %w", p.Cmd.Path, err)}
 	}
 	return err
 }
 
-// end waits for the end of the helper, which is killed after a time. The error tells of an end that
-// was not in order.
-func (p *helperProcess) end(patience time.Duration) error {
-	timer := time.NewTimer(patience)
+// end waits for the end of the helper, and kills it after timeout. It returns an error unless the
+// helper exited with code 0.
+func (p *helperProcess) end(timeout time.Duration) error {
+	timer := time.NewTimer(timeout)
 	defer timer.Stop()
 	select {
 	case <-p.Exited:
@@ -204,18 +181,18 @@ func (p *helperProcess) end(patience time.Duration) error {
 		}
 		orphans := ""
 		if status, ok := p.Cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-			orphans = "; what it had started may still run"
+			orphans = "; processes that it started may still run"
 		}
-		return fmt.Errorf("the helper has ended: %w%s%s", p.ExitErr, orphans, tells(p.said))
+		return fmt.Errorf("the helper has ended: %w%s%s", p.ExitErr, orphans, p.stderrSuffix())
 	case <-timer.C:
 	}
 	p.Kill()
-	return fmt.Errorf("the helper was killed since it did not end%s", tells(p.said))
+	return fmt.Errorf("the helper did not end and was killed%s", p.stderrSuffix())
 }
 
-// tells returns what a helper said, as the rest of a sentence.
-func tells(said *helper.StderrTail) string {
-	if text := said.String(); text != "" {
+// stderrSuffix returns ": " and the last output of the helper, or "" if it wrote none.
+func (p *helperProcess) stderrSuffix() string {
+	if text := p.stderr.String(); text != "" {
 		return ": " + text
 	}
 	return ""

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// Supervised is errors.ErrUnsupported, in a *HelperError: on Windows the job object of an
-// environment made by New ends its processes together with this one.
+// Supervised returns errors.ErrUnsupported in a *HelperError: on Windows the job object of an
+// environment made by New kills its processes when this process ends.
 func Supervised(context.Context, Config, Helper) (*SupervisedEnvironment, error) {
 	return nil, &HelperError{Err: fmt.Errorf("supervision on Windows: %w; New does without",
 		errors.ErrUnsupported)}
@@ -16,5 +16,5 @@ func Supervised(context.Context, Config, Helper) (*SupervisedEnvironment, error)
 // Close implements env.Environment.
 func (e *SupervisedEnvironment) Close() error { return e.remote.Close() }
 
-// helperProcess is not needed on this system.
+// helperProcess is unused on this system.
 type helperProcess struct{}

@@ -6,14 +6,12 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// terminal is the terminal of a command. A pump carries its output and a feeder its input; this is
-// the rest.
+// terminal is the terminal of a command. A pump copies its output and a feeder its input.
 type terminal struct {
-	// tty is the command's side. It is held open until the command has ended: a command may close all
-	// its streams and open its terminal again later, so that a terminal which nobody has open is not
-	// at its end.
+	// tty is the command's side. It stays open until the command has ended, since a command may close
+	// all its streams and open its terminal again.
 	tty *os.File
-	// control is this side. It belongs to the pump.
+	// control is the other side. The pump closes it.
 	control *os.File
 
 	stop, done chan struct{} // closed when follow is to return, and when it has
@@ -23,7 +21,7 @@ func newTerminal(tty, control *os.File) *terminal {
 	return &terminal{tty: tty, control: control, stop: make(chan struct{}), done: make(chan struct{})}
 }
 
-// startSize returns the size that a terminal starts with where s is asked for.
+// startSize returns s with the default for each zero field.
 func startSize(s env.TTYSize) env.TTYSize {
 	if s.Columns == 0 {
 		s.Columns = 80
@@ -34,8 +32,8 @@ func startSize(s env.TTYSize) env.TTYSize {
 	return s
 }
 
-// follow gives the terminal the sizes that come from a channel, which may be nil, until the channel
-// is closed or end is called.
+// follow sets the sizes from a channel, which may be nil, until the channel is closed or end is
+// called.
 func (t *terminal) follow(sizes <-chan env.TTYSize) {
 	defer close(t.done)
 	for {
@@ -47,14 +45,14 @@ func (t *terminal) follow(sizes <-chan env.TTYSize) {
 				return
 			}
 			if size.Columns > 0 && size.Rows > 0 {
-				_ = setSize(t.control, size) // a terminal that is gone has no size
+				_ = setSize(t.control, size) // it fails once the terminal is closed
 			}
 		}
 	}
 }
 
-// end is called when the command has ended. Afterwards no size is received any more, and the
-// terminal is at its end once no descendant has it open.
+// end is called when the command has ended. It stops receiving sizes. The terminal reaches end of
+// file once no descendant has it open.
 func (t *terminal) end() {
 	close(t.stop)
 	<-t.done

@@ -17,32 +17,32 @@ import (
 )
 
 const (
-	// endOfFile is the key that means the end of the input where the terminal has no other one.
+	// endOfFile is the end-of-file character where the terminal has no other one.
 	endOfFile = 0x04
-	// modePause is the pause between looks at the mode of a terminal whose input has ended.
+	// modePause is the pause between two reads of the mode of a terminal whose input has ended.
 	modePause = 50 * time.Millisecond
 	// inputTime bounds the wait for typed input to arrive at a terminal.
 	inputTime = 100 * time.Millisecond
 )
 
-// connectTerminal makes a terminal and puts the process's side into attr. There are no files that
-// only the process needs.
+// connectTerminal opens a pseudo-terminal and puts the process's side into attr. It returns no
+// files: x.terminal keeps that side open.
 func (x *execution) connectTerminal(
 	cmd env.Command, attr *os.ProcAttr,
-) (theirs []*os.File, err error) {
-	ours, tty, err := pty.Open()
+) (childFiles []*os.File, err error) {
+	control, tty, err := pty.Open()
 	if err != nil {
 		return nil, noTerminal(err)
 	}
-	defer func() { _ = ours.Close() }()
-	output, err := polled(ours)
+	defer func() { _ = control.Close() }()
+	output, err := polled(control)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open a terminal: %w", err), tty.Close())
 	}
 	p := newPump(output, cmd.Stdout, "stdout")
 	p.terminal = true
 	x.pumps, x.terminal = []*pump{p}, newTerminal(tty, output)
-	input, err := polled(ours)
+	input, err := polled(control)
 	if err != nil {
 		return nil, fmt.Errorf("open a terminal: %w", err)
 	}
@@ -52,7 +52,7 @@ func (x *execution) connectTerminal(
 		return nil, fmt.Errorf("set the size of a terminal: %w", err)
 	}
 	if cmd.Stdin == nil {
-		keys.typeEnd() // now, so that no mode which the command sets decides what becomes of it
+		keys.typeEnd() // before the command can change the mode
 		awaitInput(tty)
 	}
 	attr.Files = []*os.File{tty, tty, tty}
@@ -60,8 +60,8 @@ func (x *execution) connectTerminal(
 	return nil, nil
 }
 
-// noTerminal explains why no terminal could be opened. That the system has none, or none for this
-// user, must not be taken for a program that is missing or may not be executed.
+// noTerminal returns the error of a failed open. A system without terminals for this user must not
+// read as a missing program, or one without permission.
 func noTerminal(err error) error {
 	for _, none := range []error{
 		fs.ErrNotExist, fs.ErrPermission, unix.ENXIO, unix.ENODEV,
@@ -74,9 +74,8 @@ func noTerminal(err error) error {
 	return fmt.Errorf("open a terminal: %w", err)
 }
 
-// polled returns a file of its own for what f is, in the poller of the runtime: reads and writes of
-// it end with a deadline and when it is closed. Those of f would not, because package pty asked for
-// its descriptor.
+// polled returns a duplicate of f that the runtime polls: deadlines and Close end its reads and
+// writes. Those of f they would not, because package pty has called Fd.
 func polled(f *os.File) (*os.File, error) {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -96,7 +95,7 @@ func polled(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// setSize gives a terminal a size. The system tells its foreground of it.
+// setSize sets the size of a terminal. The system sends SIGWINCH to its foreground process group.
 func setSize(f *os.File, size env.TTYSize) error {
 	conn, err := f.SyscallConn()
 	if err != nil {
@@ -111,8 +110,8 @@ func setSize(f *os.File, size env.TTYSize) error {
 	return errors.Join(cerr, os.NewSyscallError("ioctl", err))
 }
 
-// awaitInput waits until what was typed has arrived at a terminal, which the system may see to in
-// the background. There is no harm if it has not after inputTime.
+// awaitInput waits, up to inputTime, until typed input has arrived at a terminal: the system may
+// deliver it in the background.
 func awaitInput(tty *os.File) {
 	conn, err := tty.SyscallConn()
 	if err != nil {
@@ -128,9 +127,9 @@ func awaitInput(tty *os.File) {
 type keyboard struct {
 	f      *os.File
 	typed  bool
-	last   byte // of what was typed
+	last   byte // the last one typed
 	ended  bool // the end-of-file character was typed
-	edited bool // a program edited its lines when the mode was looked at last
+	edited bool // a program edited lines itself when the mode was read last
 }
 
 func (k *keyboard) Write(b []byte) (int, error) {
@@ -143,12 +142,11 @@ func (k *keyboard) Write(b []byte) (int, error) {
 
 func (k *keyboard) Close() error { return k.f.Close() }
 
-// end tells whoever reads the terminal that the input has ended, and returns when the keyboard is
-// closed.
+// end types the end-of-file character, and returns when the keyboard is closed.
 //
-// The end-of-file character loses its meaning if the mode changes before it is read. A program that
-// edits its lines itself changes it when it starts, and knows the character as a key, so that the
-// key is typed again then.
+// The character loses its meaning if the mode changes before it is read. A program that edits lines
+// itself changes the mode when it starts, and reads the character as a key, so end types it again
+// then.
 func (k *keyboard) end() {
 	if !k.ended {
 		k.typeEnd()

@@ -71,6 +71,7 @@ func ended(tb testing.TB, r env.Result, err error, code int) {
 // TestTTYLineEditors checks that programs which read key by key end with their input, though they
 // start after it has ended.
 func TestTTYLineEditors(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, local.Config{})
 	needTTY(t, e)
 	for _, tt := range []struct {
@@ -111,6 +112,7 @@ func TestTTYLineEditors(t *testing.T) {
 // TestTTYReopened checks that a terminal lives as long as its command, which here closes it and
 // opens it again.
 func TestTTYReopened(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, local.Config{})
 	needTTY(t, e)
 	var out screen
@@ -127,6 +129,7 @@ func TestTTYReopened(t *testing.T) {
 // though a writer takes longer for it than Exec waits for the end and a descendant keeps the
 // terminal open.
 func TestTTYSlowWriter(t *testing.T) {
+	t.Parallel()
 	needProc(t)
 	e := newEnv(t, local.Config{})
 	needTTY(t, e)
@@ -161,10 +164,12 @@ func TestTTYSlowWriter(t *testing.T) {
 // TestTTYHeldKeepsRunning checks that a descendant which floods the terminal after Exec has
 // returned neither blocks nor is heard of again.
 func TestTTYHeldKeepsRunning(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, local.Config{})
 	needTTY(t, e)
 	var out screen
-	cmd := onTTY(sh(`trap '' HUP; (until test -e go; do sleep 0.05; done; i=0; while [ $i -lt 20000 ]; do echo flood; i=$((i+1)); done; : >written) & echo first; exit 3`))
+	cmd := onTTY(sh(`trap '' HUP; (until test -e go; do sleep 0.05; done; i=0; ` +
+		`while [ $i -lt 20000 ]; do echo flood; i=$((i+1)); done; : >written) & echo first; exit 3`))
 	cmd.Stdout = &out
 	r, err := e.Exec(t.Context(), cmd)
 	ended(t, r, err, 3)
@@ -183,6 +188,7 @@ func TestTTYHeldKeepsRunning(t *testing.T) {
 
 // TestTTYPaste checks that input which nobody reads keeps neither a command nor Exec from ending.
 func TestTTYPaste(t *testing.T) {
+	t.Parallel()
 	e := newEnv(t, local.Config{})
 	needTTY(t, e)
 	for name, input := range map[string]string{
@@ -240,6 +246,7 @@ func TestTTYReaderFails(t *testing.T) {
 // TestTTYEndOfInput checks in which cases a reader comes to the end, and that the next reader is
 // not told of it as well.
 func TestTTYEndOfInput(t *testing.T) {
+	t.Parallel()
 	needTTY(t, newEnv(t, local.Config{}))
 	for _, tt := range []struct{ name, stty, input, want string }{
 		{"nothing", "", "", ""},
@@ -259,7 +266,8 @@ func TestTTYEndOfInput(t *testing.T) {
 			var once, ends sync.Once
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			cmd := onTTY(sh("stty -echo " + tt.stty + `; echo ready; cat >copy; stty sane; echo second; read -r line; echo third`))
+			cmd := onTTY(sh("stty -echo " + tt.stty + `; echo ready; cat >copy; stty sane; ` +
+				`echo second; read -r line; echo third`))
 			cmd.Stdout = writerFunc(func(p []byte) (int, error) {
 				n, err := out.Write(p)
 				if strings.Contains(out.String(), "ready") {
@@ -329,8 +337,8 @@ func TestTTYStartErrors(t *testing.T) {
 			Stderr: os.Stdout,
 		}, fs.ErrInvalid},
 		{"no program", env.Command{Argv: []string{"no-such-program-x"}}, fs.ErrNotExist},
-		{"no folder", env.Command{Argv: []string{"true"}, Dir: "absent"}, fs.ErrNotExist},
-		{"folder", env.Command{Argv: []string{"/"}}, fs.ErrPermission},
+		{"no directory", env.Command{Argv: []string{"true"}, Dir: "absent"}, fs.ErrNotExist},
+		{"directory", env.Command{Argv: []string{"/"}}, fs.ErrPermission},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := e.Exec(t.Context(), onTTY(tt.cmd))
@@ -375,7 +383,7 @@ func TestTTYLeavesNothing(t *testing.T) {
 				t.Errorf("the command has %s descriptors of terminals", got)
 			}
 			if _, err := e.Exec(t.Context(), onTTY(env.Command{Argv: []string{"/"}})); err == nil {
-				t.Error("a folder was run")
+				t.Error("a directory was run")
 			}
 		})
 	}

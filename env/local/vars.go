@@ -16,9 +16,9 @@ type variables struct {
 	index map[string]int
 }
 
-// baseVars returns what every command sees: the inherited variables and those of cfg. Markers are
-// always inherited, whatever the filter says, so that an outer environment finds the processes of
-// an inner one.
+// baseVars returns the variables of every command: the inherited ones and those of cfg. Markers are
+// inherited whatever the filter is, so that an outer environment finds the processes of an inner
+// one.
 func baseVars(cfg Config) (variables, error) {
 	own := os.Environ()
 	inherited := slices.Clone(cfg.Inherit.Apply(own))
@@ -75,11 +75,11 @@ func lookupVar(list []string, name string) (string, bool) {
 	return "", false
 }
 
-// checkVars reports an entry that is no variable.
+// checkVars rejects malformed entries.
 func checkVars(vars []string) error {
 	for _, v := range vars {
 		if _, ok := varName(v); !ok || strings.ContainsRune(v, 0) {
-			// The value may be a secret, so that only what stands before it is told.
+			// The value may be a secret, so the error has the name only.
 			name, _, _ := strings.Cut(v, "=")
 			return fmt.Errorf("variable %q: %w", name, fs.ErrInvalid)
 		}

@@ -18,14 +18,13 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/verify"
 )
 
-// maxSecrets bounds the places of secrets that are checked.
+// maxSecrets bounds the number of paths of secrets to check.
 const maxSecrets = 200
 
-// Verify proves from the inside what Info guarantees, as far as that can be tried, and that the
-// sandbox does not expose what host has prepared, which may be the zero value. An error means no
-// result; it wraps errors.ErrUnsupported if the environment has no sandbox. Verify copies the
-// helper's program, which contains the probe, to the directory for temporary files and removes it
-// afterwards.
+// Verify runs a probe in the sandbox that tries to break the guarantees of Info, and to reach the
+// canaries of host, which may be the zero value. An error means no result; it wraps
+// errors.ErrUnsupported if the environment has no sandbox. Verify copies the helper's program,
+// which contains the probe, to the directory for temporary files and removes it afterwards.
 func (e *SupervisedEnvironment) Verify(
 	ctx context.Context,
 	host verify.Host,
@@ -41,16 +40,8 @@ func (e *SupervisedEnvironment) Verify(
 			errors.ErrUnsupported,
 		)
 	}
-	program, err := e.find()
-	if err != nil {
-		return verify.Report{}, err
-	}
-	defer program.Close()
-	if err := program.Open(); err != nil {
-		return verify.Report{}, err
-	}
 	name := filepath.Join(e.plan.Temp, ".probe-"+strings.ToLower(rand.Text()))
-	whole := io.NewSectionReader(program.File, 0, math.MaxInt64)
+	whole := io.NewSectionReader(e.program.File, 0, math.MaxInt64)
 	if _, err := e.WriteFile(ctx, name, whole, env.WriteOptions{
 		Mode:         0o500,
 		MustNotExist: true,
@@ -61,7 +52,7 @@ func (e *SupervisedEnvironment) Verify(
 		err = errors.Join(err, e.Remove(context.WithoutCancel(ctx), name,
 			env.RemoveOptions{}))
 	}()
-	r, err := verify.Run(ctx, e, append([]string{name}, program.Args...), e.expect(host))
+	r, err := verify.Run(ctx, e, append([]string{name}, e.program.Args...), e.expect(host))
 	if errors.Is(err, fs.ErrPermission) {
 		err = fmt.Errorf(
 			"%w (the file system may be mounted noexec; set TMPDIR to a directory of another)",
@@ -115,7 +106,7 @@ func (e *SupervisedEnvironment) expect(host verify.Host) verify.Expect {
 	return x
 }
 
-// enforcers names what keeps commands from files, and from sockets of other programs.
+// enforcers returns the names of the mechanisms that protect files, and sockets of other programs.
 func enforcers(p *sandbox.Plan) (files, sockets string) {
 	switch {
 	case p.By == sandbox.Bubblewrap:
@@ -131,9 +122,9 @@ func enforcers(p *sandbox.Plan) (files, sockets string) {
 // outside returns directories of this machine in which nothing may be created.
 func (e *SupervisedEnvironment) outside() (names []string) {
 	p := e.plan
-	own := append(slices.Clone(p.Write), p.Temp)
+	writable := append(slices.Clone(p.Write), p.Temp)
 	if p.By == sandbox.Bubblewrap {
-		own = append(own, "/tmp", "/var/tmp")
+		writable = append(writable, "/tmp", "/var/tmp")
 	}
 	candidates := append(
 		[]string{
@@ -151,7 +142,7 @@ func (e *SupervisedEnvironment) outside() (names []string) {
 	for _, name := range candidates {
 		name, err := filepath.EvalSymlinks(name)
 		if err != nil ||
-			slices.ContainsFunc(own, func(o string) bool { return sandbox.Within(name, o) }) ||
+			slices.ContainsFunc(writable, func(w string) bool { return sandbox.Within(name, w) }) ||
 			slices.Contains(names, name) {
 			continue
 		}

@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// tempPrefix begins the names of the files that writes go to before they replace their target.
+	// tempPrefix is the prefix of the names of temporary files, which replace their targets.
 	tempPrefix = ".sandboxagent-tmp-"
-	// maxLinks is how many links in a row are followed.
+	// maxLinks is the most symlinks in a row to follow.
 	maxLinks = 40
 	// modeBits are the bits of a mode that can be set.
 	modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 )
 
-// WriteFile implements env.Environment. The package comment says what a replaced file keeps.
+// WriteFile implements env.Environment. The package comment lists what a replaced file keeps.
 func (e *Environment) WriteFile(
 	ctx context.Context, name string, r io.Reader, opts env.WriteOptions,
 ) (env.Written, error) {
@@ -52,7 +52,7 @@ func (e *Environment) WriteFile(
 type writing struct {
 	e      *Environment
 	opts   env.WriteOptions
-	target string // the file itself, all links followed
+	target string // the file itself, with all symlinks followed
 }
 
 func (w *writing) write(ctx context.Context, path string, r io.Reader) (env.Written, error) {
@@ -103,15 +103,15 @@ func (w *writing) check(path string) error {
 	}
 	if o.MustNotExist {
 		if _, err := os.Lstat(path); err == nil {
-			return fs.ErrExist // a link that leads nowhere exists, too
+			return fs.ErrExist // a dangling symlink exists, too
 		}
 	}
 	w.target = target
 	return nil
 }
 
-// resolve follows links in the last element of a name, which need not exist. It returns a name
-// whose last element is no link; folders on the way to it may be.
+// resolve follows symlinks in the last element of a name, which need not exist. The last element of
+// the result is no symlink; its directories may be.
 func resolve(path string) (string, error) {
 	for range maxLinks {
 		dir, base := filepath.Split(path)
@@ -136,8 +136,8 @@ func resolve(path string) (string, error) {
 	return "", errLoop
 }
 
-// inspect returns what the target is now, nil if there is nothing. A file that this process may not
-// write is not replaced either.
+// inspect returns the current target, or nil if it does not exist. A file without write permission
+// is not replaced either.
 func (w *writing) inspect() (fs.FileInfo, error) {
 	info, err := os.Lstat(w.target)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -152,8 +152,8 @@ func (w *writing) inspect() (fs.FileInfo, error) {
 	return info, mayWrite(w.target, info)
 }
 
-// createTemp creates a temporary file in dir. A new file without a given mode gets what the system
-// gives a new file there; others are private until they get theirs.
+// createTemp creates a temporary file in dir. An ordinary one gets the default mode of new files;
+// others are private until applyMetadata sets their mode.
 func createTemp(dir string, ordinary bool) (*os.File, error) {
 	mode := fs.FileMode(0o600)
 	if ordinary {
@@ -162,7 +162,7 @@ func createTemp(dir string, ordinary bool) (*os.File, error) {
 	for {
 		var id [8]byte
 		_, _ = rand.Read(id[:]) // never fails
-		// The name is not cleaned, since dir may pass through links.
+		// The name is not cleaned, since dir may contain symlinks.
 		name := join(dir, tempPrefix+hex.EncodeToString(id[:]))
 		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
 		if !errors.Is(err, fs.ErrExist) {
@@ -180,8 +180,8 @@ func discard(f *os.File) error {
 	return nil
 }
 
-// commit makes the temporary file the target, if the conditions hold. It closes the temporary file
-// and, if that did not become the target, removes it.
+// commit renames the temporary file to the target, if the conditions hold. It closes the temporary
+// file, and removes it on an error.
 func (w *writing) commit(temp *os.File) (written env.Written, err error) {
 	unlock := w.e.commits.lock(w.target)
 	defer unlock()
@@ -195,14 +195,14 @@ func (w *writing) commit(temp *os.File) (written env.Written, err error) {
 	if err != nil {
 		return env.Written{}, err
 	}
-	if err := w.dress(temp, old); err != nil {
+	if err := w.applyMetadata(temp, old); err != nil {
 		return env.Written{}, err
 	}
-	if err := temp.Close(); err != nil { // some file systems notice only now that they are full
+	if err := temp.Close(); err != nil { // some file systems report only now that they are full
 		return env.Written{}, err
 	}
 	if w.opts.MustNotExist {
-		if renamed, err = place(temp.Name(), w.target); err != nil {
+		if renamed, err = renameNew(temp.Name(), w.target); err != nil {
 			return env.Written{}, err
 		}
 		return env.Written{Created: true}, nil
@@ -223,7 +223,7 @@ func (w *writing) commit(temp *os.File) (written env.Written, err error) {
 	return w.overwrite(content)
 }
 
-// verify checks the conditions against what the target is now, which it returns.
+// verify checks the conditions against the current target, which it returns.
 func (w *writing) verify() (fs.FileInfo, error) {
 	old, err := w.inspect()
 	if err != nil || w.opts.IfSHA256 == "" {
@@ -242,8 +242,8 @@ func (w *writing) verify() (fs.FileInfo, error) {
 	return old, nil
 }
 
-// spool is a write where no temporary file can stand beside the target: the content is collected
-// elsewhere first, so that a reader that fails leaves the target alone.
+// spool is a write where no temporary file can be created beside the target: the content is stored
+// elsewhere first, so that a failing reader does not damage the target.
 func (w *writing) spool(source *source) (written env.Written, err error) {
 	var spool spool
 	defer func() { err = both(err, spool.discard()) }()
@@ -262,7 +262,7 @@ func (w *writing) spool(source *source) (written env.Written, err error) {
 		return env.Written{}, err
 	}
 	if old == nil {
-		return env.Written{}, fs.ErrNotExist // it went away, and nothing can be created here
+		return env.Written{}, fs.ErrNotExist // it was removed, and none can be created here
 	}
 	written, err = w.overwrite(content)
 	written.Size = size
@@ -283,7 +283,7 @@ func (w *writing) overwrite(content io.Reader) (env.Written, error) {
 		err = f.Chmod(w.opts.Mode)
 	}
 	if err = both(err, f.Close()); err != nil {
-		err = bare(err)
+		err = systemError(err)
 		return env.Written{InPlace: true}, &condition{
 			is: err, err: fmt.Errorf("written in place, so that the file may hold a part: %w", err),
 		}

@@ -12,7 +12,7 @@ import (
 func checkListener(_, pid int, _ bool) error {
 	if pid != 0 {
 		return fmt.Errorf(
-			"--pid %d: who listens cannot be told on %s: %w",
+			"--pid %d: %s does not report the listener: %w",
 			pid,
 			runtime.GOOS,
 			errors.ErrUnsupported,

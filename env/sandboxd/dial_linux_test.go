@@ -25,12 +25,12 @@ func TestAbstractSocket(t *testing.T) {
 	t.Parallel()
 	socket := abstractSocket()
 	e, p := serveSocket(t, socket, nil)
-	var said strings.Builder
+	var out strings.Builder
 	cmd := attack(t, "impostor", socket)
-	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.Stdout, cmd.Stderr = &out, &out
 	if r, err := e.Exec(t.Context(), cmd); err != nil || r.ExitCode != 1 ||
-		!strings.Contains(said.String(), "address already in use") {
-		t.Errorf("%+v, %v, %s", r, err, said.String())
+		!strings.Contains(out.String(), "address already in use") {
+		t.Errorf("%+v, %v, %s", r, err, out.String())
 	}
 	b := launch(t, helperArgv(t, "dial", "--socket", socket, "--pid", strconv.Itoa(p.Process.Pid)),
 		nil)
@@ -80,7 +80,7 @@ func TestImpostorGetsNoToken(t *testing.T) {
 		}
 	})
 	if got := <-told; got != "listening\n" {
-		t.Fatalf("the impostor said %q", got)
+		t.Fatalf("the impostor printed %q", got)
 	}
 	for _, tt := range []struct {
 		name string
@@ -98,9 +98,9 @@ func TestImpostorGetsNoToken(t *testing.T) {
 		if got := <-told; strings.Contains(got, token) != tt.told {
 			t.Errorf("%s: the impostor was %s", tt.name, got)
 		}
-		if code := b.code(t); !tt.told && (code != 1 || !strings.Contains(b.said.String(),
+		if code := b.code(t); !tt.told && (code != 1 || !strings.Contains(b.stderrText.String(),
 			"listens there")) {
-			t.Errorf("%s: exit code %d, %q", tt.name, code, b.said)
+			t.Errorf("%s: exit code %d, %q", tt.name, code, b.stderrText)
 		}
 	}
 	if err := e.Kill(); err != nil {
@@ -128,9 +128,9 @@ func inside(t *testing.T, p *process, argv ...string) []string {
 	}, argv...)
 }
 
-// TestWhoEntersIsSpared kills everything in a pid namespace while a client is connected by a
-// process that has come from outside, and closes the environment by it.
-func TestWhoEntersIsSpared(t *testing.T) {
+// TestEnteringProcessesAreSpared kills everything in a pid namespace while a client is connected by
+// a process that has come from outside, and closes the environment by it.
+func TestEnteringProcessesAreSpared(t *testing.T) {
 	t.Parallel()
 	socket := abstractSocket()
 	e, p := first(t, namespaced{}, "--socket", socket)

@@ -18,7 +18,7 @@ import (
 const (
 	// maxFirstLine bounds the first line of a client.
 	maxFirstLine = 8 << 20
-	// crowdTime bounds the wait for a free place in the socket's queue.
+	// crowdTime bounds the wait while the queue of the socket is full.
 	crowdTime = 20 * time.Second
 	// answerTime bounds the wait for an answer after a failed write.
 	answerTime = 2 * time.Second
@@ -28,7 +28,7 @@ const (
 // line before, so that the server need not wait for it. If pid is not 0, nothing is sent to a
 // listener of another number.
 func dial(socket string, pid int) error {
-	signals, stop := notify() // first: from then on there is something to undo
+	signals, stop := notify() // before takeStdio, whose changes a signal has to undo
 	defer stop()
 	stream, err := takeStdio()
 	if err != nil {

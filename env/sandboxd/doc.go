@@ -5,11 +5,11 @@
 //	sandboxd serve --socket PATH|@NAME [--ttl 60s]  the same, and later clients on a unix socket
 //	sandboxd dial --socket PATH|@NAME [--pid N]     connect stdin and stdout to that socket
 //	sandboxd serve --sandbox JSON …                 start another helper in a sandbox
-//	sandboxd serve --confined [--inside]            the helper in the sandbox
+//	sandboxd serve --confined [--nested]            the helper in the sandbox
 //	sandboxd tidy                                   remove what a sandbox leaves, after its end
 //	sandboxd probe                                  report what a command sees; see package verify
 //
-// With --folder DIR, serve removes that directory in the end, and its parent if that is empty.
+// With --dir DIR, serve removes that directory in the end, and its parent if that is empty.
 //
 // Without a socket, the end of the stream ends the helper and kills everything that it started.
 // With one, a client may reconnect; the helper ends when it had none for its TTL. A client that

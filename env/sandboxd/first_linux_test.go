@@ -68,7 +68,7 @@ type namespaced struct {
 	grows bool // programs with special rights keep them: no_new_privs is not set
 }
 
-// first starts a helper as process 1, of user nobody unless said otherwise, and opens an
+// first starts a helper as process 1, as user nobody by default, and opens an
 // environment for its client.
 func first(t *testing.T, n namespaced, args ...string) (*client.Client, *process) {
 	t.Helper()
@@ -164,9 +164,9 @@ func TestFirstProcessSurvivesAttacks(t *testing.T) {
 	}
 }
 
-// TestCommandsMayStillCareForThemselves checks that what the filter refuses, it refuses for other
+// TestFilterAllowsOwnProcess checks that what the filter refuses, it refuses for other
 // processes only.
-func TestCommandsMayStillCareForThemselves(t *testing.T) {
+func TestFilterAllowsOwnProcess(t *testing.T) {
 	e, _ := first(t, namespaced{})
 	for _, script := range []string{
 		"ulimit -n 100; [ $(ulimit -n) = 100 ]",
@@ -179,8 +179,8 @@ func TestCommandsMayStillCareForThemselves(t *testing.T) {
 	output(t, e, attack(t, "own"))
 }
 
-// TestWithoutProtectionInfoSaysSo starts helpers whose commands could harm them.
-func TestWithoutProtectionInfoSaysSo(t *testing.T) {
+// TestInfoWithoutProtection starts helpers whose commands could harm them.
+func TestInfoWithoutProtection(t *testing.T) {
 	for name, n := range map[string]namespaced{
 		"rights can grow": {grows: true}, "root": {root: true}, "root without rights": {bare: true},
 	} {
@@ -188,7 +188,7 @@ func TestWithoutProtectionInfoSaysSo(t *testing.T) {
 			e, _ := first(t, n)
 			for _, g := range e.Info().Guarantees {
 				if g.Strength == env.Enforced {
-					t.Errorf("%s is said to be enforced by %s", g.Promise, g.By)
+					t.Errorf("%s is reported as enforced by %s", g.Promise, g.By)
 				}
 				if g.Promise == env.CleanCrash && (g.Strength != env.BestEffort || !strings.Contains(g.By,
 					"hostile")) {

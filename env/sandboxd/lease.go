@@ -19,7 +19,7 @@ type clock interface {
 	after(time.Duration) <-chan time.Time
 }
 
-// systemClock stands still while the machine is suspended.
+// systemClock does not advance while the machine is suspended.
 type systemClock struct{ start time.Time }
 
 func (c systemClock) elapsed() time.Duration                 { return time.Since(c.start) }
@@ -34,7 +34,7 @@ type lease struct {
 	changed chan struct{}
 	mu      sync.Mutex
 	clients int
-	renewed bool // there was a client since the last look
+	renewed bool // a client was connected since the last poll
 }
 
 func newLease(ttl time.Duration, c clock) *lease {
@@ -53,8 +53,8 @@ func (l *lease) set(clients int) {
 	}
 }
 
-// look returns the number of clients, and whether it was above 0 since the last call.
-func (l *lease) look() (clients int, renewed bool) {
+// poll returns the number of clients, and whether it was above 0 since the last call.
+func (l *lease) poll() (clients int, renewed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	clients, renewed = l.clients, l.renewed
@@ -66,7 +66,7 @@ func (l *lease) look() (clients int, renewed bool) {
 func (l *lease) wait(ctx context.Context) bool {
 	step := max(l.ttl/leaseSteps, 1)
 	for left := l.ttl; ; {
-		clients, renewed := l.look()
+		clients, renewed := l.poll()
 		switch {
 		case renewed:
 			left = l.ttl

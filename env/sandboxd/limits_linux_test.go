@@ -186,9 +186,9 @@ func TestFullPidsLimit(t *testing.T) {
 	output(t, e, sh("true"))
 }
 
-// TestFloodKeepsNobodyOut lets many commands knock as fast as they can, silently and with wrong
+// TestFloodExcludesNoClient lets many commands knock as fast as they can, silently and with wrong
 // tokens. Each of them alone takes all places that one process may have.
-func TestFloodKeepsNobodyOut(t *testing.T) {
+func TestFloodExcludesNoClient(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left to make test-full: 40 processes that keep the processors busy")
 	}
@@ -199,15 +199,15 @@ func TestFloodKeepsNobodyOut(t *testing.T) {
 	for range cap(ended) {
 		cmd := attack(t, "flood", socket)
 		flood.Go(func() {
-			var said strings.Builder
+			var out strings.Builder
 			cmd.Stdout = writerFunc(func(p []byte) (int, error) {
-				if said.Write(p); strings.HasPrefix(said.String(), "flooding\n") {
+				if out.Write(p); strings.HasPrefix(out.String(), "flooding\n") {
 					flooding <- struct{}{}
 				}
 				return len(p), nil
 			})
 			r, err := e.Exec(t.Context(), cmd)
-			ended <- fmt.Sprintf("%+v, %v, %s", r, err, said.String())
+			ended <- fmt.Sprintf("%+v, %v, %s", r, err, out.String())
 		})
 	}
 	for range cap(flooding) { // each has its places

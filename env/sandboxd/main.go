@@ -59,8 +59,8 @@ func Main(args []string) int {
 	}
 	fmt.Fprintln(
 		os.Stderr,
-		"usage: sandboxd serve [--socket PATH|@NAME [--ttl DURATION]] [--folder DIR] [--sandbox JSON "+
-			"| --confined [--inside]] | sandboxd dial --socket PATH|@NAME [--pid N] | sandboxd tidy | "+
+		"usage: sandboxd serve [--socket PATH|@NAME [--ttl DURATION]] [--dir DIR] [--sandbox JSON "+
+			"| --confined [--nested]] | sandboxd dial --socket PATH|@NAME [--pid N] | sandboxd tidy | "+
 			"sandboxd probe",
 	)
 	return exitUsage
@@ -70,14 +70,10 @@ func mainServe(args []string) int {
 	flags := newFlags("serve")
 	socket := flags.String("socket", "", "serve later clients on this unix socket")
 	ttl := flags.Duration("ttl", defaultTTL, "how long to wait for a client to come back")
-	dir := flags.String("folder", "", "remove this directory in the end")
+	dir := flags.String("dir", "", "remove this directory in the end")
 	sandboxFlag := flags.String("sandbox", "", "have another helper serve, in this sandbox")
 	confined := flags.Bool("confined", false, "enter the sandbox of the plan in a descriptor")
-	inside := flags.Bool(
-		"inside",
-		false,
-		"report the start to the helper outside, and receive the socket from it",
-	)
+	nested := flags.Bool("nested", false, "report the start to the parent helper; serve its socket")
 	if err := parse(flags, args); err != nil {
 		return usage(err)
 	}
@@ -85,18 +81,18 @@ func mainServe(args []string) int {
 		return usage(err)
 	}
 	if *ttl <= 0 {
-		return usage(fmt.Errorf("--ttl %s: want more than 0", *ttl))
+		return usage(fmt.Errorf("--ttl %s: must be more than 0", *ttl))
 	}
 	if *dir != "" && (!filepath.IsAbs(*dir) || filepath.Dir(*dir) == *dir) {
-		return usage(fmt.Errorf("--folder %s: want an absolute path", *dir))
+		return usage(fmt.Errorf("--dir %s: must be an absolute path", *dir))
 	}
-	around := serveConfig{
+	config := serveConfig{
 		socket:  *socket,
 		ttl:     *ttl,
 		dir:     *dir,
 		program: os.Args[1:max(1, len(os.Args)-len(args)-1)],
 	}
-	code, orphans, err := around.serve(*sandboxFlag, *confined, *inside)
+	code, orphans, err := config.serve(*sandboxFlag, *confined, *nested)
 	if err != nil {
 		code = fail(err)
 	}
@@ -122,11 +118,13 @@ type serveConfig struct {
 
 // serve serves until the end, or starts another helper that does so in a sandbox. It returns the
 // exit code, and whether commands may still run.
-func (s serveConfig) serve(want string, confined, inside bool) (code int, orphans bool, err error) {
+func (s serveConfig) serve(
+	sandboxText string, confined, nested bool,
+) (code int, orphans bool, err error) {
 	var in setup
-	if want != "" {
+	if sandboxText != "" {
 		var within *sandboxedHelper
-		if within, in, err = startSandboxed(want, s); err != nil {
+		if within, in, err = startSandboxed(sandboxText, s); err != nil {
 			return 0, false, err
 		} else if within != nil {
 			code, orphans = within.wait()
@@ -146,7 +144,7 @@ func (s serveConfig) serve(want string, confined, inside bool) (code int, orphan
 	if err != nil {
 		return 0, false, err
 	}
-	if inside {
+	if nested {
 		if err := in.joinParent(s.socket != ""); err != nil {
 			return 0, false, err
 		}
@@ -186,7 +184,7 @@ func mainDial(args []string) int {
 		return usage(err)
 	}
 	if *pid < 0 {
-		return usage(fmt.Errorf("--pid %d: want the number of a process", *pid))
+		return usage(fmt.Errorf("--pid %d: must be the number of a process", *pid))
 	}
 	if err := dial(*socket, *pid); err != nil {
 		code := fail(err)

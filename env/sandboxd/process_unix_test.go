@@ -28,7 +28,12 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/sandboxd"
 )
 
+// TestMain runs more tests at the same time than there are processors: most of them wait.
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		removeShared()
 		os.Exit(code)
@@ -56,21 +61,21 @@ func helperArgv(t *testing.T, args ...string) []string {
 // process is a helper that runs.
 type process struct {
 	*exec.Cmd
-	in     io.WriteCloser
-	out    io.ReadCloser
-	said   *bytes.Buffer
-	exited chan struct{}
-	spent  bool // the standard streams were given to a client
+	in         io.WriteCloser
+	out        io.ReadCloser
+	stderrText *bytes.Buffer
+	exited     chan struct{}
+	spent      bool // the standard streams were given to a client
 }
 
 // launch starts a helper with pipes. When the test ends, it is killed if it has not ended.
 func launch(t *testing.T, argv []string, prepare func(*exec.Cmd)) *process {
 	t.Helper()
 	p := &process{
-		Cmd: exec.Command(argv[0], argv[1:]...), said: &bytes.Buffer{},
+		Cmd: exec.Command(argv[0], argv[1:]...), stderrText: &bytes.Buffer{},
 		exited: make(chan struct{}),
 	}
-	p.Env, p.Dir, p.Stderr = []string{}, "/", p.said
+	p.Env, p.Dir, p.Stderr = []string{}, "/", p.stderrText
 	p.WaitDelay = 10 * time.Second
 	if prepare != nil {
 		prepare(p.Cmd)
@@ -103,7 +108,7 @@ func launch(t *testing.T, argv []string, prepare func(*exec.Cmd)) *process {
 			<-p.exited
 		}
 		if t.Failed() {
-			t.Logf("the helper said %.2000q and ended with %v", p.said, p.ProcessState)
+			t.Logf("the stderr of the helper is %.2000q and ended with %v", p.stderrText, p.ProcessState)
 		}
 	})
 	return p
@@ -219,10 +224,13 @@ func output(t *testing.T, e env.Runner, cmd env.Command) string {
 // eventually polls until ok returns true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+	pause := 2 * time.Millisecond
+	for deadline := time.Now().Add(30 * time.Second); !ok(); {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: has not come", what)
+			t.Fatalf("%s: not within 30 seconds", what)
 		}
+		time.Sleep(pause)
+		pause = min(2*pause, 50*time.Millisecond) // a look at all processes is expensive
 	}
 }
 

@@ -46,12 +46,12 @@ const readyTime = time.Minute
 // this process and the socket. If it returns no helper, this process serves itself, as setup
 // describes.
 func startSandboxed(text string, s serveConfig) (*sandboxedHelper, setup, error) {
-	want, err := helper.ParseSandbox(text)
+	config, err := helper.ParseSandbox(text)
 	if err != nil {
 		return nil, setup{}, fmt.Errorf("--sandbox: %w", err)
 	}
-	want = want.At(os.Getenv("HOME"))
-	dir, err := resolveDir(want.Dir)
+	config = config.At(os.Getenv("HOME"))
+	dir, err := resolveDir(config.Dir)
 	if err != nil {
 		return nil, setup{refusal: err}, nil
 	}
@@ -82,9 +82,9 @@ func startSandboxed(text string, s serveConfig) (*sandboxedHelper, setup, error)
 	none, err := sandbox.Choose(
 		ctx,
 		dir,
-		want.Sandbox,
+		config.Sandbox,
 		s.protectedPaths(),
-		sandbox.Mechanisms(),
+		sandbox.ThisMachine(),
 		func(plan sandbox.Plan) (env.Info, func() error, error) {
 			var err error
 			if b, err = s.start(ctx, &plan, program, socket); err != nil {
@@ -113,7 +113,7 @@ func startSandboxed(text string, s serveConfig) (*sandboxedHelper, setup, error)
 		}
 		b.signals, b.stop = signals, stop
 		return b, setup{}, nil
-	case err == nil && (want.Require || len(want.Enforce) > 0):
+	case err == nil && (config.Require || len(config.Enforce) > 0):
 		err = refusal(none)
 	}
 	stop()
@@ -134,7 +134,7 @@ func resolveDir(name string) (string, error) {
 	}
 	dir, err := filepath.EvalSymlinks(name)
 	var path *fs.PathError
-	if errors.As(err, &path) { // which is that of what is missing on the way there
+	if errors.As(err, &path) { // its path is that of the missing parent
 		err = &fs.PathError{Op: "stat", Path: name, Err: path.Err}
 	}
 	return dir, err
@@ -153,7 +153,7 @@ func refusal(none *sandbox.Unavailable) error {
 			none.Why(),
 		)
 	}
-	return fmt.Errorf("no sandbox is to be had here: %s", none.Why())
+	return fmt.Errorf("no sandbox works here: %s", none.Why())
 }
 
 // protectedPaths returns the files of this helper that sandboxed commands must not modify: this
@@ -202,37 +202,37 @@ func (s serveConfig) start(
 	program *sandbox.Program,
 	socket *os.File,
 ) (_ *sandboxedHelper, err error) {
-	ours, theirs, err := sandbox.SocketPair()
+	stream, helperStream, err := sandbox.SocketPair()
 	if err != nil {
 		return nil, err
 	}
-	b := &sandboxedHelper{by: plan.By, stream: ours, stderr: &earlyStderr{}, socket: s.socket}
+	b := &sandboxedHelper{by: plan.By, stream: stream, stderr: &earlyStderr{}, socket: s.socket}
 	defer func() {
 		if err != nil {
-			_ = ours.Close()
+			_ = stream.Close()
 		}
 	}()
-	args := []string{"serve", "--confined", "--inside", "--ttl", s.ttl.String()}
+	args := []string{"serve", "--confined", "--nested", "--ttl", s.ttl.String()}
 	if s.socket != "" {
 		args = append(args, "--socket", s.socket)
 	}
 	b.process, err = sandbox.Start(
 		plan,
 		program,
-		sandbox.Files{Parent: theirs, Socket: socket},
+		sandbox.Files{Parent: helperStream, Socket: socket},
 		func(cmd *exec.Cmd) {
 			cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.Env = os.Stdin, os.Stdout, b.stderr, os.Environ()
 		},
 		args...)
-	if err = errors.Join(err, theirs.Close()); err != nil {
+	if err = errors.Join(err, helperStream.Close()); err != nil {
 		return nil, err
 	}
-	if err = ours.SetReadDeadline(time.Now().Add(readyTime)); err != nil {
+	if err = stream.SetReadDeadline(time.Now().Add(readyTime)); err != nil {
 		return nil, errors.Join(err, b.end())
 	}
-	giveUp := context.AfterFunc(ctx, func() { _ = ours.SetReadDeadline(time.Now()) })
+	giveUp := context.AfterFunc(ctx, func() { _ = stream.SetReadDeadline(time.Now()) })
 	defer giveUp()
-	_, err = io.ReadFull(ours, make([]byte, 1))
+	_, err = io.ReadFull(stream, make([]byte, 1))
 	switch {
 	case err == nil:
 		return b, nil

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,11 +25,12 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 )
 
-// noNamespacesVar has TestBoxProcess refuse namespaces.
+// noNamespacesVar has TestSandboxedProcess refuse namespaces.
 const noNamespacesVar = "SANDBOXAGENT_TEST_NO_NAMESPACES"
 
-// TestBoxProcess is the helper of TestBox on a machine on which bubblewrap does not work.
-func TestBoxProcess(t *testing.T) {
+// TestSandboxedProcess is the helper of TestSandboxedHelper on a machine on which bubblewrap does
+// not work.
+func TestSandboxedProcess(t *testing.T) {
 	if os.Getenv(noNamespacesVar) == "" {
 		t.Skip("this is for other tests, which start it in a process of its own")
 	}
@@ -48,8 +48,8 @@ func TestBoxProcess(t *testing.T) {
 	TestHelperProcess(t)
 }
 
-// boxArgv is the command line of a helper that puts a sandbox around another one.
-func boxArgv(t *testing.T, b helper.Sandbox, args ...string) []string {
+// sandboxArgv is the command line of a helper that puts a sandbox around another one.
+func sandboxArgv(t *testing.T, b helper.Sandbox, args ...string) []string {
 	t.Helper()
 	text, err := b.Text()
 	if err != nil {
@@ -72,9 +72,9 @@ func prints(t *testing.T, c *client.Client, script string) string {
 	return out.String()
 }
 
-// TestBox has a helper serve from a sandbox, by the standard streams and by its socket, and ends it
-// in each way.
-func TestBox(t *testing.T) {
+// TestSandboxedHelper has a helper serve from a sandbox, by the standard streams and by its socket,
+// and ends it in each way.
+func TestSandboxedHelper(t *testing.T) {
 	for _, by := range sandbox.Mechanisms() {
 		for _, end := range []string{"close", "signal", "client", "kill", "kill the helper inside"} {
 			t.Run(string(by)+"/"+end, func(t *testing.T) {
@@ -87,22 +87,22 @@ func TestBox(t *testing.T) {
 					work).CombinedOutput(); err != nil {
 					t.Fatalf("%v\n%s", err, out)
 				}
-				folder := filepath.Join(t.TempDir(), "own")
-				if err := os.Mkdir(folder, 0o700); err != nil {
+				directory := filepath.Join(t.TempDir(), "own")
+				if err := os.Mkdir(directory, 0o700); err != nil {
 					t.Fatal(err)
 				}
-				socket := filepath.Join(folder, "s")
+				socket := filepath.Join(directory, "s")
 				ttl := "1m" // which a slow machine does not pass until the client is back
 				if end == "client" {
 					ttl = "3s"
 				}
-				argv := boxArgv(t, helper.Sandbox{Dir: work, Sandbox: env.Sandbox{Require: true}}, "--socket",
-					socket, "--folder", folder, "--ttl", ttl)
+				require := helper.Sandbox{Dir: work, Sandbox: env.Sandbox{Require: true}}
+				argv := sandboxArgv(t, require, "--socket", socket, "--dir", directory, "--ttl", ttl)
 				p := launch(t, argv, func(cmd *exec.Cmd) {
 					cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "TMPDIR=" + t.TempDir()}
 					if by == sandbox.Landlock {
 						cmd.Env = append(cmd.Env, noNamespacesVar+"=yes")
-						cmd.Args[1] = "-test.run=^TestBoxProcess$"
+						cmd.Args[1] = "-test.run=^TestSandboxedProcess$"
 					}
 				})
 				again := func() (io.ReadWriteCloser, error) { return net.Dial("unix", socket) }
@@ -135,7 +135,7 @@ func TestBox(t *testing.T) {
 				switch end {
 				case "kill":
 					err = p.Process.Kill()
-				// that of bubblewrap takes all along; else it is found by its folder
+				// that of bubblewrap takes all along; else it is found by its directory
 				case "kill the helper inside":
 					err, left = unix.Kill(childOf(t, p.Process.Pid), unix.SIGKILL), by == sandbox.Landlock
 				case "close":
@@ -160,16 +160,19 @@ func TestBox(t *testing.T) {
 					return errors.Is(err,
 						fs.ErrNotExist)
 				}
-				// then another process tidies up, but for the folder
-				if end != "kill" && (gone(folder) == left || !gone(work+"/.git/hooks")) {
-					t.Errorf("the folder has gone: %t, the hooks: %t", gone(folder), gone(work+"/.git/hooks"))
+				// then another process tidies up, but for the directory
+				if end != "kill" && (gone(directory) == left || !gone(work+"/.git/hooks")) {
+					t.Errorf("the directory has gone: %t, the hooks: "+
+						"%t", gone(directory), gone(work+"/.git/hooks"))
 				}
 				eventually(t, "what is to be left", func() bool {
 					return runs(t, mark) == left &&
 						gone(work+"/.git/hooks")
 				})
 				if left {
-					_ = exec.CommandContext(t.Context(), "pkill", "-9", "-f", "sleep "+mark).Run()
+					for _, pid := range sleepers(t, mark) {
+						_ = unix.Kill(pid, unix.SIGKILL)
+					}
 				}
 				if _, err := os.Lstat(work + "/file"); err != nil {
 					t.Error(err)
@@ -179,18 +182,27 @@ func TestBox(t *testing.T) {
 	}
 }
 
-// runs reports whether a process sleeps for so long, in whichever sandbox.
-func runs(t *testing.T, mark string) bool {
+// sleepers returns the processes that run "sleep mark", in whichever sandbox.
+func sleepers(t *testing.T, mark string) (pids []int) {
 	t.Helper()
 	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.ContainsFunc(names, func(name string) bool {
+	for _, name := range names {
 		got, err := os.ReadFile(name)
-		return err == nil && string(got) == "sleep\x00"+mark+"\x00"
-	})
+		if err != nil || string(got) != "sleep\x00"+mark+"\x00" {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
+
+// runs reports whether a process runs "sleep mark".
+func runs(t *testing.T, mark string) bool { return len(sleepers(t, mark)) > 0 }
 
 // childOf returns the only child of a process, but for one that tidies up.
 func childOf(t *testing.T, pid int) (child int) {
@@ -219,32 +231,32 @@ func childOf(t *testing.T, pid int) (child int) {
 	return child
 }
 
-// TestNoBox has sandboxes that cannot be.
-func TestNoBox(t *testing.T) {
+// TestSandboxErrors has sandboxes that cannot be.
+func TestSandboxErrors(t *testing.T) {
 	p := launch(t, helperArgv(t, "serve", "--sandbox", "{"), nil)
-	if code := p.code(t); code != 1 || !strings.Contains(p.said.String(), "--sandbox: ") {
-		t.Errorf("exit code %d, %s", code, p.said)
+	if code := p.code(t); code != 1 || !strings.Contains(p.stderrText.String(), "--sandbox: ") {
+		t.Errorf("exit code %d, %s", code, p.stderrText)
 	}
 	for name, tt := range map[string]struct {
 		box  helper.Sandbox
 		want string
 	}{
-		"the root folder": {
+		"the root directory": {
 			helper.Sandbox{Dir: "/", Sandbox: env.Sandbox{Require: true}},
-			"no sandbox is to be had here: / ",
+			"no sandbox works here: / ",
 		},
 		"a promise": {helper.Sandbox{Dir: t.TempDir(), Sandbox: env.Sandbox{
 			Network: true,
 			Enforce: []env.Promise{env.NoNetwork},
 		}}, "no sandbox here enforces no-network: "},
-		"a missing folder": {helper.Sandbox{Dir: "/nowhere/at/all"}, "stat /nowhere/at/all: "},
-		"a folder to be read": {helper.Sandbox{
+		"a missing directory": {helper.Sandbox{Dir: "/nowhere/at/all"}, "stat /nowhere/at/all: "},
+		"a directory to be read": {helper.Sandbox{
 			Dir:     t.TempDir(),
 			Sandbox: env.Sandbox{Read: []string{"/nowhere"}},
 		}, "/nowhere"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := launch(t, boxArgv(t, tt.box), nil)
+			p := launch(t, sandboxArgv(t, tt.box), nil)
 			c, err := open(t, p, client.Config{Start: start(t, "/")}, nil)
 			if err == nil {
 				_ = c.Close()
@@ -255,7 +267,7 @@ func TestNoBox(t *testing.T) {
 		})
 	}
 	t.Run("none, which is allowed", func(t *testing.T) {
-		p := launch(t, boxArgv(t, helper.Sandbox{Dir: "/"}), nil)
+		p := launch(t, sandboxArgv(t, helper.Sandbox{Dir: "/"}), nil)
 		c, err := open(t, p, client.Config{Start: start(t, "/")}, nil)
 		if err != nil {
 			t.Fatal(err)

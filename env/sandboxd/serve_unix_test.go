@@ -33,8 +33,8 @@ func TestUsage(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := launch(t, helperArgv(t, tt.args...), nil)
-			if code := p.code(t); code != 2 || !strings.Contains(p.said.String(), tt.says) {
-				t.Errorf("exit code %d, %q", code, p.said)
+			if code := p.code(t); code != 2 || !strings.Contains(p.stderrText.String(), tt.says) {
+				t.Errorf("exit code %d, %q", code, p.stderrText)
 			}
 		})
 	}
@@ -160,8 +160,8 @@ func TestStartErrors(t *testing.T) {
 		dir         string
 		is          error
 	}{
-		{"missing folder", "", filepath.Join(dir, "missing"), fs.ErrNotExist},
-		{"no folder", "", filepath.Join(dir, "file"), env.ErrNotDir},
+		{"missing directory", "", filepath.Join(dir, "missing"), fs.ErrNotExist},
+		{"no directory", "", filepath.Join(dir, "file"), env.ErrNotDir},
 		{"malformed", `{"dir":1}`, "", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -210,7 +210,7 @@ func TestNothingLeaksIntoCommands(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		return
 	}
-	// The third one is the folder that ls reads.
+	// The third one is the directory that ls reads.
 	if got := strings.Fields(output(t, e, sh("ls /proc/self/fd"))); strings.Join(got,
 		" ") != "0 1 2 3" {
 		t.Errorf("a command has the descriptors %v", got)

@@ -182,7 +182,7 @@ func (d *helperServer) end(code int) int {
 func (d *helperServer) open(_ context.Context, raw json.RawMessage) (env.Environment, error) {
 	var start helper.Start
 	if err := json.Unmarshal(raw, &start); err != nil {
-		return nil, fmt.Errorf("what to open: %w", err)
+		return nil, fmt.Errorf("decode the start: %w", err)
 	}
 	if d.refusal != nil {
 		return nil, d.refusal

@@ -106,34 +106,34 @@ func TestShortTokenOpensNothing(t *testing.T) {
 	if !errors.Is(err, fs.ErrPermission) {
 		t.Errorf("%v", err)
 	}
-	if code := p.code(t); code != 1 || !strings.Contains(p.said.String(), "16 bytes") {
-		t.Errorf("exit code %d, %q", code, p.said)
+	if code := p.code(t); code != 1 || !strings.Contains(p.stderrText.String(), "16 bytes") {
+		t.Errorf("exit code %d, %q", code, p.stderrText)
 	}
 	if _, err := os.Lstat(socket); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("there is a socket: %v", err)
 	}
 }
 
-func TestUnsafePlacesAreRefused(t *testing.T) {
+func TestUnsafeSocketPaths(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		make func(t *testing.T, socket string) error
 		is   error
 	}{
-		{"folder open to others", func(_ *testing.T, s string) error {
+		{"directory open to others", func(_ *testing.T, s string) error {
 			return errors.Join(os.Mkdir(filepath.Dir(s), 0o700), os.Chmod(filepath.Dir(s), 0o701))
 		}, fs.ErrPermission},
-		{"folder is a link", func(t *testing.T, s string) error {
+		{"directory is a link", func(t *testing.T, s string) error {
 			return os.Symlink(t.TempDir(),
 				filepath.Dir(s))
 		}, fs.ErrPermission},
-		{"folder of another user", func(_ *testing.T, s string) error {
+		{"directory of another user", func(_ *testing.T, s string) error {
 			if os.Getuid() != 0 {
 				return errors.ErrUnsupported
 			}
 			return errors.Join(os.Mkdir(filepath.Dir(s), 0o700), os.Chown(filepath.Dir(s), 65534, 65534))
 		}, fs.ErrPermission},
-		{"no folder", func(_ *testing.T, s string) error {
+		{"no directory", func(_ *testing.T, s string) error {
 			return os.WriteFile(filepath.Dir(s), nil,
 				0o600)
 		}, nil},
@@ -211,7 +211,7 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 	}
 }
 
-// TestHelpersStartSideBySide has several helpers make their sockets in one folder at once.
+// TestHelpersStartSideBySide has several helpers make their sockets in one directory at once.
 func TestHelpersStartSideBySide(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Dir(socketPath(t))
@@ -296,7 +296,7 @@ func TestDialLeavesInputBlocking(t *testing.T) {
 	}
 }
 
-func TestDialSaysThatNobodyListens(t *testing.T) {
+func TestDialWithoutListener(t *testing.T) {
 	stale := socketPath(t)
 	if err := os.Mkdir(filepath.Dir(stale), 0o700); err != nil {
 		t.Fatal(err)
@@ -314,8 +314,8 @@ func TestDialSaysThatNobodyListens(t *testing.T) {
 		if _, err := p.Write([]byte("{}\n")); err != nil {
 			t.Fatal(err)
 		}
-		if code := p.code(t); code != 3 || !strings.Contains(p.said.String(), socket) {
-			t.Errorf("%s: exit code %d, %q", name, code, p.said)
+		if code := p.code(t); code != 3 || !strings.Contains(p.stderrText.String(), socket) {
+			t.Errorf("%s: exit code %d, %q", name, code, p.stderrText)
 		}
 	}
 }
@@ -463,9 +463,9 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestOtherUsersAreTurnedAway opens the folder, which is closed to them, to see what the helper
+// TestOtherUsersAreRejected opens the directory, which is closed to them, to see what the helper
 // itself does.
-func TestOtherUsersAreTurnedAway(t *testing.T) {
+func TestOtherUsersAreRejected(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("only root can become another user")
@@ -481,8 +481,10 @@ func TestOtherUsersAreTurnedAway(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	script := `use IO::Socket::UNIX; my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die "connect: $!";
-print $s qq({"version":` + strconv.Itoa(wire.Version) + `,"client":"x","token":"$ARGV[1]"}\n); $s->flush; print "answer: ", scalar <$s>;`
+	script := `use IO::Socket::UNIX;
+my $s = IO::Socket::UNIX->new(Peer => $ARGV[0]) or die "connect: $!";
+print $s qq({"version":` + strconv.Itoa(wire.Version) + `,"client":"x","token":"$ARGV[1]"}\n);
+$s->flush; print "answer: ", scalar <$s>;`
 	for uid, served := range map[uint32]bool{0: true, 65534: false} {
 		cmd := exec.CommandContext(t.Context(), perl, "-e", script, socket, token)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}

@@ -18,31 +18,31 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// searchDisk reads files of this machine below a temporary folder, which is its working directory.
-// Being no Environment, it does not know the name of that folder; searchPlace does.
-type searchDisk struct {
+// fakeReader is an env.FileReader of a temporary directory, which records calls and injects errors.
+// It has no Info; fakeEnvironment has.
+type fakeReader struct {
 	t    *testing.T
 	root string
 
 	mu    sync.Mutex
-	deny  map[string]error // by name: what Open and ReadDir answer
+	deny  map[string]error // the errors of Open and ReadDir by name
 	calls []string         // "open a", "stat a", "readdir a"
 	// after, if set, is called with each entry of calls.
 	after func(call string)
 }
 
-// searchPlace is a searchDisk with Info.
-type searchPlace struct{ *searchDisk }
+// fakeEnvironment is a fakeReader with Info.
+type fakeEnvironment struct{ *fakeReader }
 
-func (p searchPlace) Info() env.Info {
+func (p fakeEnvironment) Info() env.Info {
 	return env.Info{OS: runtime.GOOS, WorkDir: filepath.ToSlash(p.root)}
 }
 
-// newSearchDisk makes files: a name with a slash at the end is an empty folder, content that starts
-// with "-> " a link. All get the same modification time.
-func newSearchDisk(t *testing.T, files map[string]string) *searchDisk {
+// newFakeReader makes files: a name with a trailing slash is an empty directory, content that
+// starts with "-> " a symlink. All get the same modification time.
+func newFakeReader(t *testing.T, files map[string]string) *fakeReader {
 	t.Helper()
-	d := &searchDisk{t: t, root: t.TempDir(), deny: map[string]error{}}
+	d := &fakeReader{t: t, root: t.TempDir(), deny: map[string]error{}}
 	for name, content := range files {
 		full := filepath.Join(d.root, filepath.FromSlash(name))
 		dir := filepath.Dir(full)
@@ -57,7 +57,7 @@ func newSearchDisk(t *testing.T, files map[string]string) *searchDisk {
 		}
 		if target, ok := strings.CutPrefix(content, "-> "); ok {
 			if err := os.Symlink(filepath.FromSlash(target), full); err != nil {
-				t.Skip("this system has no links: ", err)
+				t.Skip("this system has no symlinks: ", err)
 			}
 			continue
 		}
@@ -70,7 +70,7 @@ func newSearchDisk(t *testing.T, files map[string]string) *searchDisk {
 }
 
 // touch sets the modification time of a file, in seconds after a fixed time.
-func (d *searchDisk) touch(name string, seconds int) {
+func (d *fakeReader) touch(name string, seconds int) {
 	d.t.Helper()
 	at := time.Date(2020, 1, 1, 0, 0, seconds, 0, time.UTC)
 	if err := os.Chtimes(filepath.Join(d.root, filepath.FromSlash(name)), at, at); err != nil {
@@ -78,7 +78,7 @@ func (d *searchDisk) touch(name string, seconds int) {
 	}
 }
 
-func (d *searchDisk) record(ctx context.Context, op, name string) (string, error) {
+func (d *fakeReader) record(ctx context.Context, op, name string) (string, error) {
 	call := op + " " + name
 	d.mu.Lock()
 	d.calls = append(d.calls, call)
@@ -105,7 +105,7 @@ func (d *searchDisk) record(ctx context.Context, op, name string) (string, error
 	return filepath.Join(d.root, filepath.FromSlash(name)), nil
 }
 
-func (d *searchDisk) Open(ctx context.Context, name string) (fs.File, error) {
+func (d *fakeReader) Open(ctx context.Context, name string) (fs.File, error) {
 	full, err := d.record(ctx, "open", name)
 	if err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func (d *searchDisk) Open(ctx context.Context, name string) (fs.File, error) {
 	return os.Open(full)
 }
 
-func (d *searchDisk) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
+func (d *fakeReader) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	full, err := d.record(ctx, "stat", name)
 	if err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (d *searchDisk) Stat(ctx context.Context, name string) (fs.FileInfo, error)
 	return os.Stat(full)
 }
 
-func (d *searchDisk) Lstat(ctx context.Context, name string) (fs.FileInfo, error) {
+func (d *fakeReader) Lstat(ctx context.Context, name string) (fs.FileInfo, error) {
 	full, err := d.record(ctx, "lstat", name)
 	if err != nil {
 		return nil, err
@@ -139,7 +139,7 @@ func (d *searchDisk) Lstat(ctx context.Context, name string) (fs.FileInfo, error
 	return os.Lstat(full)
 }
 
-func (d *searchDisk) ReadLink(ctx context.Context, name string) (string, error) {
+func (d *fakeReader) ReadLink(ctx context.Context, name string) (string, error) {
 	full, err := d.record(ctx, "readlink", name)
 	if err != nil {
 		return "", err
@@ -147,7 +147,7 @@ func (d *searchDisk) ReadLink(ctx context.Context, name string) (string, error) 
 	return os.Readlink(full)
 }
 
-func (d *searchDisk) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
+func (d *fakeReader) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
 	full, err := d.record(ctx, "readdir", name)
 	if err != nil {
 		return nil, err
@@ -159,8 +159,8 @@ func (d *searchDisk) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, e
 	return os.ReadDir(full)
 }
 
-// walkNames collects what Walk reports: names, with a slash after those of folders and the error
-// after a name that has one.
+// walkNames collects the names that Walk reports, with a slash after those of directories, and
+// errors.
 func walkNames(t *testing.T, e env.FileReader, root string, opts search.WalkOptions) []string {
 	t.Helper()
 	names := []string{}
@@ -195,7 +195,7 @@ func globNames(t *testing.T, e env.FileReader, opts search.GlobOptions) []string
 	return names
 }
 
-// grepLines collects what Grep delivers as name:line:text, with … after a cut text.
+// grepLines collects the matches of Grep as name:line:text, with … after a cut text.
 func grepLines(
 	t *testing.T, e env.FileReader, opts search.GrepOptions,
 ) ([]string, search.GrepStats) {

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// fileTypes are globs of kinds of files, a selection of those of ripgrep, by the names that it has
-// for them.
+// fileTypes are globs by file type, a selection of ripgrep's.
 var fileTypes = map[string]string{
 	"ada": "*.adb *.ads", "asciidoc": "*.adoc *.asc *.asciidoc", "asm": "*.asm *.s *.S",
 	"awk":     "*.awk",
@@ -86,8 +85,8 @@ var fileTypes = map[string]string{
 	"zsh": ".zshenv zshenv .zlogin zlogin .zlogout zlogout .zprofile zprofile .zshrc zshrc *.zsh",
 }
 
-// FileTypes returns the names that GrepOptions.Types takes, in order.
+// FileTypes returns the sorted names that GrepOptions.Types accepts.
 func FileTypes() []string { return slices.Sorted(maps.Keys(fileTypes)) }
 
-// typeGlobs returns the globs of a kind of files.
+// typeGlobs returns the globs of a file type.
 func typeGlobs(name string) []string { return strings.Fields(fileTypes[name]) }

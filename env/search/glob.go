@@ -21,40 +21,39 @@ import (
 var ErrBadPattern = path.ErrBadPattern
 
 const (
-	// maxPattern is the length of the longest pattern, in bytes.
+	// maxPattern bounds the length of a pattern, in bytes.
 	maxPattern = 4096
-	// maxAlternatives is how many patterns the braces of one may stand for.
+	// maxAlternatives bounds the number of patterns that braces expand to.
 	maxAlternatives = 1000
-	// maxExpansion is how many bytes are looked at to find them.
+	// maxExpansion bounds the number of bytes read to expand them.
 	maxExpansion = 4 << 20
 )
 
-// GlobOptions say what Glob looks for.
+// GlobOptions are options of Glob.
 type GlobOptions struct {
-	// Pattern is matched against names relative to Dir: * and ? stay within one path element, ** as a
-	// whole element stands for any number of them (as the last one for at least one), [a-z] and [^a-z]
-	// are classes, {a,b} are alternatives, 1000 at most in total, \ quotes. It may not be absolute,
-	// may not contain ".." and may not end with a slash, nor may an alternative.
+	// Pattern matches names relative to Dir: * and ? match within one path element, ** as a whole
+	// element matches any number of elements (as the last one at least one), [a-z] and [^a-z] are
+	// classes, {a,b} are alternatives, 1000 at most in total, \ quotes. Neither it nor an alternative
+	// may be absolute, contain ".." or end with a slash.
 	Pattern string
-	// Dir is the folder to search; empty means the working directory. It is searched even if it is
-	// ignored.
+	// Dir is the directory to search, even if it is ignored; empty means the working directory.
 	Dir string
 	// IgnoreCase compares the lower case of both the pattern and the name.
 	IgnoreCase bool
-	// NoIgnore searches everything, see WalkOptions.
+	// NoIgnore includes ignored files, see WalkOptions.
 	NoIgnore bool
-	// Limit is how many entries are returned at most, the newest; 0 means all. Twice as many or a
-	// thousand, whichever is more, are held in memory at most.
+	// Limit bounds the number of returned entries, the newest; 0 means all. Glob holds at most twice
+	// as many in memory, or a thousand.
 	Limit int
 }
 
-// Glob finds the files whose names match opts.Pattern, newest first, those of equal time by name.
-// Names are relative to opts.Dir. Regular files are found, and links that lead to one. What is
-// ignored, and which order names have, is as for Walk.
+// Glob returns the regular files, and symlinks to regular files, whose names match opts.Pattern,
+// newest first, those of equal time by name. Names are relative to opts.Dir. Walk defines which
+// files are ignored.
 //
-// A malformed pattern is ErrBadPattern, a missing Dir fs.ErrNotExist. If some folders or files
-// could not be read, the error is an *UnreadableError and the entries are all those found
-// elsewhere; with any other error there are none.
+// A malformed pattern is ErrBadPattern, a missing Dir fs.ErrNotExist. If some directories or files
+// could not be read, the error is an *UnreadableError with all other entries; any other error comes
+// without entries.
 func Glob(ctx context.Context, e env.FileReader, opts GlobOptions) ([]Entry, error) {
 	if s, ok := e.(Searcher); ok {
 		return s.Glob(ctx, opts)
@@ -106,10 +105,10 @@ func Glob(ctx context.Context, e env.FileReader, opts GlobOptions) ([]Entry, err
 	return found.entries, unreadable.err()
 }
 
-// newestMore is how many entries are held without sorting them.
+// newestMore is the number of entries that newest holds before it sorts them.
 const newestMore = 1000
 
-// newest keeps the newest entries, as many as its limit.
+// newest collects the newest entries, up to its limit.
 type newest struct {
 	limit   int // 0 means all
 	entries []Entry
@@ -122,7 +121,7 @@ func (n *newest) add(entry Entry) {
 	}
 }
 
-// sort puts the newest first and drops those over the limit.
+// sort sorts the newest first and drops those over the limit.
 func (n *newest) sort() {
 	slices.SortFunc(n.entries, func(a, b Entry) int {
 		return cmp.Or(b.ModTime.Compare(a.ModTime), strings.Compare(a.Name, b.Name))
@@ -133,15 +132,13 @@ func (n *newest) sort() {
 	}
 }
 
-// isRegular tells whether name is a regular file or a link that leads to one.
+// isRegular reports whether name is a regular file or a symlink to one. A broken symlink is not.
 func isRegular(ctx context.Context, e env.FileReader, name string, mode fs.FileMode) (bool, error) {
 	if mode.Type() != fs.ModeSymlink {
 		return mode.IsRegular(), nil
 	}
 	info, err := e.Stat(ctx, name)
 	if err != nil {
-		// A link that leads nowhere, or in a circle, is no file; that it can be listed is all there is to
-		// say about it.
 		if env.IsFatal(ctx, err) {
 			return false, err
 		}
@@ -153,12 +150,12 @@ func isRegular(ctx context.Context, e env.FileReader, name string, mode fs.FileM
 // glob is a compiled pattern: the elements of each alternative.
 type glob [][]string
 
-// anyElements is the element that stands for any number of elements.
+// anyElements is the element that matches any number of elements.
 const anyElements = "**"
 
-// parseGlob checks and compiles a pattern. A slash at its end, or at that of an alternative, stands
-// for what is in the folder if folders is set. Errors wrap ErrBadPattern.
-func parseGlob(pattern string, folders bool) (glob, error) {
+// parseGlob compiles a pattern. If trees is set, a trailing slash, also of an alternative, means
+// the tree of the directory. Errors wrap ErrBadPattern.
+func parseGlob(pattern string, trees bool) (glob, error) {
 	if len(pattern) > maxPattern {
 		return nil, fmt.Errorf("%w: it has more than %d bytes", ErrBadPattern, maxPattern)
 	}
@@ -177,10 +174,10 @@ func parseGlob(pattern string, folders bool) (glob, error) {
 	for _, p := range patterns {
 		elements := strings.Split(p, "/")
 		end := len(elements) - 1
-		if elements[end] == "" && folders {
+		if elements[end] == "" && trees {
 			elements[end] = anyElements
 		}
-		// Elements that say nothing may be anywhere but at the ends.
+		// Empty and "." elements are allowed anywhere but at the ends.
 		if end > 1 {
 			inner := slices.DeleteFunc(elements[1:end], func(e string) bool { return e == "" || e == "." })
 			elements = append(elements[:1+len(inner)], elements[end])
@@ -189,12 +186,12 @@ func parseGlob(pattern string, folders bool) (glob, error) {
 		case p == "":
 			return nil, fmt.Errorf("%w: it is empty", ErrBadPattern)
 		case elements[0] == "" || pathname.HasDrive(p):
-			return nil, fmt.Errorf("%w: it must be relative to the folder searched", ErrBadPattern)
+			return nil, fmt.Errorf("%w: it must be relative to the searched directory", ErrBadPattern)
 		case slices.Contains(elements, ".."):
 			return nil, fmt.Errorf("%w: it must not contain %q", ErrBadPattern, "..")
 		case elements[len(elements)-1] == "":
-			return nil, fmt.Errorf("%w: it ends with a slash, but only files are found; what is in a "+
-				"folder is folder/**", ErrBadPattern)
+			return nil, fmt.Errorf("%w: it ends with a slash, but matches only files (DIR/** matches "+
+				"those in a directory)", ErrBadPattern)
 		}
 		for i, element := range elements {
 			if !doublestar.ValidatePattern(element) {
@@ -207,8 +204,8 @@ func parseGlob(pattern string, folders bool) (glob, error) {
 	return g, nil
 }
 
-// mergeStars makes several stars in a row one, which is what they mean within an element;
-// doublestar gets them wrong at the end of a name.
+// mergeStars replaces several stars in a row, which mean the same as one within an element, by one:
+// doublestar matches them wrongly at the end of a name.
 func mergeStars(element string) string {
 	if element == anyElements {
 		return element
@@ -232,10 +229,10 @@ func mergeStars(element string) string {
 	return merged.String()
 }
 
-// match tells whether the pattern matches name.
+// match reports whether the pattern matches name.
 func (g glob) match(name string) bool { return g.matches(name, false) }
 
-// mayMatchBelow tells whether the pattern could match something in the folder name.
+// mayMatchBelow reports whether the pattern could match a file in the directory name.
 func (g glob) mayMatchBelow(name string) bool { return g.matches(name, true) }
 
 // matches is match or, with below set, mayMatchBelow.
@@ -245,11 +242,10 @@ func (g glob) matches(name string, below bool) bool {
 }
 
 // matchElements matches element by element, so that no class can match a slash. With below set it
-// tells whether the pattern could match a name that starts with the elements of name and has more
-// of them.
+// reports whether the pattern could match a name that has more elements after those of name.
 func matchElements(pattern, name []string, below bool) bool {
 	p, n := 0, 0
-	retryPattern, retryName := -1, 0 // after the last **, which took the elements up to retryName
+	retryPattern, retryName := -1, 0 // after the last **, which matched the elements up to retryName
 	for {
 		switch {
 		case p < len(pattern) && pattern[p] == anyElements:
@@ -274,9 +270,8 @@ func matchElements(pattern, name []string, below bool) bool {
 	}
 }
 
-// expandBraces appends the patterns without braces that pattern stands for, and takes the bytes
-// that it looks at from work. Doing so once bounds the work; a matcher that tries alternatives as
-// it goes takes exponential time.
+// expandBraces appends the patterns without braces that pattern means, and subtracts the bytes that
+// it reads from work. A matcher that tries alternatives as it goes would take exponential time.
 func expandBraces(to []string, pattern string, work *int) ([]string, error) {
 	if *work -= len(pattern); *work < 0 {
 		return nil, fmt.Errorf("%w: it has too many braces", ErrBadPattern)
@@ -306,7 +301,7 @@ func expandBraces(to []string, pattern string, work *int) ([]string, error) {
 	}
 	if start < 0 {
 		if len(to) == maxAlternatives {
-			return nil, fmt.Errorf("%w: its braces stand for more than %d patterns", ErrBadPattern,
+			return nil, fmt.Errorf("%w: its braces expand to more than %d patterns", ErrBadPattern,
 				maxAlternatives)
 		}
 		return append(to, pattern), nil

@@ -15,7 +15,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// crowd is a folder of many files, each with its own time, in no order.
+// crowd is a directory of many files with different times, in no order.
 type crowd struct {
 	env.FileReader
 	files int
@@ -39,8 +39,7 @@ func (c crowd) ReadDir(context.Context, string) (entries []fs.DirEntry, err erro
 	return entries, nil
 }
 
-// TestGlobLimit: of many files the newest are kept, whatever the limit, and with a small one not
-// all are held.
+// TestGlobLimit: Glob returns the newest of many files, and with a small limit holds few of them.
 func TestGlobLimit(t *testing.T) {
 	c := crowd{files: 20_000}
 	all, err := search.Glob(t.Context(), c, search.GlobOptions{Pattern: "*", NoIgnore: true})

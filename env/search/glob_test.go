@@ -20,7 +20,7 @@ import (
 )
 
 func TestGlobPatterns(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{
+	d := newFakeReader(t, map[string]string{
 		"a.go": "", "b.txt": "", ".hidden.go": "", "src/c.go": "", "src/x/d.go": "", "src/x/y/e.ts": "",
 		"lib/f.tsx": "", "lib/{g}": "",
 		"lib/[h]": "", "src/go/": "", ".gitignore": "*.log", "a.log": "", "é.go": "", "-n": "",
@@ -80,7 +80,7 @@ func TestGlobPatterns(t *testing.T) {
 		Pattern: "**",
 		Dir:     "src/x",
 	})); diff != "" {
-		t.Error("a folder: ", diff)
+		t.Error("a directory: ", diff)
 	}
 	if diff := cmp.Diff([]string{".git/i.go"}, globNames(t, d, search.GlobOptions{
 		Pattern:  "**/i.go",
@@ -91,7 +91,7 @@ func TestGlobPatterns(t *testing.T) {
 }
 
 func TestGlobIgnoreCase(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{
+	d := newFakeReader(t, map[string]string{
 		"Read.ME": "", "Src/Main.GO": "", "Src/x/Y.go": "", "ÄB.txt": "", "\u212aelvin": "", "σ_ς_Σ": "",
 		"-": "", "a]": "", "xAyAz": "", "ß": "",
 	})
@@ -132,12 +132,12 @@ func TestGlobIgnoreCase(t *testing.T) {
 	d.calls = nil
 	globNames(t, d, search.GlobOptions{Pattern: "sRC/*", IgnoreCase: true})
 	if diff := cmp.Diff([]string{"readdir .", "readdir Src"}, d.calls); diff != "" {
-		t.Error("folders in which nothing can match: ", diff)
+		t.Error("directories in which nothing can match: ", diff)
 	}
 }
 
 func TestGlobOrder(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{
+	d := newFakeReader(t, map[string]string{
 		"old": "1", "b": "22", "a": "333", "d/a": "4444",
 		"new": "55555",
 	})
@@ -168,7 +168,7 @@ func TestGlobOrder(t *testing.T) {
 }
 
 func TestGlobLinks(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{
+	d := newFakeReader(t, map[string]string{
 		"f": "", "d/g": "", "to f": "-> f", "to d": "-> d",
 		"to itself": "-> to itself", "to nothing": "-> x",
 	})
@@ -180,7 +180,7 @@ func TestGlobLinks(t *testing.T) {
 }
 
 func TestGlobErrors(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{"file": ""})
+	d := newFakeReader(t, map[string]string{"file": ""})
 	tests := []struct {
 		pattern, dir string
 		want         error
@@ -195,7 +195,7 @@ func TestGlobErrors(t *testing.T) {
 		{`a\/b`, "", search.ErrBadPattern},
 		{"", "", search.ErrBadPattern},
 		{"./", "", search.ErrBadPattern},
-		{"folder/", "", search.ErrBadPattern},
+		{"directory/", "", search.ErrBadPattern},
 		{"{,a}", "", search.ErrBadPattern},
 		{"{a/,file}", "", search.ErrBadPattern},
 		{"/etc/*", "", search.ErrBadPattern},
@@ -225,7 +225,7 @@ func TestGlobErrors(t *testing.T) {
 }
 
 func TestGlobUnreadable(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{"a/x": "", "b/x": "", "c/x": "", "d/x": ""})
+	d := newFakeReader(t, map[string]string{"a/x": "", "b/x": "", "c/x": "", "d/x": ""})
 	d.deny["a"], d.deny["c"], d.deny["d"] = fs.ErrPermission, errors.New("input/output error"),
 		fs.ErrNotExist
 	entries, err := search.Glob(t.Context(), d, search.GlobOptions{Pattern: "**"})
@@ -246,7 +246,7 @@ func TestGlobUnreadable(t *testing.T) {
 	}
 }
 
-// TestGlobCost: folders in which nothing can match are not listed.
+// TestGlobCost: Glob lists no directory in which nothing can match.
 func TestGlobCost(t *testing.T) {
 	files := map[string]string{}
 	for _, name := range []string{"a/b/c/d", "a/x/y/z", "q/r/s"} {
@@ -267,7 +267,7 @@ func TestGlobCost(t *testing.T) {
 			"readdir a/x/y",
 		},
 	} {
-		d := newSearchDisk(t, files)
+		d := newFakeReader(t, files)
 		globNames(t, d, search.GlobOptions{Pattern: pattern})
 		if diff := cmp.Diff(want, d.calls); diff != "" {
 			t.Errorf("%s: %s", pattern, diff)
@@ -276,7 +276,7 @@ func TestGlobCost(t *testing.T) {
 }
 
 func TestGlobCanceled(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{"a/b": "", "c": ""})
+	d := newFakeReader(t, map[string]string{"a/b": "", "c": ""})
 	ctx, cancel := context.WithCancel(t.Context())
 	d.after = func(call string) {
 		if call == "readdir a" {
@@ -289,7 +289,7 @@ func TestGlobCanceled(t *testing.T) {
 	}
 }
 
-// oneName is a tree with one file in folders.
+// oneName is a tree with one file in directories.
 type oneName struct{ name string }
 
 func (o oneName) Open(context.Context, string) (fs.File, error)     { return nil, fs.ErrInvalid }

@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// DefaultMaxMatches is how many matches Grep delivers if GrepOptions does not say.
+	// DefaultMaxMatches is the default of GrepOptions.MaxMatches.
 	DefaultMaxMatches = 100
-	// DefaultMaxLineBytes is how much of a line Grep delivers if GrepOptions does not say.
+	// DefaultMaxLineBytes is the default of GrepOptions.MaxLineBytes.
 	DefaultMaxLineBytes = 500
-	// DefaultGrepTime is how long Grep tries an expression on each line if GrepOptions does not say.
+	// DefaultGrepTime is the default of GrepOptions.MaxTime.
 	DefaultGrepTime = 30 * time.Second
-	// DefaultGrepBytes is on how many bytes it does so.
+	// DefaultGrepBytes is the default of GrepOptions.MaxBytes.
 	DefaultGrepBytes = 2 << 30
 )
 
-// GrepStop is why a search ended before everything was searched.
+// GrepStop is the limit that ended a search early.
 type GrepStop string
 
 // Limits that end a search.
@@ -39,111 +39,108 @@ const (
 	GrepOverBytes GrepStop = "bytes"
 )
 
-// GrepMode is what Grep delivers.
+// GrepMode is the kind of results of Grep.
 type GrepMode string
 
 // Modes of Grep.
 const (
-	// GrepLines delivers each line that matches. It is the default.
+	// GrepLines reports each matching line. It is the default.
 	GrepLines GrepMode = ""
-	// GrepFiles delivers each file with a line that matches, once, and searches it no further.
+	// GrepFiles reports each file with a matching line once.
 	GrepFiles GrepMode = "files"
-	// GrepCounts delivers each file with a line that matches, once, and how many there are.
+	// GrepCounts reports each file with a matching line once, with their number.
 	GrepCounts GrepMode = "counts"
 )
 
-// GrepOptions say what Grep looks for.
+// GrepOptions are options of Grep.
 type GrepOptions struct {
-	// Pattern is a regular expression in the syntax of package regexp. It is matched against one line
-	// at a time, without the line ending; one with a line ending in it is ErrBadPattern unless
-	// Multiline is set.
+	// Pattern is a regular expression in the syntax of package regexp. It matches within one line,
+	// without the line ending; one with a line ending in it is ErrBadPattern unless Multiline is set.
 	Pattern string
-	// Literal takes Pattern for a text, not an expression.
+	// Literal makes Pattern a plain text.
 	Literal bool
 	// IgnoreCase matches letters of either case.
 	IgnoreCase bool
-	// Multiline matches Pattern against a whole file, so that a match may be of several lines, all of
-	// which are delivered: ^ and $ are the ends of lines, which end with "\n" only, and a dot is a
-	// line ending, too. Limits count lines, and so may cut a match. Files of more than 4 MiB are not
-	// searched, which is an error for each.
+	// Multiline matches Pattern against whole files, so that a match may have several lines, all of
+	// which are reported: ^ and $ match at line boundaries, a dot also matches "\n", and lines end
+	// with "\n" only. Limits count lines, and so may cut a match. A file of more than 4 MiB counts as
+	// unreadable.
 	Multiline bool
-	// Path is the file or folder to search; empty means the working directory. It is searched even if
-	// it is ignored.
+	// Path is the file or directory to search, even if it is ignored; empty means the working
+	// directory.
 	Path string
-	// Glob restricts the files of a folder. Without a slash, as in *.go, it is matched against the
-	// last element of a name, else against the name relative to Path. The syntax is that of
-	// GlobOptions.Pattern, but for a slash at the end, which stands for what is in the folder, and "!"
-	// at the start, which has to be quoted. Exclude leaves files out, and folders with all that is in
-	// them.
+	// Glob selects files of a directory. Without a slash, as in *.go, it matches the last element of a
+	// name, else the name relative to Path. The syntax is that of GlobOptions.Pattern, except that a
+	// trailing slash means the tree of a directory, and a leading "!" needs quoting. Exclude leaves
+	// out files, and directories with their trees.
 	Glob, Exclude string
-	// Types restricts the files of a folder to those of one of these kinds, see FileTypes. One that is
-	// not known is ErrBadPattern.
+	// Types selects files of a directory by type, see FileTypes. An unknown type is ErrBadPattern.
 	Types []string
-	// NoIgnore searches everything, see WalkOptions.
+	// NoIgnore includes ignored files, see WalkOptions.
 	NoIgnore bool
-	// Mode is what is delivered.
+	// Mode is the kind of results.
 	Mode GrepMode
-	// Before and After are how many lines before and after each one that matches are delivered as
-	// well, 1000 at most. Those before are delivered as far as 1 MiB of them goes, at least; those
-	// after the last one that MaxMatches or MaxFileMatches allow may match, too.
+	// Before and After are the numbers of context lines before and after each match, at most 1000.
+	// Lines before a match are reported as far as they fit into at least 1 MiB; lines after the last
+	// match that MaxMatches or MaxFileMatches allows may match too.
 	Before, After int
-	// MaxMatches is how many matches are delivered, or files in a Mode with files: 0 means
-	// DefaultMaxMatches, a negative number all. MaxFileMatches is how many of one file; 0 means all.
+	// MaxMatches bounds the number of matching lines, or of files, depending on Mode: 0 means
+	// DefaultMaxMatches, a negative number no limit. MaxFileMatches bounds those of one file; 0 means
+	// no limit.
 	MaxMatches, MaxFileMatches int
-	// MaxLineBytes is how much of a line is delivered: 0 means DefaultMaxLineBytes; at most 64 KiB.
+	// MaxLineBytes bounds the reported part of a line: 0 means DefaultMaxLineBytes; at most 64 KiB.
 	MaxLineBytes int
-	// MaxTime and MaxBytes are how long is searched at most, and how many bytes of files, if Pattern
-	// has no text to look for, so that it has to be tried on each line: 0 means DefaultGrepTime and
-	// DefaultGrepBytes, a negative one that there is no limit. The search ends without an error then,
-	// and GrepStats.Stopped says so.
+	// MaxTime and MaxBytes bound a search whose pattern has no required literal, so that Grep tries it
+	// on each line: the duration, and the number of bytes read. 0 means DefaultGrepTime and
+	// DefaultGrepBytes, a negative value no limit. At a limit the search ends without an error, and
+	// sets GrepStats.Stopped.
 	MaxTime  time.Duration
 	MaxBytes int64
 }
 
-// GrepMatch is one line that matches, or one around it.
+// GrepMatch is a matching line, a context line, or a file, depending on GrepOptions.Mode.
 type GrepMatch struct {
-	// Name is the file, by a name that can be opened: Path with the name below it, or Path itself if
+	// Name is the path of the file: GrepOptions.Path joined with the name below it, or Path itself if
 	// that is a file.
 	Name string
-	// Line counts from 1. It is 0 in a mode with files.
+	// Line counts from 1. It is 0 for a file.
 	Line int
-	// Text is the line without its line ending, byte by byte: it may hold invalid UTF-8.
+	// Text are the bytes of the line without its ending, which may be invalid UTF-8.
 	Text string
-	// LineCut says that Text is only the start of the line, cut between two characters.
+	// LineCut is true if Text is only the start of the line, cut between two characters.
 	LineCut bool
-	// Context says that the line is delivered because it is near one that matches.
+	// Context is true for a context line.
 	Context bool
-	// Count is how many lines of the file match, with GrepCounts; those found until then if a limit
-	// has stopped the search.
+	// Count is the number of matching lines in the file, with GrepCounts; the number so far if a limit
+	// has ended the search.
 	Count int
 }
 
-// GrepStats tell what a search did.
+// GrepStats are the statistics of a search.
 type GrepStats struct {
-	// Files is how many files were searched.
+	// Files is the number of searched files.
 	Files int
-	// Matches is how many matches were delivered.
+	// Matches is the number of reported matches.
 	Matches int
-	// SkippedBinary is how many files were left out because they are binary.
+	// SkippedBinary is the number of binary files.
 	SkippedBinary int
-	// Truncated says that there are more matches than GrepOptions.MaxMatches.
+	// Truncated is true if the search found more than GrepOptions.MaxMatches.
 	Truncated bool
-	// Stopped, if set, says that files were left out or searched in part, and why: the search took too
-	// long, or there is too much.
+	// Stopped, if set, is the limit that ended the search before all files were searched.
 	Stopped GrepStop `json:",omitempty"`
 }
 
 // Grep calls fn for each line that matches opts.Pattern, file by file in the order of Walk, and
-// line by line. Only regular files below opts.Path are searched, not links; what is ignored is as
-// for Walk. A file whose first 8 KiB hold a NUL byte is binary and skipped. Lines end with "\n" or
-// "\r\n"; a byte order mark at the start of a file is no part of its first line; bytes that are not
-// UTF-8 match as U+FFFD does. Memory is bounded, however long a file or a line is.
+// line by line. It searches the regular files below opts.Path, not symlinks; Walk defines which are
+// ignored. A file with a NUL byte in its first 8 KiB is binary and skipped. Lines end with "\n" or
+// "\r\n"; a byte order mark is not part of the first line; bytes that are not UTF-8 match as
+// U+FFFD. Memory is bounded, however long a file or a line is.
 //
 // An error of fn ends the search with that error; fs.SkipAll ends it without one.
 //
 // A malformed pattern or glob is ErrBadPattern, a missing path fs.ErrNotExist, both before fn is
-// called. If some folders or files could not be read, the error is an *UnreadableError, and
-// everything else has been searched. GrepStats tell what was done also with an error.
+// called. If some directories or files could not be read, the error is an *UnreadableError, and all
+// other files have been searched. GrepStats are valid with an error too.
 func Grep(
 	ctx context.Context, e env.FileReader, opts GrepOptions, fn func(GrepMatch) error,
 ) (GrepStats, error) {
@@ -193,9 +190,9 @@ func Grep(
 				g.early = make(chan struct{})
 			}
 		}
-		err = g.folder(ctx, root, WalkOptions{NoIgnore: opts.NoIgnore})
+		err = g.searchDir(ctx, root, WalkOptions{NoIgnore: opts.NoIgnore})
 	} else {
-		err = g.one(ctx, root)
+		err = g.searchFile(ctx, root)
 	}
 	var over overLimit
 	switch {
@@ -221,7 +218,7 @@ const (
 	maxContext = 1000
 )
 
-// compileGrep compiles what is looked for. Its error wraps ErrBadPattern.
+// compileGrep compiles the pattern. Its error wraps ErrBadPattern.
 func compileGrep(opts GrepOptions) (*grep.Pattern, error) {
 	pattern, flags := opts.Pattern, ""
 	if opts.Literal {
@@ -233,7 +230,7 @@ func compileGrep(opts GrepOptions) (*grep.Pattern, error) {
 	if opts.Multiline {
 		flags += "(?ms)"
 	}
-	re, err := regexp.Compile(pattern) // by itself, so that an error is about what was written
+	re, err := regexp.Compile(pattern) // without flags, so that an error quotes the given pattern
 	if err == nil && flags != "" {
 		re, err = regexp.Compile(flags + pattern)
 	}
@@ -248,23 +245,23 @@ func compileGrep(opts GrepOptions) (*grep.Pattern, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrBadPattern, err)
 	}
-	if !opts.Multiline && wantsNewline(parsed) {
-		return nil, fmt.Errorf("%w: it contains a line ending, but lines are matched one at a time; "+
-			"only a search for several lines finds it", ErrBadPattern)
+	if !opts.Multiline && needsNewline(parsed) {
+		return nil, fmt.Errorf("%w: it contains a line ending, but matches within one line "+
+			"(only a multiline search finds it)", ErrBadPattern)
 	}
 	return grep.New(re, parsed), nil
 }
 
-// wantsNewline tells whether a part of the pattern is a literal line ending, so that it would
-// silently never match.
-func wantsNewline(re *syntax.Regexp) bool {
-	return re.Op == syntax.OpLiteral && slices.Contains(re.Rune, '\n') || slices.ContainsFunc(re.Sub,
-		wantsNewline)
+// needsNewline reports whether a part of the pattern is a literal line ending, with which it would
+// never match.
+func needsNewline(re *syntax.Regexp) bool {
+	return re.Op == syntax.OpLiteral && slices.Contains(re.Rune, '\n') ||
+		slices.ContainsFunc(re.Sub, needsNewline)
 }
 
 // filter is GrepOptions.Glob.
 type filter struct {
-	glob     glob // nil lets everything pass
+	glob     glob // nil matches every name
 	baseOnly bool
 }
 
@@ -273,18 +270,19 @@ func parseFilter(pattern string) (filter, error) {
 		return filter{}, nil
 	}
 	if strings.HasPrefix(pattern, "!") {
-		return filter{}, fmt.Errorf(`%w: it starts with "!", which leaves nothing out here: say what to leave out as what to exclude, or write \! for the character`, ErrBadPattern)
+		return filter{}, fmt.Errorf(`%w: it starts with "!" (another parameter excludes files; `+
+			`\! is the character)`, ErrBadPattern)
 	}
 	glob, err := parseGlob(pattern, true)
 	return filter{glob: glob, baseOnly: !strings.Contains(pattern, "/")}, err
 }
 
-// parseTypes returns what lets files of some kinds pass; nil if there are none.
+// parseTypes returns the filters of the named file types.
 func parseTypes(names []string) (all []filter, err error) {
 	for _, name := range names {
 		globs := typeGlobs(name)
 		if len(globs) == 0 {
-			return nil, fmt.Errorf("%w: there is no file type %.100q; there are %s", ErrBadPattern, name,
+			return nil, fmt.Errorf("%w: unknown file type %.100q (the types are %s)", ErrBadPattern, name,
 				strings.Join(FileTypes(), ", "))
 		}
 		for _, pattern := range globs {

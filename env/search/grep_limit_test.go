@@ -13,7 +13,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// TestGrepLimits has searches that may not read everything.
+// TestGrepLimits: MaxTime and MaxBytes end searches.
 func TestGrepLimits(t *testing.T) {
 	files := map[string]string{}
 	for i := range 100 {
@@ -21,7 +21,7 @@ func TestGrepLimits(t *testing.T) {
 	}
 	files["early"] = "word 1\nword 23456\nword 34567\nword 45678\n" + strings.Repeat("x y z\n",
 		1_000_000)
-	d := newSearchDisk(t, files)
+	d := newFakeReader(t, files)
 	for name, tt := range map[string]struct {
 		opts        search.GrepOptions
 		stopped     search.GrepStop
@@ -85,13 +85,13 @@ func TestGrepLimits(t *testing.T) {
 	}
 }
 
-// TestGrepEnds ends searches of many files without a match at any time, each of which returns.
+// TestGrepEnds cancels searches of many files without a match at any time.
 func TestGrepEnds(t *testing.T) {
 	files := map[string]string{}
 	for i := range 500 {
 		files[fmt.Sprintf("%d/%d", i%20, i)] = strings.Repeat("a word\n", 100)
 	}
-	d := newSearchDisk(t, files)
+	d := newFakeReader(t, files)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -114,11 +114,10 @@ func TestGrepEnds(t *testing.T) {
 	}
 }
 
-// TestGrepLimitAndError: an error of fn and a cancellation count, though a limit was reached
-// before.
+// TestGrepLimitAndError: Grep returns an error of fn and a cancellation even after a limit.
 func TestGrepLimitAndError(t *testing.T) {
 	// The first read reaches the limit.
-	d := newSearchDisk(t, map[string]string{"a": strings.Repeat("12345\n", 100_000)})
+	d := newFakeReader(t, map[string]string{"a": strings.Repeat("12345\n", 100_000)})
 	full := errors.New("the disk is full")
 	for name, fn := range map[string]func(cancel context.CancelCauseFunc) error{
 		"an error": func(context.CancelCauseFunc) error {
@@ -139,10 +138,9 @@ func TestGrepLimitAndError(t *testing.T) {
 	}
 }
 
-// TestGrepLimitInLine: a line in which a limit ends the search is not taken for one that ends
-// there.
+// TestGrepLimitInLine: $ does not match where a limit cuts a line.
 func TestGrepLimitInLine(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{"a": strings.Repeat("a", 200_000) + "x\n" +
+	d := newFakeReader(t, map[string]string{"a": strings.Repeat("a", 200_000) + "x\n" +
 		strings.Repeat("x", 200_000)})
 	for _, path := range []string{"a", ""} {
 		stats, err := search.Grep(t.Context(), d, search.GrepOptions{
@@ -158,11 +156,10 @@ func TestGrepLimitInLine(t *testing.T) {
 	}
 }
 
-// TestGrepEarly: what is found at the start of a large file is delivered before the rest of it is
-// read.
+// TestGrepEarly: Grep delivers matches at the start of a large file before it reads the rest.
 func TestGrepEarly(t *testing.T) {
 	d := &longFile{
-		searchDisk: newSearchDisk(t, map[string]string{"f": ""}),
+		fakeReader: newFakeReader(t, map[string]string{"f": ""}),
 		found:      make(chan struct{}),
 	}
 	for _, path := range []string{"f", ""} {
@@ -178,14 +175,14 @@ func TestGrepEarly(t *testing.T) {
 	}
 }
 
-// longFile has files of one match whose rest does not end before the match is found.
+// longFile has files with one match, whose rest does not end before the match is delivered.
 type longFile struct {
-	*searchDisk
+	*fakeReader
 	found chan struct{}
 }
 
 func (l *longFile) Open(ctx context.Context, name string) (fs.File, error) {
-	f, err := l.searchDisk.Open(ctx, name)
+	f, err := l.fakeReader.Open(ctx, name)
 	return &longFileReader{File: f, found: l.found, text: []byte("12345\n")}, err
 }
 
@@ -213,10 +210,9 @@ func (l *longFileReader) Read(p []byte) (int, error) {
 	return copy(p, strings.Repeat("nothing\n", 1<<10)), nil
 }
 
-// TestGrepAfterLimit: the lines after the last match that a limit allows are those that follow it,
-// whether they match or not.
+// TestGrepAfterLimit: context lines follow the last match that a limit allows, matching or not.
 func TestGrepAfterLimit(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{"a": "hit\nhit 2\nx\nhit 4\ny\n", "b": "hit\n"})
+	d := newFakeReader(t, map[string]string{"a": "hit\nhit 2\nx\nhit 4\ny\n", "b": "hit\n"})
 	for _, tt := range []struct {
 		opts      search.GrepOptions
 		want      string

@@ -17,34 +17,32 @@ import (
 )
 
 const (
-	// rgAfter is how many files are searched and delivered before ripgrep is asked. An expression that
-	// many lines match has reached its limit by then, and the first results do not wait for it.
+	// rgAfter is the number of files searched without ripgrep. An expression with many matches reaches
+	// its limit in them, and the first results do not wait for a process.
 	rgAfter = 64
-	// rgBatch is how many files ripgrep is given at once, rgBytes how many bytes they may have, and
-	// rgArgs their names.
+	// rgBatch, rgBytes and rgArgs bound the files of one process: their number, their size, and the
+	// length of their names.
 	rgBatch, rgBytes, rgArgs = 512, 64 << 20, 96 << 10
-	// rgFewest is for how many files it is worth starting it, and rgLargest the size of a file that it
-	// is spared: it holds a line in memory, however long that is.
+	// rgFewest is the minimum number of files for a process, and rgLargest the maximum size of a file
+	// for ripgrep, which holds a whole line in memory.
 	rgFewest, rgLargest = 16, 16 << 20
-	// rgRecord is the size of the longest record of it that is of interest. Names are shorter.
+	// rgRecord bounds the size of a record that is read. Names are shorter.
 	rgRecord = 64 << 10
-	// rgLines is how many lines of a file it tells. Where there are more, each line of the file may
-	// match.
+	// rgLines bounds the candidate lines of a file. If more match, all lines are candidates.
 	rgLines = 50
 )
 
-// ripgrep finds the files that may have a match for an expression that has no text to look for,
-// which it tries on each line much faster than package regexp does. What matches is for Grep to
-// say.
+// ripgrep selects candidates for an expression without a required literal, which it tries on each
+// line much faster than package regexp. Grep still decides which lines match.
 type ripgrep struct {
 	run  env.Runner
 	path string
 	expr string
 }
 
-// findRipgrep returns nil if there is no ripgrep, or nothing for it to do. Only one that is
-// installed is used: none that is in the working directory of e or in root, which is searched, by
-// whatever name, and none that a relative folder of PATH has.
+// findRipgrep returns an installed ripgrep, or nil if none is usable or needed. It refuses one in
+// the working directory of e or in the searched root, directly or by a symlink, and one in a
+// relative directory of PATH: commands could have put it there.
 func findRipgrep(e env.FileReader, pattern *grep.Pattern, root string) *ripgrep {
 	run, ok := e.(env.Environment)
 	if _, near := e.(regularOpener); !ok || !near || pattern.Literal() {
@@ -70,8 +68,8 @@ func findRipgrep(e env.FileReader, pattern *grep.Pattern, root string) *ripgrep 
 	return &ripgrep{run: run, path: file, expr: expr}
 }
 
-// isBelow tells whether a file is in a folder, or below it, or whether that cannot be told. Both
-// are absolute names of this machine.
+// isBelow reports whether a file is below a directory, or may be. Both are absolute names of this
+// machine.
 func isBelow(file, dir string) bool {
 	dir, err := filepath.EvalSymlinks(filepath.FromSlash(dir))
 	if err != nil {
@@ -81,13 +79,12 @@ func isBelow(file, dir string) bool {
 	if err != nil {
 		return true
 	}
-	// The folder that has the file may be a part of what is searched, though the file is a link out of
-	// it.
-	folder, err := filepath.EvalSymlinks(filepath.Dir(file))
+	// A symlink below dir is refused wherever its target is.
+	parent, err := filepath.EvalSymlinks(filepath.Dir(file))
 	if err != nil {
 		return true
 	}
-	for _, name := range []string{target, folder} {
+	for _, name := range []string{target, parent} {
 		if below, err := filepath.Rel(dir, name); err != nil || filepath.IsLocal(below) {
 			return true
 		}
@@ -95,8 +92,7 @@ func isBelow(file, dir string) bool {
 	return false
 }
 
-// candidates returns the numbers of the lines that may match, by the names of their files; false if
-// it cannot tell.
+// candidates returns the numbers of the lines that may match by file; false if ripgrep failed.
 func (r *ripgrep) candidates(ctx context.Context, names []string) (map[string][]int, bool) {
 	argv := []string{
 		r.path, "--json", "--no-config", "--text", "--threads=1", "--no-pre", "--no-crlf",
@@ -106,21 +102,21 @@ func (r *ripgrep) candidates(ctx context.Context, names []string) (map[string][]
 	argv = append(argv, names...)
 	out := rgOutput{found: map[string][]int{}}
 	result, err := r.run.Exec(ctx, env.Command{Argv: argv, Stdout: &out})
-	// It exits with 2 if there is one file that it could not read.
+	// Its exit code is 2 if it could not read a file.
 	return out.found, err == nil && (result.ExitCode == 0 || result.ExitCode == 1) && out.whole &&
 		!out.bad
 }
 
-// rgOutput takes the records of ripgrep.
+// rgOutput parses the records that ripgrep writes.
 type rgOutput struct {
+	// found are the candidate lines by file; nil lines mean all.
 	found map[string][]int
-	// file is the one that the records are about; all of its lines may match if its entry in found is
-	// nil.
+	// file is the file of the current records.
 	file string
 	line []byte
-	// skip says that the rest of a record that is too long comes.
+	// skip is true inside a record that is too long.
 	skip bool
-	// whole says that the last record has come, and bad that one was none.
+	// whole is true after the last record, bad after a malformed one.
 	whole, bad bool
 }
 
@@ -147,7 +143,7 @@ func (o *rgOutput) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// record takes one. A match may be of several lines for ripgrep only if it is told so.
+// record parses one record. A match never has several lines: that needs a flag.
 func (o *rgOutput) record() {
 	var record struct {
 		Type string `json:"type"`
@@ -184,8 +180,7 @@ func (o *rgOutput) record() {
 	}
 }
 
-// sift looks at the start of each file and asks ripgrep about the rest of it. It leaves those to
-// search that may have a match.
+// sift detects binary files, and marks those of the others in which ripgrep finds no candidate.
 func (w *grepWorker) sift(files []grepFile) {
 	var some siftedFiles
 	for i := range files {
@@ -205,13 +200,13 @@ func (w *grepWorker) sift(files []grepFile) {
 			w.spend(size)
 		}
 		if some.add(f, size); some.size > rgBytes || some.args > rgArgs {
-			w.ask(&some)
+			w.runRipgrep(&some)
 		}
 	}
-	w.ask(&some)
+	w.runRipgrep(&some)
 }
 
-// siftedFiles are those that ripgrep is to look at.
+// siftedFiles are files for one ripgrep process.
 type siftedFiles struct {
 	files      []*grepFile
 	names      []string
@@ -220,7 +215,7 @@ type siftedFiles struct {
 
 func (s *siftedFiles) add(f *grepFile, size int64) {
 	name := f.name
-	if name == "-" { // which is the standard input
+	if name == "-" { // which means stdin
 		name = "./-"
 	}
 	s.files, s.names = append(s.files, f), append(s.names, name)
@@ -228,8 +223,8 @@ func (s *siftedFiles) add(f *grepFile, size int64) {
 	s.args += int64(len(name)) + 16
 }
 
-// ask has ripgrep look at some files, of which there are none afterwards.
-func (w *grepWorker) ask(some *siftedFiles) {
+// runRipgrep runs ripgrep on some files, marks the result in them, and clears some.
+func (w *grepWorker) runRipgrep(some *siftedFiles) {
 	if len(some.files) == 0 {
 		return
 	}
@@ -242,8 +237,8 @@ func (w *grepWorker) ask(some *siftedFiles) {
 	*some = siftedFiles{}
 }
 
-// probe returns the size of a file and tells whether ripgrep is to look at it. Otherwise it sets
-// what is known of it, if anything is.
+// probe returns the size of a file and whether ripgrep may read it. It marks unreadable and binary
+// files.
 func (w *grepWorker) probe(f *grepFile) (int64, bool) {
 	file, size, err := w.open(*f)
 	if err != nil {
@@ -261,7 +256,7 @@ func (w *grepWorker) probe(f *grepFile) (int64, bool) {
 	return size, err == nil
 }
 
-// unknownSize is that of a file that is not looked at.
+// unknownSize is the size of a file that is not needed.
 const unknownSize = -1
 
 func (w *grepWorker) open(f grepFile) (file io.ReadCloser, size int64, err error) {

@@ -18,25 +18,23 @@ import (
 )
 
 const (
-	// grepBatch is how many files are searched by one worker, one after the other.
+	// grepBatch is the number of files in a batch, which one worker searches in order.
 	grepBatch = 32
-	// grepAhead is how many batches are searched, or wait for that, while what comes before them is
-	// not delivered.
+	// grepAhead bounds the batches that wait for the delivery of earlier results.
 	grepAhead = 64
-	// grepPiece is how many bytes of results are collected before they are delivered, and grepPieces
-	// how many pieces of a batch may wait for that.
+	// grepPiece is the size of a piece of results in bytes; grepPieces pieces of a batch may wait.
 	grepPiece, grepPieces = 16 << 10, 4
-	// grepTime is how long results of a batch are held while more is searched for.
+	// grepTime bounds how long a worker holds results while it searches on.
 	grepTime = 50 * time.Millisecond
-	// maxGrepWorkers is how many batches are searched at once.
+	// maxGrepWorkers bounds the number of concurrent batches.
 	maxGrepWorkers = 8
 )
 
-// regularOpener is implemented by environments that open with less effort what ReadDir has just
-// told to be a regular file.
+// regularOpener is implemented by environments that open faster a file that ReadDir has just
+// reported as regular.
 type regularOpener interface {
-	// OpenRegular returns the file and its size in bytes. For what is not a regular file any more it
-	// returns an error, and it does not wait for another end of it.
+	// OpenRegular returns the file and its size in bytes. If the file is no longer regular it returns
+	// an error, and does not block on a FIFO.
 	OpenRegular(ctx context.Context, name string) (io.ReadCloser, int64, error)
 }
 
@@ -45,33 +43,32 @@ type grepper struct {
 	e          env.FileReader
 	fn         func(GrepMatch) error
 	mode       GrepMode
-	perFile    int // how many matches of one file are delivered; 0 if there is no limit
+	perFile    int // the maximum of matches per file; 0 is no limit
 	after      int
 	filter     filter
-	exclude    filter   // what matches is left out, if it is not empty
-	types      []filter // all files pass if there are none
+	exclude    filter   // leaves out matching names, unless it is empty
+	types      []filter // any; none selects all files
 	searcher   func() *grep.Searcher
-	left       int       // how many matches to deliver, less than 0 if there is no limit
-	last       GrepMatch // the last one that was delivered
+	left       int       // the number of matches still to deliver; negative is no limit
+	last       GrepMatch // the last delivered match
 	stats      GrepStats
 	unreadable unreadable
-	// ctx is the context of the caller, and failed what fn returned to end the search.
+	// ctx is the context of the caller, failed the error of fn that ended the search.
 	ctx    context.Context
 	failed error
-	// spend, if set, is told how many bytes were read.
+	// spend, if set, counts the bytes read.
 	spend func(n int64)
-	// rg, if set, says which files are not worth searching. It is asked once early is closed, when the
-	// first are delivered.
+	// rg, if set, selects candidate files once early is closed, after the first files are delivered.
 	rg    *ripgrep
 	early chan struct{}
 }
 
-// batch are some files that follow each other, and what is in them.
+// batch are consecutive files and their results.
 type batch struct {
 	files []grepFile
-	// sift says that ripgrep is asked about them.
+	// sift is true if ripgrep selects candidates among the files.
 	sift bool
-	// results come in pieces until they are closed.
+	// results delivers pieces until it is closed.
 	results chan []grepResult
 }
 
@@ -79,34 +76,34 @@ func newBatch(files []grepFile) *batch {
 	return &batch{files: files, results: make(chan []grepResult, grepPieces)}
 }
 
-// grepFile is a file to be searched.
+// grepFile is a file to search.
 type grepFile struct {
 	name string
-	// listed says that it was a regular file a moment ago.
+	// listed is true if the walk found a regular file.
 	listed bool
-	// unread is why something of this name could not be read; then it is not searched.
+	// unread is the error of an unreadable file or directory, which is not searched.
 	unread error
-	// known says that nothing has to be searched: it is binary, or is text without a match.
+	// known is true if the file is binary, or text without a match, and needs no search.
 	known, binary bool
-	// spent says that its bytes count as read.
+	// spent is true if its bytes are counted as read.
 	spent bool
-	// lines are those that may match, by their numbers; nil if each of them may.
+	// lines are the numbers of the lines that may match; nil if all may.
 	lines []int
 }
 
-// grepResult is a part of what is in one file.
+// grepResult is a part of the results of one file.
 type grepResult struct {
 	matches []GrepMatch
-	// begins says that this is the first part of a file that is text, which may have none.
+	// begins is true for the first part of a text file, with matches or without.
 	begins bool
 	binary bool
-	// unread is why the file could not be read to its end.
+	// unread is the error that ended reading the file.
 	unread error
 }
 
-// folder searches what is below root, several files at once, and delivers what is found in the
+// searchDir searches the tree below root, several files at once, and delivers the results in the
 // order of the walk.
-func (g *grepper) folder(ctx context.Context, root string, opts WalkOptions) error {
+func (g *grepper) searchDir(ctx context.Context, root string, opts WalkOptions) error {
 	ctx, cancel := context.WithCancel(ctx)
 	wanted, unwanted := context.WithCancel(g.ctx)
 	var work sync.WaitGroup
@@ -147,7 +144,7 @@ func (g *grepper) folder(ctx context.Context, root string, opts WalkOptions) err
 	return walked
 }
 
-// walk sends what is to be searched both to where it is delivered and to the workers.
+// walk sends batches of files to search both to the deliverer, in order, and to the workers.
 func (g *grepper) walk(
 	ctx context.Context, root string, opts WalkOptions, order, jobs chan<- *batch,
 ) error {
@@ -178,7 +175,7 @@ func (g *grepper) walk(
 		case jobs <- b:
 			return nil
 		case <-ctx.Done():
-			close(b.results) // Nobody searches it.
+			close(b.results) // No worker has it.
 			return ctx.Err()
 		}
 	}
@@ -186,15 +183,14 @@ func (g *grepper) walk(
 		switch {
 		case entry.Err != nil:
 			files = append(files, grepFile{unread: entry.Err})
-		case entry.Mode.IsDir() && !g.wantsBelow(entry.Name):
+		case entry.Mode.IsDir() && !g.selectsBelow(entry.Name):
 			return fs.SkipDir
-		case !entry.Mode.IsRegular() || !g.wants(entry.Name):
+		case !entry.Mode.IsRegular() || !g.selects(entry.Name):
 			return nil
 		default:
 			files = append(files, grepFile{name: pathname.Join(root, entry.Name), listed: true})
 		}
-		// Workers that have nothing to do get what there is, but not one file at a time where ripgrep is
-		// asked.
+		// Idle workers get a partial batch at once, but batches for ripgrep only after a while.
 		if len(files) == size || len(jobs) == 0 && (size == grepBatch || time.Since(last) >= grepTime) {
 			return send()
 		}
@@ -206,19 +202,19 @@ func (g *grepper) walk(
 	return send()
 }
 
-// wants reports whether a file is one of those to search.
-func (g *grepper) wants(name string) bool {
+// selects reports whether the filters select a file.
+func (g *grepper) selects(name string) bool {
 	return g.filter.match(name) && (g.exclude.glob == nil || !g.exclude.match(name)) &&
 		(len(g.types) == 0 || slices.ContainsFunc(g.types, func(f filter) bool { return f.match(name) }))
 }
 
-// wantsBelow reports whether a folder may have files to search.
-func (g *grepper) wantsBelow(name string) bool {
+// selectsBelow reports whether the filters may select a file in a directory.
+func (g *grepper) selectsBelow(name string) bool {
 	return g.filter.mayMatchBelow(name) && (g.exclude.glob == nil || !g.exclude.match(name))
 }
 
-// one searches one file that was named.
-func (g *grepper) one(ctx context.Context, name string) error {
+// searchFile searches one file.
+func (g *grepper) searchFile(ctx context.Context, name string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	wanted, unwanted := context.WithCancel(g.ctx)
 	var work sync.WaitGroup
@@ -240,9 +236,9 @@ func (g *grepper) one(ctx context.Context, name string) error {
 	return g.cut(ctx, name)
 }
 
-// cut returns an error if the search has ended before all was delivered.
+// cut returns an error if a context ended before all results were delivered.
 func (g *grepper) cut(ctx context.Context, name string) error {
-	for _, ctx := range []context.Context{g.ctx, ctx} { // They end one after the other.
+	for _, ctx := range []context.Context{g.ctx, ctx} { // The second may end without the first.
 		if ctx.Err() != nil {
 			return &fs.PathError{Op: "grep", Path: name, Err: env.ContextError(ctx)}
 		}
@@ -250,7 +246,7 @@ func (g *grepper) cut(ctx context.Context, name string) error {
 	return nil
 }
 
-// deliver gives what was found to fn, also what was found before the search reached a limit.
+// deliver passes results to fn, also those before a limit ended the search.
 func (g *grepper) deliver(piece []grepResult) error {
 	for _, r := range piece {
 		if r.begins && g.stats.Truncated {
@@ -282,14 +278,14 @@ func (g *grepper) match(m GrepMatch) error {
 	switch {
 	case g.ctx.Err() != nil:
 		return &fs.PathError{Op: "grep", Path: m.Name, Err: env.ContextError(g.ctx)}
-	case m.Context && g.left == 0 && !near: // before one that is not delivered
+	case m.Context && g.left == 0 && !near: // before a match over the limit
 		return nil
 	case !m.Context && g.left == 0:
 		g.stats.Truncated = true
 		if !near {
 			return fs.SkipAll
 		}
-		m.Context = true // it comes after the last one
+		m.Context = true // after the last match
 	case !m.Context:
 		if g.left > 0 {
 			g.left--
@@ -301,7 +297,7 @@ func (g *grepper) match(m GrepMatch) error {
 	return g.failed
 }
 
-// search searches the files of a batch. What it finds is sent as long as it is wanted.
+// search searches the files of a batch, and sends results until wanted ends.
 func (g *grepper) search(ctx, wanted context.Context, s *grep.Searcher, b *batch) {
 	defer close(b.results)
 	w := grepWorker{grepper: g, ctx: ctx, wanted: wanted, searcher: s, to: b.results, sent: time.Now()}
@@ -313,22 +309,22 @@ func (g *grepper) search(ctx, wanted context.Context, s *grep.Searcher, b *batch
 			break
 		}
 	}
-	_ = w.flush() // Nobody wants it if this is an error.
+	_ = w.flush() // After an error nobody receives.
 }
 
 // grepWorker searches one batch.
 type grepWorker struct {
 	*grepper
-	// ctx ends the search, and wanted the wait for who takes what was found.
+	// ctx ends the search, wanted the wait for the receiver of results.
 	ctx, wanted context.Context
 	searcher    *grep.Searcher
 	to          chan<- []grepResult
 	piece       []grepResult
-	size        int // that of the matches in piece
+	size        int // of the matches in piece
 	sent        time.Time
 }
 
-// flush sends what was found. Its error is that of wanted.
+// flush sends the collected results. Its error is that of wanted.
 func (w *grepWorker) flush() error {
 	if len(w.piece) == 0 {
 		return nil
@@ -347,7 +343,7 @@ var errEnough = errors.New("enough")
 
 // file searches one file. Its error is that of ctx or of wanted.
 func (w *grepWorker) file(f grepFile) error {
-	if w.due() {
+	if w.overdue() {
 		if err := w.flush(); err != nil {
 			return err
 		}
@@ -360,20 +356,20 @@ func (w *grepWorker) file(f grepFile) error {
 		return nil
 	}
 	if f.known {
-		w.now().begins, w.now().binary = !f.binary, f.binary
+		w.current().begins, w.current().binary = !f.binary, f.binary
 		return w.ctx.Err()
 	}
 	file, _, err := w.open(f)
 	if err != nil {
 		if w.ctx.Err() == nil {
-			w.now().unread = err
+			w.current().unread = err
 		}
 		return w.ctx.Err()
 	}
 	defer func() { _ = file.Close() }() // It was only read.
 	begun, matches, last := false, 0, 0
 	begin := func() {
-		w.now().begins, begun = w.now().begins || !begun, true
+		w.current().begins, begun = w.current().begins || !begun, true
 	}
 	err = w.lines(file, f, func(l grep.Line) error {
 		begin()
@@ -381,7 +377,7 @@ func (w *grepWorker) file(f grepFile) error {
 			if l.Number > last+w.after {
 				return errEnough
 			}
-			l.Match = false // it comes after the last one
+			l.Match = false // context after the last match
 		}
 		if l.Match {
 			matches++
@@ -399,22 +395,22 @@ func (w *grepWorker) file(f grepFile) error {
 		})
 	})
 	if errors.Is(err, grep.ErrBinary) {
-		w.now().binary = true
+		w.current().binary = true
 		return w.ctx.Err()
 	}
 	begin()
 	switch {
 	case matches == 0:
 	case w.mode == GrepFiles:
-		w.now().matches, w.size = []GrepMatch{{Name: f.name}}, w.size+1
+		w.current().matches, w.size = []GrepMatch{{Name: f.name}}, w.size+1
 	case w.mode == GrepCounts:
-		w.now().matches, w.size = []GrepMatch{{Name: f.name, Count: matches}}, w.size+1
+		w.current().matches, w.size = []GrepMatch{{Name: f.name, Count: matches}}, w.size+1
 	}
 	switch {
 	case err == nil, errors.Is(err, errEnough):
 	case w.ctx.Err() != nil:
 	default:
-		w.now().unread = env.PathError("read", f.name, err)
+		w.current().unread = env.PathError("read", f.name, err)
 	}
 	return w.ctx.Err()
 }
@@ -427,7 +423,7 @@ func (w *grepWorker) lines(file io.Reader, f grepFile, fn func(grep.Line) error)
 	return w.searcher.SearchLines(w.ctx, r, f.lines, fn)
 }
 
-// grepReader reads a file. Before that it sends what has been found for a while.
+// grepReader reads a file, and sends overdue results before each read.
 type grepReader struct {
 	file  io.Reader
 	w     *grepWorker
@@ -435,8 +431,8 @@ type grepReader struct {
 }
 
 func (r grepReader) Read(p []byte) (int, error) {
-	if r.w.due() {
-		if err := r.w.part(); err != nil {
+	if r.w.overdue() {
+		if err := r.w.flushPart(); err != nil {
 			return 0, err
 		}
 	}
@@ -447,35 +443,35 @@ func (r grepReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// due tells whether something has been found for a while.
-func (w *grepWorker) due() bool { return w.size > 0 && time.Since(w.sent) >= grepTime }
+// overdue reports whether results have waited for grepTime.
+func (w *grepWorker) overdue() bool { return w.size > 0 && time.Since(w.sent) >= grepTime }
 
-// part sends what has been found of a file and before it.
-func (w *grepWorker) part() error {
+// flushPart sends the collected results in the middle of a file.
+func (w *grepWorker) flushPart() error {
 	err := w.flush()
 	w.piece = append(w.piece, grepResult{}) // the rest of the file
 	return err
 }
 
-// now is the result that is made.
-func (w *grepWorker) now() *grepResult { return &w.piece[len(w.piece)-1] }
+// current returns the result of the current file.
+func (w *grepWorker) current() *grepResult { return &w.piece[len(w.piece)-1] }
 
-// add adds a line to what was found.
+// add adds a line to the results.
 func (w *grepWorker) add(m GrepMatch) error {
-	now := w.now()
-	now.matches = append(now.matches, m)
+	r := w.current()
+	r.matches = append(r.matches, m)
 	if w.size += len(m.Text) + 64; w.size < grepPiece {
 		return nil
 	}
-	return w.part()
+	return w.flushPart()
 }
 
-// overLimit is why the context of a search ends that has a limit.
+// overLimit is the cause that ends the context of a search at a limit.
 type overLimit GrepStop
 
 func (o overLimit) Error() string { return "the search has reached its limit of " + string(o) }
 
-// limit returns the context of a search that may take only so long and read so much.
+// limit returns a context that ends at MaxTime or, by calls of g.spend, at MaxBytes.
 func (g *grepper) limit(
 	ctx context.Context, opts GrepOptions,
 ) (context.Context, context.CancelFunc) {

@@ -116,7 +116,7 @@ func TestGrepLines(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			d := newSearchDisk(t, map[string]string{"f": tt.content})
+			d := newFakeReader(t, map[string]string{"f": tt.content})
 			tt.opts.Path = "f"
 			got, stats := grepLines(t, d, tt.opts)
 			want := []string{}
@@ -145,12 +145,11 @@ func numbered(n int) []string {
 	return lines
 }
 
-// TestGrepPieces moves a line ending and a character across the ends of the pieces in which a file
-// is read.
+// TestGrepPieces moves a line ending and a character across the boundaries of reads.
 func TestGrepPieces(t *testing.T) {
 	for size := 128<<10 - 4; size < 128<<10+2; size++ {
 		content := "€" + strings.Repeat("a", size-3) + "é\r\nb\r\n"
-		d := newSearchDisk(t, map[string]string{"f": content})
+		d := newFakeReader(t, map[string]string{"f": content})
 		got, _ := grepLines(t, d, search.GrepOptions{Pattern: "^€a+é$|^b$", MaxLineBytes: 4})
 		if diff := cmp.Diff([]string{"f:1:€a…", "f:2:b"}, got); diff != "" {
 			t.Errorf("%d bytes: %s", size, diff)
@@ -161,8 +160,8 @@ func TestGrepPieces(t *testing.T) {
 	}
 }
 
-func TestGrepFolder(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{
+func TestGrepDir(t *testing.T) {
+	d := newFakeReader(t, map[string]string{
 		".gitignore": "*.log\n/out/", "a.log": "hit", "out/x": "hit", "b.go": "hit", "b/c.go": "hit\nhit",
 		"b/d.ts": "hit", "b/e/f.tsx": "hit",
 		"bin": "hit\x00", ".hidden": "hit", ".git/g": "hit", "link": "-> b.go", "to": "-> b", "empty": "",
@@ -198,7 +197,7 @@ func TestGrepFolder(t *testing.T) {
 			search.GrepStats{Files: 1, Matches: 1},
 		},
 		{
-			"one of two folders",
+			"one of two directories",
 			search.GrepOptions{Glob: "{b/e/,missing/}"},
 			[]string{"b/e/f.tsx:1:hit"},
 			search.GrepStats{Files: 1, Matches: 1},
@@ -210,13 +209,13 @@ func TestGrepFolder(t *testing.T) {
 			search.GrepStats{Files: 1, Matches: 1},
 		},
 		{
-			"a folder",
+			"a directory",
 			search.GrepOptions{Path: "b", Glob: "e/*"},
 			[]string{"b/e/f.tsx:1:hit"},
 			search.GrepStats{Files: 1, Matches: 1},
 		},
 		{
-			"a folder with a slash",
+			"a directory with a slash",
 			search.GrepOptions{Path: "b/", Glob: "*.ts"},
 			[]string{"b/d.ts:1:hit"},
 			search.GrepStats{Files: 1, Matches: 1},
@@ -234,7 +233,7 @@ func TestGrepFolder(t *testing.T) {
 			search.GrepStats{Files: 1, Matches: 1},
 		},
 		{
-			"an ignored folder",
+			"an ignored directory",
 			search.GrepOptions{Path: "out"},
 			[]string{"out/x:1:hit"},
 			search.GrepStats{Files: 1, Matches: 1},
@@ -246,7 +245,7 @@ func TestGrepFolder(t *testing.T) {
 			search.GrepStats{Files: 1, Matches: 1},
 		},
 		{
-			"a link to a folder",
+			"a link to a directory",
 			search.GrepOptions{Path: "to", Glob: "*.ts"},
 			[]string{"to/d.ts:1:hit"},
 			search.GrepStats{Files: 1, Matches: 1},
@@ -273,7 +272,7 @@ func TestGrepFolder(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.opts.Pattern = "hit"
-			got, stats := grepLines(t, searchPlace{d}, tt.opts)
+			got, stats := grepLines(t, fakeEnvironment{d}, tt.opts)
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Error(diff)
 			}
@@ -291,7 +290,7 @@ func TestGrepFolder(t *testing.T) {
 }
 
 func TestGrepErrors(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{"f": "x", "d/f": "x"})
+	d := newFakeReader(t, map[string]string{"f": "x", "d/f": "x"})
 	d.deny["d/f"] = fs.ErrPermission
 	tests := []struct {
 		name string
@@ -333,7 +332,7 @@ func TestGrepErrors(t *testing.T) {
 }
 
 func TestGrepUnreadable(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{
+	d := newFakeReader(t, map[string]string{
 		"a": "hit", "b": "hit", "c/x": "hit", "d": "hit",
 		"e": "hit",
 	})
@@ -362,7 +361,7 @@ func TestGrepUnreadable(t *testing.T) {
 	}
 }
 
-// otherContent is a file with the content that r gives.
+// otherContent is a file with the content of r.
 type otherContent struct {
 	fs.File
 	r io.Reader
@@ -370,15 +369,15 @@ type otherContent struct {
 
 func (o otherContent) Read(p []byte) (int, error) { return o.r.Read(p) }
 
-// brokenFile gives an error after its content.
+// brokenFile returns an error after its content.
 type brokenFile struct {
-	*searchDisk
+	*fakeReader
 	content string
 	err     error
 }
 
 func (b brokenFile) Open(ctx context.Context, name string) (fs.File, error) {
-	f, err := b.searchDisk.Open(ctx, name)
+	f, err := b.fakeReader.Open(ctx, name)
 	if err != nil || path.Base(name) != "broken" {
 		return f, err
 	}
@@ -386,7 +385,7 @@ func (b brokenFile) Open(ctx context.Context, name string) (fs.File, error) {
 }
 
 func TestGrepReadError(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{"broken": "", "z": "hit"})
+	d := newFakeReader(t, map[string]string{"broken": "", "z": "hit"})
 	for name, content := range map[string]string{
 		"at once":         "",
 		"in the probe":    "hit",
@@ -426,7 +425,7 @@ func TestGrepReadError(t *testing.T) {
 }
 
 func TestGrepStops(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{"a": "hit\nhit", "b": "hit"})
+	d := newFakeReader(t, map[string]string{"a": "hit\nhit", "b": "hit"})
 	stop := errors.New("stop")
 	for _, end := range []error{stop, fs.SkipAll} {
 		for _, at := range []string{"", "a"} {
@@ -456,13 +455,13 @@ func TestGrepStops(t *testing.T) {
 
 // endless is a file without a line ending or an end. It cancels after a while.
 type endless struct {
-	*searchDisk
+	*fakeReader
 	cancel func()
 	read   int
 }
 
 func (e *endless) Open(ctx context.Context, name string) (fs.File, error) {
-	f, err := e.searchDisk.Open(ctx, name)
+	f, err := e.fakeReader.Open(ctx, name)
 	return otherContent{f, e}, err
 }
 
@@ -479,7 +478,7 @@ func (e *endless) Read(p []byte) (int, error) {
 // TestGrepLongLineMemory searches a line of 16 MiB, until the context ends.
 func TestGrepLongLineMemory(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	e := &endless{searchDisk: newSearchDisk(t, map[string]string{"f": ""}), cancel: cancel}
+	e := &endless{fakeReader: newFakeReader(t, map[string]string{"f": ""}), cancel: cancel}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	_, err := search.Grep(ctx, e, search.GrepOptions{Pattern: "b"}, nil)
@@ -509,7 +508,7 @@ func TestGrepAgainstSplit(t *testing.T) {
 			}
 		}
 		content, pattern := s.String(), patterns[r.IntN(len(patterns))]
-		d := newSearchDisk(t, map[string]string{"f": content})
+		d := newFakeReader(t, map[string]string{"f": content})
 		re := regexp.MustCompile(pattern)
 		want := []string{}
 		for i, line := range strings.Split(strings.TrimSuffix(content, "\n"), "\n") {

@@ -14,20 +14,20 @@ import (
 
 const (
 	ignoreFile = ".gitignore"
-	// excludeFile is where git keeps, in its own folder, the rules of one repository that are not part
-	// of its content.
+	// excludeFile is the file in a git directory with rules that are not part of the content.
 	excludeFile = "info/exclude"
-	// maxIgnoreFile is the size of the largest ignore file that is read, in bytes.
+	// maxIgnoreFile bounds the size of an ignore file, in bytes.
 	maxIgnoreFile = 1 << 20
 )
 
-// outerRules finds the rules that stand above root, which lists entries.
+// outerRules returns the rules of the directories above root, and sets w.prefix and w.git. The
+// entries are those of root.
 func (w *walker) outerRules(ctx context.Context, entries []fs.DirEntry) (*gitignore.Stack, error) {
 	root := pathname.Absolute(w.e, w.root)
 	if root == "" {
 		return nil, nil
 	}
-	if has(entries, gitrepo.DirName) != nil {
+	if find(entries, gitrepo.DirName) != nil {
 		var err error
 		if w.git, err = gitrepo.Find(ctx, w.e, w.root); err != nil || w.git != nil {
 			return nil, err
@@ -40,8 +40,7 @@ func (w *walker) outerRules(ctx context.Context, entries []fs.DirEntry) (*gitign
 	below := strings.TrimPrefix(strings.TrimPrefix(root, dir), "/")
 	w.prefix = below + "/"
 
-	// Go down from the top of the repository to the folder that root is in. Seen from root, up leads
-	// to dir.
+	// Go down from the top of the repository to the parent of root. Up is the path from root to dir.
 	up := strings.Repeat("../", strings.Count(w.prefix, "/"))
 	rules, err := w.pushExclude(ctx, "", git, up+gitrepo.DirName)
 	if err != nil {
@@ -53,15 +52,15 @@ func (w *walker) outerRules(ctx context.Context, entries []fs.DirEntry) (*gitign
 		if env.IsFatal(ctx, err) {
 			return nil, err
 		}
-		// A folder may be closed to listing and yet let its files be read.
-		if d := has(entries, ignoreFile); err != nil || d != nil && d.Type().IsRegular() {
-			if rules, err = w.push(ctx, rules, at, pathname.Join(dir, ignoreFile),
-				up+ignoreFile); err != nil {
+		// A directory that cannot be listed may have readable files.
+		if d := find(entries, ignoreFile); err != nil || d != nil && d.Type().IsRegular() {
+			name := pathname.Join(dir, ignoreFile)
+			if rules, err = w.push(ctx, rules, at, name, up+ignoreFile); err != nil {
 				return nil, err
 			}
 		}
-		dir, at, up = pathname.Join(dir, element), pathname.Join(at, element), strings.TrimPrefix(up,
-			"../")
+		dir, at = pathname.Join(dir, element), pathname.Join(at, element)
+		up = strings.TrimPrefix(up, "../")
 		if rules.Ignored(at, true) {
 			return nil, nil
 		}
@@ -69,12 +68,12 @@ func (w *walker) outerRules(ctx context.Context, entries []fs.DirEntry) (*gitign
 	return rules, nil
 }
 
-// innerRules adds the rules of the folder name, which lists entries.
+// innerRules adds the rules of the directory name. The entries are those of the directory.
 func (w *walker) innerRules(
 	ctx context.Context, name string, entries []fs.DirEntry, rules *gitignore.Stack,
 ) (*gitignore.Stack, error) {
 	at := strings.TrimSuffix(w.prefix+name, "/")
-	if has(entries, gitrepo.DirName) != nil {
+	if find(entries, gitrepo.DirName) != nil {
 		git, err := w.git, error(nil)
 		switch {
 		case name != "":
@@ -89,28 +88,28 @@ func (w *walker) innerRules(
 			return nil, err
 		}
 	}
-	// Like git, do not follow a link: it could lead anywhere.
-	if d := has(entries, ignoreFile); d != nil && d.Type().IsRegular() {
+	// Like git, do not follow a symlink.
+	if d := find(entries, ignoreFile); d != nil && d.Type().IsRegular() {
 		name := pathname.Join(name, ignoreFile)
 		return w.push(ctx, rules, at, pathname.Join(w.root, name), name)
 	}
 	return rules, nil
 }
 
-// pushExclude returns the rules that git keeps for a repository whose topmost folder is at. Seen
-// from root, its folder of git is called shown.
+// pushExclude returns the rules in the git directory of the repository whose top is at. Shown is
+// the name of the git directory relative to root.
 func (w *walker) pushExclude(
 	ctx context.Context, at string, git *gitrepo.Dirs, shown string,
 ) (*gitignore.Stack, error) {
 	if git.Private != git.Common || git.Linked {
 		shown = git.Common
 	}
-	return w.push(ctx, nil, at, pathname.Join(git.Common, excludeFile), pathname.Join(shown,
-		excludeFile))
+	return w.push(ctx, nil, at,
+		pathname.Join(git.Common, excludeFile), pathname.Join(shown, excludeFile))
 }
 
-// push adds the rules of the ignore file name, which hold in the folder at. If it cannot be read,
-// shown is the name to report it by.
+// push adds the rules of the ignore file name for the directory at. Shown is the name in the report
+// of an unreadable file.
 func (w *walker) push(
 	ctx context.Context, rules *gitignore.Stack, at, name, shown string,
 ) (*gitignore.Stack, error) {
@@ -129,8 +128,8 @@ func (w *walker) push(
 	return rules, nil
 }
 
-// has finds an entry by name; nil if there is none.
-func has(entries []fs.DirEntry, name string) fs.DirEntry {
+// find returns the entry with a name, or nil.
+func find(entries []fs.DirEntry, name string) fs.DirEntry {
 	for _, d := range entries {
 		if d.Name() == name {
 			return d

@@ -8,19 +8,18 @@ import (
 )
 
 // Searcher is implemented by environments that search faster than through Open and ReadDir. Callers
-// use [Walk], [Glob] and [Grep], which mean the same for every environment. A decorator implements
-// it by calling these functions on its inner environment.
+// use [Walk], [Glob] and [Grep], which have the same results for every environment. A decorator
+// implements it by calling these functions on its inner environment.
 type Searcher interface {
 	Walk(ctx context.Context, root string, opts WalkOptions, fn func(Entry) error) error
 	Glob(ctx context.Context, opts GlobOptions) ([]Entry, error)
 	Grep(ctx context.Context, opts GrepOptions, fn func(GrepMatch) error) (GrepStats, error)
 }
 
-// UnreadableError comes with the results of a search that is complete but for files or folders that
-// could not be read. It is the outcome of Glob and Grep where a part of the tree is closed to the
-// user, not a failure of the search.
+// UnreadableError accompanies the results of Glob and Grep if some files or directories could not
+// be read. The results are complete otherwise.
 type UnreadableError struct {
-	// Count is how many files and folders could not be read.
+	// Count is the number of files and directories that could not be read.
 	Count int
 	// First is the first of the errors.
 	First error
@@ -36,7 +35,7 @@ func (e *UnreadableError) Error() string {
 // Unwrap returns the first error.
 func (e *UnreadableError) Unwrap() error { return e.First }
 
-// unreadable collects what a search could not read.
+// unreadable collects the errors of unreadable files and directories.
 type unreadable UnreadableError
 
 func (u *unreadable) add(err error) {

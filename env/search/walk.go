@@ -13,51 +13,52 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/pathname"
 )
 
-// Entry is a file or folder that Walk or Glob found.
+// Entry is a file or directory that Walk or Glob found.
 type Entry struct {
-	// Name is slash-separated and relative to the folder walked; never ".".
+	// Name is slash-separated and relative to the root of the search; never ".".
 	Name string
-	// Mode holds the type bits; the permission bits only where Size and ModTime are filled in.
+	// Mode has the type bits; the permission bits only if Size and ModTime are set.
 	Mode fs.FileMode
-	// Size in bytes and ModTime are those of the entry itself, for a link those of the link. Glob
-	// always fills them in, Walk does if WalkOptions.Details is set.
+	// Size in bytes and ModTime are those of the entry itself, not of the target of a symlink. Glob
+	// always sets them, Walk if WalkOptions.Details is set.
 	Size    int64
 	ModTime time.Time
-	// Err is why something of this entry could not be read: the listing of a folder, the content of an
-	// ignore file, the details. Glob never returns such an entry.
+	// Err is the error of listing a directory, reading an ignore file, or reading the details. Glob
+	// never returns such an entry.
 	Err error
 }
 
 // WalkOptions are options of Walk.
 type WalkOptions struct {
-	// NoIgnore walks everything: files that .gitignore excludes, and folders named .git.
+	// NoIgnore includes files that .gitignore excludes, and directories named .git.
 	NoIgnore bool
-	// MaxDepth is how many levels are walked; 1 means only the entries of root itself, 0 everything.
+	// MaxDepth bounds the levels of the walk: 1 means only the entries of root itself, 0 all.
 	MaxDepth int
-	// Details fills in Size, ModTime and the permission bits of each entry, which may cost a look at
-	// each file.
+	// Details sets Size, ModTime and the permission bits of each entry, which may cost a system call
+	// per file.
 	Details bool
 }
 
-// Walk calls fn for each file and folder below root, in the order of fs.WalkDir: by name within
-// each folder, a folder before what is in it. Root itself, which may be empty for the working
-// directory, is not reported. Links are reported but not followed, except for root. Hidden files
-// are walked like others.
+// Walk calls fn for each file and directory below root, in the order of fs.WalkDir: by name within
+// each directory, a directory before its entries. An empty root means the working directory; it is
+// not reported itself. Symlinks are reported but not followed, except root. Hidden files are
+// included.
 //
-// Unless opts.NoIgnore is set, what git ignores is left out: the entries named .git, and what
-// .gitignore files and git's info/exclude say, those in root and below and those of the folders
-// above root up to the top of a repository. That is a folder with a .git that has a HEAD, or is a
-// file that points elsewhere; it starts afresh. If root is itself ignored, only ignore files in it
-// and below count. The folders above root are found by name, without resolving links; for a
-// relative root that takes an e with a method Info.
+// Unless opts.NoIgnore is set, Walk leaves out the files that git ignores: entries named .git, and
+// those that .gitignore files and git's info/exclude exclude. It reads them in root and below, and
+// in the directories above root up to the top of a repository, which is a directory with a .git
+// that has a HEAD, or is a file that points to a git directory. The top of another repository
+// starts without rules. If root itself is ignored, only ignore files in it and below count. The
+// directories above root are those in its path, with symlinks not resolved; for a relative root e
+// needs a method Info.
 //
-// If fn returns fs.SkipDir for a folder, the folder is skipped, for something else the rest of its
-// folder; fs.SkipAll ends the walk without an error, any other error ends it with that error.
+// If fn returns fs.SkipDir for a directory, Walk skips the directory, for a file the rest of its
+// directory; fs.SkipAll ends the walk without an error, any other error ends it with that error.
 //
-// A folder that cannot be read is reported a second time, with Err, and the walk goes on; likewise
-// an ignore file, which may stand above root and then has a name that starts with "..". What
-// vanishes during the walk is left out. Walk returns an error if root cannot be read, if ctx ends,
-// and if the environment is closed or gone.
+// Walk reports an unreadable directory a second time, with Err, and continues; likewise an ignore
+// file, whose name starts with ".." if it is above root. It leaves out files that vanish meanwhile.
+// It returns an error if root cannot be read, if ctx ends, and if the environment is closed or
+// gone.
 func Walk(
 	ctx context.Context, e env.FileReader, root string, opts WalkOptions, fn func(Entry) error,
 ) error {
@@ -67,8 +68,7 @@ func Walk(
 	return walk(ctx, e, root, opts, func(entry Entry, _ fs.DirEntry) error { return fn(entry) })
 }
 
-// walk is Walk without [Searcher]. It calls fn with the directory entry as well, which gives the
-// details.
+// walk is Walk without [Searcher]. It passes the directory entry to fn too, for the details.
 func walk(ctx context.Context, e env.FileReader, root string, opts WalkOptions, fn walkFunc) error {
 	w := &walker{e: e, root: cmp.Or(root, "."), opts: opts, fn: fn}
 	entries, err := e.ReadDir(ctx, w.root)
@@ -97,9 +97,9 @@ type walker struct {
 	opts WalkOptions
 	fn   walkFunc
 	// prefix is the name of root relative to the top of its repository, with a trailing slash, or
-	// empty. Names in the rules are relative to that top.
+	// empty. The rules have names relative to that top.
 	prefix string
-	// git are the git directories of a repository whose top is root.
+	// git are the git directories if root is the top of a repository.
 	git *gitrepo.Dirs
 }
 
@@ -138,8 +138,8 @@ func (w *walker) ignores(name string, d fs.DirEntry, rules *gitignore.Stack) boo
 	return !w.opts.NoIgnore && (d.Name() == gitrepo.DirName || rules.Ignored(w.prefix+name, d.IsDir()))
 }
 
-// entry reports one file, or one folder with what is in it. It returns fs.SkipDir if the rest of
-// the folder around it is to be skipped.
+// entry reports one file, or one directory with its tree. It returns fs.SkipDir to skip the rest of
+// the parent directory.
 func (w *walker) entry(
 	ctx context.Context, name string, depth int, d fs.DirEntry, rules *gitignore.Stack,
 ) error {
@@ -180,7 +180,7 @@ func (w *walker) entry(
 	return nil
 }
 
-// fill takes over the details of d.
+// fill sets the details.
 func (e *Entry) fill(d fs.DirEntry) error {
 	info, err := d.Info()
 	if err != nil {

@@ -29,11 +29,11 @@ func TestWalk(t *testing.T) {
 		want  []string
 	}{
 		{
-			name: "an empty folder", files: map[string]string{"d/": ""}, root: "d",
+			name: "an empty directory", files: map[string]string{"d/": ""}, root: "d",
 			want: []string{},
 		},
 		{
-			name: "folders before their content, hidden files too",
+			name: "directories before their content, hidden files too",
 			files: map[string]string{
 				"b/x": "", "b.txt": "", "a": "", ".hidden/y": "", "empty/": "",
 				"b/c/z": "",
@@ -69,7 +69,7 @@ func TestWalk(t *testing.T) {
 			want: []string{".git/", ".git/config", ".gitignore", "a", "d/", "d/.git"},
 		},
 		{
-			name: "git's own folder, and the file it is in a work tree",
+			name: "git's own directory, and the file it is in a work tree",
 			files: map[string]string{
 				".git/config": "", "a": "", "d/.git": "gitdir: x", "d/b": "",
 				".github/c": "",
@@ -152,21 +152,21 @@ func TestWalk(t *testing.T) {
 			want: []string{"up", "x"},
 		},
 		{
-			name:  "a folder rule does not hit a link",
+			name:  "a directory rule does not hit a link",
 			files: map[string]string{".gitignore": "t/", "t": "-> d", "d/t/x": ""},
 			want:  []string{".gitignore", "d/", "t"},
 		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			d := newSearchDisk(t, tt.files)
-			if diff := cmp.Diff(tt.want, walkNames(t, searchPlace{d}, tt.root, tt.opts)); diff != "" {
+			d := newFakeReader(t, tt.files)
+			if diff := cmp.Diff(tt.want, walkNames(t, fakeEnvironment{d}, tt.root, tt.opts)); diff != "" {
 				t.Error(diff)
 			}
 			// The same from an absolute name, which needs no working directory.
 			root := filepath.ToSlash(d.root) + "/" + tt.root
 			if runtime.GOOS == "windows" {
-				return // What a drive is, only Info tells.
+				return // Drives depend on Info.
 			}
 			if diff := cmp.Diff(tt.want, walkNames(t, d, root, tt.opts)); diff != "" {
 				t.Error("absolute: ", diff)
@@ -191,22 +191,22 @@ func TestWalkStrangeNames(t *testing.T) {
 		delete(files, "\xff") // Names are UTF-8 there.
 		want = want[:len(want)-1]
 	}
-	d := newSearchDisk(t, files)
-	if diff := cmp.Diff(want, walkNames(t, searchPlace{d}, "", search.WalkOptions{})); diff != "" {
+	d := newFakeReader(t, files)
+	if diff := cmp.Diff(want, walkNames(t, fakeEnvironment{d}, "", search.WalkOptions{})); diff != "" {
 		t.Error(diff)
 	}
-	// A folder that looks like a Windows drive is none.
+	// A directory with the name of a Windows drive is not a drive.
 	for _, root := range []string{"a:/", filepath.Join(d.root, "a:")} {
-		if diff := cmp.Diff([]string{"b"}, walkNames(t, searchPlace{d}, root,
+		if diff := cmp.Diff([]string{"b"}, walkNames(t, fakeEnvironment{d}, root,
 			search.WalkOptions{})); diff != "" {
 			t.Error(diff)
 		}
 	}
-	repository := newSearchDisk(t, map[string]string{
+	repository := newFakeReader(t, map[string]string{
 		".git/HEAD": "", ".gitignore": "c", "a:/b/c": "",
 		"a:/b/d": "",
 	})
-	if diff := cmp.Diff([]string{"d"}, walkNames(t, searchPlace{repository}, "a:/b",
+	if diff := cmp.Diff([]string{"d"}, walkNames(t, fakeEnvironment{repository}, "a:/b",
 		search.WalkOptions{})); diff != "" {
 		t.Error(diff)
 	}
@@ -221,7 +221,7 @@ func TestWalkStrangeNames(t *testing.T) {
 }
 
 func TestWalkSkip(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{"a/b/x": "", "a/c": "", "d/1": "", "d/2": "", "e": ""})
+	d := newFakeReader(t, map[string]string{"a/b/x": "", "a/c": "", "d/1": "", "d/2": "", "e": ""})
 	stop := errors.New("stop")
 	tests := []struct {
 		name string
@@ -230,9 +230,9 @@ func TestWalkSkip(t *testing.T) {
 		want []string
 		end  error
 	}{
-		{"a folder", "a/b", fs.SkipDir, []string{"a", "a/b", "a/c", "d", "d/1", "d/2", "e"}, nil},
+		{"a directory", "a/b", fs.SkipDir, []string{"a", "a/b", "a/c", "d", "d/1", "d/2", "e"}, nil},
 		{
-			"the rest of a folder", "d/1", fs.SkipDir,
+			"the rest of a directory", "d/1", fs.SkipDir,
 			[]string{"a", "a/b", "a/b/x", "a/c", "d", "d/1", "e"},
 			nil,
 		},
@@ -264,7 +264,7 @@ func TestWalkSkip(t *testing.T) {
 }
 
 func TestWalkErrors(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{"file": "", "link": "-> nowhere"})
+	d := newFakeReader(t, map[string]string{"file": "", "link": "-> nowhere"})
 	for root, want := range map[string]error{
 		"missing": fs.ErrNotExist, "file": env.ErrNotDir,
 		"link": fs.ErrNotExist, "a\x00": fs.ErrInvalid,
@@ -284,7 +284,7 @@ func TestWalkUnreadable(t *testing.T) {
 		"c/.gitignore": "d", "c/d": "", "e": "", "gone/x": "",
 	}
 	t.Run("by the environment", func(t *testing.T) {
-		d := newSearchDisk(t, files)
+		d := newFakeReader(t, files)
 		d.deny["a"], d.deny["c/.gitignore"], d.deny["gone"] = fs.ErrPermission, fs.ErrPermission,
 			fs.ErrNotExist
 		want := []string{
@@ -303,25 +303,26 @@ func TestWalkUnreadable(t *testing.T) {
 		}
 	})
 	t.Run("above the root", func(t *testing.T) {
-		d := newSearchDisk(t, files)
+		d := newFakeReader(t, files)
 		root := filepath.ToSlash(d.root)
 		d.deny[root+"/.gitignore"], d.deny[root+"/.git/info/exclude"] = fs.ErrPermission,
 			errors.New("broken")
 		want := []string{"../.git/info/exclude: broken", "../.gitignore: permission denied", ".gitignore"}
-		if diff := cmp.Diff(want, walkNames(t, searchPlace{d}, "c", search.WalkOptions{})); diff != "" {
+		got := walkNames(t, fakeEnvironment{d}, "c", search.WalkOptions{})
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
 	})
 	t.Run("a parent that cannot be listed", func(t *testing.T) {
-		d := newSearchDisk(t, map[string]string{".git/HEAD": "", ".gitignore": "x", "c/x": "", "c/y": ""})
+		d := newFakeReader(t, map[string]string{".git/HEAD": "", ".gitignore": "x", "c/x": "", "c/y": ""})
 		d.deny[filepath.ToSlash(d.root)] = fs.ErrPermission
-		if diff := cmp.Diff([]string{"y"}, walkNames(t, searchPlace{d}, "c",
+		if diff := cmp.Diff([]string{"y"}, walkNames(t, fakeEnvironment{d}, "c",
 			search.WalkOptions{})); diff != "" {
 			t.Error(diff)
 		}
 	})
 	t.Run("a huge ignore file", func(t *testing.T) {
-		d := newSearchDisk(t, map[string]string{".gitignore": strings.Repeat("a\n", 1<<20), "a": ""})
+		d := newFakeReader(t, map[string]string{".gitignore": strings.Repeat("a\n", 1<<20), "a": ""})
 		var errs []error
 		err := search.Walk(t.Context(), d, "", search.WalkOptions{}, func(entry search.Entry) error {
 			errs = append(errs, entry.Err)
@@ -335,7 +336,7 @@ func TestWalkUnreadable(t *testing.T) {
 		if os.Getuid() <= 0 {
 			t.Skip("root may read everything, and Windows has no such modes")
 		}
-		d := newSearchDisk(t, files)
+		d := newFakeReader(t, files)
 		closed := filepath.Join(d.root, "a")
 		if err := os.Chmod(closed, 0); err != nil {
 			t.Fatal(err)
@@ -351,7 +352,7 @@ func TestWalkUnreadable(t *testing.T) {
 	for _, end := range []error{fs.ErrClosed, env.ErrGone, env.ErrUnknownOutcome} {
 		for _, at := range []string{"a", "c/.gitignore"} {
 			t.Run(fmt.Sprint(end, " at ", at), func(t *testing.T) {
-				d := newSearchDisk(t, files)
+				d := newFakeReader(t, files)
 				d.deny[at] = fmt.Errorf("link: %w", end)
 				err := search.Walk(t.Context(), d, "", search.WalkOptions{},
 					func(search.Entry) error { return nil })
@@ -364,7 +365,7 @@ func TestWalkUnreadable(t *testing.T) {
 }
 
 func TestWalkCanceled(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{"a": "", "b": "", "c/d": ""})
+	d := newFakeReader(t, map[string]string{"a": "", "b": "", "c/d": ""})
 	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	var got []string
@@ -382,7 +383,7 @@ func TestWalkCanceled(t *testing.T) {
 }
 
 func TestWalkDetails(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{"a/b": "12345", "l": "-> a/b"})
+	d := newFakeReader(t, map[string]string{"a/b": "12345", "l": "-> a/b"})
 	d.touch("a/b", 7)
 	var got []search.Entry
 	err := search.Walk(t.Context(), d, "", search.WalkOptions{Details: true},
@@ -402,13 +403,13 @@ func TestWalkDetails(t *testing.T) {
 	}
 }
 
-// TestWalkCost: a walk lists each folder once and looks at nothing else but ignore files.
+// TestWalkCost: a walk lists each directory once and reads only ignore files.
 func TestWalkCost(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{
+	d := newFakeReader(t, map[string]string{
 		".git/HEAD": "", ".git/info/exclude": "", ".gitignore": "",
 		"a/b/c": "", "d": "", "x/.gitignore": "",
 	})
-	walkNames(t, searchPlace{d}, "", search.WalkOptions{})
+	walkNames(t, fakeEnvironment{d}, "", search.WalkOptions{})
 	want := []string{
 		"readdir .", "stat .git/HEAD", "open .git/info/exclude", "open .gitignore",
 		"readdir a", "readdir a/b", "readdir x", "open x/.gitignore",
@@ -418,7 +419,7 @@ func TestWalkCost(t *testing.T) {
 	}
 }
 
-// searchDelegate has the optional interfaces and counts how often they are used.
+// searchDelegate implements the optional interfaces and counts calls.
 type searchDelegate struct {
 	env.FileReader
 	walks, greps, globs int
@@ -445,10 +446,10 @@ func (s *searchDelegate) Glob(
 	return search.Glob(ctx, s.FileReader, opts)
 }
 
-// TestOptionalSearch: the functions use the optional interfaces, through two decorators, and mean
-// the same.
+// TestOptionalSearch: the functions use the optional interfaces, through two decorators, with the
+// same results.
 func TestOptionalSearch(t *testing.T) {
-	d := newSearchDisk(t, map[string]string{
+	d := newFakeReader(t, map[string]string{
 		"a/b.go": "func x", "c.go": "func y", ".gitignore": "c.go",
 		"l.go": "-> a/b.go",
 	})
@@ -517,7 +518,7 @@ func TestWalkAgainstGit(t *testing.T) {
 					files[name+".gitignore"] = rules.String()
 				}
 			}
-			d := newSearchDisk(t, files)
+			d := newFakeReader(t, files)
 			run := func(args ...string) string {
 				cmd := exec.CommandContext(t.Context(), git, args...)
 				cmd.Dir = d.root
@@ -532,7 +533,7 @@ func TestWalkAgainstGit(t *testing.T) {
 			listed := strings.Split(run("ls-files", "-z", "--others", "--exclude-standard"), "\x00")
 			slices.Sort(listed)
 			walked := []string{""}
-			for _, name := range walkNames(t, searchPlace{d}, "", search.WalkOptions{}) {
+			for _, name := range walkNames(t, fakeEnvironment{d}, "", search.WalkOptions{}) {
 				if !strings.HasSuffix(name, "/") {
 					walked = append(walked, name)
 				}
@@ -541,8 +542,8 @@ func TestWalkAgainstGit(t *testing.T) {
 			if diff := cmp.Diff(listed, walked); diff != "" {
 				t.Error(diff)
 			}
-			// From a folder that is not ignored, the walk finds what the walk of everything finds there.
-			for _, root := range walkNames(t, searchPlace{d}, "", search.WalkOptions{}) {
+			// From a directory that is not ignored, a walk finds the same files as a walk from the top.
+			for _, root := range walkNames(t, fakeEnvironment{d}, "", search.WalkOptions{}) {
 				if !strings.HasSuffix(root, "/") {
 					continue
 				}
@@ -553,7 +554,7 @@ func TestWalkAgainstGit(t *testing.T) {
 					}
 				}
 				var got []string
-				for _, name := range walkNames(t, searchPlace{d}, root, search.WalkOptions{}) {
+				for _, name := range walkNames(t, fakeEnvironment{d}, root, search.WalkOptions{}) {
 					if !strings.HasSuffix(name, "/") {
 						got = append(got, name)
 					}

@@ -14,23 +14,23 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// File describes a file or link in a snapshot.
+// File describes a file or symlink in a snapshot.
 type File struct {
-	// Mode is 0o644, 0o755 or, for a link, fs.ModeSymlink with 0o777.
+	// Mode is 0o644, 0o755 or, for a symlink, fs.ModeSymlink with 0o777.
 	Mode fs.FileMode
-	// Size is the length of the content in bytes; the content of a link is its target.
+	// Size is the length of the content in bytes; the content of a symlink is its target.
 	Size int64
 	// SHA256 is the hash of the content.
 	SHA256 [sha256.Size]byte
 }
 
-// Files returns the names of the files and links in the snapshot, sorted, relative to its folder.
+// Files returns the sorted names of the files and symlinks, relative to the directory.
 func (s *Snapshot) Files() []string { return slices.Sorted(maps.Keys(s.files)) }
 
-// Len returns how many files and links are in the snapshot.
+// Len returns the number of files and symlinks.
 func (s *Snapshot) Len() int { return len(s.files) }
 
-// Lookup describes the file or link called name. It reports false if there is none in the snapshot.
+// Lookup returns the file or symlink called name, and whether the snapshot has it.
 func (s *Snapshot) Lookup(name string) (File, bool) {
 	state, ok := s.files[name]
 	if !ok {
@@ -39,8 +39,8 @@ func (s *Snapshot) Lookup(name string) (File, bool) {
 	return File{Mode: state.mode.fileMode(), Size: state.size, SHA256: state.sha256}, true
 }
 
-// Content returns the content of the file called name, or the target of the link. A name that is
-// not in the snapshot is fs.ErrNotExist.
+// Content returns the content of a file, or the target of a symlink. A name that is not in the
+// snapshot is fs.ErrNotExist.
 func (s *Snapshot) Content(name string) (*io.SectionReader, error) {
 	if _, ok := s.files[name]; !ok {
 		return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
@@ -48,8 +48,8 @@ func (s *Snapshot) Content(name string) (*io.SectionReader, error) {
 	return s.open(name), nil
 }
 
-// Differences returns the names of the files and links that are not the same in two snapshots,
-// sorted. It leaves out what could not be read when either was taken.
+// Differences returns the sorted names of the files and symlinks that differ between two snapshots,
+// without those that either could not read.
 func Differences(before, after *Snapshot) []string {
 	var names []string
 	for name, old := range before.files {
@@ -67,18 +67,18 @@ func Differences(before, after *Snapshot) []string {
 	return names
 }
 
-// same tells whether two files do not differ. When they were modified does not count.
+// same reports whether two files are equal, whatever their modification times.
 func (f fileState) same(g fileState) bool {
 	return f.mode == g.mode && f.size == g.size && f.sha256 == g.sha256
 }
 
-// Pack adds the tree to w, as CopyIn takes it: folders, empty ones too, then files and links,
-// sorted by name. Files have the mode 0o644 or 0o755 and the modification time that they had,
-// folders the mode 0o755. It does not close w.
+// Pack writes the tree to w in the form that CopyIn reads: directories, empty ones too, then files
+// and symlinks, sorted by name. Files have the mode 0o644 or 0o755 and their modification time,
+// directories the mode 0o755. It does not close w.
 func (s *Snapshot) Pack(ctx context.Context, w *tar.Writer) error {
-	for _, name := range slices.Sorted(maps.Keys(s.folders)) {
+	for _, name := range slices.Sorted(maps.Keys(s.dirs)) {
 		if _, ok := s.files[name]; ok {
-			continue // It became something else while the snapshot was taken.
+			continue // A file has replaced it while the snapshot was taken.
 		}
 		h := &tar.Header{
 			Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o755, ModTime: s.taken,
@@ -107,7 +107,7 @@ func (s *Snapshot) packFile(w *tar.Writer, name string, buf []byte) error {
 		ModTime: time.Unix(0, state.modTime), Format: tar.FormatPAX,
 	}
 	content := s.open(name)
-	if state.mode == modeLink {
+	if state.mode == modeSymlink {
 		target, err := io.ReadAll(content)
 		if err != nil {
 			return err
@@ -118,7 +118,7 @@ func (s *Snapshot) packFile(w *tar.Writer, name string, buf []byte) error {
 	if err := w.WriteHeader(h); err != nil {
 		return err
 	}
-	// Without the other methods of both the copy uses the given buffer.
+	// Hide WriterTo and ReaderFrom, so that the copy uses the given buffer.
 	n, err := io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{content}, buf)
 	if err == nil && n != state.size {
 		err = io.ErrUnexpectedEOF
@@ -128,7 +128,7 @@ func (s *Snapshot) packFile(w *tar.Writer, name string, buf []byte) error {
 
 func (m gitMode) fileMode() fs.FileMode {
 	switch m {
-	case modeLink:
+	case modeSymlink:
 		return fs.ModeSymlink | 0o777
 	case modeExecutable:
 		return 0o755

@@ -21,8 +21,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/snapshot"
 )
 
-// What Pack writes, unpacked elsewhere, is the tree that the snapshot was taken of, whatever became
-// of that meanwhile.
+// Pack writes the recorded tree, not its later state.
 func TestSnapshotPack(t *testing.T) {
 	needGit(t)
 	dir := t.TempDir()
@@ -60,7 +59,7 @@ func TestSnapshotPack(t *testing.T) {
 		t.Errorf("unpacked (-want +got):\n%s", diff)
 	}
 	if fi, err := os.Stat(filepath.Join(there, "empty")); err != nil || !fi.IsDir() {
-		t.Errorf("the empty folder lacks: %v", err)
+		t.Errorf("the empty directory is missing: %v", err)
 	}
 	if fi, err := os.Stat(filepath.Join(there, "a")); err != nil || !fi.ModTime().Equal(stamp) {
 		t.Errorf("modified at %v (%v), want %v", fi.ModTime(), err, stamp)
@@ -161,6 +160,6 @@ func TestSnapshotExclude(t *testing.T) {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 	if _, err := take(snapshot.Options{MaxEntries: 2}); !errors.Is(err, env.ErrTreeTooLarge) {
-		t.Errorf("two files and a folder: %v, want ErrTreeTooLarge", err)
+		t.Errorf("two files and a directory: %v, want ErrTreeTooLarge", err)
 	}
 }

@@ -2,48 +2,45 @@ package snapshot
 
 import (
 	"context"
-	"path"
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/internal/gitindex"
 	"github.com/sandboxagent/sandboxagent/env/internal/gitrepo"
 	"github.com/sandboxagent/sandboxagent/env/internal/pathname"
 )
 
-// trackedFiles returns the names, relative to dir, of the files and links that git tracks below
-// dir, and the name of dir in its repository, with a slash at its end unless it is empty. There are
-// no names where there is no repository, and where its index cannot be read or understood: then
-// only ignore files count.
+// trackedFiles returns the names, relative to dir, of the files and symlinks that git tracks below
+// dir, and the name of dir in its repository, with a trailing slash unless it is empty. It returns
+// no names outside of a repository, and if the index is unreadable or malformed.
 func trackedFiles(
 	ctx context.Context, e env.FileReader, dir string,
 ) (names []string, prefix string, err error) {
-	top := pathname.Absolute(e, dir)
-	below := ""
-	for strings.Contains(top, "/") {
-		git, err := gitrepo.Find(ctx, e, top)
-		if err != nil {
-			return nil, "", err
-		}
-		if git != nil {
-			index, err := env.ReadFile(ctx, e, pathname.Join(git.Private, "index"), gitindex.MaxSize)
-			if env.IsFatal(ctx, err) {
-				return nil, "", err
-			}
-			return indexNames(index, below), below, nil
-		}
-		if top == "/" {
-			break
-		}
-		top, below = path.Dir(top), path.Base(top)+"/"+below
+	abs := pathname.Absolute(e, dir)
+	if abs == "" {
+		return nil, "", nil
 	}
-	return nil, "", nil
+	top := abs
+	git, err := gitrepo.Find(ctx, e, top)
+	if err == nil && git == nil {
+		top, git, err = gitrepo.FindAbove(ctx, e, abs)
+	}
+	if err != nil || git == nil {
+		return nil, "", err
+	}
+	if top != abs {
+		prefix = strings.TrimPrefix(strings.TrimPrefix(abs, top), "/") + "/"
+	}
+	index, err := env.ReadFile(ctx, e, pathname.Join(git.Private, "index"), gitrepo.MaxIndexSize)
+	if env.IsFatal(ctx, err) {
+		return nil, "", err
+	}
+	return indexNames(index, prefix), prefix, nil
 }
 
-// indexNames returns the names of the files and links in an index that are below a folder, relative
-// to it.
+// indexNames returns the names of the files and symlinks in an index that are below a directory,
+// relative to it.
 func indexNames(index []byte, below string) []string {
-	x, err := gitindex.Parse(index)
+	x, err := gitrepo.ParseIndex(index)
 	if err != nil {
 		return nil
 	}

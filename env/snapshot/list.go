@@ -16,11 +16,12 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// listAtOnce is how many folders are listed at the same time.
-const listAtOnce = 16
+// maxConcurrentLists bounds the number of concurrent calls of ReadDir.
+const maxConcurrentLists = 16
 
-// list finds out which files belong to the snapshot.
-func (t *snapshotTaker) list(ctx context.Context, opts Options) error {
+// list adds the files of the snapshot to t.wanted: those that the walk finds, and those of the rest
+// that exist, ignored or not.
+func (t *taker) list(ctx context.Context, opts Options) error {
 	leftOut := func(entry search.Entry) bool {
 		if opts.Omit != nil && opts.Omit(entry.Name) {
 			return true
@@ -43,7 +44,7 @@ func (t *snapshotTaker) list(ctx context.Context, opts Options) error {
 			return t.want(entry.Name)
 		case fs.ModeDir:
 			if validTreeName(entry.Name) {
-				t.s.folders[entry.Name] = true
+				t.s.dirs[entry.Name] = true
 			}
 			return t.checkEntries()
 		}
@@ -68,7 +69,7 @@ func (t *snapshotTaker) list(ctx context.Context, opts Options) error {
 	return t.wantExisting(ctx, more)
 }
 
-// omits tells whether Omit leaves out name, or a folder that it is in.
+// omits reports whether Omit leaves out name, or a directory above it.
 func (o *Options) omits(name string) bool {
 	if o.Omit == nil {
 		return false
@@ -81,7 +82,7 @@ func (o *Options) omits(name string) bool {
 	return false
 }
 
-func (t *snapshotTaker) want(name string) error {
+func (t *taker) want(name string) error {
 	if !validTreeName(name) || t.wanted[name] {
 		return nil
 	}
@@ -89,54 +90,51 @@ func (t *snapshotTaker) want(name string) error {
 	return t.checkEntries()
 }
 
-func (t *snapshotTaker) checkEntries() error {
-	if t.maxEntries > 0 && len(t.wanted)+len(t.s.folders) > t.maxEntries {
-		return fmt.Errorf("%w: more than %d files and folders", env.ErrTreeTooLarge, t.maxEntries)
+func (t *taker) checkEntries() error {
+	if t.maxEntries > 0 && len(t.wanted)+len(t.s.dirs) > t.maxEntries {
+		return fmt.Errorf("%w: more than %d files and directories", env.ErrTreeTooLarge, t.maxEntries)
 	}
 	return nil
 }
 
-// sought is a file that may exist.
-type sought struct {
-	// folder is one that is certainly in the tree; the rest of the name is not known yet.
-	folder, rest string
-}
+// candidate is a file that may exist: its name below a directory that exists.
+type candidate struct{ dir, rest string }
 
-// wantExisting wants those of names that are files or links, reached without going through a link,
-// which would make one file appear twice. It lists each folder that may hold some at most once,
-// several at a time, and none above those that the walk has found.
-func (t *snapshotTaker) wantExisting(ctx context.Context, names []string) error {
-	var open []sought
+// wantExisting adds to t.wanted those of names that are files or symlinks and not below a symlink,
+// which would make one file appear twice. It lists each of their directories at most once,
+// concurrently, and starts from the directories that the walk has found.
+func (t *taker) wantExisting(ctx context.Context, names []string) error {
+	var open []candidate
 	for _, name := range names {
-		folder := path.Dir(name)
-		for folder != "." && !t.s.folders[folder] {
-			folder = path.Dir(folder)
+		dir := path.Dir(name)
+		for dir != "." && !t.s.dirs[dir] {
+			dir = path.Dir(dir)
 		}
-		open = append(open, sought{folder, strings.TrimPrefix(name, strings.TrimPrefix(folder+"/",
-			"./"))})
+		rest := strings.TrimPrefix(name, strings.TrimPrefix(dir+"/", "./"))
+		open = append(open, candidate{dir, rest})
 	}
-	folders := make(map[string]map[string]fs.FileMode)
+	lists := make(map[string]map[string]fs.FileMode)
 	for len(open) > 0 {
 		var unlisted []string
-		for _, s := range open {
-			if _, ok := folders[s.folder]; !ok {
-				folders[s.folder] = nil
-				unlisted = append(unlisted, s.folder)
+		for _, c := range open {
+			if _, ok := lists[c.dir]; !ok {
+				lists[c.dir] = nil
+				unlisted = append(unlisted, c.dir)
 			}
 		}
-		if err := t.listFolders(ctx, unlisted, folders); err != nil {
+		if err := t.listDirs(ctx, unlisted, lists); err != nil {
 			return err
 		}
-		var deeper []sought
-		for _, s := range open {
-			first, rest, below := strings.Cut(s.rest, "/")
-			kind, ok := folders[s.folder][first]
+		var deeper []candidate
+		for _, c := range open {
+			first, rest, below := strings.Cut(c.rest, "/")
+			kind, ok := lists[c.dir][first]
 			switch {
 			case !ok:
 			case below && kind.IsDir():
-				deeper = append(deeper, sought{pathname.Join(s.folder, first), rest})
+				deeper = append(deeper, candidate{pathname.Join(c.dir, first), rest})
 			case !below && (kind == 0 || kind == fs.ModeSymlink):
-				if err := t.want(pathname.Join(s.folder, first)); err != nil {
+				if err := t.want(pathname.Join(c.dir, first)); err != nil {
 					return err
 				}
 			}
@@ -146,45 +144,37 @@ func (t *snapshotTaker) wantExisting(ctx context.Context, names []string) error 
 	return nil
 }
 
-// listFolders fills in what is in the folders called names. One that is not there any more is
-// empty.
-func (t *snapshotTaker) listFolders(
-	ctx context.Context, names []string, folders map[string]map[string]fs.FileMode,
+// listDirs lists the directories called names; a missing one is empty.
+func (t *taker) listDirs(
+	ctx context.Context, names []string, lists map[string]map[string]fs.FileMode,
 ) error {
-	var mu sync.Mutex
-	var ends error
-	next := func() (string, bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		if len(names) == 0 || ends != nil {
-			return "", false
-		}
-		name := names[0]
-		names = names[1:]
-		return name, true
-	}
-	work := func() {
-		for name, ok := next(); ok; name, ok = next() {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var mu sync.Mutex // guards failed, lists and unreadable
+	var failed error
+	var all sync.WaitGroup
+	slots := make(chan struct{}, maxConcurrentLists)
+	for _, name := range names {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
 			entries, err := t.e.ReadDir(ctx, pathname.Join(t.dir, name))
 			kinds := make(map[string]fs.FileMode, len(entries))
 			for _, d := range entries {
 				kinds[d.Name()] = d.Type()
 			}
 			mu.Lock()
-			folders[name] = kinds
+			defer mu.Unlock()
+			lists[name] = kinds
 			if errors.Is(err, fs.ErrPermission) {
 				t.s.unreadable[name] = err
 			}
-			if ends == nil && env.IsFatal(ctx, err) {
-				ends = err
+			if failed == nil && env.IsFatal(ctx, err) {
+				failed = err
+				cancel()
 			}
-			mu.Unlock()
-		}
+		})
 	}
-	var wg sync.WaitGroup
-	for range min(listAtOnce, len(names)) {
-		wg.Go(work)
-	}
-	wg.Wait()
-	return ends
+	all.Wait()
+	return failed
 }

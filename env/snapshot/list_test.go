@@ -31,7 +31,7 @@ func snapshotOf(t *testing.T, e *treefake.Tree, opts snapshot.Options) *snapshot
 	return s
 }
 
-// A file that has become too large costs itself and nothing else.
+// A file that has become too large leaves the rest of the snapshot intact.
 func TestSnapshotLeavesOutLargeFiles(t *testing.T) {
 	dir := t.TempDir()
 	fake := treefake.New(t, dir)
@@ -55,7 +55,7 @@ func TestSnapshotLeavesOutLargeFiles(t *testing.T) {
 	if diff := cmp.Diff([]string{"a", "large", "z"}, snapshot.Differences(before, after)); diff != "" {
 		t.Errorf("differences (-want +got):\n%s", diff)
 	}
-	// What does not fit any more is left out as well; by default a file of 20 GiB does not.
+	// A file beyond the default MaxBytes is left out as well.
 	for name, opts := range map[string]snapshot.Options{
 		"sum":     {MaxBytes: 9000, MaxFileBytes: -1},
 		"default": {},
@@ -90,7 +90,7 @@ func TestSnapshotOmit(t *testing.T) {
 	}
 }
 
-// crowdedTree lists folders whose name starts with a d only while others wait for theirs.
+// crowdedTree lists directories whose names start with d only while other calls wait.
 type crowdedTree struct {
 	*treefake.Tree
 	mu      sync.Mutex
@@ -112,15 +112,14 @@ func (c *crowdedTree) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, 
 		select {
 		case <-c.crowd:
 		case <-time.After(10 * time.Second):
-			return nil, errors.New("folders are listed one after the other")
+			return nil, errors.New("directories are listed one after the other")
 		}
 	}
 	return c.Tree.ReadDir(ctx, name)
 }
 
-// Folders that the walk leaves out are listed several at a time, and those of which nothing is left
-// not at all.
-func TestSnapshotListsFoldersTogether(t *testing.T) {
+// Ignored directories of tracked files are listed concurrently; those below a missing one are not.
+func TestConcurrentLists(t *testing.T) {
 	needGit(t)
 	dir := t.TempDir()
 	tree := map[string]treefake.File{".gitignore": {Content: "d*\n"}, "gone/keep": {Content: "k"}}
@@ -153,7 +152,7 @@ func TestSnapshotListsFoldersTogether(t *testing.T) {
 	}
 }
 
-// Where git's own rules are elsewhere, and what is no repository.
+// A .git file points to the rules; another .git file or directory is not a repository.
 func TestSnapshotInfoExclude(t *testing.T) {
 	needGit(t)
 	dir := t.TempDir()
@@ -177,10 +176,10 @@ func TestSnapshotInfoExclude(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"b"}, takeSnapshot(t, filepath.Join(linked, "sub"),
 		nil).Files()); diff != "" {
-		t.Errorf("in a folder of it (-want +got):\n%s", diff)
+		t.Errorf("in a subdirectory (-want +got):\n%s", diff)
 	}
 	for name, entry := range map[string]map[string]treefake.File{
-		"an empty .git": {"sub/.git/": {}}, "a folder of something else": {"sub/.git/x": {Content: "x"}},
+		"an empty .git": {"sub/.git/": {}}, "another directory": {"sub/.git/x": {Content: "x"}},
 		"a file": {"sub/.git": {Content: "nothing"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -192,10 +191,10 @@ func TestSnapshotInfoExclude(t *testing.T) {
 				"sub/prod.env": {Content: "secret"},
 				"sub/x.secret": {Content: "s"},
 			})
-			for _, folder := range []string{repo, filepath.Join(repo, "sub")} {
-				for _, name := range takeSnapshot(t, folder, nil).Files() {
+			for _, dir := range []string{repo, filepath.Join(repo, "sub")} {
+				for _, name := range takeSnapshot(t, dir, nil).Files() {
 					if strings.HasSuffix(name, ".env") || strings.HasSuffix(name, ".secret") {
-						t.Errorf("%s has %s, which git ignores", folder, name)
+						t.Errorf("%s has %s, which git ignores", dir, name)
 					}
 				}
 			}
@@ -203,8 +202,7 @@ func TestSnapshotInfoExclude(t *testing.T) {
 	}
 }
 
-// Many files with the same content are paired in a time that grows with their number, and by their
-// names where possible.
+// Files with the same content are paired by base name, in time linear in their number.
 func TestPatchOfManyRenames(t *testing.T) {
 	needGit(t)
 	const n = 3000

@@ -11,10 +11,10 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// A ChangeStatus tells what happened to a file.
+// A ChangeStatus is the kind of a change, as a letter of git.
 type ChangeStatus string
 
-// What can happen to a file; the letters are git's.
+// The kinds of changes.
 const (
 	Added    ChangeStatus = "A"
 	Modified ChangeStatus = "M"
@@ -22,42 +22,40 @@ const (
 	Renamed  ChangeStatus = "R"
 )
 
-// FileChange is what a patch does to one file.
+// FileChange is the change of one file in a patch.
 type FileChange struct {
 	Status ChangeStatus
-	// Path is the name of the file, after the change if it still exists. From is the name before, of a
-	// renamed file.
+	// Path is the name of the file, of a renamed one the new name; From is its old name.
 	Path, From string
 	// Insertions and Deletions are numbers of lines; both are 0 for binary files and if only the mode
 	// changed.
 	Insertions, Deletions int
-	// Binary says that the content is not shown as lines, because it is no text or too large.
+	// Binary is true for a file with a NUL byte or of more than 8 MiB, which the patch has as binary.
 	Binary bool
 }
 
-// PatchStats tells what is in a patch.
+// PatchStats is a summary of a patch.
 type PatchStats struct {
 	// Files are the changes, sorted by path.
 	Files []FileChange
 	// Insertions and Deletions are the sums of those of the files.
 	Insertions, Deletions int
-	// Unreadable are the names of files and folders that could not be read in one of the snapshots,
-	// sorted. The patch says nothing about them.
+	// Unreadable are the sorted names of files and directories that one of the snapshots could not
+	// read. The patch leaves them out.
 	Unreadable []string
 }
 
-// WritePatch writes the difference between two snapshots as a patch that git apply understands,
-// with binary files, file modes, links and renames. It leads from exactly the files of before to
-// exactly those of after. Names in it are relative to the root of the git repository that the
-// folder was in when before was taken, which is how git apply reads them in any folder of it, or
-// else to the folder itself; those in PatchStats are relative to the folder. If nothing differs,
-// nothing is written. The same snapshots give the same bytes.
+// WritePatch writes the difference between two snapshots as a patch for git apply, with binary
+// files, file modes, symlinks and renames. Applied to exactly the files of before it makes exactly
+// those of after. Names in it are relative to the top of the git repository that the directory was
+// in when before was taken, as git apply reads them in any directory of it, else to the directory;
+// names in PatchStats are relative to the directory. The patch of equal snapshots is empty. The
+// same snapshots give the same bytes.
 //
-// A file that contains a NUL byte, or is larger than 8 MiB, is written as binary. A file is taken
-// for renamed if at least half of it is what a deleted one was; of very many or very large files
-// only those that did not change besides are found. Folders exist only through the files in them,
-// as for git. Hashes in the patch are SHA-1, so that binary changes do not apply in a repository
-// that uses SHA-256.
+// A file with a NUL byte, or of more than 8 MiB, is written as binary. A new file that shares at
+// least half of its lines with a deleted one counts as renamed; among very many or very large files
+// only those with equal content do. As in git, directories exist only through their files. Hashes
+// in the patch are SHA-1, so that binary changes do not apply in a repository that uses SHA-256.
 func WritePatch(ctx context.Context, w io.Writer, before, after *Snapshot) (PatchStats, error) {
 	p := &patchWriter{w: bufio.NewWriter(w), before: before, after: after}
 	stats, err := p.write(ctx)
@@ -76,7 +74,8 @@ type patchWriter struct {
 	before, after *Snapshot
 }
 
-// change is a file that differs between the snapshots. A name is empty where there is no file.
+// change is a file that differs between the snapshots. Of an added file from is empty, of a deleted
+// one to.
 type change struct {
 	from, to   string
 	similarity int // of a renamed file, in percent
@@ -114,7 +113,7 @@ func (p *patchWriter) write(ctx context.Context) (PatchStats, error) {
 	return stats, nil
 }
 
-// changes finds the files that differ, sorted by path.
+// changes returns the files that differ, sorted by path.
 func (p *patchWriter) changes(ctx context.Context) ([]change, error) {
 	var changed []change
 	var deleted, added []string
@@ -146,7 +145,7 @@ func (p *patchWriter) changes(ctx context.Context) ([]change, error) {
 	return changed, nil
 }
 
-// change writes one change and tells about it.
+// change writes one change and returns its summary.
 func (p *patchWriter) change(c change) (FileChange, error) {
 	old, now := p.side(p.before, c.from), p.side(p.after, c.to)
 	fc := FileChange{Status: Modified, Path: c.path()}
@@ -158,17 +157,17 @@ func (p *patchWriter) change(c change) (FileChange, error) {
 	case c.from != c.to:
 		fc.Status, fc.From = Renamed, c.from
 	}
-	if old.mode == 0 || now.mode == 0 || (old.mode == modeLink) == (now.mode == modeLink) {
+	if old.mode == 0 || now.mode == 0 || (old.mode == modeSymlink) == (now.mode == modeSymlink) {
 		return fc, p.file(&fc, c, old, now)
 	}
-	// A link and a file have no content to compare: one goes, the other comes.
+	// A symlink and a file have no content to compare: delete one and add the other.
 	if err := p.file(&fc, change{from: c.from}, old, patchSide{}); err != nil {
 		return fc, err
 	}
 	return fc, p.file(&fc, change{to: c.to}, patchSide{}, now)
 }
 
-// patchSide is a file before or after a change. Where there is none, mode is 0.
+// patchSide is a file before or after a change. The mode of a missing one is 0.
 type patchSide struct {
 	fileState
 	open func() *io.SectionReader

@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// binary writes both contents whole, the new one to apply and the old one to revert.
+// binary writes both complete contents: the new one to apply and the old one to revert.
 func (p *patchWriter) binary(old, now patchSide) error {
 	fmt.Fprintln(p.w, "GIT binary patch")
 	for _, side := range []patchSide{now, old} {
@@ -32,12 +32,13 @@ func (p *patchWriter) binary(old, now patchSide) error {
 
 const (
 	base85Digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
-	// base85Line is how many bytes make one line.
+	// base85Line is the number of bytes per line.
 	base85Line = 52
 )
 
-// base85Writer writes bytes as the lines of a binary patch: a letter for the number of bytes in the line, A to Z for 1
-// to 26 and a to z for 27 to 52, then five digits for each four bytes, the last of which are filled up with zeros.
+// base85Writer writes bytes as the lines of a binary patch: a letter for the number of bytes in the
+// line, A to Z for 1 to 26 and a to z for 27 to 52, then five digits for each four bytes, the last
+// padded with zeros.
 type base85Writer struct {
 	w    io.Writer
 	line [base85Line]byte
@@ -61,7 +62,7 @@ func (e *base85Writer) Write(p []byte) (int, error) {
 	return written, nil
 }
 
-// Close writes what is left as the last line.
+// Close writes the rest as the last line.
 func (e *base85Writer) Close() error {
 	if e.n == 0 {
 		return nil

@@ -12,11 +12,10 @@ import (
 // maxTextDiff is the size of the largest file whose lines are compared, in bytes.
 const maxTextDiff = 8 << 20
 
-// noObject is how git names the content of a file that does not exist.
+// noObject is git's object ID for a missing file.
 var noObject = strings.Repeat("0", 2*sha1.Size)
 
-// file writes the part of a patch that leads from one file to another, and adds to fc. Either may
-// not exist.
+// file writes the patch from old to now, of which one may be missing, and adds to fc.
 func (p *patchWriter) file(fc *FileChange, c change, old, now patchSide) error {
 	from, to := c.from, c.to
 	if from == "" {
@@ -69,13 +68,12 @@ func (p *patchWriter) file(fc *FileChange, c change, old, now patchSide) error {
 	return nil
 }
 
-// text returns the content of a file, or nil if it is to be treated as binary, and git's name for
-// the content.
+// text returns the content of a file, nil for a binary one, and its object ID in git.
 func (s patchSide) text() (content []byte, id string, err error) {
 	if s.mode == 0 {
 		return []byte{}, noObject, nil
 	}
-	hash := sha1.New() // Git names contents so; nothing here relies on it for security.
+	hash := sha1.New() // The format demands it; nothing relies on it for security.
 	fmt.Fprintf(hash, "blob %d\x00", s.size)
 	if s.size > maxTextDiff {
 		if _, err := io.Copy(hash, s.open()); err != nil {
@@ -94,8 +92,7 @@ func (s patchSide) text() (content []byte, id string, err error) {
 	return content, hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// lineName is the name of a file in the lines that stand before the hunks. A tab tells where a name
-// with a space ends.
+// lineName is the name of a file in the lines before the hunks. A tab ends a name with a space.
 func lineName(name string, mode gitMode) string {
 	if mode == 0 {
 		return "/dev/null"
@@ -106,7 +103,7 @@ func lineName(name string, mode gitMode) string {
 	return quoteName(name)
 }
 
-// quoteName writes a name as git does by default: in quotes, with escapes, if it has control
+// quoteName returns a name as git writes it by default: in quotes, with escapes, if it has control
 // characters, quotes, backslashes or bytes outside ASCII.
 func quoteName(name string) string {
 	var b strings.Builder

@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// contextLines is how many lines around a change are shown.
+	// contextLines is the number of context lines around a change.
 	contextLines = 3
-	// maxAnchorDepth bounds how often a region is split at lines that are unique in it.
+	// maxAnchorDepth bounds how often a region is split at its unique lines.
 	maxAnchorDepth = 16
 )
 
 // edit replaces lines [a0, a1) of the old text by lines [b0, b1) of the new one.
 type edit struct{ a0, a1, b0, b1 int }
 
-// writeHunks writes the hunks that lead from one text to another and returns how many lines it
-// added and took away.
+// writeHunks writes the hunks from one text to another and returns the numbers of inserted and
+// deleted lines.
 func writeHunks(w *bufio.Writer, old, now []byte) (insertions, deletions int) {
 	a, b := splitLines(old), splitLines(now)
 	edits := diffLines(a, b)
 	for len(edits) > 0 {
-		// A hunk takes in the next edit if their contexts touch.
+		// A hunk includes the next edit if their contexts touch.
 		n := 1
 		for n < len(edits) && edits[n].a0-edits[n-1].a1 <= 2*contextLines {
 			n++
@@ -52,8 +52,8 @@ func writeHunks(w *bufio.Writer, old, now []byte) (insertions, deletions int) {
 	return insertions, deletions
 }
 
-// hunkRange writes which lines a hunk covers: the number of the first, and how many. An empty range
-// has the number of the line before it.
+// hunkRange returns the lines of a hunk: the number of the first, and how many. An empty range has
+// the number of the line before it.
 func hunkRange(start, end int) string {
 	switch n := end - start; n {
 	case 0:
@@ -65,7 +65,7 @@ func hunkRange(start, end int) string {
 	}
 }
 
-// writeLines writes lines [start, end) of a text, each after its mark.
+// writeLines writes lines [start, end) of a text, each after the mark.
 func writeLines(w *bufio.Writer, mark byte, text lines, start, end int) {
 	// Errors of a bufio.Writer stay with it until Flush.
 	for i := start; i < end; i++ {
@@ -81,8 +81,8 @@ func writeLines(w *bufio.Writer, mark byte, text lines, start, end int) {
 // lines is a text of at most maxTextDiff bytes, cut after each newline. No line is empty.
 type lines struct {
 	text []byte
-	// starts has the offset of each line and of the end of the text; slices of slices would need far
-	// more memory where lines are short.
+	// starts are the offsets of the lines and of the end of the text; for short lines slices of slices
+	// would need far more memory.
 	starts []int32
 }
 
@@ -101,12 +101,12 @@ func splitLines(text []byte) lines {
 
 func (l lines) len() int { return len(l.starts) - 1 }
 
-// line is the line i with its newline, if it has one.
+// line returns line i with its newline, if it has one.
 func (l lines) line(i int) []byte { return l.text[l.starts[i]:l.starts[i+1]] }
 
-// diffLines finds edits that lead from a to b. Its time is about linear in the number of lines:
-// regions are split at lines that occur once in each, and only what is left between is compared
-// line by line, with a bounded search.
+// diffLines returns edits that make b of a. Its time is about linear in the number of lines: it
+// splits regions at lines that occur once in both texts, and compares only the rest line by line,
+// with a bounded search.
 func diffLines(a, b lines) []edit {
 	ids := make(map[string]rune)
 	number := func(l lines) []rune {
@@ -173,39 +173,39 @@ func (d *lineDiff) region(a0, a1, b0, b1, depth int) {
 	}
 }
 
-// match says that line a of the old text is line b of the new one.
+// match pairs line a of the old text with line b of the new one.
 type match struct{ a, b int }
 
-// anchors finds lines that occur once on each side of a region, as many as keep their order.
+// anchors returns the longest ordered sequence of lines that occur once on each side of a region.
 func (d *lineDiff) anchors(a0, a1, b0, b1 int) []match {
-	type place struct{ inA, inB, at int32 }
-	places := make(map[rune]place)
+	type count struct{ inA, inB, at int32 }
+	counts := make(map[rune]count)
 	for i := a0; i < a1; i++ {
-		p := places[d.a[i]]
+		p := counts[d.a[i]]
 		p.inA++
-		places[d.a[i]] = p
+		counts[d.a[i]] = p
 	}
 	for j := b0; j < b1; j++ {
-		if p, ok := places[d.b[j]]; ok {
+		if p, ok := counts[d.b[j]]; ok {
 			p.inB++
 			p.at = int32(j)
-			places[d.b[j]] = p
+			counts[d.b[j]] = p
 		}
 	}
 	var unique []match
 	for i := a0; i < a1; i++ {
-		if p := places[d.a[i]]; p.inA == 1 && p.inB == 1 {
+		if p := counts[d.a[i]]; p.inA == 1 && p.inB == 1 {
 			unique = append(unique, match{i, int(p.at)})
 		}
 	}
 	return longestRising(unique)
 }
 
-// longestRising picks the longest part of matches, which are sorted by a, that is sorted by b as
-// well.
+// longestRising returns the longest subsequence of matches, which are sorted by a, that is sorted
+// by b as well.
 func longestRising(matches []match) []match {
-	// ends[n] is the match with the smallest b that ends a rising part of n+1 matches; before leads to
-	// the one before.
+	// ends[n] is the match with the smallest b that ends a rising subsequence of n+1 matches; before
+	// links each to its predecessor.
 	var ends []int
 	before := make([]int, len(matches))
 	for i, m := range matches {

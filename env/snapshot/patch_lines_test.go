@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// applyEdits makes b out of a, or says why the edits are none.
+// applyEdits makes b of a, or reports why the edits are invalid.
 func applyEdits(a, b lines, edits []edit) error {
 	var got []byte
 	at, bt := 0, 0
@@ -40,7 +40,7 @@ func FuzzDiffLines(f *testing.F) {
 	})
 }
 
-// Scattered edits are found one by one, also where there are more than the plain search would find.
+// The diff finds scattered edits one by one, more than the bounded search alone would.
 func TestDiffLinesIsSmall(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	tests := []struct {
@@ -84,8 +84,7 @@ func TestDiffLinesIsSmall(t *testing.T) {
 	}
 }
 
-// BenchmarkWriteHunks has the inputs that are worst for a line diff: nothing in common but a few
-// lines, again and again.
+// BenchmarkWriteHunks diffs the worst input: texts that share only a few, repeated lines.
 func BenchmarkWriteHunks(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	random := func(kinds int) []byte {

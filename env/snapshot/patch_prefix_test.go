@@ -9,9 +9,9 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/snapshot"
 )
 
-// TestPatchOfASubfolder takes snapshots of a folder inside a repository. The patch applies in the
-// repository, at its root and in the folder alike, and does there what was done.
-func TestPatchOfASubfolder(t *testing.T) {
+// The patch of a directory inside a repository applies at the top of the repository and in the
+// directory alike.
+func TestPatchOfSubdirectory(t *testing.T) {
 	needGit(t)
 	top := t.TempDir()
 	write := func(name, content string) {
@@ -30,15 +30,15 @@ func TestPatchOfASubfolder(t *testing.T) {
 	git(t, top, nil, "init", "-q")
 	git(t, top, nil, "add", ".")
 	git(t, top, nil, "commit", "-qm", "x")
-	folder := filepath.Join(top, "sub", "deep")
-	before := takeSnapshot(t, folder, nil)
+	subdir := filepath.Join(top, "sub", "deep")
+	before := takeSnapshot(t, subdir, nil)
 	write("sub/deep/b.txt", "one\n2\n")
 	write("sub/deep/new/c.txt", "new\n")
-	if err := os.Rename(filepath.Join(folder, "old.txt"), filepath.Join(folder,
+	if err := os.Rename(filepath.Join(subdir, "old.txt"), filepath.Join(subdir,
 		"moved.txt")); err != nil {
 		t.Fatal(err)
 	}
-	after := takeSnapshot(t, folder, before)
+	after := takeSnapshot(t, subdir, before)
 	var patch bytes.Buffer
 	stats, err := snapshot.WritePatch(t.Context(), &patch, before, after)
 	if err != nil {
@@ -49,7 +49,7 @@ func TestPatchOfASubfolder(t *testing.T) {
 	}
 	git(t, top, nil, "add", ".")
 	want := git(t, top, nil, "write-tree")
-	for _, where := range []string{top, folder} {
+	for _, where := range []string{top, subdir} {
 		git(t, top, nil, "reset", "-q", "--hard")
 		git(t, top, patch.Bytes(), "-C", where, "apply", "--index", "-")
 		if got := git(t, top, nil, "write-tree"); got != want {

@@ -13,17 +13,14 @@ import (
 )
 
 const (
-	// minSimilarity is the share of a file, in percent, that must be left for it to be taken for
-	// renamed.
+	// minSimilarity is the minimum share of equal lines in a renamed file, in percent.
 	minSimilarity = 50
-	// Bounds on the search for files that were renamed and edited: pairs of files to compare, and
-	// bytes to read.
+	// maxRenamePairs and maxRenameBytes bound the search for files that were renamed and edited.
 	maxRenamePairs = 100_000
 	maxRenameBytes = 64 << 20
 )
 
-// renames turns deleted and added files into changes, pairs of which are renamed files. Both are
-// sorted.
+// renames makes changes of deleted and added files, both sorted. Pairs become renamed files.
 func (p *patchWriter) renames(ctx context.Context, deleted, added []string) ([]change, error) {
 	deleted, added, changes, err := p.exactRenames(ctx, deleted, added)
 	if err != nil {
@@ -51,10 +48,9 @@ func (p *patchWriter) renames(ctx context.Context, deleted, added []string) ([]c
 	return changes, nil
 }
 
-// exactRenames pairs files with the same content, if possible with the same base name, and returns
-// what is left. Empty files are never paired: that they are equal says nothing. Nor are links,
-// because of a rename git apply does not see that a link goes away, and then refuses to make files
-// in a folder that takes its place.
+// exactRenames pairs files with the same content, preferably with the same base name, and returns
+// the rest. It pairs no empty files, whose equality means nothing, and no symlinks: git apply
+// refuses to make a directory in place of a renamed symlink.
 func (p *patchWriter) exactRenames(
 	ctx context.Context, deleted, added []string,
 ) (goneLeft, newLeft []string, renamed []change, err error) {
@@ -64,7 +60,7 @@ func (p *patchWriter) exactRenames(
 	}
 	sources := make(map[content][]string)
 	for _, name := range deleted {
-		if s := p.before.files[name]; s.size > 0 && s.mode != modeLink {
+		if s := p.before.files[name]; s.size > 0 && s.mode != modeSymlink {
 			for _, key := range []content{{s.sha256, path.Base(name)}, {s.sha256, ""}} {
 				sources[key] = append(sources[key], name)
 			}
@@ -78,7 +74,7 @@ func (p *patchWriter) exactRenames(
 				return nil, nil, nil, env.ContextError(ctx)
 			}
 			s := p.after.files[name]
-			if s.mode == modeLink || from[name] != "" {
+			if s.mode == modeSymlink || from[name] != "" {
 				continue
 			}
 			key := content{sha256: s.sha256}
@@ -173,9 +169,8 @@ func otherBase(c change) int {
 	return 1
 }
 
-// lineBag is what a text file consists of, without order: how many bytes each distinct line
-// contributes, sorted by the hash of the line. It is empty for links, empty files and files that
-// are not compared by lines.
+// lineBag is a text file without order: the number of bytes in each distinct line, sorted by the
+// hash of the line. It is empty for symlinks, empty files and binary files.
 type lineBag struct {
 	size  int64
 	lines []lineWeight
@@ -190,7 +185,7 @@ func lineBags(s *Snapshot, names []string, seed maphash.Seed) ([]lineBag, error)
 	bags := make([]lineBag, len(names))
 	for i, name := range names {
 		side := patchSide{s.files[name], nil}
-		if side.mode == modeLink || side.size == 0 || side.size > maxTextDiff {
+		if side.mode == modeSymlink || side.size == 0 || side.size > maxTextDiff {
 			continue
 		}
 		content := make([]byte, side.size)
@@ -219,7 +214,7 @@ func makeLineBag(content []byte, seed maphash.Seed) lineBag {
 	return bag
 }
 
-// similarity is the share of the larger file that both have in common, in percent.
+// similarity returns the common share of the larger file, in percent.
 func similarity(x, y lineBag) int {
 	if x.size == 0 || y.size == 0 || 100*min(x.size, y.size) < minSimilarity*max(x.size, y.size) {
 		return 0

@@ -32,10 +32,10 @@ func needGit(t testing.TB) {
 	}
 }
 
-// git runs git without any configuration but that of the repository.
+// git runs git with no configuration but that of the repository.
 func git(t testing.TB, dir string, stdin []byte, args ...string) string {
 	t.Helper()
-	cmd := exec.Command("git", args...)
+	cmd := exec.Command("git", append([]string{"-c", "core.fsync=none"}, args...)...)
 	cmd.Dir = dir
 	cmd.Stdin = bytes.NewReader(stdin)
 	cmd.Env = append(
@@ -81,8 +81,8 @@ func writePatch(t testing.TB, before, after *snapshot.Snapshot) ([]byte, snapsho
 	return patch.Bytes(), stats
 }
 
-// checkPatch makes the patch between two trees and lets git apply it, in a plain folder and in a
-// repository, and take it back.
+// checkPatch applies the patch between two trees with git, in a plain directory and in a
+// repository, and reverts it.
 func checkPatch(
 	t *testing.T, before, after map[string]treefake.File,
 ) ([]byte, snapshot.PatchStats) {
@@ -115,7 +115,7 @@ func checkPatch(
 	git(t, beforeDir, patch, "apply", "--whitespace=nowarn", "--check", "-")
 	check("after a mere check", wantBefore, beforeDir)
 	git(t, beforeDir, patch, "apply", "-")
-	check("applied in a plain folder", wantAfter, beforeDir)
+	check("applied in a plain directory", wantAfter, beforeDir)
 
 	repo := t.TempDir()
 	treefake.Write(t, repo, before)
@@ -306,7 +306,7 @@ func TestWritePatch(t *testing.T) {
 			tree{"b/g": text("same\n"), "b/h": text("same\n")},
 			"R b/g<a/g +0-0, R b/h<a/f +0-0", "",
 		},
-		{"folder renamed", tree{"a/f": text("f\n"), "a/x/g": text("g\n")}, tree{
+		{"directory renamed", tree{"a/f": text("f\n"), "a/x/g": text("g\n")}, tree{
 			"b/f":   text("f\n"),
 			"b/x/g": text("g\n"),
 		}, "R b/f<a/f +0-0, R b/x/g<a/x/g +0-0", ""},
@@ -315,7 +315,7 @@ func TestWritePatch(t *testing.T) {
 			"b": text("one\n"),
 		}, "M a +1-1, M b +1-1", ""},
 		{
-			"renamed into the place of its folder",
+			"renamed to the name of its directory",
 			tree{"d/x": text("content\n")},
 			tree{"d": text("content\n")},
 			"R d<d/x +0-0", "",
@@ -370,22 +370,22 @@ func TestWritePatch(t *testing.T) {
 			"M a +1-1", "new file mode 100755",
 		},
 		{
-			"folder becomes file",
+			"directory becomes file",
 			tree{"d/x": text("x\n"), "d/e/y": text("y\n")},
 			tree{"d": text("d\n")},
 			"A d +1-0, D d/e/y +0-1, D d/x +0-1", "",
 		},
 		{
-			"file becomes folder",
+			"file becomes directory",
 			tree{"d": text("d\n")},
 			tree{"d/x": text("x\n"), "d/e/y": text("y\n")},
 			"D d +0-1, A d/e/y +1-0, A d/x +1-0", "",
 		},
-		{"folder becomes link", tree{"d/x": text("x\n"), "e/x": text("z\n")}, tree{
+		{"directory becomes symlink", tree{"d/x": text("x\n"), "e/x": text("z\n")}, tree{
 			"d":   link("e"),
 			"e/x": text("z\n"),
 		}, "A d +1-0, D d/x +0-1", ""},
-		{"link becomes folder", tree{"d": link("e"), "e/x": text("z\n")}, tree{
+		{"symlink becomes directory", tree{"d": link("e"), "e/x": text("z\n")}, tree{
 			"d/x": text("x\n"),
 			"e/x": text("z\n"),
 		}, "D d +0-1, A d/x +1-0", ""},
@@ -395,7 +395,7 @@ func TestWritePatch(t *testing.T) {
 			tree{},
 			"D a +0-1, D b/c binary, D l +0-1", "",
 		},
-		{"empty folders are not seen", tree{"d/": {}}, tree{"e/": {}}, "", ""},
+		{"empty directories are ignored", tree{"d/": {}}, tree{"e/": {}}, "", ""},
 		{
 			"order",
 			tree{},
@@ -429,7 +429,7 @@ func TestWritePatch(t *testing.T) {
 	}
 }
 
-// nastyNames are names that have to be quoted, or look like something else.
+// nastyNames are names that need quotes, or resemble other syntax.
 var nastyNames = []string{
 	"with space", " leading", "trailing ", "-dash", "--index", "quo\"te", "back\\slash", "tab\tname",
 	"new\nline", "ünïcödé", "日本",
@@ -492,7 +492,7 @@ func TestWritePatchNames(t *testing.T) {
 	})
 }
 
-// Where there is only one way to write a patch, it is git's, byte for byte.
+// Patches that have only one form equal git's, byte for byte.
 func TestWritePatchIsWhatGitWrites(t *testing.T) {
 	needGit(t)
 	tree := map[string]treefake.File{
@@ -523,7 +523,7 @@ func TestWritePatchIsWhatGitWrites(t *testing.T) {
 			}
 			git(t, after, nil, "add", "-Af")
 			want := git(t, after, nil, "diff", "--cached", "--full-index", "--no-renames", old)
-			// Git shows the words of the nearest unindented line before a hunk, for people.
+			// Git adds the nearest unindented line before a hunk.
 			want = regexp.MustCompile(`(?m)^(@@ .* @@) .*$`).ReplaceAllString(want, "$1")
 			if diff := cmp.Diff(strings.SplitAfter(want, "\n"), strings.SplitAfter(string(got),
 				"\n")); diff != "" {
@@ -533,10 +533,14 @@ func TestWritePatchIsWhatGitWrites(t *testing.T) {
 	}
 }
 
-// A random tree, randomly edited, becomes what it was edited to.
+// The patch between random trees makes one of the other.
 func TestWritePatchRandom(t *testing.T) {
 	needGit(t)
-	for seed := range uint64(30) {
+	seeds := uint64(30)
+	if testing.Short() {
+		seeds = 10
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			r := &randomTree{rand.New(rand.NewPCG(seed, 7))}
@@ -577,7 +581,7 @@ func (r *randomTree) lines(n int) string {
 func (r *randomTree) file() treefake.File {
 	switch r.IntN(10) {
 	case 0:
-		// Git does not replace a link that leads to itself by a folder; targets are not in the tree.
+		// Git does not replace a symlink to itself by a directory; targets are not in the tree.
 		return treefake.File{Target: "nowhere/" + r.name()}
 	case 1:
 		return treefake.File{Content: "\x00" + r.lines(r.IntN(50))}
@@ -590,8 +594,7 @@ func (r *randomTree) file() treefake.File {
 	}
 }
 
-// put adds a file and removes what is in its way: the file that is where a folder is needed, the
-// folder where it is.
+// put adds a file and removes a file with the name of its parent, and a directory with its name.
 func put(tree map[string]treefake.File, name string, f treefake.File) {
 	maps.DeleteFunc(tree, func(other string, _ treefake.File) bool {
 		return strings.HasPrefix(other, name+"/") || strings.HasPrefix(name, other+"/")

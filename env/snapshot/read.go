@@ -19,20 +19,19 @@ import (
 )
 
 const (
-	// Names in one request for contents, and their bytes.
+	// batchNames and batchBytes bound the names in one call of CopyOut.
 	batchNames = 10_000
 	batchBytes = 1 << 20
-	// contentBuffer is how much of a content is held in memory; a longer one goes through the spool
-	// file.
+	// contentBuffer bounds the part of a content that is held in memory.
 	contentBuffer = 256 << 10
-	// maxTries is how often a file is read again that changed while it was read.
+	// maxTries bounds the attempts to read a file that changes meanwhile.
 	maxTries = 3
-	// maxLarge is how many files are left out for their size before the snapshot is given up.
+	// maxLarge bounds the number of files that are left out for their size.
 	maxLarge = 1000
 )
 
-// snapshotTaker fills one snapshot.
-type snapshotTaker struct {
+// taker fills one snapshot.
+type taker struct {
 	e interface {
 		env.FileReader
 		env.Copier
@@ -50,8 +49,8 @@ type snapshotTaker struct {
 	buf   []byte
 }
 
-// readAll reads all wanted files, in batches that any transport can bear.
-func (t *snapshotTaker) readAll(ctx context.Context) error {
+// readAll reads all wanted files, in batches whose names fit into one request of any transport.
+func (t *taker) readAll(ctx context.Context) error {
 	t.buf = make([]byte, contentBuffer)
 	names := slices.Sorted(maps.Keys(t.wanted))
 	for len(names) > 0 {
@@ -68,10 +67,10 @@ func (t *snapshotTaker) readAll(ctx context.Context) error {
 	return nil
 }
 
-// read reads the files called names. One that has vanished, may not be read, or changed while it
-// was read, ends the stream; it is found by going on with what is missing, and if nothing came at
-// all, by halving.
-func (t *snapshotTaker) read(ctx context.Context, names []string) error {
+// read reads the files called names. A file that has vanished, changed or is not readable ends a
+// stream, which does not name it: read then requests the files that have not arrived, or, if none
+// has, each half of them.
+func (t *taker) read(ctx context.Context, names []string) error {
 	for tries := 0; len(names) > 0; {
 		err := t.stream(ctx, names)
 		if err == nil {
@@ -107,16 +106,15 @@ func (t *snapshotTaker) read(ctx context.Context, names []string) error {
 	return nil
 }
 
-// vanished reports whether err came from a name that does not stand for a file in the tree any
-// more: it is gone, or a file or a link that leads out has taken the place of a folder that it was
-// in.
+// vanished reports whether err is of a name that no longer exists in the tree: it was removed, or a
+// file or an escaping symlink has replaced a directory above it.
 func vanished(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, env.ErrNotDir) || errors.Is(err,
-		env.ErrEscapes)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, env.ErrNotDir) ||
+		errors.Is(err, env.ErrEscapes)
 }
 
 // stream reads files from one stream.
-func (t *snapshotTaker) stream(ctx context.Context, names []string) (err error) {
+func (t *taker) stream(ctx context.Context, names []string) (err error) {
 	archive, err := t.e.CopyOut(ctx, t.dir, names...)
 	if err != nil {
 		return err
@@ -129,7 +127,7 @@ func (t *snapshotTaker) stream(ctx context.Context, names []string) (err error) 
 	r := tartree.NewReader(ctx, archive)
 	for {
 		h, err := r.Next()
-		if err == io.EOF { //nolint:errorlint // A failure that wraps io.EOF is no end.
+		if err == io.EOF { //nolint:errorlint // An error that wraps io.EOF is not the end.
 			return nil
 		}
 		if err != nil {
@@ -137,7 +135,7 @@ func (t *snapshotTaker) stream(ctx context.Context, names []string) (err error) 
 		}
 		name := strings.TrimPrefix(h.Name, "./")
 		if !t.wanted[name] {
-			continue // It became a folder meanwhile.
+			continue // It is below a directory that has replaced a file.
 		}
 		switch h.Typeflag {
 		case tar.TypeReg, tar.TypeGNUSparse:
@@ -147,7 +145,7 @@ func (t *snapshotTaker) stream(ctx context.Context, names []string) (err error) 
 			}
 			err = t.store(name, fileState{mode: mode, size: h.Size, modTime: h.ModTime.UnixNano()}, r)
 		case tar.TypeSymlink:
-			link := fileState{mode: modeLink, size: int64(len(h.Linkname)), modTime: h.ModTime.UnixNano()}
+			link := fileState{mode: modeSymlink, size: int64(len(h.Linkname)), modTime: h.ModTime.UnixNano()}
 			err = t.store(name, link, strings.NewReader(h.Linkname))
 		case tar.TypeDir:
 		default:
@@ -159,8 +157,8 @@ func (t *snapshotTaker) stream(ctx context.Context, names []string) (err error) 
 	}
 }
 
-// store records one file with as many bytes of r as state says, and fills in the rest of state.
-func (t *snapshotTaker) store(name string, state fileState, r io.Reader) error {
+// store records one file, whose content are the next state.size bytes of r.
+func (t *taker) store(name string, state fileState, r io.Reader) error {
 	size := state.size
 	if err := t.checkSize(name, size); err != nil {
 		return err
@@ -169,6 +167,7 @@ func (t *snapshotTaker) store(name string, state fileState, r io.Reader) error {
 	s := t.s
 	hash := sha256.New()
 	state.offset = s.size
+	spooled := spoolWriter{s.spool, io.NewOffsetWriter(s.spool, s.size)}
 	small := size <= contentBuffer
 	if small {
 		if _, err := io.ReadFull(r, t.buf[:size]); err != nil {
@@ -176,8 +175,8 @@ func (t *snapshotTaker) store(name string, state fileState, r io.Reader) error {
 		}
 		hash.Write(t.buf[:size])
 	} else {
-		spooled := io.MultiWriter(hash, spoolWriter{s.spool, io.NewOffsetWriter(s.spool, s.size)})
-		n, err := io.CopyBuffer(struct{ io.Writer }{spooled}, io.LimitReader(r, size), t.buf)
+		both := io.MultiWriter(hash, spooled)
+		n, err := io.CopyBuffer(struct{ io.Writer }{both}, io.LimitReader(r, size), t.buf)
 		if err == nil && n != size {
 			err = io.ErrUnexpectedEOF
 		}
@@ -188,13 +187,12 @@ func (t *snapshotTaker) store(name string, state fileState, r io.Reader) error {
 	hash.Sum(state.sha256[:0])
 	if s.base != nil {
 		if old, ok := s.base.files[name]; ok && old.sha256 == state.sha256 && old.size == size {
-			state.offset = -1 // What was spooled is overwritten by the next content.
+			state.offset = -1 // The next content overwrites this one.
 		}
 	}
 	if state.offset >= 0 {
 		if small {
-			if _, err := (spoolWriter{s.spool, io.NewOffsetWriter(s.spool,
-				s.size)}).Write(t.buf[:size]); err != nil {
+			if _, err := spooled.Write(t.buf[:size]); err != nil {
 				return err
 			}
 		}
@@ -204,12 +202,12 @@ func (t *snapshotTaker) store(name string, state fileState, r io.Reader) error {
 	return nil
 }
 
-// errLeftOut means that a file is left out for its size. What follows it in the stream is asked for
-// anew.
+// errLeftOut means that a file is left out for its size. It ends the stream, and read requests the
+// rest again.
 var errLeftOut = errors.New("the file is left out")
 
-// checkSize tells whether a file of size bytes can be stored.
-func (t *snapshotTaker) checkSize(name string, size int64) error {
+// checkSize reports why a file of size bytes cannot be stored.
+func (t *taker) checkSize(name string, size int64) error {
 	tooMuch := t.maxBytes > 0 && size > t.maxBytes-t.bytes
 	if t.s.base == nil {
 		if tooMuch {
@@ -227,7 +225,7 @@ func (t *snapshotTaker) checkSize(name string, size int64) error {
 	return errLeftOut
 }
 
-// spoolWriter writes to the spool file and says where that is if there is no room for it.
+// spoolWriter writes to the spool file, with a hint in its errors.
 type spoolWriter struct {
 	spool *os.File
 	w     io.Writer
@@ -236,13 +234,13 @@ type spoolWriter struct {
 func (w spoolWriter) Write(b []byte) (int, error) {
 	n, err := w.w.Write(b)
 	if err != nil {
-		err = fmt.Errorf("store contents in %s, for which another folder may be set as TMPDIR: %w",
+		err = fmt.Errorf("store contents in %s: %w (set TMPDIR to another directory)",
 			filepath.Dir(w.spool.Name()), err)
 	}
 	return n, err
 }
 
-// noEOF turns the end of a stream into an error where more was promised.
+// noEOF makes a premature end of a stream an error.
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

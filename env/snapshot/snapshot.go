@@ -1,5 +1,5 @@
-// Package snapshot records the state of a tree in an environment, compares two states, and writes
-// their difference as a patch that git apply takes.
+// Package snapshot records the files of a directory in an environment, compares two records, and
+// writes their difference as a patch for git apply.
 package snapshot
 
 import (
@@ -22,74 +22,73 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/tartree"
 )
 
-// Snapshot holds the state of a tree: of each file its content, whether it is executable, and of
-// each link where it points; and the names of the folders. Names, sizes and hashes are in memory,
-// about 200 bytes a file; contents are in a file of the host without a name, until Close. A
-// Snapshot does not change; its methods and WritePatch may be called concurrently.
+// Snapshot is the recorded state of a tree: the content of each file and whether it is executable,
+// the target of each symlink, and the names of the directories. Names, sizes and hashes take about
+// 200 bytes of memory per file; contents are in an unlinked file of the host until Close. A
+// Snapshot is immutable; its methods and WritePatch may be called concurrently.
 type Snapshot struct {
-	// files by their names relative to the folder.
+	// files by their names relative to the directory.
 	files map[string]fileState
-	// folders are the names of those that git does not ignore.
-	folders map[string]bool
-	// prefix is the name of the folder in its git repository, with a slash at its end; empty at the
-	// root of one, and outside.
+	// dirs are the names of the directories that git does not ignore.
+	dirs map[string]bool
+	// prefix is the name of the directory in its git repository, with a trailing slash; empty at the
+	// top of one, and outside.
 	prefix string
-	// unreadable files and folders, which may or may not have changed.
+	// unreadable are the files and directories whose changes are not known.
 	unreadable map[string]error
-	// base holds the contents that it shares with this snapshot.
+	// base has the contents that both snapshots share.
 	base  *Snapshot
 	spool *os.File
 	size  int64
 	taken time.Time
 }
 
-// A gitMode is the type of a file as git writes it.
+// A gitMode is the mode of a file in git.
 type gitMode uint32
 
 const (
 	modeFile       gitMode = 0o100644
 	modeExecutable gitMode = 0o100755
-	modeLink       gitMode = 0o120000
+	modeSymlink    gitMode = 0o120000
 )
 
-// fileState is the state of one file or link. The content of a link is its target.
+// fileState is the state of one file or symlink. The content of a symlink is its target.
 type fileState struct {
 	mode   gitMode
 	sha256 [sha256.Size]byte
 	size   int64
-	// offset of the content in the spool file; -1 if it is the content that base has under this name.
+	// offset of the content in the spool file; -1 if base has it under the same name.
 	offset int64
-	// modTime is when the file was modified, in nanoseconds since 1970. It is no part of what is
-	// compared.
+	// modTime is the modification time in nanoseconds since 1970. Comparisons ignore it.
 	modTime int64
 }
 
 // Options are options of Take.
 type Options struct {
-	// Base is an earlier snapshot of the same folder to compare with. Files in it belong to the new
-	// snapshot, even if git has come to ignore them since. Contents that did not change are not stored
-	// again; Base must not be closed before the new snapshot is done with.
+	// Base is an earlier snapshot of the same directory. Its files belong to the new snapshot, even if
+	// git ignores them now. The new snapshot shares unchanged contents with it, so that the caller
+	// closes Base last.
 	Base *Snapshot
-	// Include are names, relative to the folder, of files that belong to the snapshot though git
-	// ignores them. Those that do not exist are left out.
+	// Include are names, relative to the directory, of files that belong to the snapshot though git
+	// ignores them. Missing ones are left out.
 	Include []string
-	// Exclude, if set, leaves out what it returns true for, and what is below such a folder, as if git
-	// ignored it. Names are relative to the folder. It is called from one goroutine at a time.
+	// Exclude, if set, reports the names to leave out as if git ignored them, with the trees of
+	// directories. Names are relative to the directory. Calls are not concurrent.
 	Exclude func(name string, isDir bool) bool
-	// Omit, if set, leaves out the names that it returns true for, and what is below them, even if git
-	// tracks them, Include names them, or Base has them. Names are relative to the folder. It is
-	// called from one goroutine at a time.
+	// Omit, if set, reports the names to leave out even if git tracks them, Include names them, or
+	// Base has them, with the trees of directories. Names are relative to the directory. Calls are not
+	// concurrent.
 	Omit func(name string) bool
-	// SpoolDir is the folder of the host where contents are stored; empty means os.TempDir.
+	// SpoolDir is the directory of the host that stores file contents; the default is os.TempDir.
 	SpoolDir string
 	// MaxBytes bounds the sum of the sizes of all files. Zero means DefaultMaxBytes, a negative number
 	// no limit.
 	MaxBytes int64
-	// MaxFileBytes bounds the size of a file that has come, or has grown, since Base. One that is
-	// larger, or does not fit into MaxBytes any more, is left out; Unreadable lists it. Zero means
-	// DefaultMaxFileBytes, a negative number no limit. Without Base it means nothing.
+	// MaxFileBytes bounds the size of a file that is new or has grown since Base. A larger one, or one
+	// that exceeds MaxBytes, is left out; Unreadable lists it. Zero means DefaultMaxFileBytes, a
+	// negative number no limit. It has no effect without Base.
 	MaxFileBytes int64
-	// MaxEntries bounds the number of files, links and folders. Zero means DefaultMaxEntries, a
+	// MaxEntries bounds the number of files, symlinks and directories. Zero means DefaultMaxEntries, a
 	// negative number no limit.
 	MaxEntries int
 }
@@ -104,20 +103,19 @@ const (
 	DefaultMaxFileBytes = 1 << 30
 )
 
-// Take records the state of the tree below dir, which may be empty for the working directory: all
-// files and links but those that git ignores, as Walk defines it. Git's index is read where there
-// is one: what it tracks belongs to the snapshot, ignored or not. What else was ignored at first
-// and is not any more when a second snapshot is taken, looks like a new file. Special files,
-// owners, and permissions other than the owner's right to execute are not part of a snapshot,
-// because git does not know them. For the same reason folders and times do not make a difference,
-// though Pack keeps them.
+// Take records the state of the tree below dir; empty means the working directory. It records all
+// files and symlinks but those that git ignores, see search.Walk, and those that git tracks,
+// ignored or not. An untracked file that git ignores at first and no longer at a second snapshot
+// counts as new. As in git, special files, owners, and permissions other than the owner's right to
+// execute are not part of a snapshot; directories and times are, for Pack, but comparisons ignore
+// them.
 //
-// Files that may not be read do not fail the snapshot, nor does one that has become too large since
-// opts.Base; Unreadable lists them. A tree that changes meanwhile gives each file in a state that
-// it had at some time. More than opts allows is ErrTreeTooLarge.
+// A file without read permission does not fail the snapshot, nor does one that is too large since
+// opts.Base; Unreadable lists them. If the tree changes meanwhile, each file has a state that it
+// had at some time. A tree beyond the limits of opts is env.ErrTreeTooLarge.
 //
-// Contents come in one stream, or, of trees with thousands of files, a few; not in a round trip per
-// file. The caller closes the snapshot.
+// Contents arrive in one stream, or in a few for trees of thousands of files, never in a round trip
+// per file. The caller closes the snapshot.
 func Take(ctx context.Context, e interface {
 	env.FileReader
 	env.Copier
@@ -130,11 +128,11 @@ func Take(ctx context.Context, e interface {
 		}
 	}()
 	s := &Snapshot{
-		files: make(map[string]fileState), folders: make(map[string]bool),
+		files: make(map[string]fileState), dirs: make(map[string]bool),
 		unreadable: make(map[string]error),
 		base:       opts.Base, taken: time.Now(),
 	}
-	t := &snapshotTaker{
+	t := &taker{
 		e: e, dir: dir, s: s,
 		maxBytes:   tartree.Limit(opts.MaxBytes, DefaultMaxBytes),
 		maxFile:    tartree.Limit(opts.MaxFileBytes, DefaultMaxFileBytes),
@@ -148,7 +146,7 @@ func Take(ctx context.Context, e interface {
 	if err != nil {
 		return nil, err
 	}
-	// Where the system allows it, the file loses its name at once and cannot be left behind.
+	// Where the system allows it, remove the name now, so that the file cannot be left behind.
 	_ = os.Remove(s.spool.Name())
 	if err := t.readAll(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
@@ -156,7 +154,7 @@ func Take(ctx context.Context, e interface {
 	return s, nil
 }
 
-// Close removes the stored contents. The snapshot cannot be used afterwards.
+// Close removes the stored contents.
 func (s *Snapshot) Close() error {
 	err := s.spool.Close()
 	if errors.Is(err, fs.ErrClosed) {
@@ -168,11 +166,11 @@ func (s *Snapshot) Close() error {
 	return err
 }
 
-// Unreadable returns the names of the files and folders that could not be read, or were too large,
-// sorted, relative to the folder. A patch says nothing about them.
+// Unreadable returns the sorted names of the files and directories that could not be read, or were
+// too large, relative to the directory. Patches leave them out.
 func (s *Snapshot) Unreadable() []string { return slices.Sorted(maps.Keys(s.unreadable)) }
 
-// hides reports whether name, or a folder that it is in, could not be read.
+// hides reports whether name, or a directory above it, could not be read.
 func (s *Snapshot) hides(name string) bool {
 	if len(s.unreadable) == 0 {
 		return false
@@ -185,7 +183,7 @@ func (s *Snapshot) hides(name string) bool {
 	return false
 }
 
-// open returns the content of a file of the snapshot.
+// open returns the content of a file in the snapshot.
 func (s *Snapshot) open(name string) *io.SectionReader {
 	for s.files[name].offset < 0 {
 		s = s.base
@@ -194,8 +192,8 @@ func (s *Snapshot) open(name string) *io.SectionReader {
 	return io.NewSectionReader(s.spool, state.offset, state.size)
 }
 
-// validTreeName reports whether a name can be part of a patch. The environment is not trusted to
-// give only such names.
+// validTreeName reports whether a name can be part of a patch. The environment, which returns it,
+// is not trusted.
 func validTreeName(name string) bool {
 	if strings.ContainsRune(name, 0) {
 		return false

@@ -70,10 +70,10 @@ func TestSnapshotIgnoresWhatGitIgnores(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"A link.log"}, patchPaths(t, empty, snapshot(dir, "sub",
 		nil))); diff != "" {
-		t.Errorf("in the snapshot of a folder (-want +got):\n%s", diff)
+		t.Errorf("in the snapshot of a directory (-want +got):\n%s", diff)
 	}
 
-	// What the first snapshot holds stays part of the second, though git ignores it now.
+	// Files of the first snapshot belong to the second, though git ignores them now.
 	treefake.Write(t, dir, map[string]treefake.File{
 		".gitignore": {Content: "*\n"}, "seen": {Content: "changed\n"},
 		"build/kept": {Content: "changed\n"}, "build/out": {Content: "x\n"},
@@ -106,8 +106,7 @@ func TestSnapshotInLinkedWorktree(t *testing.T) {
 	}
 }
 
-// A snapshot that shares contents with its base, which shares them with its own, has them all the
-// same.
+// A snapshot has the contents that it shares with the base of its base.
 func TestSnapshotChain(t *testing.T) {
 	dir := t.TempDir()
 	step := func(base *snapshot.Snapshot, tree map[string]treefake.File) *snapshot.Snapshot {
@@ -132,7 +131,7 @@ func TestSnapshotChain(t *testing.T) {
 	}
 }
 
-// A file behind a folder that became a link is gone, though its name still leads to a file.
+// A file below a directory that became a symlink is missing, though its name leads to a file.
 func TestSnapshotDoesNotFollowLinks(t *testing.T) {
 	needGit(t)
 	before := map[string]treefake.File{
@@ -180,8 +179,7 @@ func TestSnapshotCost(t *testing.T) {
 	}
 }
 
-// Files that cannot be read, and files that vanish between the walk and the copy, do not fail a
-// snapshot.
+// Neither unreadable files nor those that vanish between the walk and the copy fail a snapshot.
 func TestSnapshotOfWhatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	tree := map[string]treefake.File{}
@@ -235,7 +233,7 @@ func TestSnapshotOfWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// As an ordinary user, files and folders without the right to read are real.
+// It needs an ordinary user, whom permissions bind.
 func TestSnapshotOfClosedFiles(t *testing.T) {
 	if os.Getuid() <= 0 {
 		t.Skip("root and windows read everything")
@@ -243,18 +241,18 @@ func TestSnapshotOfClosedFiles(t *testing.T) {
 	dir := t.TempDir()
 	treefake.Write(t, dir, map[string]treefake.File{
 		"open":   {Content: "o\n"},
-		"closed": {Content: "c\n"}, "folder/in": {Content: "i\n"},
+		"closed": {Content: "c\n"}, "dir/in": {Content: "i\n"},
 	})
 	before := takeSnapshot(t, dir, nil)
-	for _, name := range []string{"closed", "folder"} {
+	for _, name := range []string{"closed", "dir"} {
 		if err := os.Chmod(filepath.Join(dir, name), 0); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Cleanup(func() { _ = os.Chmod(filepath.Join(dir, "folder"), 0o700) })
+	t.Cleanup(func() { _ = os.Chmod(filepath.Join(dir, "dir"), 0o700) })
 	after := takeSnapshot(t, dir, before)
 	patch, stats := writePatch(t, before, after)
-	if len(patch) > 0 || !cmp.Equal(stats.Unreadable, []string{"closed", "folder"}) {
+	if len(patch) > 0 || !cmp.Equal(stats.Unreadable, []string{"closed", "dir"}) {
 		t.Errorf("got %q and %v, want no patch and two unreadable names", patch, stats.Unreadable)
 	}
 }
@@ -298,11 +296,11 @@ func TestSnapshotErrors(t *testing.T) {
 	treefake.Write(t, dir, map[string]treefake.File{"a": {Content: "aaaa"}})
 	if _, err := snapshot.Take(t.Context(), treefake.New(t, dir), "missing",
 		snapshot.Options{}); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("missing folder: got %v, want fs.ErrNotExist", err)
+		t.Errorf("missing directory: got %v, want fs.ErrNotExist", err)
 	}
 	if _, err := snapshot.Take(t.Context(), treefake.New(t, dir), "",
 		snapshot.Options{SpoolDir: "/does/not/exist"}); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("missing spool folder: got %v, want fs.ErrNotExist", err)
+		t.Errorf("missing spool directory: got %v, want fs.ErrNotExist", err)
 	}
 	fake := treefake.New(t, dir)
 	fake.BeforeCopy = func([]string) error { return env.ErrGone }
@@ -331,7 +329,7 @@ type fullDisk struct{}
 
 func (fullDisk) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// An environment that lies about names cannot get them into a patch.
+// A hostile environment cannot put invalid names into a patch.
 func TestSnapshotOfLies(t *testing.T) {
 	dir := t.TempDir()
 	treefake.Write(t, dir, map[string]treefake.File{"a": {Content: "a\n"}})
@@ -347,7 +345,7 @@ func TestSnapshotOfLies(t *testing.T) {
 	}
 }
 
-// lyingTree reports and sends files with names that no tree can have.
+// lyingTree reports and sends files with invalid names.
 type lyingTree struct{ *treefake.Tree }
 
 var lies = []string{

@@ -13,7 +13,7 @@ type fullSpool struct{}
 
 func (fullSpool) Write([]byte) (int, error) { return 0, syscall.ENOSPC }
 
-// A spool without room says where it is and what would help.
+// The error of a full disk has the directory of the spool and the remedy.
 func TestSpoolFull(t *testing.T) {
 	spool, err := os.Create(filepath.Join(t.TempDir(), "spool"))
 	if err != nil {
@@ -23,6 +23,6 @@ func TestSpoolFull(t *testing.T) {
 	_, err = spoolWriter{spool, fullSpool{}}.Write([]byte("x"))
 	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), filepath.Dir(spool.Name())) ||
 		!strings.Contains(err.Error(), "TMPDIR") {
-		t.Errorf("%v, want ENOSPC with the folder and TMPDIR", err)
+		t.Errorf("%v, want ENOSPC with the directory and TMPDIR", err)
 	}
 }

@@ -115,7 +115,7 @@ main() {
   umask "$um"
   command -v shopt >/dev/null 2>&1 && shopt -s execfail # else a failed exec ends bash without its trap for EXIT
   say run "$r" "$f"
-  eval "exec \"\$f\" $g serve --socket \"\$r/s\" --folder \"\$r\" --ttl \"\$t\" $b"
+  eval "exec \"\$f\" $g serve --socket \"\$r/s\" --dir \"\$r\" --ttl \"\$t\" $b"
   exit 126
 }
 main

@@ -236,7 +236,7 @@ func TestNoSandbox(t *testing.T) {
 		config ssh.Config
 		want   string
 	}{
-		"at home": {ssh.Config{}, "the home folder"},
+		"at home": {ssh.Config{}, "the home directory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := tt.config

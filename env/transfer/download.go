@@ -10,11 +10,11 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/tartree"
 )
 
-// Limits on what an environment may send, where options do not say otherwise.
+// Default limits of a tree from an environment.
 const (
-	// DefaultMaxBytes is the sum of the sizes of all files in a tree.
+	// DefaultMaxBytes bounds the sum of the sizes of all files.
 	DefaultMaxBytes = 16 << 30
-	// DefaultMaxEntries is the number of files, links and folders in a tree.
+	// DefaultMaxEntries bounds the number of files, symlinks and directories.
 	DefaultMaxEntries = 1_000_000
 )
 
@@ -23,26 +23,25 @@ type DownloadOptions struct {
 	// MaxBytes bounds the sum of the sizes of all files. Zero means DefaultMaxBytes, a negative number
 	// no limit.
 	MaxBytes int64
-	// MaxEntries bounds the number of files, links and folders. Zero means DefaultMaxEntries, a
+	// MaxEntries bounds the number of files, symlinks and directories. Zero means DefaultMaxEntries, a
 	// negative number no limit.
 	MaxEntries int
-	// SkipRepositories, if set, leaves out the folders and files in which version control programs
-	// keep their data (.git, .hg, .svn, .jj, .bzr, however a file system lets them be written), and
-	// folders that the host has laid out like a git repository: what stands in them can make these
-	// programs run commands. It is called with the name of each, relative to dst.
+	// SkipRepositories, if set, leaves out the directories and files of version control systems (.git,
+	// .hg, .svn, .jj, .bzr, in any spelling that some file system takes for them), and git directories
+	// of the host: their content can make git run commands. It is called once with the name of each,
+	// relative to dst.
 	SkipRepositories func(name string)
 }
 
-// Download copies names, which are slash-separated and relative to the folder dir of an
-// environment, or all of dir if there are none, into the folder dst of the host, which is made if
-// missing; dir/x becomes dst/x. Existing files are replaced, other files stay. An empty dir is the
-// working directory. A missing name is fs.ErrNotExist.
+// Download copies the slash-separated names in the directory dir of an environment, or its whole
+// tree if there are none, into the directory dst of the host; dir/x becomes dst/x. It makes a
+// missing dst, replaces existing files and keeps others. An empty dir means the working directory.
+// A missing name is fs.ErrNotExist.
 //
-// The environment is not trusted. A name that leaves dst, a symbolic link that points out of dst,
-// an entry below a symbolic link, a device or a pipe ends the download with an error, and more than
-// opts allows with ErrTreeTooLarge; ErrEscapes stands for the first three. Nothing outside dst is
-// touched. The setuid, setgid and sticky bits are dropped. After an error a part of the tree may be
-// there.
+// The environment is not trusted. A name out of dst, a symlink out of dst, and an entry below a
+// symlink end the download with env.ErrEscapes, a device or a FIFO with another error, and a tree
+// beyond the limits of opts with env.ErrTreeTooLarge. Nothing outside dst is changed. The setuid,
+// setgid and sticky bits are dropped. After an error dst may have a part of the tree.
 //
 // The data is streamed, in one round trip and in bounded memory.
 func Download(
@@ -68,7 +67,7 @@ func Download(
 	}
 	if opts.SkipRepositories != nil {
 		found := findRepositories(root, opts.SkipRepositories)
-		unpack.Skip = func(name string) bool { return found.isTop() || found.holds(name) }
+		unpack.Skip = func(name string) bool { return found.isTop() || found.contains(name) }
 	}
 	err = tartree.Unpack(ctx, root, archive, unpack)
 	if cerr := archive.Close(); err == nil {

@@ -4,74 +4,69 @@ import (
 	"os"
 	"path"
 
+	"github.com/sandboxagent/sandboxagent/env/internal/gitrepo"
 	"github.com/sandboxagent/sandboxagent/env/internal/pathname"
-	"github.com/sandboxagent/sandboxagent/env/internal/vcs"
 )
 
-// repositories finds what belongs to version control programs in a folder of the host.
+// repositories finds the files of version control systems in a directory of the host.
 type repositories struct {
 	root *os.Root
-	// found is told of each, once.
-	found func(name string)
-	told  map[string]bool
-	// laidOut says of the folders that were looked at whether they are laid out like a repository, as
-	// they were then.
-	laidOut map[string]bool
+	// found is called once for each directory or file of a version control system.
+	found    func(name string)
+	reported map[string]bool
+	// gitDirs caches whether directories are git directories.
+	gitDirs map[string]bool
 }
 
 func findRepositories(root *os.Root, found func(name string)) *repositories {
 	return &repositories{
-		root: root, found: found, told: make(map[string]bool),
-		laidOut: make(map[string]bool),
+		root: root, found: found, reported: make(map[string]bool), gitDirs: make(map[string]bool),
 	}
 }
 
-// holds tells whether a clean name belongs to version control, or a folder that it is in.
-func (r *repositories) holds(name string) bool {
+// contains reports whether a clean name, or a directory above it, belongs to a version control
+// system.
+func (r *repositories) contains(name string) bool {
 	for i, c := range name + "/" {
 		if c != '/' {
 			continue
 		}
-		if above := name[:i]; vcs.MayBeFolder(path.Base(above)) || r.isRepository(above, i < len(name)) {
-			r.tell(above)
+		above := name[:i]
+		if gitrepo.MayBeControlName(path.Base(above)) || r.isGitDir(above, i < len(name)) {
+			r.report(above)
 			return true
 		}
 	}
 	return false
 }
 
-// isTop tells whether the whole folder is laid out like a repository.
+// isTop reports whether the whole directory is a git directory.
 func (r *repositories) isTop() bool {
-	if !r.isRepository(".", true) {
+	if !r.isGitDir(".", true) {
 		return false
 	}
-	r.tell(".")
+	r.report(".")
 	return true
 }
 
-func (r *repositories) tell(name string) {
-	if !r.told[name] {
-		r.told[name] = true
+func (r *repositories) report(name string) {
+	if !r.reported[name] {
+		r.reported[name] = true
 		r.found(name)
 	}
 }
 
-// isRepository tells whether what is called name is laid out like a git repository without a
-// working tree. What is found of a folder is kept.
-func (r *repositories) isRepository(name string, isDir bool) bool {
-	if laidOut, ok := r.laidOut[name]; ok {
-		return laidOut
+// isGitDir reports whether name is a git directory, bare or not, at the first call for a directory.
+func (r *repositories) isGitDir(name string, isDir bool) bool {
+	if is, ok := r.gitDirs[name]; ok {
+		return is
 	}
-	_, err := r.root.Lstat(pathname.Join(name, "HEAD"))
-	laidOut := err == nil
-	for _, folder := range []string{"objects", "refs"} {
-		if laidOut {
-			fi, err := r.root.Stat(pathname.Join(name, folder))
-			laidOut = err == nil && fi.IsDir()
-		}
+	is := gitrepo.IsGitDir(func(part string) bool {
+		_, err := r.root.Lstat(pathname.Join(name, part))
+		return err == nil
+	})
+	if isDir || is {
+		r.gitDirs[name] = is
 	}
-	if isDir || laidOut {
-		r.laidOut[name] = laidOut
-	}
-	return laidOut
+	return is
 }

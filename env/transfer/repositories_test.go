@@ -19,7 +19,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/transfer"
 )
 
-// hostFiles returns all files below dir, those in folders named .git as well.
+// hostFiles returns all files below dir, those in directories named .git too.
 func hostFiles(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -38,7 +38,7 @@ func hostFiles(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// An environment brings nothing into what makes git and its like run commands.
+// Download writes no file that could make a version control system run commands.
 func TestDownloadSkipsRepositories(t *testing.T) {
 	dst := t.TempDir()
 	before := map[string]treefake.File{
@@ -57,8 +57,8 @@ func TestDownloadSkipsRepositories(t *testing.T) {
 	fake := copierFuncs{out: func(context.Context, string, ...string) (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(treefake.Tar(sent))), nil
 	}}
-	told := map[string]int{}
-	opts := transfer.DownloadOptions{SkipRepositories: func(name string) { told[name]++ }}
+	reported := map[string]int{}
+	opts := transfer.DownloadOptions{SkipRepositories: func(name string) { reported[name]++ }}
 	if err := transfer.Download(t.Context(), fake, "", nil, dst, opts); err != nil {
 		t.Fatal(err)
 	}
@@ -69,20 +69,20 @@ func TestDownloadSkipsRepositories(t *testing.T) {
 	if diff := cmp.Diff(want, hostFiles(t, dst)); diff != "" {
 		t.Errorf("on the host (-want +got):\n%s", diff)
 	}
-	wantTold := []string{
+	wantReported := []string{
 		".GIT", ".bzr", ".git", ".git. ", ".git::$INDEX_ALLOCATION", ".g\u200cit",
 		".jj", ".svn", "GIT~1", "bare", "d/.git", "sub/.hg",
 	}
-	slices.Sort(wantTold)
-	if diff := cmp.Diff(wantTold, slices.Sorted(maps.Keys(told))); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
+	slices.Sort(wantReported)
+	if diff := cmp.Diff(wantReported, slices.Sorted(maps.Keys(reported))); diff != "" {
+		t.Errorf("reported (-want +got):\n%s", diff)
 	}
-	for name, n := range told {
+	for name, n := range reported {
 		if n != 1 {
-			t.Errorf("%s was told of %d times", name, n)
+			t.Errorf("%s was reported of %d times", name, n)
 		}
 	}
-	// Into a repository without a working tree goes nothing at all.
+	// Into a git directory Download writes nothing.
 	if err := transfer.Download(t.Context(), fake, "", nil, filepath.Join(dst, "bare"),
 		opts); err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestDownloadSkipsRepositories(t *testing.T) {
 	}
 }
 
-// What is left out counts for the limits, so that it does not go on for ever.
+// Skipped entries count for the limits, so that a download ends.
 func TestDownloadCountsWhatItSkips(t *testing.T) {
 	var stream bytes.Buffer
 	tw := tar.NewWriter(&stream)
@@ -121,13 +121,13 @@ func TestUploadSkipsRepositories(t *testing.T) {
 		"mirror/refs/": {},
 	})
 	tests := []struct {
-		name  string
-		src   string
-		names []string
-		want  map[string]string
-		told  []string
+		name     string
+		src      string
+		names    []string
+		want     map[string]string
+		reported []string
 	}{
-		{"folder", ".", nil, map[string]string{"a": "a", "d/b": "b"}, []string{
+		{"directory", ".", nil, map[string]string{"a": "a", "d/b": "b"}, []string{
 			".git", "d/.hg",
 			"mirror",
 		}},
@@ -140,10 +140,10 @@ func TestUploadSkipsRepositories(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			there := t.TempDir()
-			var told []string
+			var reported []string
 			opts := transfer.UploadOptions{
 				Names:            tt.names,
-				SkipRepositories: func(name string) { told = append(told, name) },
+				SkipRepositories: func(name string) { reported = append(reported, name) },
 			}
 			if err := transfer.Upload(t.Context(), treefake.New(t, there), filepath.Join(src, tt.src), "",
 				opts); err != nil {
@@ -152,8 +152,8 @@ func TestUploadSkipsRepositories(t *testing.T) {
 			if diff := cmp.Diff(tt.want, hostFiles(t, there)); diff != "" {
 				t.Errorf("uploaded (-want +got):\n%s", diff)
 			}
-			if diff := cmp.Diff(tt.told, told); diff != "" {
-				t.Errorf("told (-want +got):\n%s", diff)
+			if diff := cmp.Diff(tt.reported, reported); diff != "" {
+				t.Errorf("reported (-want +got):\n%s", diff)
 			}
 		})
 	}

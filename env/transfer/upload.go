@@ -14,26 +14,27 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/tartree"
 )
 
-// UploadOptions are options of Upload. The zero value uploads everything.
+// UploadOptions are options of Upload. The zero value uploads the whole source.
 type UploadOptions struct {
-	// Names are slash-separated names relative to the source folder, files or whole folders; only
-	// these are uploaded. None means everything. A name that leaves the folder is ErrEscapes, a
-	// missing one fs.ErrNotExist. With a source that is a file they are not allowed.
+	// Names are slash-separated names relative to the source directory, of files or of directories
+	// with their trees, to upload; none means all. A name that leaves the directory is env.ErrEscapes,
+	// a missing one fs.ErrNotExist. They are an error if the source is a file.
 	Names []string
-	// SkipRepositories, if set, leaves out what is below the source folder and belongs to version
-	// control, as that of DownloadOptions does: credentials stand in it. It is called with the name of
-	// each, relative to the source. The source itself may be such a folder, and is uploaded.
+	// SkipRepositories, if set, leaves out the directories and files of version control systems below
+	// the source, as DownloadOptions.SkipRepositories does: they may contain credentials. It is called
+	// once with the name of each, relative to the source. The source itself is uploaded even if it is
+	// such a directory.
 	SkipRepositories func(name string)
 }
 
-// Upload copies src, a file or folder of the host, into the folder dir of an environment, which is
-// made if missing; an empty dir is the working directory. Of a folder the contents are copied, so
-// that src/x becomes dir/x; a file keeps its base name. If src itself is a symbolic link, it is
-// followed; links below a folder are copied as links, wherever they point. Sockets, pipes and
-// devices below it are left out. Nothing is read outside src, whatever changes there meanwhile.
+// Upload copies src, a file or directory of the host, into the directory dir of an environment, and
+// makes a missing dir; an empty dir means the working directory. It copies the entries of a
+// directory, so that src/x becomes dir/x; a file keeps its base name. It follows src if that is a
+// symlink, copies symlinks below it as symlinks, whatever their targets, and leaves out sockets,
+// FIFOs and devices. It reads nothing outside src, even if the tree changes meanwhile.
 //
-// The data is streamed, in one round trip and in bounded memory. After an error a part of the tree
-// may be there.
+// The data is streamed, in one round trip and in bounded memory. After an error dir may have a part
+// of the tree.
 func Upload(ctx context.Context, e env.Copier, src, dir string, opts UploadOptions) error {
 	dir = cmp.Or(dir, ".")
 	pack, closeSource, err := openSource(src, opts)
@@ -52,8 +53,7 @@ func Upload(ctx context.Context, e env.Copier, src, dir string, opts UploadOptio
 	copyErr := e.CopyIn(ctx, dir, pr)
 	pr.CloseWithError(errReaderDone)
 	packErr := <-packed
-	// A failure to read the source reaches CopyIn too, which may wrap it in its own words. That CopyIn
-	// ended before the packer is no failure of the packer.
+	// A failure to pack is the cause of CopyIn's error. If CopyIn ended first, packing did not fail.
 	if packErr != nil && !errors.Is(packErr, errReaderDone) {
 		return fmt.Errorf("upload %s: %w", src, packErr)
 	}
@@ -63,10 +63,10 @@ func Upload(ctx context.Context, e env.Copier, src, dir string, opts UploadOptio
 	return nil
 }
 
-// errReaderDone ends the packer when the environment reads no more.
+// errReaderDone ends packing when the environment stops reading.
 var errReaderDone = errors.New("the environment stopped reading")
 
-// openSource opens what is to be uploaded and returns how to pack it.
+// openSource opens the source and returns a function that packs it.
 func openSource(
 	src string, opts UploadOptions,
 ) (pack func(context.Context, io.Writer) error, closeSource func(), err error) {
@@ -82,7 +82,7 @@ func openSource(
 		}
 		packing := tartree.PackOptions{Names: opts.Names}
 		if opts.SkipRepositories != nil {
-			packing.Skip = findRepositories(root, opts.SkipRepositories).holds
+			packing.Skip = findRepositories(root, opts.SkipRepositories).contains
 		}
 		return func(ctx context.Context, w io.Writer) error {
 			return tartree.Pack(ctx, w, root, packing)

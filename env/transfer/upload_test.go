@@ -21,8 +21,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/transfer"
 )
 
-// needLinks skips where an ordinary user cannot make links.
-func needLinks(t testing.TB) {
+// needSymlinks skips where an ordinary user cannot make links.
+func needSymlinks(t testing.TB) {
 	t.Helper()
 	if runtime.GOOS == "windows" {
 		t.Skip("links need a privilege on windows")
@@ -30,7 +30,7 @@ func needLinks(t testing.TB) {
 }
 
 func TestUploadDownload(t *testing.T) {
-	needLinks(t)
+	needSymlinks(t)
 	defer goleak.VerifyNone(t)
 	src := t.TempDir()
 	tree := map[string]treefake.File{
@@ -48,7 +48,7 @@ func TestUploadDownload(t *testing.T) {
 	if diff := cmp.Diff(tree, treefake.Read(t, filepath.Join(fake.Dir, "in/to"))); diff != "" {
 		t.Errorf("uploaded (-want +got):\n%.2000s", diff)
 	}
-	dst := filepath.Join(t.TempDir(), "new", "folder")
+	dst := filepath.Join(t.TempDir(), "new", "directory")
 	if err := transfer.Download(t.Context(), fake, "in/to", nil, dst,
 		transfer.DownloadOptions{}); err != nil {
 		t.Fatal(err)
@@ -71,14 +71,14 @@ func TestUploadDownload(t *testing.T) {
 }
 
 func TestUploadSources(t *testing.T) {
-	needLinks(t)
+	needSymlinks(t)
 	src := t.TempDir()
 	treefake.Write(t, src, map[string]treefake.File{
-		"folder/x": {Content: "x"}, "folder/y/z": {Content: "z"}, "file": {
+		"directory/x": {Content: "x"}, "directory/y/z": {Content: "z"}, "file": {
 			Content:    "f",
 			Executable: true,
 		},
-		"tofile": {Target: "file"}, "tofolder": {Target: "folder"}, "dangling": {Target: "nowhere"},
+		"tofile": {Target: "file"}, "tofolder": {Target: "directory"}, "dangling": {Target: "nowhere"},
 		"outside/l": {Target: "/etc/passwd"},
 	})
 	tests := []struct {
@@ -92,16 +92,16 @@ func TestUploadSources(t *testing.T) {
 			Content:    "f",
 			Executable: true,
 		}}, nil},
-		{"link to a folder", "tofolder", nil, map[string]treefake.File{
+		{"link to a directory", "tofolder", nil, map[string]treefake.File{
 			"x":   {Content: "x"},
 			"y/z": {Content: "z"},
 		}, nil},
-		{"names", "folder", []string{"y"}, map[string]treefake.File{"y/z": {Content: "z"}}, nil},
+		{"names", "directory", []string{"y"}, map[string]treefake.File{"y/z": {Content: "z"}}, nil},
 		{"link that leaves", "outside", nil, map[string]treefake.File{"l": {Target: "/etc/passwd"}}, nil},
 		{"missing", "nope", nil, nil, fs.ErrNotExist},
 		{"dangling link", "dangling", nil, nil, fs.ErrNotExist},
-		{"missing name", "folder", []string{"q"}, nil, fs.ErrNotExist},
-		{"name that leaves", "folder", []string{"../file"}, nil, env.ErrEscapes},
+		{"missing name", "directory", []string{"q"}, nil, fs.ErrNotExist},
+		{"name that leaves", "directory", []string{"../file"}, nil, env.ErrEscapes},
 		{
 			"name through a link that leaves", "outside",
 			[]string{"l"},
@@ -133,7 +133,7 @@ func TestUploadSources(t *testing.T) {
 	}
 }
 
-// When the environment fails, the packer ends; when the packer fails, the environment hears of it.
+// An error of CopyIn ends the packer, and an error of the packer ends CopyIn.
 func TestUploadEndsOnErrors(t *testing.T) {
 	src := t.TempDir()
 	treefake.Write(t, src, map[string]treefake.File{"big": {Content: strings.Repeat("x", 4<<20)}})
@@ -198,8 +198,7 @@ func (c copierFuncs) CopyOut(
 	return c.out(ctx, dir, names...)
 }
 
-// F17: what a hostile environment sends does not leave the folder. Package tartree tests each
-// trick; here it counts that Download uses its strictest form.
+// Download uses the strictest form of tartree.Unpack, whose tests have each attack.
 func TestDownloadFromHostileEnvironment(t *testing.T) {
 	entries := func(hs ...tar.Header) []byte {
 		var buf bytes.Buffer
@@ -208,7 +207,7 @@ func TestDownloadFromHostileEnvironment(t *testing.T) {
 			if err := tw.WriteHeader(&h); err != nil {
 				t.Fatal(err)
 			}
-			// A header is enough to be refused.
+			// The header suffices for the refusal.
 			_, _ = io.WriteString(tw, strings.Repeat("x", int(min(h.Size, 10))))
 		}
 		_ = tw.Close()
@@ -289,13 +288,13 @@ func TestDownloadErrors(t *testing.T) {
 	}
 	if err := transfer.Download(t.Context(), fake, "nope", nil, t.TempDir(),
 		transfer.DownloadOptions{}); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("missing folder: got %v, want fs.ErrNotExist", err)
+		t.Errorf("missing directory: got %v, want fs.ErrNotExist", err)
 	}
 	if err := transfer.Download(t.Context(), fake, "", nil, filepath.Join(src, "big"),
 		transfer.DownloadOptions{}); err == nil {
 		t.Error("a file as destination was accepted")
 	}
-	// A download that ends early closes the stream, so that the other side ends too.
+	// A download that ends early closes the stream, so that the sender ends too.
 	if err := transfer.Download(t.Context(), fake, "", nil, t.TempDir(),
 		transfer.DownloadOptions{MaxBytes: 1}); !errors.Is(err, env.ErrTreeTooLarge) {
 		t.Errorf("too large: got %v, want ErrTreeTooLarge", err)

@@ -8,11 +8,11 @@ import (
 	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 )
 
-// Mark stands where a secret was.
+// Mark replaces a secret.
 const Mark = "[REDACTED]"
 
-// SecretNames returns the patterns of variable names that announce a secret. A star stands for any
-// characters; case does not matter. The slice is the caller's.
+// SecretNames returns the patterns of the names of variables that hold secrets. A star matches any
+// characters; case is ignored. The caller owns the slice.
 func SecretNames() []string {
 	return []string{
 		"*_API_KEY",
@@ -28,68 +28,82 @@ func SecretNames() []string {
 	}
 }
 
-// A rule finds one kind of secret: the text of the group of re, if ok is nil or accepts that text.
-// Every match holds one of the hints, which are in lower case and found much faster than re.
+// A rule finds one kind of secret: the text of the group of re, if ok is nil or accepts it. Every
+// match contains one of the hints, which are in lower case and much faster to find than re.
 type rule struct {
 	hints []string
 	re    func() *regexp.Regexp
 	ok    func(text string) bool
 }
 
-// nameWord matches the end of a name that announces a secret, as it stands before "=" or ":" in
-// commands, headers and configuration: X_TOKEN, --api-key, password, x-api-key.
+// nameWord matches the end of the name of a secret before "=" or ":" in commands, headers and
+// configuration: X_TOKEN, --api-key, password, x-api-key.
 var nameWord = wordPattern(SecretNames())
 
-// The patterns are compiled when they are first needed: that takes half a millisecond, and every
-// start of a program counts.
+// The patterns are compiled on first use, which saves half a millisecond of each start.
 var (
 	nameRE = lazyregexp.New(`(?is)^(?:` + starPattern(SecretNames()) + `)$`)
 	flagRE = lazyregexp.New(`(?i)^--?[\w.-]*(?:` + nameWord + `)$`)
-	// argRE is an argument that as a whole is an assignment to such a name: its value runs to the end,
+	// argRE matches an argument that is an assignment to such a name: its value extends to the end,
 	// blanks included.
 	argRE = lazyregexp.New(`(?is)^\S*?(?:` + nameWord + `)=(.+)$`)
 )
 
-// valueRules find secrets by how they look, wherever they stand.
+// valueRules find secrets by their form alone.
 var valueRules = []rule{
 	{
-		// A private key in PEM form; one that is cut off runs to the end of the text.
+		// A private key in PEM form; a truncated one extends to the end of the text.
 		hints: []string{"private key"},
 		re: lazyregexp.New(`(?s)(-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z0-9 ]*-----.*?` +
 			`(?:-----END [A-Z0-9 ]*PRIVATE KEY[A-Z0-9 ]*-----|\z))`),
 	},
 	{
-		// The user and the password of a URL. A password with an unescaped slash is found too, unless
-		// what stands before the slash may be a port.
+		// The user and the password of a URL. A password may have an unescaped slash, unless the part
+		// before the slash may be a port.
 		hints: []string{"://"},
 		re: lazyregexp.New(`[A-Za-z][A-Za-z0-9+.-]*://` +
-			"([^\\s/?#@:\\[\"'`<>]*:(?:[^\\s/?#\"'`<>]+|[^\\s/?#@\"'`<>]*[^\\s/?#@0-9\"'`<>][^\\s@\"'`<>]*))@"),
+			"([^\\s/?#@:\\[\"'`<>]*:(?:[^\\s/?#\"'`<>]+|" +
+			"[^\\s/?#@\"'`<>]*[^\\s/?#@0-9\"'`<>][^\\s@\"'`<>]*))@"),
 	},
 	token(`[A-Za-z0-9_]{20,}`, "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
-	token(`[\w.-]{16,}`, "glpat-", "gloas-", "gldt-", "glrt-", "glcbt-", "glptt-", "glft-", "glsoat-"),
-	token(`[A-Za-z0-9-]{10,}`, "xoxa-", "xoxb-", "xoxe-", "xoxp-", "xoxr-", "xoxs-", "xapp-"), // Slack.
-	token(`[A-Z0-9]{16,}`, "AKIA", "ASIA"),                                                    // Amazon Web Services.
-	token(`[\w-]{20,}`, "AIza", "ya29.", "pypi-", "dckr_pat_"),                                // Google and others.
-	token(`[A-Za-z0-9]{16,}`, "sk_live_", "sk_test_", "rk_live_", "rk_test_"),                 // Stripe.
-	token(`[A-Za-z0-9]{30,}`, "npm_", "hf_", "gsk_"),                                          // npm, Hugging Face, Groq.
-	token(`[\w-]{16,}\.[\w-]{16,}`, "SG."),                                                    // SendGrid.
-	token(`[\w-]{8,}\.[\w-]*\.[\w-]*(?:\.[\w-]*\.[\w-]*)?`, "eyJ"),                            // JSON web tokens.
-	// OpenAI, Anthropic and others. The prefix alone also begins ordinary words.
-	{hints: []string{"sk-"}, re: lazyregexp.New(`(?:^|[^A-Za-z0-9])(sk-[\w-]{16,})`), ok: looksRandom},
+	token(`[\w.-]{16,}`, "glpat-", "gloas-", "gldt-", "glrt-", "glcbt-", "glptt-", "glft-",
+		"glsoat-"),
+	// Slack.
+	token(`[A-Za-z0-9-]{10,}`, "xoxa-", "xoxb-", "xoxe-", "xoxp-", "xoxr-", "xoxs-", "xapp-"),
+	// Amazon Web Services.
+	token(`[A-Z0-9]{16,}`, "AKIA", "ASIA"),
+	// Google and others.
+	token(`[\w-]{20,}`, "AIza", "ya29.", "pypi-", "dckr_pat_"),
+	// Stripe.
+	token(`[A-Za-z0-9]{16,}`, "sk_live_", "sk_test_", "rk_live_", "rk_test_"),
+	// npm, Hugging Face, Groq.
+	token(`[A-Za-z0-9]{30,}`, "npm_", "hf_", "gsk_"),
+	// SendGrid.
+	token(`[\w-]{16,}\.[\w-]{16,}`, "SG."),
+	// JSON web tokens.
+	token(`[\w-]{8,}\.[\w-]*\.[\w-]*(?:\.[\w-]*\.[\w-]*)?`, "eyJ"),
+	// OpenAI, Anthropic and others. Ordinary words start with the same prefix.
+	{
+		hints: []string{"sk-"}, ok: looksRandom,
+		re: lazyregexp.New(`(?:^|[^A-Za-z0-9])(sk-[\w-]{16,})`),
+	},
 }
 
-var contextHints = []string{"key", "secret", "token", "passw", "credential", "authorization", "cookie"}
+var contextHints = []string{
+	"key", "secret", "token", "passw", "credential", "authorization", "cookie",
+}
 
-// contextRules find secrets by what stands before them.
+// contextRules find secrets by the name before them.
 var contextRules = []rule{
 	{
 		// NAME=value, where value is one word of a shell, quoted or not.
 		hints: contextHints,
-		re:    lazyregexp.New(`(?is)(?:` + nameWord + `)=((?:"(?:[^"\\]|\\.)*"?|'[^']*'?|\\.|[^\s"'\\])+)`),
+		re: lazyregexp.New(`(?is)(?:` + nameWord + `)=` +
+			`((?:"(?:[^"\\]|\\.)*"?|'[^']*'?|\\.|[^\s"'\\])+)`),
 	},
 	{
-		// NAME: value, as in headers, YAML and JSON. A value without quotes runs to the end of the line, but what
-		// follows a mark stays.
+		// NAME: value, as in headers, YAML and JSON. A value without quotes extends to the end of the
+		// line, but text after a mark stays.
 		hints: contextHints,
 		re: lazyregexp.New(`(?i)(?:` + nameWord + `|authorization|cookie)["']?[ \t]*:[ \t]*` +
 			`("(?:[^"\\\r\n]|\\.)*"?|'[^'\r\n]*'?|[^\r\n"']+)`),
@@ -97,14 +111,14 @@ var contextRules = []rule{
 	},
 }
 
-// allRules begin with the context, while the values are still whole.
+// allRules starts with contextRules, which need whole values.
 var allRules = slices.Concat(contextRules, valueRules)
 
-// IsSecretName reports whether the name of a variable announces a secret.
+// IsSecretName reports whether name matches one of SecretNames.
 func IsSecretName(name string) bool { return nameRE().MatchString(name) }
 
-// HasSecret reports whether s holds something that looks like a secret by itself: a key with a well-known prefix, a private
-// key, a web token, or a URL with a password.
+// HasSecret reports whether s contains a secret with a known form: a key with a well-known prefix,
+// a private key, a JSON web token, or a URL with a password.
 func HasSecret(s string) bool {
 	lower := strings.ToLower(s)
 	for _, r := range valueRules {
@@ -115,11 +129,11 @@ func HasSecret(s string) bool {
 	return false
 }
 
-// Redact replaces what looks like a secret in s, and what stands behind a name that announces one, by Mark. Redacting
-// again changes nothing.
+// Redact replaces secrets with a known form in s, and values after a name of SecretNames, by Mark.
+// It is idempotent.
 func Redact(s string) string {
-	// A replacement can lay open one more match beside it. Each round that changes something leaves fewer bytes outside
-	// of marks, or as many and fewer marks, so this ends.
+	// A replacement can expose another match beside it. Each round leaves fewer bytes outside of
+	// marks, or as many and fewer marks, so the loop ends.
 	lower := strings.ToLower(s)
 	for {
 		changed := false
@@ -134,8 +148,8 @@ func Redact(s string) string {
 	}
 }
 
-// RedactArgv returns a copy of argv with secrets redacted in every argument. The value of a flag whose name announces a
-// secret goes as a whole, in the same argument or in the next.
+// RedactArgv returns a copy of argv with secrets redacted in every argument. The value of a flag
+// named like a secret is replaced as a whole, in the same argument or in the next.
 func RedactArgv(argv []string) []string {
 	out := make([]string, len(argv))
 	for i, arg := range argv {
@@ -156,8 +170,8 @@ func redactArg(arg string) string {
 	return Redact(arg)
 }
 
-// replace puts Mark in place of each secret that the rule finds in s, and reports whether there was one. The hints are
-// looked for in lower, which is s in lower case.
+// replace replaces each secret that r finds in s by Mark, and reports whether it found one. It
+// searches for the hints in lower, which is s in lower case.
 func (r rule) replace(s, lower string) (string, bool) {
 	if !slices.ContainsFunc(r.hints, func(hint string) bool { return strings.Contains(lower, hint) }) {
 		return s, false
@@ -181,8 +195,8 @@ func (r rule) replace(s, lower string) (string, bool) {
 	return b.String(), true
 }
 
-// looksRandom reports whether s has a run of letters and digits that no word or version number has: 12 of them with a
-// letter and a digit, or 24 of any.
+// looksRandom reports whether s has a run of letters and digits longer than in words and version
+// numbers: 12 with a letter and a digit, or 24 of any.
 func looksRandom(s string) bool {
 	run, letter, digit := 0, false, false
 	for _, c := range []byte(s) {
@@ -201,7 +215,7 @@ func looksRandom(s string) bool {
 	return false
 }
 
-// starPattern is a regular expression for whole names that match one of the patterns.
+// starPattern returns a regular expression for whole names that match one of the patterns.
 func starPattern(patterns []string) string {
 	var alternatives []string
 	for _, p := range patterns {
@@ -210,8 +224,8 @@ func starPattern(patterns []string) string {
 	return strings.Join(alternatives, "|")
 }
 
-// wordPattern is a regular expression for the end of such a name, with dashes for underscores too and without what the
-// leading star stands for.
+// wordPattern returns a regular expression for the end of such a name, without the text of the
+// leading star. Dashes match like underscores.
 func wordPattern(patterns []string) string {
 	var alternatives []string
 	for _, p := range patterns {
@@ -223,7 +237,7 @@ func wordPattern(patterns []string) string {
 	return strings.Join(alternatives, "|")
 }
 
-// token is the rule for keys with one of the prefixes that their issuer gave them in order to be found.
+// token returns the rule for keys with one of the prefixes of their issuer.
 func token(tail string, prefixes ...string) rule {
 	var hints, alternatives []string
 	for _, p := range prefixes {
@@ -232,6 +246,7 @@ func token(tail string, prefixes ...string) rule {
 	}
 	return rule{
 		hints: hints,
-		re:    lazyregexp.New(`(?:^|[^A-Za-z0-9])((?:` + strings.Join(alternatives, "|") + `)` + tail + `)`),
+		re: lazyregexp.New(
+			`(?:^|[^A-Za-z0-9])((?:` + strings.Join(alternatives, "|") + `)` + tail + `)`),
 	}
 }

@@ -1,5 +1,5 @@
-// Package vars decides which environment variables reach commands, and recognises secrets in names,
-// values and text.
+// Package vars filters the environment variables of commands and finds secrets in names, values and
+// text.
 package vars
 
 import (
@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// Mode says which environment variables a Filter keeps.
+// Mode selects the environment variables that a Filter keeps.
 type Mode string
 
-// Modes of a Filter, from strict to lax: each keeps what the one before keeps, and more.
+// Modes of a Filter, from strict to lax: each keeps all that the one before keeps.
 const (
 	// None keeps nothing.
 	None Mode = "none"
 	// Core keeps what Filtered keeps of the names in CoreNames.
 	Core Mode = "core"
-	// Filtered keeps everything but variables whose name matches SecretNames and variables whose value
-	// looks like a key or holds a URL with a password.
+	// Filtered keeps everything except variables whose name matches SecretNames or whose value
+	// HasSecret.
 	Filtered Mode = "filtered"
 	// All keeps everything.
 	All Mode = "all"
@@ -34,37 +34,36 @@ func ParseMode(s string) (Mode, error) {
 	return "", fmt.Errorf("variables mode %q: want one of filtered, all, core, none", s)
 }
 
-// CoreNames returns the names that Core keeps on the system goos, which is named as by the Go
-// toolchain; a star stands for any characters. The slice is the caller's.
+// CoreNames returns the names that Core keeps on the system goos, named as by the Go toolchain; a
+// star matches any characters. The caller owns the slice.
 func CoreNames(goos string) []string {
 	names := []string{
 		"PATH", "HOME", "USER", "SHELL", "LANG", "LC_*", "TERM", "TMPDIR", "GOPATH", "CARGO_HOME",
 		"NVM_DIR",
 	}
 	if goos == "windows" {
-		// Without these, programs do not start or find neither their profile nor a temporary folder.
+		// Programs need these to start and to find their profile and a temporary directory.
 		names = append(names, "SYSTEMROOT", "WINDIR", "COMSPEC", "PATHEXT", "TEMP", "TMP", "USERPROFILE")
 	}
 	return names
 }
 
-// Filter decides which environment variables reach commands. It is advisory where commands can read
-// the variables by other means, such as the memory of another process of their user; it knows
-// secrets by their shape and finds no others. A nil filter means the same as the zero value:
-// Filtered.
+// Filter selects the environment variables that commands get. It is advisory: commands may read
+// variables elsewhere, such as in another process of their user, and it finds only secrets with a
+// known name or form. A nil filter and the zero value have the mode Filtered.
 type Filter struct {
-	// Mode is the rule; empty means Filtered. A mode that does not exist keeps nothing.
+	// Mode is empty for Filtered. An unknown mode keeps nothing.
 	Mode Mode
-	// Pass are names of variables that are kept in every mode, whatever their value.
+	// Pass lists names of variables that every mode keeps, whatever their value.
 	Pass []string
-	// OS is the system that the variables are for, named as by the Go toolchain; empty means the one
-	// that this program runs on. On windows, names are compared without regard to case.
+	// OS is the system of the commands, named as by the Go toolchain; empty means the system of this
+	// process. On windows the case of names is ignored.
 	OS string
 }
 
-// Apply returns those of vars, which are of the form "NAME=value", that the filter keeps, in their
-// order. Entries of another form, without a name or with a NUL byte are dropped in every mode, as
-// nothing can be decided about them. The result is never nil, and vars is not altered.
+// Apply returns the entries "NAME=value" of vars that the filter keeps, in order. Every mode
+// discards entries of another form, without a name or with a NUL byte. The result is never nil, and
+// vars is not modified.
 func (f *Filter) Apply(vars []string) []string {
 	if f == nil {
 		f = &Filter{}
@@ -103,10 +102,9 @@ func (f *Filter) keeps(name, value string) bool {
 	}
 }
 
-// Dedup returns vars without the entries that a later one of the same name replaces, in their
-// order. Names are compared as the system goos does, which is named as by the Go toolchain. Entries
-// that are not of the form "NAME=value" stay, for the caller to refuse. The result is never nil,
-// and vars is not altered.
+// Dedup returns vars without entries that a later one of the same name replaces, in order. It
+// compares names as the system goos does, named as by the Go toolchain. Entries not of the form
+// "NAME=value" stay, for the caller to reject. The result is never nil, and vars is not modified.
 func Dedup(vars []string, goos string) []string {
 	kept := make([]string, 0, len(vars))
 	seen := make(map[string]bool, len(vars))
@@ -130,7 +128,7 @@ func Split(v string) (name, value string, ok bool) {
 	return name, value, ok && name != "" && !strings.Contains(v, "\x00")
 }
 
-// fold is name in the form in which the system goos compares names.
+// fold returns name in the form in which the system goos compares names.
 func fold(name, goos string) string {
 	if goos == "windows" {
 		return strings.ToUpper(name)

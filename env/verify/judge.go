@@ -11,7 +11,7 @@ import (
 
 const (
 	// unreported is the text for data that the probe does not report.
-	unreported = "not told"
+	unreported = "not reported"
 	// byKernel is the default enforcer.
 	byKernel = "the kernel"
 	// elsewhere is the text for what cannot be known of another machine.
@@ -241,7 +241,7 @@ func (j *judgement) host() {
 // prove nothing.
 func (j *judgement) ofHost(name, by, wanted string, keys []string, good func(outcome string) bool) {
 	if _, bad := j.outcomes(keys, good); j.elsewhere && len(bad) == 0 {
-		j.add(name, by, "only told", elsewhere, true)
+		j.add(name, by, "informative", elsewhere, true)
 		return
 	}
 	j.tries(name, by, wanted, keys, good)

@@ -94,24 +94,24 @@ func (j *judgement) files() {
 	}
 	by := cmp.Or(x.By, byKernel)
 	if x.Unwritable != nil {
-		wanted := fmt.Sprintf("none can be made in %d folders outside", len(x.Unwritable))
+		wanted := fmt.Sprintf("none can be made in %d directories outside", len(x.Unwritable))
 		j.tries("outside-files", by, wanted, each("write", x.Unwritable), refusedOrMissing)
 	}
 	if len(x.Kept) > 0 {
-		wanted := fmt.Sprintf("%d files and folders cannot be changed", len(x.Kept))
+		wanted := fmt.Sprintf("%d files and directories cannot be changed", len(x.Kept))
 		j.tries("kept-files", by, wanted, each("change", x.Kept), refusedOrMissing)
 	}
 	if x.Unreadable != nil {
-		wanted := fmt.Sprintf("nothing is read of %d places", len(x.Unreadable))
+		wanted := fmt.Sprintf("none of %d paths can be read", len(x.Unreadable))
 		j.tries("secrets", by, wanted, each("read", x.Unreadable), refusedOrMissing)
 	}
 	const byConfig = "the configuration"
 	if x.Writable != nil {
-		j.tries("writable-folders", byConfig, "files can be made in "+list(x.Writable), each("write",
+		j.tries("writable-directories", byConfig, "files can be made in "+list(x.Writable), each("write",
 			x.Writable), succeeded)
 	}
 	if x.Executable != nil {
-		j.tries("executable-folders", byConfig, "programs can be started in "+list(x.Executable),
+		j.tries("executable-directories", byConfig, "programs can be executed in "+list(x.Executable),
 			each("execute", x.Executable), succeeded)
 	}
 }
@@ -141,7 +141,7 @@ func (j *judgement) mounts() {
 	case len(j.document.Mounts) > 0:
 		found = fmt.Sprintf("%d, all known", len(j.document.Mounts))
 	}
-	j.add("mounts", "the configuration", "only those that were asked for", found, len(others) == 0)
+	j.add("mounts", "the configuration", "only those requested", found, len(others) == 0)
 }
 
 // pointOf returns the mount point with its symlinks resolved.
@@ -265,6 +265,6 @@ func (j *judgement) vars() {
 	case j.document.Vars != nil:
 		found = fmt.Sprintf("%d, all known", len(j.document.Vars))
 	}
-	j.add("variables", "the helper", "only those of the image and those that were asked for", found,
+	j.add("variables", "the helper", "only those of the image and those requested", found,
 		len(others) == 0)
 }

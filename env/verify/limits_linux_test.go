@@ -8,8 +8,7 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// TestControlGroups reads limits where the versions of control groups and their namespaces put
-// them.
+// TestControlGroups reads limits of both versions of control groups, in namespaces and outside.
 func TestControlGroups(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestResolve asks name servers that know no name, say nothing, and are not there.
+// TestResolve queries name servers that deny the name, do not answer, or do not exist.
 func TestResolve(t *testing.T) {
 	listen := func(answer bool) string {
 		t.Helper()
@@ -56,7 +56,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestCalls makes the system calls, none of which succeeds where no filter refuses it.
+// TestCalls makes the system calls without a filter: none succeeds, none is refused.
 func TestCalls(t *testing.T) {
 	for _, call := range filteredCalls() {
 		got := tryCall(call)

@@ -66,7 +66,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// FuzzDecode sees that what is decoded comes out the same a second time.
+// FuzzDecode decodes, encodes and decodes again, with the same result.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"status":{"Uid":"1"},"namespaces":{"pid":1},"mounts":[{"point":"/","type":"overlay","read_only":true}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -16,10 +16,10 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// boot is what the kernel of these tests calls itself.
+// boot is the boot ID of the kernel in these tests.
 const boot = "kernel"
 
-// expected promises everything.
+// expected has all guarantees.
 func expected() Expect {
 	return Expect{
 		Unprivileged: true, Filters: 2, User: &User{UID: 10001, GID: 10001}, ReadOnly: []string{
@@ -45,7 +45,7 @@ func expected() Expect {
 	}
 }
 
-// document is what a probe says where all of it is kept.
+// document is the report of a probe in a sandbox with all guarantees.
 func good() document {
 	zero := "0000000000000000"
 	d := document{
@@ -108,7 +108,7 @@ func TestAllKept(t *testing.T) {
 	}
 }
 
-// TestSilence takes each thing that the probe says away, and sees that a promise is broken by that.
+// TestSilence removes each part of a report: a guarantee counts as broken each time.
 func TestSilence(t *testing.T) {
 	optional := map[string]bool{ // their absence proves nothing bad
 		"Seccomp_filters": true, // of old kernels
@@ -194,7 +194,7 @@ func TestBroken(t *testing.T) {
 			d.Mounts = append(d.Mounts,
 				mountPoint{Point: "/proc/x", Type: "ext4"})
 		}, []string{"mounts"}},
-		"a folder below /dev": {func(d *document) {
+		"a directory below /dev": {func(d *document) {
 			d.Mounts = append(d.Mounts,
 				mountPoint{Point: "/dev/x", Type: "tmpfs"})
 		}, []string{"mounts"}},
@@ -204,7 +204,7 @@ func TestBroken(t *testing.T) {
 		"a device in memory": {func(d *document) {
 			d.Mounts = append(d.Mounts, mountPoint{Point: "/dev/null", Type: "tmpfs"})
 		}, []string{}},
-		"a folder of the host": {
+		"a directory of the host": {
 			func(d *document) { mountAt(d, "/work").Root = "/home/somebody" },
 			[]string{"mounts"},
 		},
@@ -334,17 +334,18 @@ func mountAt(d *document, point string) *mountPoint {
 	return &d.Mounts[slices.IndexFunc(d.Mounts, func(m mountPoint) bool { return m.Point == point })]
 }
 
-// TestElsewhere only tells what an environment on another machine does not find of this one.
+// TestElsewhere judges an environment on another machine: what it does not find of this one proves
+// nothing.
 func TestElsewhere(t *testing.T) {
 	for _, f := range expected().judge(good(), "").Findings {
 		if told := strings.Contains(f.Found, "not known"); told != strings.HasPrefix(f.Name, "host-") ||
-			told && f.Wanted != "only told" {
+			told && f.Wanted != "informative" {
 			t.Errorf("%+v", f)
 		}
 	}
 }
 
-// TestWithoutRights judges what an environment keeps that shows the machine as it is.
+// TestWithoutRights judges an environment without a mount namespace.
 func TestWithoutRights(t *testing.T) {
 	x := Expect{
 		NoNewRights: true, NoSockets: true, Filters: 1,
@@ -388,7 +389,7 @@ func TestWithoutRights(t *testing.T) {
 	}
 }
 
-// TestEnforcers sees who is named for what a mechanism refuses.
+// TestEnforcers checks the enforcer of each finding.
 func TestEnforcers(t *testing.T) {
 	for _, test := range []struct{ by, sockets, want, wantSockets string }{
 		{"", "", "the kernel", "the kernel"},
@@ -411,7 +412,7 @@ func TestEnforcers(t *testing.T) {
 	}
 }
 
-// TestNothingPromised judges nothing where nothing is promised, and that is not good.
+// TestNothingPromised has no guarantees, so the report has no findings and is not OK.
 func TestNothingPromised(t *testing.T) {
 	r := Expect{}.judge(good(), boot)
 	if len(r.Findings) != 0 || r.OK() {
@@ -419,7 +420,7 @@ func TestNothingPromised(t *testing.T) {
 	}
 }
 
-// TestPlain sees that nothing of what a sandbox says acts on a terminal or fills it.
+// TestPlain has text that would act on a terminal or fill it.
 func TestPlain(t *testing.T) {
 	d := good()
 	d.Limits["pids"] = "\x1b[2Jevil\n" + strings.Repeat("x", 10_000)
@@ -434,7 +435,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// runner answers with a text.
+// runner writes a text to stdout.
 type runner struct {
 	say    string
 	result env.Result
@@ -515,7 +516,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// FuzzJudge sees that what a sandbox says never comes out as more than text of a bounded length.
+// FuzzJudge: the text of a finding is printable and of bounded length.
 func FuzzJudge(f *testing.F) {
 	whole, err := json.Marshal(good())
 	if err != nil {

@@ -8,45 +8,54 @@ import (
 	"os"
 	"strings"
 
+	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/snapshot"
 )
 
-// Applied tells what Apply did.
+// Applied is the result of Apply.
 type Applied struct {
-	// Written are the files and links that were added or changed, Deleted those that were removed;
-	// both sorted, relative to the folder.
+	// Written are the files and symlinks that were added or changed, Deleted those that were removed;
+	// both sorted, relative to the directory.
 	Written, Deleted []string
 }
 
-// Conflict is a name at which the folder of the host does not allow a change.
+// Conflict is a change that the state of the directory on the host does not allow.
 type Conflict struct {
-	// Name is relative to the folder.
+	// Name is relative to the directory.
 	Name string
 	// Err is the reason.
 	Err error
 }
 
-// Reasons for conflicts, besides env.ErrEscapes for a link that leads out of the folder, and errors
-// of the file system.
+// Reasons for conflicts, besides env.ErrChanged for a file of the host that differs from the
+// uploaded one, env.ErrEscapes for a symlink that leads out of the directory, env.ErrNotDir for a
+// parent that is another file, and errors of the file system.
 var (
-	// ErrChanged means that a file of the host is not what was uploaded.
-	ErrChanged = errors.New("changed since it was uploaded")
-	// ErrAppeared means that there is something where a new file should be.
+	// ErrAppeared means that a file of the host has the name of a new one.
 	ErrAppeared = errors.New("appeared since the upload")
-	// ErrThroughLink means that a folder on the way to the file is a link.
-	ErrThroughLink = errors.New("is behind a link")
-	// ErrNotFolder means that what should be a folder on the way to the file is none.
-	ErrNotFolder = errors.New("is behind something that is not a folder")
-	// ErrUnreadable means that what the environment holds could not be read, or was too large.
+	// ErrThroughSymlink means that a parent directory is a symlink.
+	ErrThroughSymlink = errors.New("is below a symlink")
+	// ErrUnreadable means that the file could not be read in the environment, or is too large.
 	ErrUnreadable = errors.New("cannot be read in the environment, or is too large")
-	// ErrGit means that a file is in a folder of git, or would make a folder one.
-	ErrGit = errors.New("is part of a folder of git")
-	// ErrName means that a name may not be used on a host: it could be taken for a folder of version
-	// control, or mean another place.
-	ErrName = errors.New("is not a name for a file of the host")
+	// ErrGit means that a file is in a git directory, or would make a directory one.
+	ErrGit = errors.New("is part of a git directory")
+	// ErrName means that a name is not allowed on the host: a file system could take it for a
+	// directory of a version control system, or for another name.
+	ErrName = errors.New("is not an allowed name on the host")
 )
 
-// ConflictError means that the folder of the host does not allow the changes. It was not touched.
+// errChanged is env.ErrChanged in the words of an upload.
+var errChanged error = changedError{}
+
+type changedError struct{}
+
+func (changedError) Error() string { return "changed since it was uploaded" }
+
+// Unwrap returns env.ErrChanged.
+func (changedError) Unwrap() error { return env.ErrChanged }
+
+// ConflictError means that the state of the directory on the host does not allow the changes. Apply
+// has changed nothing.
 type ConflictError struct {
 	// Conflicts are sorted by name.
 	Conflicts []Conflict
@@ -75,24 +84,23 @@ func (e *ConflictError) Unwrap() []error {
 	return errs
 }
 
-// Apply makes the changes in the folder of the host. Each file that a change concerns must be what
-// was uploaded, and where a file is new there must be none; links must not lead out of the folder,
-// and nothing may be Unreadable. All of that is checked before anything is changed; where it does
-// not hold, the error is a *ConflictError with all such names.
+// Apply makes the changes in the directory of the host, all or none. Each changed file must equal
+// the uploaded one, a new file must not exist, symlinks must not lead out of the directory, and
+// nothing may be Unreadable. Apply checks all of that before it changes anything, and returns a
+// *ConflictError with all names that do not pass.
 //
-// New contents are written first, to a folder .sandboxagent-apply-… in the folder, and moved into
-// place, so that a reader never sees half a file; for a moment one changed file may be missing. A
-// file that is changed on the host meanwhile is kept: whatever goes wrong, and when ctx ends, what
-// was done is taken back before Apply returns. What cannot be taken back stays in the folder
-// beside, which the error then names.
+// Apply writes new contents to a stage, a directory .sandboxagent-apply-… in the directory, and
+// renames them into place, so that a reader never sees half a file; for a moment one changed file
+// may be missing. A file that changes on the host meanwhile is kept: after any failure, and if ctx
+// ends, Apply undoes its changes before it returns. Files that it cannot restore stay in the stage,
+// which the error names.
 //
-// If the program is killed, that folder stays, with all that was taken away and all that is new, by
-// name, and a README that says how to take back what was done. A workspace leaves it out, and its
-// Notes tell of it.
+// If the program is killed, the stage stays, with all removed and all new files by name, and a
+// README with the steps to undo the changes. A workspace excludes it and has a note.
 //
-// A file keeps its permissions but for the right to execute, and, where the system allows it, its
-// owner. Folders that become empty are removed. A second Apply finds conflicts, unless there is
-// nothing to change.
+// A file keeps its permissions, except the right to execute, and, where the system allows it, its
+// owner. Directories that become empty are removed. A second Apply is a conflict, unless the
+// changes are empty.
 func (c *Changes) Apply(ctx context.Context) (Applied, error) {
 	applied, err := c.apply(ctx)
 	if err != nil {
@@ -108,7 +116,7 @@ func (c *Changes) apply(ctx context.Context) (_ Applied, err error) {
 	}
 	defer func() { _ = root.Close() }()
 	t := &transaction{
-		root: root, before: c.w.before, after: c.after, hidden: c.w.hidden,
+		root: root, before: c.w.before, after: c.after, excluded: c.w.excluded,
 		modes: c.w.modes, buf: make([]byte, 256<<10),
 	}
 	var conflicts []Conflict
@@ -138,28 +146,28 @@ func (c *Changes) apply(ctx context.Context) (_ Applied, err error) {
 	return done, nil
 }
 
-// transaction makes changes in a folder, or none.
+// transaction makes all edits in a directory, or none.
 type transaction struct {
 	root          *os.Root
 	before, after *snapshot.Snapshot
 	edits         []*edit
-	hidden        hidden
+	excluded      excludedDirs
 	modes         map[string]bool
 	buf           []byte
 
-	// stage is the folder beside; empty before there is one.
+	// stage is the directory for new and removed files; empty until it is made.
 	stage string
-	// undo are the steps that take back what was done.
+	// undo are the functions that revert the steps made so far.
 	undo []func() error
 }
 
-// edit is one change. What was before, or is now, is nil where there is no file.
+// edit is one change. Of an added file was is nil, of a removed one now is.
 type edit struct {
 	name     string
 	was, now *snapshot.File
-	// host is the file of the host that goes away.
+	// host is the file of the host that is replaced or removed.
 	host fs.FileInfo
-	// staged is the name of the new file in the stage, kept that of the one that was taken away.
+	// staged is the path of the new file in the stage, kept that of the old one.
 	staged, kept string
 	placed       bool
 }

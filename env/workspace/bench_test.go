@@ -11,7 +11,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/workspace"
 )
 
-// BenchmarkWorkspace carries a repository of 20,000 files in, and its changes back.
+// BenchmarkWorkspace uploads a repository of 20,000 files and applies changes.
 func BenchmarkWorkspace(b *testing.B) {
 	needGit(b)
 	host := b.TempDir()
@@ -37,13 +37,13 @@ func BenchmarkWorkspace(b *testing.B) {
 		rounds++
 		var w *workspace.Workspace
 		var c *workspace.Changes
-		e, there := place(b)
+		e, envDir := newEnvironment(b)
 		timed("open", func() (err error) {
 			w, err = workspace.Open(b.Context(), host, workspace.Options{})
 			return err
 		})
 		timed("upload", func() error { return w.Upload(b.Context(), e) })
-		put(b, there, tree{
+		put(b, envDir, tree{
 			"d1/e1/f1.txt": text(fmt.Sprintln("edited", rounds)),
 			"new":          text(fmt.Sprintln(rounds)),
 		})

@@ -10,8 +10,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/snapshot"
 )
 
-// Changes is the difference between what was uploaded and what an environment holds. It does not
-// change; its methods may be called concurrently, but for Apply.
+// Changes is the difference between a workspace and the content of an environment. It is immutable;
+// its methods may be called concurrently, except Apply.
 type Changes struct {
 	w     *Workspace
 	after *snapshot.Snapshot
@@ -19,12 +19,12 @@ type Changes struct {
 	notes []string
 }
 
-// maxTakes is how often the state of an environment is taken when new folders of git come up in it.
+// maxTakes bounds the number of snapshots if commands make new git directories meanwhile.
 const maxTakes = 3
 
-// Changes compares the working directory of e, to which the workspace was uploaded, with what was
-// uploaded. New files that git ignores are no changes, nor is what version control keeps, wherever
-// it is. The caller closes the result.
+// Changes compares the working directory of e, to which the workspace was uploaded, with the
+// workspace. Files that git ignores, unless they were uploaded, and directories of version control
+// systems are not part of the changes. The caller closes the result.
 func (w *Workspace) Changes(ctx context.Context, e env.Environment) (*Changes, error) {
 	c, err := w.changes(ctx, e)
 	if err != nil {
@@ -45,8 +45,8 @@ func (w *Workspace) changes(ctx context.Context, e env.Environment) (*Changes, e
 		more := c.newRepositories(c.names)
 		if len(more) == 0 {
 			for _, dir := range made {
-				c.notes = append(c.notes, dir+" is a folder of git that was made in the environment: what "+
-					"is new in it does not come back")
+				c.notes = append(c.notes, dir+" became a git directory in the environment: new files in it "+
+					"are not brought back")
 			}
 			return c, nil
 		}
@@ -56,28 +56,28 @@ func (w *Workspace) changes(ctx context.Context, e env.Environment) (*Changes, e
 		made = append(made, more...)
 		o.Omit = w.omitsNew(made)
 	}
-	return nil, fmt.Errorf("new folders of git come up all the time, such as %q", made[len(made)-1])
+	return nil, fmt.Errorf("commands keep making git directories, such as %q", made[len(made)-1])
 }
 
-// Notes says, a line each, what does not come back.
+// Notes returns one line for each part of the environment that is not brought back.
 func (c *Changes) Notes() []string { return slices.Clone(c.notes) }
 
-// Unreadable returns the names of the files and folders that cannot be read in the environment, or
-// are too large, sorted, relative to the folder. Whether they have changed is not known: nothing is
-// said about them, nor about what is in such a folder.
+// Unreadable returns the sorted names of the files and directories that cannot be read in the
+// environment, or are too large. They may have changed; the patch leaves them out, and the trees of
+// such directories.
 func (c *Changes) Unreadable() []string {
 	before := c.w.before.Unreadable()
 	return slices.DeleteFunc(c.after.Unreadable(),
 		func(name string) bool { return slices.Contains(before, name) })
 }
 
-// Empty tells whether nothing has changed.
+// Empty reports whether nothing has changed.
 func (c *Changes) Empty() bool { return len(c.names) == 0 }
 
-// WritePatch writes the changes as a patch that git apply understands, as snapshot.WritePatch does.
+// WritePatch writes the changes as a patch for git apply, as snapshot.WritePatch does.
 func (c *Changes) WritePatch(ctx context.Context, to io.Writer) (snapshot.PatchStats, error) {
 	return snapshot.WritePatch(ctx, to, c.w.before, c.after)
 }
 
-// Close releases what was read. The workspace stays open.
+// Close releases the recorded contents. The workspace stays open.
 func (c *Changes) Close() error { return c.after.Close() }

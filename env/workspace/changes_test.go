@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,8 +13,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/workspace"
 )
 
-// checkWays applies changes to the workspace, which is the folder sub of the folder top, once with
-// git apply to a copy of top and once with Apply, and checks that both give the same.
+// checkWays applies changes to the workspace, the directory sub of top, with git apply in a copy of
+// top and with Apply, and compares the results.
 func checkWays(t *testing.T, top, sub string, c *workspace.Changes) {
 	t.Helper()
 	var patch bytes.Buffer
@@ -23,10 +22,7 @@ func checkWays(t *testing.T, top, sub string, c *workspace.Changes) {
 		t.Fatal(err)
 	}
 	other := filepath.Join(t.TempDir(), "copy")
-	// Not os.CopyFS: io/fs has no names that are not UTF-8.
-	if out, err := exec.Command("cp", "-a", top, other).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	copyTree(t, top, other)
 	if patch.Len() > 0 {
 		if out, err := tryGit(other, patch.Bytes(), "-C", filepath.Join(other, sub), "apply",
 			"--whitespace=nowarn", "-"); err != nil {
@@ -109,21 +105,21 @@ func TestRoundTrips(t *testing.T) {
 		) {
 			put(t, dir, tree{"a": {Target: "x"}, "l": {Content: "l\n", Executable: true}})
 		}},
-		{"file becomes folder", tree{"d": text("d\n"), "e": {Target: "d"}}, func(t *testing.T,
+		{"file becomes directory", tree{"d": text("d\n"), "e": {Target: "d"}}, func(t *testing.T,
 			dir string,
 		) {
 			remove(t, dir, "d", "e")
 			put(t, dir, tree{"d/x/y": text("y\n"), "e/z": text("z\n")})
 		}},
 		{
-			"folder becomes file",
+			"directory becomes file",
 			tree{"d/x/y": text("y\n"), "d/z": text("z\n"), "e/f": text("f")},
 			func(t *testing.T, dir string) {
 				remove(t, dir, "d", "e")
 				put(t, dir, tree{"d": text("d\n"), "e": {Target: "d"}})
 			},
 		},
-		{"empty folder becomes file", tree{"d/": {}, "f/": {}, "kept": text("k")}, func(t *testing.T,
+		{"empty directory becomes file", tree{"d/": {}, "f/": {}, "kept": text("k")}, func(t *testing.T,
 			dir string,
 		) {
 			remove(t, dir, "d", "f")
@@ -165,11 +161,11 @@ func TestRoundTrips(t *testing.T) {
 			git(t, host, "init", "-q")
 			commit(t, host, "first")
 			w := open(t, host, workspace.Options{})
-			e, there := upload(t, w)
-			same(t, "in the environment", read(t, host), read(t, there))
-			tt.change(t, there)
+			e, envDir := upload(t, w)
+			same(t, "in the environment", read(t, host), read(t, envDir))
+			tt.change(t, envDir)
 			checkWays(t, host, "", changes(t, w, e))
-			same(t, "on the host and in the environment", read(t, there), read(t, host))
+			same(t, "on the host and in the environment", read(t, envDir), read(t, host))
 		})
 	}
 }
@@ -184,9 +180,9 @@ func TestApplyKeepsPermissions(t *testing.T) {
 		}
 	}
 	w := open(t, host, workspace.Options{})
-	e, there := upload(t, w)
-	put(t, there, tree{"private": text("P\n"), "shared": text("S\n")})
-	if err := os.Chmod(filepath.Join(there, "shared"), 0o755); err != nil {
+	e, envDir := upload(t, w)
+	put(t, envDir, tree{"private": text("P\n"), "shared": text("S\n")})
+	if err := os.Chmod(filepath.Join(envDir, "shared"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	applied, err := changes(t, w, e).Apply(t.Context())
@@ -228,61 +224,64 @@ func TestConflicts(t *testing.T) {
 		}, nil},
 		{
 			"edited", func(t *testing.T, dir string) { put(t, dir, tree{"edited": text("m\n")}) },
-			map[string]error{"edited": workspace.ErrChanged},
+			map[string]error{"edited": env.ErrChanged},
 		},
 		{
 			"deleted", func(t *testing.T, dir string) { remove(t, dir, "edited") },
-			map[string]error{"edited": workspace.ErrChanged},
+			map[string]error{"edited": env.ErrChanged},
 		},
 		{"to be deleted edited", func(t *testing.T, dir string) {
 			put(t, dir,
 				tree{"deleted": text("m\n")})
-		}, map[string]error{"deleted": workspace.ErrChanged}},
+		}, map[string]error{"deleted": env.ErrChanged}},
 		{
 			"to be deleted deleted", func(t *testing.T, dir string) { remove(t, dir, "deleted") },
-			map[string]error{"deleted": workspace.ErrChanged},
+			map[string]error{"deleted": env.ErrChanged},
 		},
 		{"executable", func(t *testing.T, dir string) {
 			put(t, dir, tree{"run": {
 				Content:    "r\n",
 				Executable: true,
 			}})
-		}, map[string]error{"run": workspace.ErrChanged}},
+		}, map[string]error{"run": env.ErrChanged}},
 		{
-			"link changed", func(t *testing.T, dir string) { put(t, dir, tree{"link": {Target: "x"}}) },
-			map[string]error{"link": workspace.ErrChanged},
+			"symlink changed", func(t *testing.T, dir string) { put(t, dir, tree{"link": {Target: "x"}}) },
+			map[string]error{"link": env.ErrChanged},
 		},
 		{
-			"link became file", func(t *testing.T, dir string) { put(t, dir, tree{"link": text("same")}) },
-			map[string]error{"link": workspace.ErrChanged},
+			"symlink became file",
+			func(t *testing.T, dir string) { put(t, dir, tree{"link": text("same")}) },
+			map[string]error{"link": env.ErrChanged},
 		},
 		{
 			"new appeared", func(t *testing.T, dir string) { put(t, dir, tree{"new": text("n\n")}) },
 			map[string]error{"new": workspace.ErrAppeared},
 		},
-		{"folder appeared", func(t *testing.T, dir string) {
+		{"directory appeared", func(t *testing.T, dir string) {
 			put(t, dir, tree{
 				"new/":  {},
 				"new/x": text("x"),
 			})
 		}, map[string]error{"new": workspace.ErrAppeared}},
 		{
-			"more in the folder", func(t *testing.T, dir string) { put(t, dir, tree{"dir/y": text("y\n")}) },
+			"more in the directory",
+			func(t *testing.T, dir string) { put(t, dir, tree{"dir/y": text("y\n")}) },
 			map[string]error{"dir": workspace.ErrAppeared},
 		},
-		{"link instead of folder", func(t *testing.T, dir string) {
+		{"symlink instead of directory", func(t *testing.T, dir string) {
 			put(t, dir,
 				tree{"in": {Target: "/tmp"}})
-		}, map[string]error{"in/new": workspace.ErrThroughLink}},
+		}, map[string]error{"in/new": workspace.ErrThroughSymlink}},
 		{
-			"file instead of folder", func(t *testing.T, dir string) { put(t, dir, tree{"in": text("x")}) },
-			map[string]error{"in/new": workspace.ErrNotFolder},
+			"file instead of directory",
+			func(t *testing.T, dir string) { put(t, dir, tree{"in": text("x")}) },
+			map[string]error{"in/new": env.ErrNotDir},
 		},
 		{"several", func(t *testing.T, dir string) {
 			put(t, dir, tree{"new": text("n\n"), "edited": text("x"), "deleted": text("x")})
 		}, map[string]error{
-			"new": workspace.ErrAppeared, "edited": workspace.ErrChanged,
-			"deleted": workspace.ErrChanged,
+			"new": workspace.ErrAppeared, "edited": env.ErrChanged,
+			"deleted": env.ErrChanged,
 		}},
 	}
 	for _, tt := range tests {
@@ -291,8 +290,8 @@ func TestConflicts(t *testing.T) {
 			host := t.TempDir()
 			put(t, host, before)
 			w := open(t, host, workspace.Options{})
-			e, there := upload(t, w)
-			change(t, there)
+			e, envDir := upload(t, w)
+			change(t, envDir)
 			tt.host(t, host)
 			was := read(t, host)
 			c := changes(t, w, e)
@@ -324,7 +323,7 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
-func TestApplyRefusesLinksThatLeave(t *testing.T) {
+func TestApplyRefusesEscapingSymlinks(t *testing.T) {
 	needGit(t)
 	for name, target := range map[string]string{
 		"absolute": "/etc/passwd", "up": "..", "d/up": "../../x", "mixed": "d/../../x", "hidden": "d/..",
@@ -334,8 +333,8 @@ func TestApplyRefusesLinksThatLeave(t *testing.T) {
 			host := t.TempDir()
 			put(t, host, tree{"d/x": text("x")})
 			w := open(t, host, workspace.Options{})
-			e, there := upload(t, w)
-			put(t, there, tree{name: {Target: target}, "good": text("g")})
+			e, envDir := upload(t, w)
+			put(t, envDir, tree{name: {Target: target}, "good": text("g")})
 			was := read(t, host)
 			if _, err := changes(t, w, e).Apply(t.Context()); !errors.Is(err, env.ErrEscapes) {
 				t.Errorf("%v, want ErrEscapes", err)
@@ -345,8 +344,7 @@ func TestApplyRefusesLinksThatLeave(t *testing.T) {
 	}
 }
 
-// Names that some file system takes for .git are made in an environment on another, and never on
-// the host.
+// Apply refuses names that some file system takes for .git.
 func TestApplyRefusesNames(t *testing.T) {
 	needGit(t)
 	for _, name := range []string{
@@ -356,8 +354,8 @@ func TestApplyRefusesNames(t *testing.T) {
 		host := t.TempDir()
 		put(t, host, tree{"d/x": text("x")})
 		w := open(t, host, workspace.Options{})
-		e, there := upload(t, w)
-		put(t, there, tree{name: text("x"), "good": text("g")})
+		e, envDir := upload(t, w)
+		put(t, envDir, tree{name: text("x"), "good": text("g")})
 		was := read(t, host)
 		if _, err := changes(t, w, e).Apply(t.Context()); !errors.Is(err, workspace.ErrName) {
 			t.Errorf("%q: %v, want ErrName", name, err)
@@ -366,7 +364,7 @@ func TestApplyRefusesNames(t *testing.T) {
 	}
 }
 
-// What of an environment leads out of it, or is in a .git, is not followed and does not come back.
+// Apply follows no symlink of the environment and brings no .git back.
 func TestHostileEnvironment(t *testing.T) {
 	needGit(t)
 	host := t.TempDir()
@@ -377,17 +375,17 @@ func TestHostileEnvironment(t *testing.T) {
 	hook := filepath.Join(host, ".git/hooks/pre-commit")
 	was := read(t, outside)
 	w := open(t, host, workspace.Options{})
-	e, there := upload(t, w)
-	put(t, there, tree{
+	e, envDir := upload(t, w)
+	put(t, envDir, tree{
 		".git/hooks/pre-commit": text("evil"), "sub/.git/hooks/x": text("evil"),
 		"a": text("A"),
 	})
 	remove(t, host, "d")
 	put(t, host, tree{"d": {Target: filepath.Join(outside, "d")}})
-	put(t, there, tree{"d/x": text("evil"), "d/new": text("evil")})
+	put(t, envDir, tree{"d/x": text("evil"), "d/new": text("evil")})
 	c := changes(t, w, e)
-	if _, err := c.Apply(t.Context()); !errors.Is(err, workspace.ErrThroughLink) {
-		t.Errorf("%v, want ErrThroughLink", err)
+	if _, err := c.Apply(t.Context()); !errors.Is(err, workspace.ErrThroughSymlink) {
+		t.Errorf("%v, want ErrThroughSymlink", err)
 	}
 	same(t, "outside", was, read(t, outside))
 	remove(t, host, "d")
@@ -397,19 +395,19 @@ func TestHostileEnvironment(t *testing.T) {
 	}
 	for _, name := range []string{hook, filepath.Join(host, "sub")} {
 		if _, err := os.Lstat(name); err == nil {
-			t.Errorf("%s is there", name)
+			t.Errorf("%s exists", name)
 		}
 	}
 }
 
-// A folder without files in it gives way to a file, as if it were not there.
-func TestEmptyFoldersGiveWay(t *testing.T) {
+// A new file replaces a directory without files.
+func TestFileReplacesEmptyDirs(t *testing.T) {
 	host := t.TempDir()
 	put(t, host, tree{"d/e/f/": {}, "d/g/": {}, "kept": text("k")})
 	w := open(t, host, workspace.Options{})
-	e, there := upload(t, w)
-	remove(t, there, "d")
-	put(t, there, tree{"d": text("d")})
+	e, envDir := upload(t, w)
+	remove(t, envDir, "d")
+	put(t, envDir, tree{"d": text("d")})
 	if _, err := changes(t, w, e).Apply(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -15,14 +15,14 @@ import (
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/internal/vcs"
+	"github.com/sandboxagent/sandboxagent/env/internal/gitrepo"
 	"github.com/sandboxagent/sandboxagent/env/snapshot"
 )
 
-// check turns names into edits and makes sure that the folder allows them all, beside conflicts
-// that are known.
+// check makes an edit of each name, and returns a ConflictError of the given conflicts and those
+// with the state of the host.
 func (t *transaction) check(ctx context.Context, names []string, conflicts []Conflict) error {
-	goes := make(map[string]bool)
+	removed := make(map[string]bool)
 	for _, name := range names {
 		e := &edit{name: name}
 		if f, ok := t.before.Lookup(name); ok {
@@ -31,60 +31,60 @@ func (t *transaction) check(ctx context.Context, names []string, conflicts []Con
 		if f, ok := t.after.Lookup(name); ok {
 			e.now = &f
 		}
-		goes[name] = e.now == nil
+		removed[name] = e.now == nil
 		t.edits = append(t.edits, e)
 	}
 	for _, e := range t.edits {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := t.allows(e, goes); err != nil {
+		if err := t.validate(e, removed); err != nil {
 			conflicts = append(conflicts, Conflict{e.name, err})
 		}
 	}
 	if len(conflicts) > 0 {
 		slices.SortStableFunc(conflicts, func(a, b Conflict) int {
-			return strings.Compare(a.Name,
-				b.Name)
+			return strings.Compare(a.Name, b.Name)
 		})
 		return &ConflictError{conflicts}
 	}
 	return nil
 }
 
-// allows tells why an edit cannot be made. What goes away, goes before anything comes.
-func (t *transaction) allows(e *edit, goes map[string]bool) error {
+// validate reports why an edit conflicts with the state of the host. Removed files do not, since
+// all are removed before files are placed at their names.
+func (t *transaction) validate(e *edit, removed map[string]bool) error {
 	if !safeName(e.name) {
 		return ErrName
 	}
-	if err := t.parents(e.name, goes); err != nil {
+	if err := t.validateParents(e.name, removed); err != nil {
 		return err
 	}
 	if e.now != nil && e.now.Mode.Type() == fs.ModeSymlink {
-		target, err := t.target(t.after, e.name)
+		target, err := t.target(e.name)
 		if err != nil {
 			return err
 		}
 		if !staysInside(e.name, target) {
-			return fmt.Errorf("%w: it is a link to %q", env.ErrEscapes, target)
+			return fmt.Errorf("%w: it is a symlink to %q", env.ErrEscapes, target)
 		}
 	}
 	fi, err := t.root.Lstat(filepath.FromSlash(e.name))
 	if e.was == nil {
 		switch {
-		case errors.Is(err, fs.ErrNotExist) || behindFile(e.name, goes):
+		case errors.Is(err, fs.ErrNotExist) || belowRemoved(e.name, removed):
 			return nil
 		case err != nil:
 			return err
-		case fi.IsDir() && t.empties(e.name, goes):
+		case fi.IsDir() && t.becomesEmpty(e.name, removed):
 			return nil
-		case t.goesAway(fi, e.name, goes):
+		case t.isRemoved(fi, e.name, removed):
 			return nil
 		}
 		return ErrAppeared
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return ErrChanged
+		return errChanged
 	}
 	if err != nil {
 		return err
@@ -93,25 +93,25 @@ func (t *transaction) allows(e *edit, goes map[string]bool) error {
 	return t.matches(e.name, filepath.FromSlash(e.name), fi, *e.was)
 }
 
-// parents makes sure that the folders on the way to a name are folders, or are not there, or are
-// files that go away.
-func (t *transaction) parents(name string, goes map[string]bool) error {
+// validateParents reports a parent of name that is neither a directory, nor missing, nor a removed
+// file.
+func (t *transaction) validateParents(name string, removed map[string]bool) error {
 	for i, c := range name {
 		if c != '/' {
 			continue
 		}
 		fi, err := t.root.Lstat(filepath.FromSlash(name[:i]))
 		switch {
-		case errors.Is(err, fs.ErrNotExist) || goes[name[:i]]:
+		case errors.Is(err, fs.ErrNotExist) || removed[name[:i]]:
 			return nil
 		case err != nil:
 			return err
 		case fi.Mode()&fs.ModeSymlink != 0:
-			return fmt.Errorf("%w, %q", ErrThroughLink, name[:i])
+			return fmt.Errorf("%w, %q", ErrThroughSymlink, name[:i])
 		case !fi.IsDir():
-			return fmt.Errorf("%w, %q", ErrNotFolder, name[:i])
+			return fmt.Errorf("is below %q, which is %w", name[:i], env.ErrNotDir)
 		}
-		for _, git := range t.hidden {
+		for _, git := range t.excluded {
 			if os.SameFile(fi, git) {
 				return ErrGit
 			}
@@ -120,11 +120,11 @@ func (t *transaction) parents(name string, goes map[string]bool) error {
 	return nil
 }
 
-// goesAway tells whether what has a name on the host is a file that goes away under another one,
-// which differs in the case of letters.
-func (t *transaction) goesAway(fi fs.FileInfo, name string, goes map[string]bool) bool {
-	for other := range goes {
-		if goes[other] && other != name && strings.EqualFold(other, name) {
+// isRemoved reports whether the file name of the host is a removed one, whose name differs in
+// letter case only.
+func (t *transaction) isRemoved(fi fs.FileInfo, name string, removed map[string]bool) bool {
+	for other := range removed {
+		if removed[other] && other != name && strings.EqualFold(other, name) {
 			old, err := t.root.Lstat(filepath.FromSlash(other))
 			return err == nil && os.SameFile(fi, old)
 		}
@@ -132,18 +132,18 @@ func (t *transaction) goesAway(fi fs.FileInfo, name string, goes map[string]bool
 	return false
 }
 
-// behindFile tells whether what stands where a folder of name should be goes away.
-func behindFile(name string, goes map[string]bool) bool {
+// belowRemoved reports whether a parent of name is a removed file.
+func belowRemoved(name string, removed map[string]bool) bool {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
-		if goes[dir] {
+		if removed[dir] {
 			return true
 		}
 	}
 	return false
 }
 
-// empties tells whether a folder has nothing in it but what goes away.
-func (t *transaction) empties(dir string, goes map[string]bool) bool {
+// becomesEmpty reports whether all files below a directory are removed.
+func (t *transaction) becomesEmpty(dir string, removed map[string]bool) bool {
 	names, err := readDir(t.root, filepath.FromSlash(dir))
 	if err != nil {
 		return false
@@ -151,19 +151,17 @@ func (t *transaction) empties(dir string, goes map[string]bool) bool {
 	for _, base := range names {
 		name := path.Join(dir, base)
 		fi, err := t.root.Lstat(filepath.FromSlash(name))
-		if err != nil || !goes[name] && (!fi.IsDir() || !t.empties(name, goes)) {
+		if err != nil || !removed[name] && (!fi.IsDir() || !t.becomesEmpty(name, removed)) {
 			return false
 		}
 	}
-	// An empty folder may go, except where its being there says something.
 	return true
 }
 
-// matches tells whether a file of the host, which may be elsewhere by now, is what was recorded
-// under a name.
+// matches returns errChanged if the file at the path at differs from the one recorded as name.
 func (t *transaction) matches(name, at string, fi fs.FileInfo, want snapshot.File) error {
 	if fi.Mode().Type() != want.Mode.Type() {
-		return ErrChanged
+		return errChanged
 	}
 	if want.Mode.Type() == fs.ModeSymlink {
 		target, err := t.root.Readlink(at)
@@ -171,15 +169,15 @@ func (t *transaction) matches(name, at string, fi fs.FileInfo, want snapshot.Fil
 			return err
 		}
 		if sha256.Sum256([]byte(target)) != want.SHA256 {
-			return ErrChanged
+			return errChanged
 		}
 		return nil
 	}
 	if fi.Size() != want.Size {
-		return ErrChanged
+		return errChanged
 	}
 	if _, ok := t.modes[name]; !ok && fi.Mode()&0o100 != want.Mode&0o100 {
-		return ErrChanged
+		return errChanged
 	}
 	return t.sameContent(at, want)
 }
@@ -195,26 +193,26 @@ func (t *transaction) sameContent(at string, want snapshot.File) error {
 		return err
 	}
 	if !bytes.Equal(hash.Sum(nil), want.SHA256[:]) {
-		return ErrChanged
+		return errChanged
 	}
 	return nil
 }
 
-// target returns what a link in a snapshot points to.
-func (t *transaction) target(s *snapshot.Snapshot, name string) (string, error) {
-	content, err := s.Content(name)
+// target returns the target of a new symlink.
+func (t *transaction) target(name string) (string, error) {
+	content, err := t.after.Content(name)
 	if err != nil {
 		return "", err
 	}
 	if content.Size() > maxSmall {
-		return "", errors.New("the target of the link is too long")
+		return "", errors.New("the target of the symlink is too long")
 	}
 	target, err := io.ReadAll(content)
 	return string(target), err
 }
 
-// safeName tells whether a name means the same on every host, and no part of it may be taken for a
-// folder of version control.
+// safeName reports whether a name means the same on every host, and no file system takes a part of
+// it for a directory of a version control system.
 func safeName(name string) bool {
 	if name == "." || path.Clean(name) != name || !filepath.IsLocal(filepath.FromSlash(name)) {
 		return false
@@ -223,16 +221,16 @@ func safeName(name string) bool {
 		return false
 	}
 	for part := range strings.SplitSeq(name, "/") {
-		if vcs.MayBeFolder(part) {
+		if gitrepo.MayBeControlName(part) {
 			return false
 		}
 	}
 	return true
 }
 
-// staysInside tells whether a link, reached through no other link, leads to a name in the folder,
-// and to no folder of version control. After a name, a ".." may be anywhere, because the name may
-// be a link; so only leading ones are allowed.
+// staysInside reports whether a symlink, reached through no other symlink, leads to a name in the
+// directory, and into no directory of a version control system. It allows only leading "..": the
+// name before another one may be a symlink to any directory.
 func staysInside(name, target string) bool {
 	if target == "" || strings.ContainsRune(target, 0) || path.IsAbs(target) ||
 		filepath.IsAbs(target) || filepath.VolumeName(target) != "" {
@@ -249,7 +247,7 @@ func staysInside(name, target string) bool {
 			if depth--; named || depth < 0 {
 				return false
 			}
-		case vcs.MayBeFolder(part):
+		case gitrepo.MayBeControlName(part):
 			return false
 		default:
 			named = true

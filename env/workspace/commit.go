@@ -12,19 +12,20 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+
+	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// run makes the edits. If one fails, those before are taken back.
+// run makes the edits. If one fails, it undoes those before.
 func (t *transaction) run(ctx context.Context) (err error) {
 	stage := stagePrefix + rand.Text()[:10]
 	if err := t.root.Mkdir(stage, 0o700); err != nil {
 		return err
 	}
 	t.stage = stage
-	err = t.explain()
+	err = t.makeStage()
 	for _, step := range []func(context.Context) error{
-		t.writeNew, t.replace, t.takeAway,
-		t.removeEmpty, t.place,
+		t.writeNew, t.replace, t.removeOld, t.removeEmptyDirs, t.placeRest,
 	} {
 		if err == nil {
 			err = step(ctx)
@@ -32,17 +33,17 @@ func (t *transaction) run(ctx context.Context) (err error) {
 	}
 	if err != nil {
 		if uerr := t.rollBack(); uerr != nil {
-			return fmt.Errorf("%w; not everything could be taken back, what is missing is in %s: %w",
+			return fmt.Errorf("%w; some changes could not be undone, the missing files are in %s: %w",
 				err, filepath.Join(t.root.Name(), stage), uerr)
 		}
 	}
 	if rerr := t.root.RemoveAll(stage); rerr != nil && err == nil {
-		return fmt.Errorf("all changes are made, but a folder could not be removed: %w", rerr)
+		return fmt.Errorf("all changes are made, but not cleaned up: %w", rerr)
 	}
 	return err
 }
 
-// rollBack takes back what was done, last things first.
+// rollBack undoes the steps made, the last one first.
 func (t *transaction) rollBack() error {
 	var errs []error
 	for _, undo := range slices.Backward(t.undo) {
@@ -53,7 +54,7 @@ func (t *transaction) rollBack() error {
 
 func (t *transaction) onFailure(undo func() error) { t.undo = append(t.undo, undo) }
 
-// writeNew writes the contents of new files to the stage.
+// writeNew writes the new files to the stage.
 func (t *transaction) writeNew(ctx context.Context) error {
 	for _, e := range t.edits {
 		if ctx.Err() != nil {
@@ -70,17 +71,17 @@ func (t *transaction) writeNew(ctx context.Context) error {
 }
 
 func (t *transaction) writeOne(e *edit) (err error) {
-	folder := changedName
+	dir := changedName
 	if e.was == nil {
-		folder = addedName
+		dir = addedName
 	}
-	if e.staged, err = t.inStage(folder, e.name); err != nil {
+	if e.staged, err = t.stagePath(dir, e.name); err != nil {
 		return err
 	}
 	if e.now.Mode.Type() != fs.ModeSymlink {
 		return t.writeFile(e)
 	}
-	target, err := t.target(t.after, e.name)
+	target, err := t.target(e.name)
 	if err != nil {
 		return err
 	}
@@ -108,7 +109,7 @@ func (t *transaction) writeFile(e *edit) (err error) {
 	if err != nil || e.host == nil || !e.host.Mode().IsRegular() {
 		return err
 	}
-	// The owner comes first: a change of it may take permissions away.
+	// First the owner: changing it may clear permissions.
 	keepOwner(f, e.host)
 	mode := e.host.Mode().Perm()
 	switch {
@@ -120,13 +121,12 @@ func (t *transaction) writeFile(e *edit) (err error) {
 	return f.Chmod(mode)
 }
 
-// replace makes the edits that others do not stand in the way of: of files that change, one after
-// the other, so that no more than one of them is missing at any time, and of new files where there
-// is nothing.
+// replace makes the edits that no other edit blocks: it replaces changed files one after the other,
+// so that at most one of them is missing at any time, and places new files at free names.
 func (t *transaction) replace(ctx context.Context) error {
-	goes := make(map[string]bool)
+	removed := make(map[string]bool)
 	for _, e := range t.edits {
-		goes[e.name] = e.now == nil
+		removed[e.name] = e.now == nil
 	}
 	for _, e := range t.edits {
 		if ctx.Err() != nil {
@@ -137,10 +137,10 @@ func (t *transaction) replace(ctx context.Context) error {
 		}
 		if e.was == nil {
 			_, err := t.root.Lstat(filepath.FromSlash(e.name))
-			if !errors.Is(err, fs.ErrNotExist) || behindFile(e.name, goes) {
+			if !errors.Is(err, fs.ErrNotExist) || belowRemoved(e.name, removed) {
 				continue
 			}
-		} else if err := t.takeOne(e); err != nil {
+		} else if err := t.removeOne(e); err != nil {
 			return fmt.Errorf("%q: %w", e.name, err)
 		}
 		if err := t.placeOne(e); err != nil {
@@ -150,8 +150,8 @@ func (t *transaction) replace(ctx context.Context) error {
 	return nil
 }
 
-// takeAway moves the files that go away to the stage.
-func (t *transaction) takeAway(ctx context.Context) error {
+// removeOld moves removed files to the stage.
+func (t *transaction) removeOld(ctx context.Context) error {
 	for _, e := range t.edits {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -159,20 +159,20 @@ func (t *transaction) takeAway(ctx context.Context) error {
 		if e.now != nil {
 			continue
 		}
-		if err := t.takeOne(e); err != nil {
+		if err := t.removeOne(e); err != nil {
 			return fmt.Errorf("%q: %w", e.name, err)
 		}
 	}
 	return nil
 }
 
-// errOtherDevice means that a file cannot be moved to the stage.
-var errOtherDevice = errors.New("it is on another file system than the folder; write a patch " +
-	"and use git apply")
+// errOtherDevice means that a file cannot be renamed to the stage.
+var errOtherDevice = errors.New("it is on another file system than the directory (write a patch " +
+	"and use git apply)")
 
-// takeOne moves a file to the stage, and makes sure that it is what was uploaded.
-func (t *transaction) takeOne(e *edit) (err error) {
-	if e.kept, err = t.inStage(keptName, e.name); err != nil {
+// removeOne moves a file to the stage, and then compares it with the uploaded one.
+func (t *transaction) removeOne(e *edit) (err error) {
+	if e.kept, err = t.stagePath(removedName, e.name); err != nil {
 		return err
 	}
 	name := filepath.FromSlash(e.name)
@@ -181,7 +181,7 @@ func (t *transaction) takeOne(e *edit) (err error) {
 	} else if err != nil {
 		return err
 	}
-	t.onFailure(func() error { return t.putBack(e.kept, name) })
+	t.onFailure(func() error { return t.restore(e.kept, name) })
 	fi, err := t.root.Lstat(e.kept)
 	if err == nil {
 		err = t.matches(e.name, e.kept, fi, *e.was)
@@ -189,16 +189,16 @@ func (t *transaction) takeOne(e *edit) (err error) {
 	return err
 }
 
-// putBack moves a file from the stage to where it was, unless there is something by now.
-func (t *transaction) putBack(kept, name string) error {
+// restore moves a file from the stage back to its name, unless the name is in use.
+func (t *transaction) restore(kept, name string) error {
 	if _, err := t.root.Lstat(name); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: %w, and %s was there", name, ErrAppeared, kept)
+		return fmt.Errorf("restore %s from %s: %w", name, kept, ErrAppeared)
 	}
 	return t.root.Rename(kept, name)
 }
 
-// removeEmpty removes the folders that have become empty.
-func (t *transaction) removeEmpty(context.Context) error {
+// removeEmptyDirs removes the directories that have become empty.
+func (t *transaction) removeEmptyDirs(context.Context) error {
 	needed := make(map[string]bool)
 	for _, e := range t.edits {
 		for dir := path.Dir(e.name); e.now != nil && dir != "."; dir = path.Dir(dir) {
@@ -214,7 +214,7 @@ func (t *transaction) removeEmpty(context.Context) error {
 			if err != nil || len(names) > 0 {
 				break
 			}
-			if err := t.removeFolder(dir); err != nil {
+			if err := t.removeDir(dir); err != nil {
 				return err
 			}
 		}
@@ -222,15 +222,15 @@ func (t *transaction) removeEmpty(context.Context) error {
 	return nil
 }
 
-// removeFolder removes an empty folder.
-func (t *transaction) removeFolder(dir string) error {
+// removeDir removes an empty directory.
+func (t *transaction) removeDir(dir string) error {
 	name := filepath.FromSlash(dir)
 	fi, err := t.root.Lstat(name)
 	if err != nil {
 		return err
 	}
 	if !fi.IsDir() {
-		return fmt.Errorf("%q: %w", dir, ErrChanged)
+		return fmt.Errorf("%q: %w", dir, errChanged)
 	}
 	if err := t.root.Remove(name); err != nil {
 		return err
@@ -244,8 +244,8 @@ func (t *transaction) removeFolder(dir string) error {
 	return nil
 }
 
-// place moves what is new, and is not there yet, to where it belongs.
-func (t *transaction) place(ctx context.Context) error {
+// placeRest places the new files that replace did not.
+func (t *transaction) placeRest(ctx context.Context) error {
 	for _, e := range t.edits {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -263,7 +263,7 @@ func (t *transaction) place(ctx context.Context) error {
 	return nil
 }
 
-// makeParents makes the folders on the way to a name that are missing.
+// makeParents makes the missing parent directories of name.
 func (t *transaction) makeParents(name string) error {
 	for i, c := range name {
 		if c != '/' {
@@ -282,17 +282,17 @@ func (t *transaction) makeParents(name string) error {
 			return err
 		}
 		if !fi.IsDir() {
-			return fmt.Errorf("%w, %q", ErrNotFolder, dir)
+			return fmt.Errorf("%q: %w", dir, env.ErrNotDir)
 		}
 	}
 	return nil
 }
 
-// clear removes a folder without files, whose name a file is to get.
+// clear removes the directory name, for a file of that name, with its empty subdirectories.
 func (t *transaction) clear(name string) error {
 	fi, err := t.root.Lstat(filepath.FromSlash(name))
 	if err != nil || !fi.IsDir() {
-		return nil //nolint:nilerror // What is there, if anything, is found when the file is to be placed.
+		return nil //nolint:nilerror // Placing the file reports another file of that name.
 	}
 	names, err := readDir(t.root, filepath.FromSlash(name))
 	if err != nil {
@@ -307,15 +307,14 @@ func (t *transaction) clear(name string) error {
 			return ErrAppeared
 		}
 	}
-	return t.removeFolder(name)
+	return t.removeDir(name)
 }
 
-// placeOne makes one file or link, with the folders on the way to it, and nothing over something
-// else.
+// placeOne moves one file or symlink to its name, and makes its parents. It replaces nothing.
 func (t *transaction) placeOne(e *edit) error {
 	err := t.makeParents(e.name)
 	if err == nil && e.now.Mode.Type() == fs.ModeSymlink {
-		err = t.placeLink(e)
+		err = t.placeSymlink(e)
 	} else if err == nil {
 		err = t.placeFile(e)
 	}
@@ -329,7 +328,7 @@ func (t *transaction) placeOne(e *edit) error {
 	return nil
 }
 
-func (t *transaction) placeLink(e *edit) error {
+func (t *transaction) placeSymlink(e *edit) error {
 	name := filepath.FromSlash(e.name)
 	target, err := t.root.Readlink(e.staged)
 	if err == nil {
@@ -341,9 +340,9 @@ func (t *transaction) placeLink(e *edit) error {
 	return err
 }
 
-// placeFile gives the file in the stage its place. A second name does not replace anything, which
-// moving would. Where the file system has no second names, an empty file takes the place first;
-// where it is another one, what is new is copied.
+// placeFile hard-links the staged file to its name, since a rename could replace another file. On a
+// file system without hard links it makes an empty file first and renames over it; on another file
+// system it copies.
 func (t *transaction) placeFile(e *edit) error {
 	name := filepath.FromSlash(e.name)
 	fi, err := t.root.Lstat(e.staged)
@@ -360,7 +359,7 @@ func (t *transaction) placeFile(e *edit) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // what counts is said when it is closed below
+	defer func() { _ = f.Close() }() // The error of the first Close is returned.
 	empty, err := f.Stat()
 	if err != nil {
 		return errors.Join(err, t.root.Remove(name))
@@ -381,7 +380,7 @@ func (t *transaction) placeFile(e *edit) error {
 	return f.Close()
 }
 
-// copyTo copies a file of the stage.
+// copyTo copies a file of the stage to the writer.
 func (t *transaction) copyTo(to io.Writer, staged string) error {
 	from, err := t.root.Open(staged)
 	if err != nil {
@@ -392,7 +391,7 @@ func (t *transaction) copyTo(to io.Writer, staged string) error {
 	return err
 }
 
-// removePlaced removes a file that was placed, unless it is another one by now.
+// removePlaced removes a placed file, unless another one has replaced it.
 func (t *transaction) removePlaced(name string, placed ...fs.FileInfo) error {
 	now, err := t.root.Lstat(name)
 	if err != nil {

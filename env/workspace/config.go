@@ -7,19 +7,18 @@ import (
 	"strings"
 )
 
-// setting is one line of a git configuration. The section and the key are in lower case, the
-// subsection is as it was written.
+// setting is one line of a git configuration. The section and the key are in lower case.
 type setting struct {
 	section, subsection, key string
 	value                    string
-	// bare says that the key stands alone, without a value, which means true.
+	// bare is true for a key without a value, which means true.
 	bare bool
 }
 
-// errConfig means that git would not accept a configuration.
+// errConfig means that git would refuse a configuration.
 var errConfig = errors.New("the git configuration is malformed")
 
-// parseConfig reads a git configuration. Files that it includes are not read.
+// parseConfig reads a git configuration, without the files that it includes.
 func parseConfig(content []byte) ([]setting, error) {
 	p := &configParser{rest: bytes.TrimPrefix(content, []byte("\xef\xbb\xbf"))}
 	for p.blank(); len(p.rest) > 0; p.blank() {
@@ -45,8 +44,7 @@ type configParser struct {
 	settings            []setting
 }
 
-// next takes one byte; at the end and at the end of a line, which may be two bytes, it is a line
-// feed.
+// next consumes one byte. A line ending, of one byte or two, and the end of the text are "\n".
 func (p *configParser) next() byte {
 	if len(p.rest) == 0 {
 		return '\n'
@@ -150,11 +148,11 @@ func (p *configParser) setting() bool {
 	return ok
 }
 
-// value reads what stands behind the equals sign: white space around it goes, but not in quotes; a
-// backslash at the end of a line continues it.
+// value reads the text after an equals sign, without unquoted white space around it. A backslash at
+// the end of a line continues it.
 func (p *configParser) value() (string, bool) {
 	var out []byte
-	keep := 0 // how much of out is more than white space at its end
+	keep := 0 // the length of out without trailing white space
 	quoted := false
 	for {
 		c := p.next()
@@ -201,7 +199,7 @@ func (p *configParser) value() (string, bool) {
 func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 func isDigit(c byte) bool  { return '0' <= c && c <= '9' }
 
-// isTrue tells whether a setting means yes, as git understands it.
+// isTrue reports whether git takes the value of a setting for true.
 func (s setting) isTrue() bool {
 	if s.bare {
 		return true
@@ -214,7 +212,7 @@ func (s setting) isTrue() bool {
 	return err == nil && n != 0
 }
 
-// formatConfig writes a configuration that git reads as the settings.
+// formatConfig returns a configuration that git reads as the settings.
 func formatConfig(settings []setting) []byte {
 	var b strings.Builder
 	var last setting

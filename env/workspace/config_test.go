@@ -85,7 +85,7 @@ func TestParseConfig(t *testing.T) {
 	}
 }
 
-// What the parser reads is what git reads.
+// The parser and git read the same settings.
 func TestParseConfigAsGit(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("git is needed to compare with")
@@ -104,7 +104,7 @@ func TestParseConfigAsGit(t *testing.T) {
 		out, gitErr := exec.Command("git", "config", "--file", name, "--null", "--list").Output()
 		settings, err := parseConfig([]byte(config))
 		if (err == nil) != (gitErr == nil) {
-			t.Errorf("%q: git says %v, the parser %v", config, gitErr, err)
+			t.Errorf("%q: git: %v, the parser: %v", config, gitErr, err)
 			continue
 		}
 		var got strings.Builder
@@ -140,7 +140,7 @@ func FuzzParseConfig(f *testing.F) {
 		compareSettings(t, settings, again)
 		for _, s := range sanitise(settings) {
 			if strings.ContainsAny(s.value, "\n\x00") || s.key == "url" && strings.Contains(s.value, "@") {
-				t.Errorf("%+v goes along", s)
+				t.Errorf("%+v is uploaded", s)
 			}
 		}
 	})

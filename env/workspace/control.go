@@ -9,47 +9,26 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandboxagent/sandboxagent/env/internal/vcs"
+	"github.com/sandboxagent/sandboxagent/env/internal/gitrepo"
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// gitParts are what makes git take a folder for one of its own: the first with the second, or with
-// the others.
-const (
-	partHead    = "HEAD"
-	partCommon  = "commondir"
-	partObjects = "objects"
-	partRefs    = "refs"
-)
-
-// isGitPart tells whether some file system takes a name for one of those that make a folder of git.
-func isGitPart(name string) bool {
-	return slices.ContainsFunc([]string{partHead, partCommon, partObjects, partRefs},
-		func(p string) bool { return strings.EqualFold(p, name) })
-}
-
-// gitShaped tells whether git takes a folder for one of its own, by a function that tells what is
-// in it.
-func gitShaped(has func(name string) bool) bool {
-	return has(partHead) && (has(partCommon) || has(partObjects) && has(partRefs))
-}
-
-// isGitFolder tells whether git takes a folder of the host for one of its own.
-func isGitFolder(dir string) bool {
-	return gitShaped(func(name string) bool {
+// isGitDir reports whether git takes a directory of the host for a git directory.
+func isGitDir(dir string) bool {
+	return gitrepo.IsGitDir(func(name string) bool {
 		_, err := os.Lstat(filepath.Join(dir, name))
 		return err == nil
 	})
 }
 
-// insideGitFolder finds the folder of git that dir is, or is in, unless the top of a working tree
-// lies between; empty if there is none.
-func insideGitFolder(dir string) string {
+// enclosingGitDir returns the git directory that dir is, or is in without a working tree between;
+// empty if none.
+func enclosingGitDir(dir string) string {
 	for ; ; dir = filepath.Dir(dir) {
 		if isTop(dir) {
 			return ""
 		}
-		if isGitFolder(dir) {
+		if isGitDir(dir) {
 			return dir
 		}
 		if dir == filepath.Dir(dir) {
@@ -58,11 +37,12 @@ func insideGitFolder(dir string) string {
 	}
 }
 
-// hidden are folders in the workspace that are no part of it: those in which repositories are kept.
-type hidden map[string]fs.FileInfo
+// excludedDirs are the git directories below the directory, which are not part of the workspace, by
+// name.
+type excludedDirs map[string]fs.FileInfo
 
-// hide leaves a folder of git, which has an absolute name, out of the workspace if it is in it.
-func (w *Workspace) hide(dir string) {
+// exclude excludes the git directory with the absolute path dir, if it is below the workspace.
+func (w *Workspace) exclude(dir string) {
 	rel, err := filepath.Rel(w.dir, dir)
 	if err != nil || rel == "." || !filepath.IsLocal(rel) {
 		return
@@ -71,51 +51,50 @@ func (w *Workspace) hide(dir string) {
 	if w.omits(name) {
 		return
 	}
-	w.hidden[name], _ = os.Lstat(dir)
-	w.note("%s is a folder of git and does not go along", name)
+	w.excluded[name], _ = os.Lstat(dir)
+	w.note("%s is a git directory and is not uploaded", name)
 }
 
-// omits tells whether something is no part of the workspace, nor of what comes back, whatever git
-// tracks.
+// omits reports whether a name is neither part of the workspace nor of its changes, even if git
+// tracks it.
 func (w *Workspace) omits(name string) bool {
 	if strings.HasPrefix(name, stagePrefix) {
 		return true
 	}
 	for ; name != "." && name != "/"; name = path.Dir(name) {
-		if _, ok := w.hidden[name]; ok {
+		if _, ok := w.excluded[name]; ok {
 			return true
 		}
-		if vcs.IsFolder(path.Base(name)) {
+		if gitrepo.IsControlName(path.Base(name)) {
 			return true
 		}
 	}
 	return false
 }
 
-// isOmitted is omits for something that was found in the workspace. It finds out what a folder is.
+// isOmitted is omits for a file that exists. It excludes git directories.
 func (w *Workspace) isOmitted(e search.Entry) bool {
-	if dir := filepath.Join(w.dir, filepath.FromSlash(e.Name)); e.Mode.IsDir() && isGitFolder(dir) {
-		w.hide(dir)
+	if dir := filepath.Join(w.dir, filepath.FromSlash(e.Name)); e.Mode.IsDir() && isGitDir(dir) {
+		w.exclude(dir)
 	}
 	return w.omits(e.Name)
 }
 
-// noteOmitted tells of a name that omits is true for, of which the user may not know.
+// noteOmitted adds a note about an omitted name, unless the user expects that.
 func (w *Workspace) noteOmitted(name string) {
-	if _, ok := w.hidden[name]; ok || strings.EqualFold(path.Base(name), gitName) {
+	if _, ok := w.excluded[name]; ok || strings.EqualFold(path.Base(name), gitrepo.DirName) {
 		return
 	}
 	if strings.HasPrefix(name, stagePrefix) {
-		w.note("%s does not go along: it holds changes that are being made, or were when the program "+
-			"was killed; "+
-			"its %s says how to undo them", name, readmeName)
+		w.note("%s is not uploaded: it has the files of changes that are being made, or were when the "+
+			"program was killed; its %s has the steps to undo them", name, readmeName)
 		return
 	}
-	w.note("%s belongs to version control and does not go along", name)
+	w.note("%s belongs to a version control system and is not uploaded", name)
 }
 
-// newRepositories finds the folders that the changes with the given names make folders of git,
-// together with what is on the host. Such a folder could make git run programs there.
+// newRepositories returns the directories that the changes with the given names, together with the
+// files on the host, make git directories. Git on the host could run programs that they name.
 func (c *Changes) newRepositories(names []string) []string {
 	dirs := make(map[string]bool)
 	for _, name := range names {
@@ -123,7 +102,7 @@ func (c *Changes) newRepositories(names []string) []string {
 			continue
 		}
 		for ; name != "."; name = path.Dir(name) {
-			if isGitPart(path.Base(name)) {
+			if gitrepo.IsGitDirPart(path.Base(name)) {
 				dirs[path.Dir(name)] = true
 			}
 		}
@@ -131,10 +110,10 @@ func (c *Changes) newRepositories(names []string) []string {
 	if len(dirs) == 0 {
 		return nil
 	}
-	there := make(map[string]bool) // names that may be the same are one
+	exists := make(map[string]bool) // by lower case, as some file systems compare
 	for _, name := range c.after.Files() {
-		for ; name != "." && !there[strings.ToLower(name)]; name = path.Dir(name) {
-			there[strings.ToLower(name)] = true
+		for ; name != "." && !exists[strings.ToLower(name)]; name = path.Dir(name) {
+			exists[strings.ToLower(name)] = true
 		}
 	}
 	root, err := os.OpenRoot(c.w.dir)
@@ -142,9 +121,9 @@ func (c *Changes) newRepositories(names []string) []string {
 		defer func() { _ = root.Close() }()
 	}
 	maps.DeleteFunc(dirs, func(dir string, _ bool) bool {
-		return !gitShaped(func(part string) bool {
+		return !gitrepo.IsGitDir(func(part string) bool {
 			name := path.Join(dir, part)
-			if there[strings.ToLower(name)] || root == nil {
+			if exists[strings.ToLower(name)] || root == nil {
 				return true
 			}
 			_, err := root.Lstat(filepath.FromSlash(name))
@@ -154,8 +133,8 @@ func (c *Changes) newRepositories(names []string) []string {
 	return slices.Sorted(maps.Keys(dirs))
 }
 
-// omitsNew is omits for an environment that has made folders of git: what is new in them is no part
-// of what comes back.
+// omitsNew is omits for an environment in which dirs became git directories: new files in them are
+// not part of the changes.
 func (w *Workspace) omitsNew(dirs []string) func(string) bool {
 	known := make(map[string]bool)
 	for _, name := range w.before.Files() {
@@ -171,8 +150,8 @@ func (w *Workspace) omitsNew(dirs []string) func(string) bool {
 			return false
 		}
 		for ; name != "."; name = path.Dir(name) {
-			// Of the workspace itself everything else stays.
-			if slices.Contains(dirs, name) || isGitPart(name) && slices.Contains(dirs, ".") {
+			// If the workspace itself became one, only its git files are omitted.
+			if slices.Contains(dirs, name) || gitrepo.IsGitDirPart(name) && slices.Contains(dirs, ".") {
 				return true
 			}
 		}

@@ -22,7 +22,7 @@ func makeMirror(t testing.TB, dir string) {
 	git(t, dir, "config", "http.extraheader", "AUTHORIZATION: "+canary)
 }
 
-// noCanary checks that a folder does not hold the canary, not even in a .git.
+// noCanary checks that no file below a directory has the canary, even in a .git.
 func noCanary(t *testing.T, dir string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
@@ -31,7 +31,7 @@ func noCanary(t *testing.T, dir string) {
 		}
 		content, err := os.ReadFile(p)
 		if bytes.Contains(content, []byte(canary)) {
-			t.Errorf("%s holds the canary", p)
+			t.Errorf("%s has the canary", p)
 		}
 		return err
 	})
@@ -40,17 +40,17 @@ func noCanary(t *testing.T, dir string) {
 	}
 }
 
-// nothingComesBack changes a folder of version control in the environment, and a file beside, and
-// checks that only that comes back.
+// nothingComesBack changes files in a directory of a version control system, and another file, and
+// checks that only the latter is among the changes.
 func nothingComesBack(
-	t *testing.T, w *workspace.Workspace, e env.Environment, host, there, folder string,
+	t *testing.T, w *workspace.Workspace, e env.Environment, host, envDir, dir string,
 ) {
 	t.Helper()
-	was := read(t, filepath.Join(host, folder))
-	put(t, there, tree{
-		folder + "/hooks/post-checkout": {Content: "evil", Executable: true}, folder +
+	was := read(t, filepath.Join(host, dir))
+	put(t, envDir, tree{
+		dir + "/hooks/post-checkout": {Content: "evil", Executable: true}, dir +
 			"/config": text("evil"),
-		folder + "/hgrc": text("evil"), "edited": text("E"),
+		dir + "/hgrc": text("evil"), "edited": text("E"),
 	})
 	c := changes(t, w, e)
 	var patch bytes.Buffer
@@ -63,12 +63,11 @@ func nothingComesBack(
 		t.Fatal(err)
 	}
 	same(t, "written", workspace.Applied{Written: []string{"edited"}}, applied)
-	same(t, "what is kept", was, read(t, filepath.Join(host, folder)))
+	same(t, "what is kept", was, read(t, filepath.Join(host, dir)))
 }
 
-// Folders in which version control keeps what belongs to it do not go along, whatever they are
-// called, and nothing of them comes back.
-func TestControlFoldersStay(t *testing.T) {
+// Directories of version control systems, whatever their names, are neither uploaded nor changed.
+func TestControlDirsStay(t *testing.T) {
 	t.Parallel()
 	needGit(t)
 	withTree := func(bare string) func(*testing.T, string) {
@@ -88,40 +87,40 @@ func TestControlFoldersStay(t *testing.T) {
 		name   string
 		make   func(t *testing.T, host string)
 		ignore []string
-		// folder is the one that stays; whole says that git works in the environment.
-		folder string
-		whole  bool
+		// dir is the one that stays; whole is true if git works in the environment.
+		dir   string
+		whole bool
 	}{
-		{name: "bare beside the working tree", make: withTree("false"), folder: ".bare", whole: true},
-		{name: "bare with core.bare", make: withTree("true"), folder: ".bare"},
-		{name: "separate folder", make: func(t *testing.T, host string) {
+		{name: "bare beside the working tree", make: withTree("false"), dir: ".bare", whole: true},
+		{name: "bare with core.bare", make: withTree("true"), dir: ".bare"},
+		{name: "separate directory", make: func(t *testing.T, host string) {
 			put(t, host, tree{"deep/": {}})
 			git(t, host, "init", "-q", "-b", "main", "--separate-git-dir="+filepath.Join(host, "deep/repo"))
 			git(t, host, "config", "http.extraheader", "AUTHORIZATION: "+canary)
 			git(t, host, "-c", "user.name=host", "-c", "user.email=host@example.com", "commit", "-q",
 				"--allow-empty", "-m", "first")
-		}, folder: "deep/repo", whole: true},
+		}, dir: "deep/repo", whole: true},
 		{name: "mirror", make: func(t *testing.T, host string) {
 			makeRepository(t, host)
 			makeMirror(t, filepath.Join(host, "dir/mirror.git"))
-		}, folder: "dir/mirror.git", whole: true},
+		}, dir: "dir/mirror.git", whole: true},
 		{name: "tracked mirror", make: func(t *testing.T, host string) {
 			makeMirror(t, filepath.Join(host, "mirror.git"))
 			git(t, host, "init", "-q", "-b", "main")
 			git(t, host, "add", "-f", ".")
 			commit(t, host, "first")
-		}, folder: "mirror.git"},
+		}, dir: "mirror.git"},
 		{name: "ignored mirror", make: func(t *testing.T, host string) {
 			makeRepository(t, host)
 			makeMirror(t, filepath.Join(host, "out/mirror.git"))
 			put(t, host, tree{"out/x": text("x")})
-		}, ignore: []string{"out"}, folder: "out/mirror.git"},
+		}, ignore: []string{"out"}, dir: "out/mirror.git"},
 		{name: "mercurial", make: func(t *testing.T, host string) {
 			put(t, host, tree{"a": text("a"), "sub/.hg/hgrc": text("[auth]\nx.password = " + canary)})
-		}, folder: "sub/.hg"},
+		}, dir: "sub/.hg"},
 		{name: "subversion", make: func(t *testing.T, host string) {
 			put(t, host, tree{"a": text("a"), ".SVN/auth/x": text(canary)})
-		}, folder: ".SVN"},
+		}, dir: ".SVN"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			host := t.TempDir()
@@ -130,29 +129,29 @@ func TestControlFoldersStay(t *testing.T) {
 			w := open(t, host, workspace.Options{UploadIgnored: tt.ignore})
 			if !slices.ContainsFunc(w.Notes(), func(n string) bool {
 				return strings.HasPrefix(n,
-					tt.folder+" ")
+					tt.dir+" ")
 			}) {
 				t.Errorf("notes %q", w.Notes())
 			}
-			e, there := upload(t, w)
-			noCanary(t, there)
-			if _, err := os.Lstat(filepath.Join(there, tt.folder)); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("%s went along", tt.folder)
+			e, envDir := upload(t, w)
+			noCanary(t, envDir)
+			if _, err := os.Lstat(filepath.Join(envDir, tt.dir)); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s was uploaded", tt.dir)
 			}
-			if _, err := os.Lstat(filepath.Join(there, ".git")); err == nil &&
+			if _, err := os.Lstat(filepath.Join(envDir, ".git")); err == nil &&
 				tt.name == "bare with core.bare" {
-				t.Error("a bare repository went along as that of a working tree")
+				t.Error("a bare repository was uploaded as that of a working tree")
 			}
-			if out, err := tryGit(there, nil, "status", "--porcelain"); tt.whole && (err != nil ||
+			if out, err := tryGit(envDir, nil, "status", "--porcelain"); tt.whole && (err != nil ||
 				strings.Contains(out, " D ")) {
 				t.Errorf("%v\n%s", err, out)
 			}
-			nothingComesBack(t, w, e, host, there, tt.folder)
+			nothingComesBack(t, w, e, host, envDir, tt.dir)
 		})
 	}
 }
 
-func TestWorkspaceIsNoFolderOfGit(t *testing.T) {
+func TestOpenRefusesGitDir(t *testing.T) {
 	t.Parallel()
 	needGit(t)
 	dir := t.TempDir()
@@ -164,7 +163,7 @@ func TestWorkspaceIsNoFolderOfGit(t *testing.T) {
 		"repo/.git": false, "repo/.git/hooks": false, "repo": true, "mirror.git/tree": true,
 	} {
 		w, err := workspace.Open(t.Context(), filepath.Join(dir, name), workspace.Options{})
-		if errors.Is(err, workspace.ErrGitFolder) == want || want && err != nil {
+		if errors.Is(err, workspace.ErrGitDir) == want || want && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err == nil {
@@ -175,8 +174,8 @@ func TestWorkspaceIsNoFolderOfGit(t *testing.T) {
 	}
 }
 
-// A folder that git on the host would take for one of its own does not come into being.
-func TestNewFoldersOfGit(t *testing.T) {
+// Apply never makes a directory of the host a git directory.
+func TestNewGitDirs(t *testing.T) {
 	t.Parallel()
 	needGit(t)
 	parts := func(dir string, names ...string) tree {
@@ -187,24 +186,24 @@ func TestNewFoldersOfGit(t *testing.T) {
 		return files
 	}
 	for _, tt := range []struct {
-		name        string
-		host, there tree
-		want        []string
+		name         string
+		host, envDir tree
+		want         []string
 	}{
 		{"new", nil, parts("x/y/", "HEAD", "objects/a", "refs/b", "config", "hooks/h"), nil},
 		{"letter case", nil, parts("x/", "head", "OBJECTS/a", "Refs/b", "config"), nil},
-		{"common folder elsewhere", nil, parts("x/", "HEAD", "commondir", "config"), nil},
+		{"common directory elsewhere", nil, parts("x/", "HEAD", "commondir", "config"), nil},
 		{
 			"the workspace itself", nil, parts("", "HEAD", "objects/a", "refs/b", "config"),
 			[]string{"config"},
 		},
 		{
-			"folders of the host",
+			"directories of the host",
 			tree{"d/objects/": {}, "d/refs/": {}},
 			parts("d/", "HEAD", "config"),
 			nil,
 		},
-		{"ignored folders of the host", tree{
+		{"ignored directories of the host", tree{
 			".gitignore": text("refs\n"), "d/refs/x": text(""),
 			"d/objects/y": text(""),
 		}, parts("d/", "HEAD", "objects/z"), nil},
@@ -220,9 +219,9 @@ func TestNewFoldersOfGit(t *testing.T) {
 			put(t, host, tree{"a": text("a")})
 			put(t, host, tt.host)
 			w := open(t, host, workspace.Options{})
-			e, there := upload(t, w)
-			put(t, there, tree{"a": text("A")})
-			put(t, there, tt.there)
+			e, envDir := upload(t, w)
+			put(t, envDir, tree{"a": text("A")})
+			put(t, envDir, tt.envDir)
 			c := changes(t, w, e)
 			if (len(c.Notes()) > 0) != (tt.name != "a part") {
 				t.Errorf("notes %q", c.Notes())
@@ -248,14 +247,14 @@ func TestNewFoldersOfGit(t *testing.T) {
 	}
 }
 
-// What appears on the host after the changes were found counts as well.
-func TestFolderOfGitAcrossHost(t *testing.T) {
+// Apply considers files that appear on the host after the comparison.
+func TestGitDirAcrossHost(t *testing.T) {
 	t.Parallel()
 	host := t.TempDir()
 	put(t, host, tree{"a": text("a")})
 	w := open(t, host, workspace.Options{})
-	e, there := upload(t, w)
-	put(t, there, tree{"d/HEAD": text("h")})
+	e, envDir := upload(t, w)
+	put(t, envDir, tree{"d/HEAD": text("h")})
 	c := changes(t, w, e)
 	put(t, host, tree{"d/objects/": {}, "d/refs/": {}})
 	if _, err := c.Apply(t.Context()); !errors.Is(err, workspace.ErrGit) {
@@ -263,7 +262,7 @@ func TestFolderOfGitAcrossHost(t *testing.T) {
 	}
 }
 
-// What cannot be read is neither taken for unchanged nor for deleted.
+// An unreadable file counts neither as unchanged nor as deleted.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() <= 0 {
@@ -275,13 +274,13 @@ func TestUnreadable(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := open(t, host, workspace.Options{})
-	e, there := upload(t, w)
-	put(t, there, tree{"a": text("A"), "new": text("n")})
+	e, envDir := upload(t, w)
+	put(t, envDir, tree{"a": text("A"), "new": text("n")})
 	for _, name := range []string{"a", "d"} {
-		if err := os.Chmod(filepath.Join(there, name), 0); err != nil {
+		if err := os.Chmod(filepath.Join(envDir, name), 0); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = os.Chmod(filepath.Join(there, name), 0o700) })
+		t.Cleanup(func() { _ = os.Chmod(filepath.Join(envDir, name), 0o700) })
 	}
 	c := changes(t, w, e)
 	same(t, "unreadable", []string{"a", "d"}, c.Unreadable())
@@ -293,8 +292,8 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
-// A folder that is reached through a link is the same as under its own name.
-func TestThroughLink(t *testing.T) {
+// Open resolves symlinks in the path.
+func TestOpenThroughSymlink(t *testing.T) {
 	t.Parallel()
 	needGit(t)
 	dir := t.TempDir()
@@ -306,8 +305,8 @@ func TestThroughLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := open(t, link, workspace.Options{})
-	e, there := upload(t, w)
-	same(t, "in the environment", tree{"b.txt": text("b\n")}, read(t, there))
-	put(t, there, tree{"b.txt": text("B\n"), "y.log": text("ignored")})
+	e, envDir := upload(t, w)
+	same(t, "in the environment", tree{"b.txt": text("b\n")}, read(t, envDir))
+	put(t, envDir, tree{"b.txt": text("B\n"), "y.log": text("ignored")})
 	checkWays(t, repo, "dir", changes(t, w, e))
 }

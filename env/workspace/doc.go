@@ -1,40 +1,42 @@
-// Package workspace brings a folder of the host into an environment and the changes that were made
-// there back.
+// Package workspace brings a directory of the host into an environment, and the changes made in the
+// environment back.
 //
-// [Open] records the folder: the files that git tracks and those that it does not ignore.
-// [Workspace.Upload] sends what was recorded, so that nothing that happens on the host afterwards
-// comes between. [Workspace.Changes] compares what the environment holds later with the record, by
-// content, whatever was done with git there; [Changes.WritePatch] writes the difference for git
-// apply, and [Changes.Apply] makes it in the folder of the host.
+// [Open] records the directory: the files that git tracks and those that it does not ignore.
+// [Workspace.Upload] sends the record, so that later events on the host do not interfere.
+// [Workspace.Changes] compares the content of the environment with the record, whatever commands
+// did with git; [Changes.WritePatch] writes the difference for git apply, and [Changes.Apply] makes
+// it in the directory of the host.
 //
 // # Git
 //
-// A folder that is the top of a git repository goes along with a .git that is made for the purpose,
-// and so do repositories in it, such as submodules. It holds what git needs to work with the
-// history: references, objects, the index, and settings from a list of harmless ones. Credentials,
-// addresses with user names, headers, included files, hooks, programs of any kind, and logs stay on
-// the host. Commits in it are the environment's own; nothing of a .git ever comes back.
+// A directory that is the top of a git repository is uploaded with a .git made for the purpose, and
+// so are repositories in it, such as submodules. That .git holds references, objects, the index,
+// and settings from a list of harmless ones. Credentials, addresses with user names, headers,
+// included files, hooks, programs of any kind, and logs stay on the host. Commits made in the
+// environment stay in it; no part of a .git is ever brought back.
 //
-// Other folders in which version control keeps what belongs to it stay on the host: bare and
-// separate folders of git, which are known by what is in them, and those of other systems, by their
-// names. Nothing of them comes back either, nor anything that would make a folder of the host one
-// of git.
+// Other directories of version control systems stay on the host: bare and separate git directories,
+// recognized by their content, and those of other systems, recognized by their names. Changes never
+// contain files in them, nor files that would make a directory of the host a git directory.
 //
-// It is always a folder with everything in it, whatever it is on the host: a linked working tree, a
-// submodule, or a repository that borrows objects from another. Where git in the environment can do
-// less than on the host, [Workspace.Notes] says so; a repository that cannot be carried at all is
-// an error that says what to do.
+// The uploaded .git is always a complete directory, even if it is a linked working tree, a
+// submodule, or a repository that borrows objects on the host. [Workspace.Notes] reports where git
+// can do less in the environment than on the host; a repository that cannot be uploaded at all is
+// an error with the remedy.
 //
-// A folder inside a repository goes alone, without a .git; its patch has names that git apply
+// A directory inside a repository is uploaded without a .git; its patch has names that git apply
 // understands on the host.
+//
+// Git directories are read without running git, which the host may lack, and which would run
+// programs that the settings name.
 //
 // # Trust
 //
-// The folder is trusted as far as git trusts it: what its .git leads to, such as a repository that
-// it borrows objects from, goes along. Repositories inside it are not: they lead to places of their
-// own and to where git keeps submodules.
+// The directory is trusted as far as git trusts it: a repository that it borrows objects from is
+// uploaded with it. Repositories inside it are not trusted: they may refer only to themselves and
+// to git's directory for submodules.
 //
-// The environment is not trusted. What comes back is bounded in size, and Apply touches nothing
-// outside the folder, nor a folder of version control in it, nor a file that is not what was
-// uploaded. The kernel keeps names inside the folder, by os.Root.
+// The environment is not trusted. The size of changes is bounded. Apply touches nothing outside the
+// directory, no directory of a version control system in it, and no file that differs from the
+// uploaded one. The kernel keeps names inside the directory, by os.Root.
 package workspace

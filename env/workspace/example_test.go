@@ -13,13 +13,13 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/workspace"
 )
 
-// A folder goes into an environment, is changed there, and the changes come back.
+// It uploads a directory, changes it in the environment, and applies the changes on the host.
 func Example() {
 	if err := example(context.Background()); err != nil {
 		log.Fatal(err)
 	}
 	// Output:
-	// 1 file goes along
+	// 1 file uploaded
 	// written: [answer]
 	// 42
 }
@@ -30,8 +30,8 @@ func example(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	host, there := filepath.Join(dir, "host"), filepath.Join(dir, "there")
-	for _, d := range []string{host, there} {
+	host, envDir := filepath.Join(dir, "host"), filepath.Join(dir, "there")
+	for _, d := range []string{host, envDir} {
 		if err := os.Mkdir(d, 0o755); err != nil {
 			return err
 		}
@@ -45,7 +45,7 @@ func example(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = w.Close() }()
-	e, err := local.New(local.Config{Dir: there}) // Any environment will do.
+	e, err := local.New(local.Config{Dir: envDir}) // Any environment will do.
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func example(ctx context.Context) error {
 	if err := w.Upload(ctx, e); err != nil {
 		return err
 	}
-	fmt.Println(w.Files(), "file goes along")
+	fmt.Println(w.Files(), "file uploaded")
 
 	if _, err := e.WriteFile(ctx, "answer", strings.NewReader("42"), env.WriteOptions{}); err != nil {
 		return err

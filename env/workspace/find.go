@@ -14,16 +14,18 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/gitignore"
+	"github.com/sandboxagent/sandboxagent/env/internal/gitrepo"
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// findRepositories reads the repository that the folder is the top of, if it is, and those in it.
+// findRepositories reads the repository whose top the directory is, if any, those below it, and the
+// ignore rules.
 func (w *Workspace) findRepositories(ctx context.Context, host env.FileReader) error {
-	f := &finder{w: w, folders: make(map[string]bool)}
-	if err := f.top(); err != nil {
+	f := &finder{w: w, dirs: make(map[string]bool)}
+	if err := f.readTop(); err != nil {
 		return err
 	}
-	var attributed []string // folders with attributes
+	var attributed []string // directories with attributes
 	err := search.Walk(ctx, host, "", search.WalkOptions{}, func(e search.Entry) error {
 		switch {
 		case e.Err != nil:
@@ -33,10 +35,10 @@ func (w *Workspace) findRepositories(ctx context.Context, host env.FileReader) e
 				return fs.SkipDir
 			}
 		case e.Mode.IsDir():
-			f.folders[e.Name] = true
-			f.inner(e.Name)
+			f.dirs[e.Name] = true
+			f.readInner(e.Name)
 		case path.Base(e.Name) == ignoreFile && e.Mode.IsRegular():
-			f.ruled = append(f.ruled, path.Dir(e.Name))
+			f.ignoring = append(f.ignoring, path.Dir(e.Name))
 		case path.Base(e.Name) == attributesFile && e.Mode.IsRegular():
 			attributed = append(attributed, path.Dir(e.Name))
 		}
@@ -45,13 +47,13 @@ func (w *Workspace) findRepositories(ctx context.Context, host env.FileReader) e
 	if err != nil {
 		return err
 	}
-	w.converted(attributed)
-	if w.rules, err = w.makeRules(f.outer, f.prefix, f.ruled); err != nil {
+	w.noteConversions(attributed)
+	if w.rules, err = w.makeRules(f.outer, f.prefix, f.ignoring); err != nil {
 		return err
 	}
 	for _, r := range w.repos {
 		for _, name := range r.submodules() {
-			f.hollow(name)
+			f.addEmptySubmodule(name)
 		}
 	}
 	return nil
@@ -60,23 +62,24 @@ func (w *Workspace) findRepositories(ctx context.Context, host env.FileReader) e
 // finder finds repositories.
 type finder struct {
 	w *Workspace
-	// home is where git keeps what belongs to the repository that the workspace is in, if any.
-	home string
-	// folders are those that git does not ignore.
-	folders map[string]bool
-	// ruled are the folders with an ignore file.
-	ruled []string
-	// outer are the rules above the workspace, prefix its name in its repository with a slash at its
-	// end.
+	// common is the git directory of the repository that the workspace is in, if any.
+	common string
+	// dirs are the directories that git does not ignore.
+	dirs map[string]bool
+	// ignoring are the directories with an ignore file.
+	ignoring []string
+	// outer are the rules above the workspace, prefix its name in its repository with a trailing
+	// slash.
 	outer  *gitignore.Stack
 	prefix string
 }
 
-// top reads the repository that the workspace is the top of.
-func (f *finder) top() error {
-	fi, err := os.Stat(filepath.Join(f.w.dir, gitName))
+// readTop reads the repository whose top the workspace is, or only the rules of the repository that
+// it is in.
+func (f *finder) readTop() error {
+	fi, err := os.Stat(filepath.Join(f.w.dir, gitrepo.DirName))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && fi.IsDir() && !isTop(f.w.dir) {
-		return f.inside()
+		return f.readOuter()
 	}
 	if err != nil {
 		return err
@@ -85,25 +88,25 @@ func (f *finder) top() error {
 	if err != nil {
 		return err
 	}
-	f.home = git.common
-	f.w.hide(git.common)
-	f.w.hide(git.own)
-	r, err := openRepository(".", git, !fi.IsDir(), true)
+	f.common = git.Common
+	f.w.exclude(git.Common)
+	f.w.exclude(git.Private)
+	r, err := openRepository(".", git, true)
 	if errors.Is(err, errBare) {
-		f.w.note("the git repository in %s does not go along: %v", f.w.dir, err)
+		f.w.note("the git repository in %s is not uploaded: %v", f.w.dir, err)
 		f.outer = pushRules(nil, "", f.w.globalRules(nil))
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("the git repository: %w", err)
+		return fmt.Errorf("git repository: %w", err)
 	}
 	f.add(r)
 	return nil
 }
 
-// inside takes note of the repository that the workspace is inside of, if any.
-func (f *finder) inside() error {
-	up := enclosing(f.w.dir)
+// readOuter reads the rules of the repository that the workspace is in, if any.
+func (f *finder) readOuter() error {
+	up := enclosingRepository(f.w.dir)
 	if up == "" {
 		f.outer = pushRules(nil, "", f.w.globalRules(nil))
 		return nil
@@ -111,10 +114,10 @@ func (f *finder) inside() error {
 	git, err := findGit(up)
 	if err != nil {
 		f.outer = pushRules(nil, "", f.w.globalRules(nil))
-		return nil //nolint:nilerror // What is above is of no matter if it is no repository.
+		return nil //nolint:nilerror // A broken repository above does not matter.
 	}
-	f.home = git.common
-	f.w.note("the folder is inside the git repository %s and goes along without its history", up)
+	f.common = git.Common
+	f.w.note("the directory is in the git repository %s and is uploaded without its history", up)
 	f.outer, f.prefix, err = f.w.outerRules(up, git)
 	return err
 }
@@ -123,18 +126,18 @@ func (f *finder) add(r *repository) {
 	f.w.repos = append(f.w.repos, r)
 	in := path.Join(f.w.dir, r.name)
 	if r.format.promisor {
-		f.w.note("the git repository in %s is a partial clone: what it has not fetched cannot be had "+
-			"in the environment", in)
+		f.w.note("the git repository in %s is a partial clone: objects that it has not fetched are "+
+			"missing in the environment", in)
 	}
 	if r.rebasing {
-		f.w.note("a rebase is in progress in the git repository in %s; in the environment git knows "+
-			"nothing of it and sees a detached HEAD", in)
+		f.w.note("a rebase is in progress in the git repository in %s; in the environment HEAD is "+
+			"detached and no rebase is in progress", in)
 	}
 }
 
-// converted notes which repositories have files that are not in the working tree as they are in the
-// index, by settings and by the attributes that stand in the folders with the given names.
-func (w *Workspace) converted(folders []string) {
+// noteConversions adds a note for each repository whose settings or attributes convert files
+// between index and working tree. Dirs are the directories with an attributes file.
+func (w *Workspace) noteConversions(dirs []string) {
 	kinds := make(map[*repository]map[string]bool)
 	for _, r := range w.repos {
 		kinds[r] = make(map[string]bool)
@@ -146,9 +149,9 @@ func (w *Workspace) converted(folders []string) {
 			kinds[r]["autocrlf"] = true
 		}
 	}
-	for _, folder := range folders {
-		content, err := readHostFile(filepath.Join(w.dir, filepath.FromSlash(folder), attributesFile))
-		if r := w.repositoryOf(folder); err == nil && r != nil {
+	for _, dir := range dirs {
+		content, err := readHostFile(filepath.Join(w.dir, filepath.FromSlash(dir), attributesFile))
+		if r := w.repositoryOf(dir); err == nil && r != nil {
 			readAttributes(kinds[r], content)
 		}
 	}
@@ -156,35 +159,33 @@ func (w *Workspace) converted(folders []string) {
 		in := path.Join(w.dir, r.name)
 		switch {
 		case kinds[r]["filter"]:
-			w.note("the git repository in %s has filters, which do not go along: files that pass through "+
-				"them look modified to git, "+
-				"and on the host git apply may refuse a patch for them, unlike --apply", in)
+			w.note("the git repository in %s has filters, which are not uploaded: git reports filtered "+
+				"files as modified, and on the host git apply may refuse a patch for them, unlike --apply", in)
 		case len(kinds[r]) > 0:
 			w.note("the git repository in %s converts files (%s): on the host git apply may refuse a "+
-				"patch for them, unlike --apply",
-				in, strings.Join(slices.Sorted(maps.Keys(kinds[r])), ", "))
+				"patch for them, unlike --apply", in, strings.Join(slices.Sorted(maps.Keys(kinds[r])), ", "))
 		}
 	}
 }
 
-// repositoryOf returns the repository that a folder belongs to; nil if there is none.
-func (w *Workspace) repositoryOf(folder string) *repository {
+// repositoryOf returns the repository of a directory, or nil.
+func (w *Workspace) repositoryOf(dir string) *repository {
 	for {
 		for _, r := range w.repos {
-			if r.name == folder {
+			if r.name == dir {
 				return r
 			}
 		}
-		if folder == "." {
+		if dir == "." {
 			return nil
 		}
-		folder = path.Dir(folder)
+		dir = path.Dir(dir)
 	}
 }
 
 const attributesFile = ".gitattributes"
 
-// readAttributes adds the kinds of conversion that attributes name.
+// readAttributes adds the kinds of conversion in an attributes file to kinds.
 func readAttributes(kinds map[string]bool, attributes string) {
 	for line := range strings.Lines(attributes) {
 		fields := strings.Fields(line)
@@ -201,14 +202,13 @@ func readAttributes(kinds map[string]bool, attributes string) {
 	}
 }
 
-// inner reads the repository that a folder of the workspace is the top of, if it is. Such a
-// repository may be of unknown origin: it may not lead to places other than itself and where git
-// keeps submodules.
-func (f *finder) inner(name string) {
+// readInner reads the repository whose top a directory of the workspace is, if any. It is not
+// trusted: it may refer only to itself and to the directory for submodules of the outer repository.
+func (f *finder) readInner(name string) {
 	dir := filepath.Join(f.w.dir, filepath.FromSlash(name))
-	fi, err := os.Lstat(filepath.Join(dir, gitName))
+	fi, err := os.Lstat(filepath.Join(dir, gitrepo.DirName))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return // A folder that cannot be read is named with all that do not go along.
+		return // The snapshot reports an unreadable directory.
 	}
 	if err == nil && fi.IsDir() && !isTop(dir) {
 		return
@@ -218,7 +218,7 @@ func (f *finder) inner(name string) {
 		r, err = f.openInner(name, dir, fi)
 	}
 	if err != nil {
-		f.w.note("%s goes along without its git repository: %v", name, err)
+		f.w.note("%s is uploaded without its git repository: %v", name, err)
 		return
 	}
 	f.add(r)
@@ -226,27 +226,28 @@ func (f *finder) inner(name string) {
 
 func (f *finder) openInner(name, dir string, fi fs.FileInfo) (*repository, error) {
 	if fi.Mode()&fs.ModeSymlink != 0 {
-		return nil, errors.New(".git is a link")
+		return nil, errors.New(".git is a symlink")
 	}
 	git, err := findGit(dir)
 	if err != nil {
 		return nil, err
 	}
-	f.w.hide(git.common)
-	f.w.hide(git.own)
-	if git.own != git.common {
+	f.w.exclude(git.Common)
+	f.w.exclude(git.Private)
+	if git.Private != git.Common {
 		return nil, errors.New("it is a linked working tree")
 	}
-	if !fi.IsDir() && (f.home == "" || !belowModules(f.home, git.own)) {
-		return nil, fmt.Errorf("it is in %s, which is no place of submodules of this repository", git.own)
+	if git.Linked && (f.common == "" || !belowModules(f.common, git.Private)) {
+		return nil, fmt.Errorf("it is in %s, which is not the directory for submodules of this "+
+			"repository", git.Private)
 	}
-	return openRepository(name, git, !fi.IsDir(), !fi.IsDir())
+	return openRepository(name, git, git.Linked)
 }
 
-// hollow makes the folder of a submodule go along that git ignores. Without it the submodule would
-// look deleted.
-func (f *finder) hollow(name string) {
-	if f.folders[name] || !safeName(name) {
+// addEmptySubmodule adds the directory of a submodule that git ignores, without which git would
+// report the submodule as deleted.
+func (f *finder) addEmptySubmodule(name string) {
+	if f.dirs[name] || !safeName(name) {
 		return
 	}
 	root, err := os.OpenRoot(f.w.dir)
@@ -255,7 +256,7 @@ func (f *finder) hollow(name string) {
 	}
 	defer func() { _ = root.Close() }()
 	if fi, err := root.Lstat(filepath.FromSlash(name)); err == nil && fi.IsDir() {
-		f.w.hollow = append(f.w.hollow, name)
-		f.w.note("the submodule %s is in a folder that git ignores and goes along empty", name)
+		f.w.emptySubmodules = append(f.w.emptySubmodules, name)
+		f.w.note("the submodule %s is in a directory that git ignores and is uploaded empty", name)
 	}
 }

@@ -8,65 +8,61 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/sandboxagent/sandboxagent/env/internal/gitrepo"
 )
 
-const gitName = ".git"
-
-// gitFilePrefix begins a .git that is a file.
+// gitFilePrefix starts the content of a .git that is a file.
 const gitFilePrefix = "gitdir: "
 
-// maxSmall is the size of the largest of git's short files that is read, in bytes.
+// maxSmall bounds the size of git's short files, in bytes.
 const maxSmall = 1 << 20
 
-// gitFolders are where git keeps what belongs to one working tree and what all of one repository
-// share. For most repositories it is the same folder.
-type gitFolders struct {
-	own, common string
-}
-
-// findGit finds the folders of the repository whose top is dir. There being none is fs.ErrNotExist.
-func findGit(dir string) (gitFolders, error) {
-	name := filepath.Join(dir, gitName)
+// findGit returns the git directories of the working tree whose top is dir, with symlinks resolved.
+// A missing .git is fs.ErrNotExist. Unlike gitrepo.Find it reports a broken .git with the remedy.
+func findGit(dir string) (gitrepo.Dirs, error) {
+	name := filepath.Join(dir, gitrepo.DirName)
 	fi, err := os.Stat(name)
 	if err != nil {
-		return gitFolders{}, err
+		return gitrepo.Dirs{}, err
 	}
-	own := name
+	private := name
 	if !fi.IsDir() {
 		content, err := readHostFile(name)
 		if err != nil {
-			return gitFolders{}, err
+			return gitrepo.Dirs{}, err
 		}
 		to, ok := strings.CutPrefix(content, gitFilePrefix)
 		if !ok {
-			return gitFolders{}, fmt.Errorf("%s is no folder and does not say where one is; remove or "+
-				"repair it", name)
+			return gitrepo.Dirs{}, fmt.Errorf("%s is neither a directory nor a file that points to one "+
+				"(remove or repair it)", name)
 		}
-		own = resolve(dir, to)
+		private = resolve(dir, to)
 	}
-	if _, err := os.Stat(filepath.Join(own, "HEAD")); err != nil {
-		return gitFolders{}, fmt.Errorf("%s points to %s, which is no git repository; "+
-			"repair it with git worktree repair or git submodule update --init, or remove it", name, own)
+	if _, err := os.Stat(filepath.Join(private, gitrepo.Head)); err != nil {
+		return gitrepo.Dirs{}, fmt.Errorf("%s points to %s, which is not a git repository "+
+			"(repair it with git worktree repair or git submodule update --init, or remove it)",
+			name, private)
 	}
-	common := own
-	content, err := readHostFile(filepath.Join(own, "commondir"))
+	common := private
+	content, err := readHostFile(filepath.Join(private, gitrepo.CommonDir))
 	switch {
 	case err == nil:
-		common = resolve(own, content)
+		common = resolve(private, content)
 	case !errors.Is(err, fs.ErrNotExist):
-		return gitFolders{}, err
+		return gitrepo.Dirs{}, err
 	}
-	if own, err = filepath.EvalSymlinks(own); err == nil {
+	if private, err = filepath.EvalSymlinks(private); err == nil {
 		common, err = filepath.EvalSymlinks(common)
 	}
 	if err != nil {
-		return gitFolders{}, fmt.Errorf("the folder of git of %s: %w; repair it with git worktree repair",
+		return gitrepo.Dirs{}, fmt.Errorf("git directory of %s: %w (repair it with git worktree repair)",
 			dir, err)
 	}
-	return gitFolders{own: own, common: common}, nil
+	return gitrepo.Dirs{Private: private, Common: common, Linked: !fi.IsDir()}, nil
 }
 
-// resolve returns the name of what a file in dir points to.
+// resolve returns the path to, which a file in dir contains, made absolute.
 func resolve(dir, to string) string {
 	to = filepath.FromSlash(to)
 	if filepath.IsAbs(to) {
@@ -75,7 +71,7 @@ func resolve(dir, to string) string {
 	return filepath.Join(dir, to)
 }
 
-// readHostFile reads a short file that holds one line.
+// readHostFile reads a short file without its final line endings.
 func readHostFile(name string) (string, error) {
 	root, err := os.OpenRoot(filepath.Dir(name))
 	if err != nil {
@@ -99,8 +95,8 @@ func readFile(root *os.Root, name string, limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, limit))
 }
 
-// openFile opens a regular file. What is something else is looked at first, since opening a pipe
-// would wait.
+// openFile opens a regular file and returns its size. It checks the type first, since opening a
+// FIFO would wait.
 func openFile(root *os.Root, name string) (*os.File, int64, error) {
 	fi, err := root.Stat(name)
 	if err != nil {
@@ -124,9 +120,9 @@ func openFile(root *os.Root, name string) (*os.File, int64, error) {
 	return f, fi.Size(), nil
 }
 
-// enclosing finds the nearest folder above dir that is the top of a repository; empty if there is
-// none.
-func enclosing(dir string) string {
+// enclosingRepository returns the nearest parent directory of dir that is the top of a working
+// tree; empty if none is.
+func enclosingRepository(dir string) string {
 	for up := filepath.Dir(dir); up != dir; dir, up = up, filepath.Dir(up) {
 		if isTop(up) {
 			return up
@@ -135,23 +131,23 @@ func enclosing(dir string) string {
 	return ""
 }
 
-// isTop tells whether git takes a folder for the top of a working tree: its .git is a folder with a
-// HEAD, or a file that tells where that folder is.
+// isTop reports whether git takes a directory for the top of a working tree: its .git is a
+// directory with a HEAD, or a file that points to one.
 func isTop(dir string) bool {
-	name := filepath.Join(dir, gitName)
+	name := filepath.Join(dir, gitrepo.DirName)
 	fi, err := os.Stat(name)
 	if err == nil && fi.IsDir() {
-		_, err = os.Lstat(filepath.Join(name, partHead))
+		_, err = os.Lstat(filepath.Join(name, gitrepo.Head))
 		return err == nil
 	}
 	content, err := readHostFile(name)
 	return err == nil && strings.HasPrefix(content, gitFilePrefix)
 }
 
-// belowModules tells whether name is in a folder for the repositories of submodules, of the
-// repository in home.
-func belowModules(home, name string) bool {
-	rel, err := filepath.Rel(home, name)
+// belowModules reports whether the path name is in a directory for submodules of the git directory
+// common.
+func belowModules(common, name string) bool {
+	rel, err := filepath.Rel(common, name)
 	if err != nil || !filepath.IsLocal(rel) {
 		return false
 	}

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// globalRules returns the ignore rules of the user, which hold in all repositories and give way to
-// all others. The settings are those of a repository, if there is one: they can name another file.
+// globalRules returns the ignore rules of the user, which have the lowest precedence. The settings
+// of a repository, nil without one, can name another file.
 func (w *Workspace) globalRules(settings []setting) []byte {
 	home, _ := os.UserHomeDir()
-	folder := os.Getenv("XDG_CONFIG_HOME")
-	if folder == "" && home != "" {
-		folder = filepath.Join(home, ".config")
+	configDir := os.Getenv("XDG_CONFIG_HOME")
+	if configDir == "" && home != "" {
+		configDir = filepath.Join(home, ".config")
 	}
 	var configs []string
 	if os.Getenv("GIT_CONFIG_NOSYSTEM") == "" {
@@ -23,10 +23,10 @@ func (w *Workspace) globalRules(settings []setting) []byte {
 	if global, ok := os.LookupEnv("GIT_CONFIG_GLOBAL"); ok {
 		configs = append(configs, global)
 	} else {
-		configs = append(configs, filepath.Join(folder, "git", "config"), filepath.Join(home,
-			".gitconfig"))
+		configs = append(configs,
+			filepath.Join(configDir, "git", "config"), filepath.Join(home, ".gitconfig"))
 	}
-	name := filepath.Join(folder, "git", "ignore")
+	name := filepath.Join(configDir, "git", "ignore")
 	for _, config := range configs {
 		if to, ok := excludesFile(w.globalSettings(config)); ok {
 			name = to
@@ -46,7 +46,7 @@ func (w *Workspace) globalRules(settings []setting) []byte {
 	return []byte(content)
 }
 
-// globalSettings reads settings of the user.
+// globalSettings reads a configuration file of the user.
 func (w *Workspace) globalSettings(name string) []setting {
 	if !filepath.IsAbs(name) || name == os.DevNull {
 		return nil
@@ -62,11 +62,11 @@ func (w *Workspace) globalSettings(name string) []setting {
 
 func (w *Workspace) noteGlobal(name string, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		w.note("ignore rules of yours may not count: %s: %v", name, err)
+		w.note("the ignore rules of this user may have no effect: %s: %v", name, err)
 	}
 }
 
-// excludesFile returns the name of the file with ignore rules that settings give, the last of them.
+// excludesFile returns the last core.excludesFile of settings.
 func excludesFile(settings []setting) (name string, ok bool) {
 	for _, s := range settings {
 		if s.section == "core" && s.subsection == "" && s.key == "excludesfile" {

@@ -8,23 +8,23 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/workspace"
 )
 
-// What the user has git ignore everywhere does not go along, nor come back.
+// Files that the user's own rules ignore are neither uploaded nor brought back.
 func TestGlobalRules(t *testing.T) {
 	needGit(t)
 	for _, tt := range []struct {
 		name string
 		home tree
-		// sub is the folder to open, config a setting of the repository.
+		// sub is the directory to open, config a setting of the repository.
 		sub, config string
 		want        tree
 	}{
 		{"default file", tree{".config/git/ignore": text(".env\n")}, "", "", tree{"keep.log": text("k")}},
-		{"named in the home folder", tree{
+		{"named in the home directory", tree{
 			".gitconfig": text("[core]\nexcludesFile = ~/mine\n"),
 			"mine":       text(".env\n"),
 		}, "", "", tree{"keep.log": text("k")}},
 		{
-			"folder in a repository",
+			"directory in a repository",
 			tree{".config/git/ignore": text(".env\n")},
 			"sub", "",
 			tree{"keep.log": text("k")},
@@ -57,10 +57,10 @@ func TestGlobalRules(t *testing.T) {
 					t.Errorf("note %q", note)
 				}
 			}
-			e, there := upload(t, w)
+			e, envDir := upload(t, w)
 			tt.want[".gitignore"] = text("!keep.log\n")
-			same(t, "in the environment", tt.want, read(t, there))
-			put(t, there, tree{"sub/.env": text("new")})
+			same(t, "in the environment", tt.want, read(t, envDir))
+			put(t, envDir, tree{"sub/.env": text("new")})
 			if _, secret := tt.want[".env"]; changes(t, w, e).Empty() == secret {
 				t.Errorf("a new file is a change: %v", !secret)
 			}

@@ -21,16 +21,18 @@ import (
 func needGit(t testing.TB) {
 	t.Helper()
 	if runtime.GOOS == "windows" {
-		t.Skip("windows has neither executable bits nor, for ordinary users, links")
+		t.Skip("windows has neither executable bits nor, for ordinary users, symlinks")
 	}
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("git is needed to make repositories")
 	}
 }
 
-// tryGit runs git in dir without any configuration but that of the repository.
+// tryGit runs git in dir with no configuration but that of the repository.
 func tryGit(dir string, stdin []byte, args ...string) (string, error) {
-	cmd := exec.Command("git", append([]string{"-c", "protocol.file.allow=always"}, args...)...)
+	cmd := exec.Command("git", append([]string{
+		"-c", "protocol.file.allow=always", "-c", "core.fsync=none",
+	}, args...)...)
 	cmd.Dir = dir
 	cmd.Stdin = bytes.NewReader(stdin)
 	cmd.Env = append(
@@ -52,7 +54,16 @@ func git(t testing.TB, dir string, args ...string) string {
 	return out
 }
 
-// commit commits everything in dir.
+// copyTree copies the directory from, git directories included. It is not os.CopyFS: names in io/fs
+// are UTF-8.
+func copyTree(t testing.TB, from, to string) {
+	t.Helper()
+	if out, err := exec.Command("cp", "-a", from+"/.", to).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// commit commits all files in dir.
 func commit(t testing.TB, dir, message string) {
 	t.Helper()
 	git(t, dir, "add", "-A")
@@ -60,14 +71,14 @@ func commit(t testing.TB, dir, message string) {
 		"--allow-empty", "-m", message)
 }
 
-// file is a file or link in a test tree.
+// file is a file or symlink in a test tree.
 type file struct {
 	Content    string
 	Executable bool
 	Target     string
 }
 
-// tree is what a folder holds, by name. A name with a slash at its end is an empty folder.
+// tree are the files of a directory by name. A name with a trailing slash is an empty directory.
 type tree map[string]file
 
 func text(s string) file { return file{Content: s} }
@@ -103,7 +114,7 @@ func put(t testing.TB, dir string, files tree) {
 	}
 }
 
-// read reads a tree, but for what is in folders named .git.
+// read reads a tree, without directories named .git.
 func read(t testing.TB, dir string) tree {
 	t.Helper()
 	got := tree{}
@@ -174,8 +185,8 @@ func open(t testing.TB, dir string, o workspace.Options) *workspace.Workspace {
 	return w
 }
 
-// place returns an environment, in an empty folder of this machine.
-func place(t testing.TB) (env.Environment, string) {
+// newEnvironment returns an environment in an empty directory of this machine.
+func newEnvironment(t testing.TB) (env.Environment, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "env")
 	if err := os.Mkdir(dir, 0o755); err != nil {
@@ -193,10 +204,10 @@ func place(t testing.TB) (env.Environment, string) {
 	return e, dir
 }
 
-// upload sends the workspace to a new environment and returns that with its folder.
+// upload sends the workspace to a new environment and returns it with its directory.
 func upload(t testing.TB, w *workspace.Workspace) (env.Environment, string) {
 	t.Helper()
-	e, dir := place(t)
+	e, dir := newEnvironment(t)
 	if err := w.Upload(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +228,7 @@ func changes(t testing.TB, w *workspace.Workspace, e env.Environment) *workspace
 	return c
 }
 
-// status is what git says about a working tree, with ignored files.
+// status is the status of a working tree, with ignored files.
 func status(t testing.TB, dir string) string {
 	t.Helper()
 	return git(t, dir, "status", "--porcelain=v2", "--branch")

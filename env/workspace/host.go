@@ -17,19 +17,19 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/tartree"
 )
 
-// hostFolder is as much of an environment as it takes to record a folder of the host.
-type hostFolder struct {
+// hostDir is a directory of the host as an environment, with the methods that a snapshot needs.
+type hostDir struct {
 	dir string
-	// modes tells of the files that have no executable bit of their own whether they are executable.
+	// modes maps files to whether they are executable, overriding their permissions.
 	modes map[string]bool
 }
 
 var _ interface {
 	env.FileReader
 	env.Copier
-} = hostFolder{}
+} = hostDir{}
 
-func (h hostFolder) path(name string) string {
+func (h hostDir) path(name string) string {
 	name = filepath.FromSlash(name)
 	if filepath.IsAbs(name) {
 		return name
@@ -37,8 +37,8 @@ func (h hostFolder) path(name string) string {
 	return filepath.Join(h.dir, name)
 }
 
-// Info tells where the folder is, so that the rules above it are found.
-func (h hostFolder) Info() env.Info {
+// Info returns the path of the directory, for the ignore rules above it.
+func (h hostDir) Info() env.Info {
 	return env.Info{
 		Backend: "host", OS: runtime.GOOS, Arch: runtime.GOARCH,
 		WorkDir: filepath.ToSlash(h.dir),
@@ -46,8 +46,8 @@ func (h hostFolder) Info() env.Info {
 }
 
 // Open implements env.FileReader.
-func (h hostFolder) Open(_ context.Context, name string) (fs.File, error) {
-	fi, err := os.Stat(h.path(name)) // Opening a pipe would wait.
+func (h hostDir) Open(_ context.Context, name string) (fs.File, error) {
+	fi, err := os.Stat(h.path(name)) // Opening a FIFO would wait.
 	if err != nil {
 		return nil, err
 	}
@@ -61,32 +61,32 @@ func (h hostFolder) Open(_ context.Context, name string) (fs.File, error) {
 }
 
 // Stat implements env.FileReader.
-func (h hostFolder) Stat(_ context.Context, name string) (fs.FileInfo, error) {
+func (h hostDir) Stat(_ context.Context, name string) (fs.FileInfo, error) {
 	return os.Stat(h.path(name))
 }
 
 // Lstat implements env.FileReader.
-func (h hostFolder) Lstat(_ context.Context, name string) (fs.FileInfo, error) {
+func (h hostDir) Lstat(_ context.Context, name string) (fs.FileInfo, error) {
 	return os.Lstat(h.path(name))
 }
 
 // ReadLink implements env.FileReader.
-func (h hostFolder) ReadLink(_ context.Context, name string) (string, error) {
+func (h hostDir) ReadLink(_ context.Context, name string) (string, error) {
 	return os.Readlink(h.path(name))
 }
 
 // ReadDir implements env.FileReader.
-func (h hostFolder) ReadDir(_ context.Context, name string) ([]fs.DirEntry, error) {
+func (h hostDir) ReadDir(_ context.Context, name string) ([]fs.DirEntry, error) {
 	return os.ReadDir(h.path(name))
 }
 
 // CopyIn implements env.Copier by refusing.
-func (h hostFolder) CopyIn(_ context.Context, dir string, _ io.Reader) error {
+func (h hostDir) CopyIn(_ context.Context, dir string, _ io.Reader) error {
 	return &fs.PathError{Op: "copyin", Path: dir, Err: env.ErrReadOnly}
 }
 
 // CopyOut implements env.Copier.
-func (h hostFolder) CopyOut(
+func (h hostDir) CopyOut(
 	ctx context.Context, dir string, names ...string,
 ) (io.ReadCloser, error) {
 	root, err := os.OpenRoot(h.path(dir))
@@ -110,14 +110,14 @@ func (h hostFolder) CopyOut(
 	}), nil
 }
 
-// pipe returns what a function writes, and then its error.
+// pipe returns a reader of the function's output, which ends with its error.
 func pipe(write func(io.Writer) error) *io.PipeReader {
 	r, w := io.Pipe()
 	go func() { _ = w.CloseWithError(write(w)) }() // io.EOF if nil
 	return r
 }
 
-// setModes copies a tar stream and makes files executable, or not.
+// setModes copies a tar stream and sets or clears the executable bits of the files in modes.
 func setModes(to io.Writer, from io.Reader, modes map[string]bool) error {
 	r, w := tar.NewReader(from), tar.NewWriter(to)
 	for {

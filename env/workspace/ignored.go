@@ -14,16 +14,16 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// checkPatterns refuses patterns that could never match.
-func checkPatterns(patterns []string) error {
+// validatePatterns refuses patterns that can never match.
+func validatePatterns(patterns []string) error {
 	for _, p := range patterns {
 		clean := strings.TrimSuffix(p, "/")
 		switch {
 		case strings.HasPrefix(p, "/") || filepath.IsAbs(filepath.FromSlash(p)):
-			return fmt.Errorf("pattern %q: it must be relative to the folder", p)
+			return fmt.Errorf("pattern %q: it must be relative to the directory", p)
 		case p == "" || path.Clean(clean) != clean || clean == "." || clean == ".." ||
 			strings.HasPrefix(clean, "../"):
-			return fmt.Errorf("pattern %q: it must be a name in the folder, without empty parts, \".\" "+
+			return fmt.Errorf("pattern %q: it must be a name in the directory, without empty parts, \".\" "+
 				"and \"..\"", p)
 		case !doublestar.ValidatePattern(p):
 			return fmt.Errorf("pattern %q: %w", p, doublestar.ErrBadPattern)
@@ -32,15 +32,15 @@ func checkPatterns(patterns []string) error {
 	return nil
 }
 
-// findIgnored returns the names of the files and links that the patterns match, or a folder that
-// they are in. Only those that git ignores matter; others belong to the workspace anyway.
+// findIgnored returns the names of the files and symlinks that match an UploadIgnored pattern, or
+// are below a directory that does, ignored or not.
 func (w *Workspace) findIgnored(ctx context.Context, host env.FileReader) ([]string, error) {
 	patterns := w.opts.UploadIgnored
 	if len(patterns) == 0 {
 		return nil, nil
 	}
 	var names []string
-	folders := make(map[string]bool) // that match
+	matching := make(map[string]bool) // directories
 	used := make([]bool, len(patterns))
 	err := search.Walk(ctx, host, "", search.WalkOptions{NoIgnore: true}, func(e search.Entry) error {
 		if w.isOmitted(e) {
@@ -49,7 +49,7 @@ func (w *Workspace) findIgnored(ctx context.Context, host env.FileReader) ([]str
 			}
 			return nil
 		}
-		in := folders[path.Dir(e.Name)]
+		in := matching[path.Dir(e.Name)]
 		for i, p := range patterns {
 			if (!in || !used[i]) && doublestar.MatchUnvalidated(strings.TrimSuffix(p, "/"), e.Name) {
 				in, used[i] = true, true
@@ -58,7 +58,7 @@ func (w *Workspace) findIgnored(ctx context.Context, host env.FileReader) ([]str
 		switch {
 		case !in:
 		case e.Mode.IsDir():
-			folders[e.Name] = true
+			matching[e.Name] = true
 		default:
 			names = append(names, e.Name)
 		}
@@ -66,7 +66,7 @@ func (w *Workspace) findIgnored(ctx context.Context, host env.FileReader) ([]str
 	})
 	for i, p := range patterns {
 		if !used[i] && err == nil {
-			w.note("nothing matches the pattern %q of ignored files", p)
+			w.note("no ignored file matches the pattern %q", p)
 		}
 	}
 	return names, err

@@ -9,7 +9,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// What git is told on the machine at hand is of no matter.
+	// The tests do not depend on the configuration of git on this machine.
 	for name, value := range map[string]string{
 		"GIT_CONFIG_NOSYSTEM": "1",
 		"GIT_CONFIG_GLOBAL":   os.DevNull, "XDG_CONFIG_HOME": filepath.Join(os.TempDir(), "missing"),
@@ -18,5 +18,8 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(model.dir)
+		os.Exit(code)
+	}))
 }

@@ -14,11 +14,11 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
-// mounted returns a workspace's folder with another file system in it, and the changes that a
-// function makes.
-func mounted(t *testing.T, change func(there string) error) (*Changes, string) {
+// mounted returns the directory of a workspace with another file system in it, and the changes that
+// change makes in the directory of an environment.
+func mounted(t *testing.T, change func(dir string) error) (*Changes, string) {
 	t.Helper()
-	host, there := t.TempDir(), t.TempDir()
+	host, envDir := t.TempDir(), t.TempDir()
 	cache := filepath.Join(host, "cache")
 	if err := os.Mkdir(cache, 0o755); err != nil {
 		t.Fatal(err)
@@ -31,7 +31,7 @@ func mounted(t *testing.T, change func(there string) error) (*Changes, string) {
 			t.Error(err)
 		}
 	})
-	for _, dir := range []string{host, there} {
+	for _, dir := range []string{host, envDir} {
 		err := errors.Join(
 			os.MkdirAll(filepath.Join(dir, "cache"), 0o755),
 			os.WriteFile(filepath.Join(dir, "cache/old"), []byte("old"), 0o644),
@@ -45,11 +45,11 @@ func mounted(t *testing.T, change func(there string) error) (*Changes, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := local.New(local.Config{Dir: there})
+	e, err := local.New(local.Config{Dir: envDir})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := change(there); err != nil {
+	if err := change(envDir); err != nil {
 		t.Fatal(err)
 	}
 	c, err := w.Changes(t.Context(), e)
@@ -64,10 +64,10 @@ func mounted(t *testing.T, change func(there string) error) (*Changes, string) {
 	return c, host
 }
 
-func addToCache(there string) error {
+func addToCache(dir string) error {
 	return errors.Join(
-		os.WriteFile(filepath.Join(there, "cache/new"), []byte("new"), 0o755), //nolint:gosec // it is to be executable
-		os.WriteFile(filepath.Join(there, "z"), []byte("Z"), 0o644),
+		os.WriteFile(filepath.Join(dir, "cache/new"), []byte("new"), 0o755), //nolint:gosec // it is to be executable
+		os.WriteFile(filepath.Join(dir, "z"), []byte("Z"), 0o644),
 	)
 }
 
@@ -87,8 +87,8 @@ func TestRollBackOnOtherFileSystem(t *testing.T) {
 	for n := 1; ; n++ {
 		c, host := mounted(t, addToCache)
 		was := listing(t, host)
-		_, err := c.Apply(&stepContext{Context: t.Context(), onLook: func(look int) error {
-			if look >= n {
+		_, err := c.Apply(&stepContext{Context: t.Context(), onCheck: func(check int) error {
+			if check >= n {
 				return context.Canceled
 			}
 			return nil
@@ -97,19 +97,19 @@ func TestRollBackOnOtherFileSystem(t *testing.T) {
 			return
 		}
 		if diff := cmp.Diff(was, listing(t, host)); diff != "" {
-			t.Fatalf("ended at look %d, the host is not as before (-want +got):\n%s", n, diff)
+			t.Fatalf("ended at check %d, the host is not as before (-want +got):\n%s", n, diff)
 		}
 	}
 }
 
 func TestChangeOnOtherFileSystem(t *testing.T) {
-	c, host := mounted(t, func(there string) error {
-		return errors.Join(addToCache(there), os.WriteFile(filepath.Join(there, "cache/old"),
+	c, host := mounted(t, func(envDir string) error {
+		return errors.Join(addToCache(envDir), os.WriteFile(filepath.Join(envDir, "cache/old"),
 			[]byte("OLD"), 0o644))
 	})
 	was := listing(t, host)
 	if _, err := c.Apply(t.Context()); err == nil || !strings.Contains(err.Error(), "git apply") {
-		t.Errorf("%v, want it to say what to do", err)
+		t.Errorf("%v, want the remedy", err)
 	}
 	if diff := cmp.Diff(was, listing(t, host)); diff != "" {
 		t.Errorf("the host is not as before (-want +got):\n%s", diff)

@@ -16,12 +16,13 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/gitrepo"
 )
 
 const (
-	// maxDepth is how far a repository may borrow from one that borrows itself; it is git's own limit.
+	// maxDepth bounds chains of repositories that borrow objects; it is git's limit.
 	maxDepth = 5
-	// maxStores is from how many repositories one may borrow.
+	// maxStores bounds the number of repositories that one borrows from.
 	maxStores = 1000
 )
 
@@ -30,16 +31,15 @@ type gitPacker struct {
 	w       *tar.Writer
 	now     time.Time
 	buf     []byte
-	maxSize int64 // of all; 0 is no limit
+	maxSize int64 // of all repositories; 0 is no limit
 	size    int64
 }
 
-// pack writes one repository.
+// pack writes the .git of one repository.
 func (p *gitPacker) pack(ctx context.Context, r *repository) error {
-	top := path.Join(r.name, gitName)
+	top := path.Join(r.name, gitrepo.DirName)
 	for _, dir := range []string{
-		"", "info", "objects", "objects/info", "objects/pack", "refs",
-		"refs/heads", "refs/tags",
+		"", "info", "objects", "objects/info", "objects/pack", "refs", "refs/heads", "refs/tags",
 	} {
 		if err := p.header(tar.TypeDir, path.Join(top, dir)+"/", 0o755, 0); err != nil {
 			return err
@@ -55,7 +55,7 @@ func (p *gitPacker) pack(ctx context.Context, r *repository) error {
 		p: p, to: path.Join(top, "objects"), sent: make(map[string]bool),
 		stores: make(map[string]bool),
 	}
-	common, err := os.OpenRoot(r.git.common)
+	common, err := os.OpenRoot(r.git.Common)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (p *gitPacker) pack(ctx context.Context, r *repository) error {
 		return err
 	}
 	defer func() { _ = store.Close() }()
-	return s.store(ctx, store, filepath.Join(r.git.common, "objects"), r.borrows, 0)
+	return s.store(ctx, store, filepath.Join(r.git.Common, "objects"), r.borrows, 0)
 }
 
 func (p *gitPacker) header(kind byte, name string, mode, size int64) error {
@@ -75,11 +75,11 @@ func (p *gitPacker) header(kind byte, name string, mode, size int64) error {
 	})
 }
 
-// content writes a file.
+// content writes a file of size bytes.
 func (p *gitPacker) content(name string, mode, size int64, r io.Reader) error {
 	if p.maxSize > 0 && size > p.maxSize-p.size {
-		return fmt.Errorf("%w: the git repositories have more than %d bytes", env.ErrTreeTooLarge,
-			p.maxSize)
+		return fmt.Errorf("%w: the git repositories have more than %d bytes",
+			env.ErrTreeTooLarge, p.maxSize)
 	}
 	p.size += size
 	if err := p.header(tar.TypeReg, name, mode, size); err != nil {
@@ -93,25 +93,24 @@ func (p *gitPacker) content(name string, mode, size int64, r io.Reader) error {
 	return err
 }
 
-// objectSender writes the objects of one repository, from its own store and from those that it
-// borrows from.
+// objectSender writes the objects of one repository, from its store and those it borrows from.
 type objectSender struct {
 	p      *gitPacker
 	to     string
 	sent   map[string]bool
 	stores map[string]bool
-	// missed says that something vanished that was listed.
+	// missed is true if a listed file was missing.
 	missed bool
 }
 
-// store writes the objects in one store, which has an absolute name.
+// store writes the objects in the store with an absolute path, and in those it borrows from.
 func (s *objectSender) store(
 	ctx context.Context, store *os.Root, name string, borrows bool, depth int,
 ) error {
 	s.stores[name] = true
 	if depth > maxDepth || len(s.stores) > maxStores {
-		return errors.New("it borrows objects from too many repositories; run git repack -a -d to " +
-			"have them all in it")
+		return errors.New("it borrows objects from too many repositories (run git repack -a -d to " +
+			"copy them)")
 	}
 	alternates, err := readFile(store, "info/alternates", maxSmall)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -135,8 +134,7 @@ func (s *objectSender) store(
 	return nil
 }
 
-// errBorrows means that a repository inside the workspace has objects elsewhere, which it may not
-// lead to.
+// errBorrows means that an untrusted repository inside the workspace refers to another one.
 var errBorrows = errors.New("it borrows objects from another repository")
 
 func (s *objectSender) borrowed(ctx context.Context, name string, depth int) error {
@@ -155,7 +153,7 @@ func (s *objectSender) borrowed(ctx context.Context, name string, depth int) err
 	return s.store(ctx, store, real, true, depth)
 }
 
-// parseAlternates reads the list of stores to borrow from.
+// parseAlternates reads a list of stores to borrow from.
 func parseAlternates(content []byte) ([]string, error) {
 	var names []string
 	for name := range strings.Lines(string(content)) {
@@ -166,7 +164,7 @@ func parseAlternates(content []byte) ([]string, error) {
 		if name[0] == '"' {
 			plain, err := strconv.Unquote(name)
 			if err != nil {
-				return nil, fmt.Errorf("it borrows objects from %s, which cannot be understood", name)
+				return nil, fmt.Errorf("it borrows objects from %s, which is malformed", name)
 			}
 			name = plain
 		}
@@ -175,12 +173,11 @@ func parseAlternates(content []byte) ([]string, error) {
 	return names, nil
 }
 
-// maxPasses is how often the objects of a store are listed when git moves them meanwhile.
+// maxPasses bounds the number of listings of a store while git moves objects.
 const maxPasses = 10
 
-// objects writes the loose objects and the packs of a store. Git may move objects into a pack, or
-// from pack to pack; it removes nothing before it is elsewhere. So where something has vanished,
-// another look finds it.
+// objects writes the loose objects and the packs of a store. Git removes a file only after it has
+// moved the objects to another one, so a new listing finds the objects of a missing file.
 func (s *objectSender) objects(ctx context.Context, store *os.Root) error {
 	for range maxPasses {
 		s.missed = false
@@ -194,10 +191,10 @@ func (s *objectSender) objects(ctx context.Context, store *os.Root) error {
 			return nil
 		}
 	}
-	return errors.New("git changed it meanwhile; try again")
+	return errors.New("git changed it meanwhile (try again)")
 }
 
-// vanished tells whether something is gone, and takes note of that.
+// vanished reports whether err is of a missing file, and records that in s.missed.
 func (s *objectSender) vanished(err error) bool {
 	gone := errors.Is(err, fs.ErrNotExist)
 	s.missed = s.missed || gone
@@ -205,15 +202,15 @@ func (s *objectSender) vanished(err error) bool {
 }
 
 func (s *objectSender) loose(ctx context.Context, store *os.Root) error {
-	folders, err := readDir(store, ".")
+	dirs, err := readDir(store, ".")
 	if err != nil {
 		return err
 	}
-	for _, folder := range folders {
-		if len(folder) != 2 || !isHex(folder) {
+	for _, dir := range dirs {
+		if len(dir) != 2 || !isHex(dir) {
 			continue
 		}
-		names, err := readDir(store, folder)
+		names, err := readDir(store, dir)
 		if s.vanished(err) {
 			continue
 		}
@@ -221,8 +218,8 @@ func (s *objectSender) loose(ctx context.Context, store *os.Root) error {
 			return unreadable(err)
 		}
 		for _, name := range names {
-			if objectPattern().MatchString(folder + name) {
-				if err := s.send(ctx, store, folder+"/"+name); err != nil {
+			if objectPattern().MatchString(dir + name) {
+				if err := s.send(ctx, store, dir+"/"+name); err != nil {
 					return err
 				}
 			}
@@ -240,12 +237,12 @@ func (s *objectSender) packs(ctx context.Context, store *os.Root) error {
 		base, ok := strings.CutSuffix(name, ".idx")
 		number, ok2 := strings.CutPrefix(base, "pack-")
 		if !ok || !ok2 || !isHex(number) {
-			continue // Git does not see a pack without its index.
+			continue // Git ignores a pack without its index.
 		}
 		base = "pack/" + base
 		if promisor := base + ".promisor"; slices.Contains(names, path.Base(promisor)) &&
 			!s.sent[promisor] {
-			// That it is there says that what lacks is no damage; what it holds is for people.
+			// Its existence means that missing objects are not damage; git ignores its content.
 			s.sent[promisor] = true
 			if err := s.p.content(path.Join(s.to, promisor), 0o444, 0, strings.NewReader("")); err != nil {
 				return err
@@ -258,8 +255,8 @@ func (s *objectSender) packs(ctx context.Context, store *os.Root) error {
 	return nil
 }
 
-// send writes files of a store that belong together, all or, where one has vanished, none. What
-// came from another store has the same content.
+// send writes files of a store that belong together; none if one is missing. It skips files that
+// were sent from another store, which have the same content.
 func (s *objectSender) send(ctx context.Context, store *os.Root, names ...string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -299,12 +296,11 @@ func (s *objectSender) send(ctx context.Context, store *os.Root, names ...string
 
 // unreadable is the error for an object that cannot be read.
 func unreadable(err error) error {
-	return fmt.Errorf("its objects cannot be read: %w; make them readable, or repair it as git "+
-		"fsck tells", err)
+	return fmt.Errorf("read its objects: %w (make them readable, or repair them with git fsck)", err)
 }
 
-// readDir returns the names in a folder, sorted. Something in the folder is named, since opening a
-// pipe would wait.
+// readDir returns the sorted names in a directory. It opens "name/." since opening a FIFO would
+// wait.
 func readDir(root *os.Root, name string) ([]string, error) {
 	f, err := root.Open(name + "/.")
 	if err != nil {

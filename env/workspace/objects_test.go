@@ -15,7 +15,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/workspace"
 )
 
-// meddler calls a function once in the middle of an upload, when the stream holds some bytes.
+// meddler calls a function once in the middle of an upload.
 type meddler struct {
 	env.Environment
 	at   []byte
@@ -37,7 +37,7 @@ type readerFunc func(p []byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// Git may pack objects, or pack them anew, while they are sent.
+// Git may pack objects while they are sent.
 func TestUploadWhileGitPacks(t *testing.T) {
 	t.Parallel()
 	needGit(t)
@@ -69,7 +69,7 @@ func TestUploadWhileGitPacks(t *testing.T) {
 			host := t.TempDir()
 			tt.make(t, host)
 			w := open(t, host, workspace.Options{})
-			e, there := place(t)
+			e, envDir := newEnvironment(t)
 			m := &meddler{Environment: e, at: []byte(tt.at), call: func() { git(t, host, tt.args...) }}
 			if err := w.Upload(t.Context(), m); err != nil {
 				t.Fatal(err)
@@ -77,12 +77,12 @@ func TestUploadWhileGitPacks(t *testing.T) {
 			if m.call != nil {
 				t.Fatal("git did not run meanwhile")
 			}
-			sameGit(t, host, there)
+			sameGit(t, host, envDir)
 		})
 	}
 }
 
-// A pack without its index, or the other way round, is none.
+// Upload sends a pack only with its index.
 func TestUploadSendsWholePacks(t *testing.T) {
 	t.Parallel()
 	needGit(t)
@@ -91,14 +91,14 @@ func TestUploadSendsWholePacks(t *testing.T) {
 	git(t, host, "gc", "-q")
 	number := strings.Repeat("0", 40)
 	put(t, host, tree{".git/objects/pack/pack-" + number + ".pack": text("x")})
-	_, there := upload(t, open(t, host, workspace.Options{}))
-	sameGit(t, host, there)
+	_, envDir := upload(t, open(t, host, workspace.Options{}))
+	sameGit(t, host, envDir)
 	put(t, host, tree{".git/objects/pack/pack-" + number + ".idx": text("x")})
 	remove(t, host, ".git/objects/pack/pack-"+number+".pack")
 	w := open(t, host, workspace.Options{})
-	e, _ := place(t)
+	e, _ := newEnvironment(t)
 	if err := w.Upload(t.Context(), e); err == nil || !strings.Contains(err.Error(), "try again") {
-		t.Errorf("%v, want it to say what to do", err)
+		t.Errorf("%v, want the remedy", err)
 	}
 }
 
@@ -118,13 +118,12 @@ func TestUploadOfUnreadableObject(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := open(t, host, workspace.Options{})
-	e, _ := place(t)
+	e, _ := newEnvironment(t)
 	if err := w.Upload(t.Context(), e); err == nil || !strings.Contains(err.Error(), "git fsck") {
-		t.Errorf("%v, want it to say what to do", err)
+		t.Errorf("%v, want the remedy", err)
 	}
 }
 
-// What the user ought to know is said, with what to do.
 func TestNotes(t *testing.T) {
 	t.Parallel()
 	needGit(t)
@@ -176,13 +175,13 @@ func TestNotes(t *testing.T) {
 		_, err := workspace.Open(t.Context(), t.TempDir(),
 			workspace.Options{UploadIgnored: []string{pattern}})
 		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want it to say %q", pattern, err, want)
+			t.Errorf("%q: %v, want %q", pattern, err, want)
 		}
 	}
 }
 
-// Folders that cannot be read are said to stay, once.
-func TestNoteOfUnreadableFolder(t *testing.T) {
+// Notes report an unreadable directory once.
+func TestNoteOfUnreadableDir(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() <= 0 {
 		t.Skip("permissions do not bind root, and windows has others")
@@ -193,13 +192,13 @@ func TestNoteOfUnreadableFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.Chmod(filepath.Join(dir, "closed"), 0o700) })
-	same(t, "notes", []string{"closed cannot be read and does not go along"}, open(t, dir,
+	same(t, "notes", []string{"closed cannot be read and is not uploaded"}, open(t, dir,
 		workspace.Options{}).Notes())
 }
 
-// Folders with links into another repository, as git-new-workdir makes them, are refused with what
-// to do.
-func TestLinksInFolderOfGit(t *testing.T) {
+// Open refuses git directories with symlinks into another repository, as git-new-workdir makes
+// them.
+func TestSymlinksInGitDir(t *testing.T) {
 	t.Parallel()
 	needGit(t)
 	dir := t.TempDir()
@@ -212,11 +211,11 @@ func TestLinksInFolderOfGit(t *testing.T) {
 	put(t, host, links)
 	_, err := workspace.Open(t.Context(), host, workspace.Options{})
 	if err == nil || !strings.Contains(err.Error(), "git worktree add") {
-		t.Errorf("%v, want it to say what to do", err)
+		t.Errorf("%v, want the remedy", err)
 	}
 }
 
-// Where the host does not tell whether a file is executable, the index does.
+// With core.fileMode=false the index records which files are executable.
 func TestExecutableByIndex(t *testing.T) {
 	t.Parallel()
 	needGit(t)
@@ -230,15 +229,15 @@ func TestExecutableByIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := open(t, host, workspace.Options{})
-	e, there := upload(t, w)
-	got := read(t, there)
+	e, envDir := upload(t, w)
+	got := read(t, envDir)
 	if !got["run"].Executable || got["a.txt"].Executable {
 		t.Errorf("executable: run %v, a.txt %v", got["run"].Executable, got["a.txt"].Executable)
 	}
 	if !changes(t, w, e).Empty() {
-		t.Error("there are changes")
+		t.Error("unexpected changes")
 	}
-	put(t, there, tree{"a.txt": text("A\n"), "run": {Content: "#!/bin/sh\n:\n", Executable: true}})
+	put(t, envDir, tree{"a.txt": text("A\n"), "run": {Content: "#!/bin/sh\n:\n", Executable: true}})
 	applied, err := changes(t, w, e).Apply(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -247,7 +246,7 @@ func TestExecutableByIndex(t *testing.T) {
 	same(t, "written", []string{"a.txt", "run"}, applied.Written)
 }
 
-// An entry named .git that is no repository does not hide the rules of the one above.
+// A file .git that is not a repository does not hide the rules of the one above.
 func TestEntryThatIsNoRepository(t *testing.T) {
 	t.Parallel()
 	needGit(t)
@@ -258,6 +257,6 @@ func TestEntryThatIsNoRepository(t *testing.T) {
 		"dir/in/.git/": {}, "dir/in/z": text("z"),
 	})
 	w := open(t, filepath.Join(repo, "dir"), workspace.Options{})
-	_, there := upload(t, w)
-	same(t, "in the environment", tree{"b.txt": text("b\n"), "in/z": text("z")}, read(t, there))
+	_, envDir := upload(t, w)
+	same(t, "in the environment", tree{"b.txt": text("b\n"), "in/z": text("z")}, read(t, envDir))
 }

@@ -8,8 +8,7 @@ import (
 	"syscall"
 )
 
-// keepOwner gives f the owner and group that another file has. Only root may do that in general;
-// for others the file stays theirs.
+// keepOwner gives f the owner and group of another file, if the system allows that.
 func keepOwner(f *os.File, as fs.FileInfo) {
 	now, err := f.Stat()
 	if err != nil {

@@ -5,5 +5,5 @@ import (
 	"os"
 )
 
-// keepOwner does nothing: a new file has the owner that its folder gives.
+// keepOwner does nothing: a new file inherits the owner of its directory.
 func keepOwner(*os.File, fs.FileInfo) {}

@@ -4,5 +4,5 @@ import "testing"
 
 func makePipe(t *testing.T, _ string) {
 	t.Helper()
-	t.Skip("windows has no named pipes in folders")
+	t.Skip("windows has no FIFOs in directories")
 }

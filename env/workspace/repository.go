@@ -10,92 +10,85 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/sandboxagent/sandboxagent/env/internal/gitindex"
+	"github.com/sandboxagent/sandboxagent/env/internal/gitrepo"
 )
 
 const (
-	// maxList is the size of the largest of git's lists that is read, such as that of packed
-	// references, in bytes.
+	// maxList bounds the size of git's lists, such as packed-refs, in bytes.
 	maxList = 256 << 20
-	// maxRefs is how many references that have a file of their own are read.
+	// maxRefs bounds the number of loose references.
 	maxRefs = 1_000_000
 )
 
-// repository is what of one repository goes along, but for its objects, which are read when they
-// are sent. They come last so that all that the references need is there.
+// repository is the uploaded part of one repository, except its objects. Those are read last, when
+// they are sent, so that all objects of the recorded references are among them.
 type repository struct {
-	// name is the folder it is the top of, relative to the workspace; "." for that itself.
+	// name is the top of its working tree, relative to the workspace; "." for the workspace itself.
 	name string
-	git  gitFolders
-	// borrows says that the repository may have its objects in others.
-	borrows bool
-	// elsewhere says that .git is a file that tells where the rest is.
-	elsewhere bool
-	format    repositoryFormat
-	settings  []setting
-	// rebasing says that a rebase, or git am, has not ended.
+	git  gitrepo.Dirs
+	// borrows is true if the repository may borrow objects from others.
+	borrows  bool
+	format   repositoryFormat
+	settings []setting
+	// rebasing is true during a rebase or git am.
 	rebasing bool
 	files    []gitFile
-	index    *gitindex.Index
-	// shared is the index that index is the difference to, if any.
-	shared *gitindex.Index
+	index    *gitrepo.Index
+	// shared is the index that index is a difference to, if any.
+	shared *gitrepo.Index
 }
 
-// gitFile is a file in the .git that goes along.
+// gitFile is a file of the uploaded .git.
 type gitFile struct {
 	name    string
 	content []byte
 }
 
-// openRepository reads what of a repository goes along.
-func openRepository(
-	name string, git gitFolders, elsewhere, borrows bool,
-) (_ *repository, err error) {
-	own, err := os.OpenRoot(git.own)
+// openRepository reads the uploaded part of a repository.
+func openRepository(name string, git gitrepo.Dirs, borrows bool) (_ *repository, err error) {
+	private, err := os.OpenRoot(git.Private)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = own.Close() }()
-	common, err := os.OpenRoot(git.common)
+	defer func() { _ = private.Close() }()
+	common, err := os.OpenRoot(git.Common)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = common.Close() }()
 
-	if err := errors.Join(checkLinks(own), checkLinks(common)); err != nil {
+	if err := errors.Join(refuseSymlinks(private), refuseSymlinks(common)); err != nil {
 		return nil, err
 	}
-	r := &repository{name: name, git: git, borrows: borrows, elsewhere: elsewhere}
-	for _, step := range []func(own, common *os.Root) error{
-		r.readConfig, r.readHead, r.readRefs,
-		r.readIndex, r.readInfo, r.checkObjects,
+	r := &repository{name: name, git: git, borrows: borrows}
+	for _, step := range []func(private, common *os.Root) error{
+		r.readConfig, r.readHead, r.readRefs, r.readIndex, r.readInfo, r.checkObjects,
 	} {
-		if err := step(own, common); err != nil {
+		if err := step(private, common); err != nil {
 			return nil, err
 		}
 	}
 	return r, nil
 }
 
-// checkLinks refuses a folder of git that has links to other places in it.
-func checkLinks(root *os.Root) error {
+// refuseSymlinks refuses a git directory with symlinks out of it.
+func refuseSymlinks(root *os.Root) error {
 	for _, name := range []string{
-		partHead, "config", "index", "info", partObjects, "packed-refs",
-		partRefs, "shallow",
+		gitrepo.Head, "config", "index", "info", gitrepo.Objects, "packed-refs", gitrepo.Refs, "shallow",
 	} {
 		fi, err := root.Lstat(name)
 		if err != nil || fi.Mode()&fs.ModeSymlink == 0 {
 			continue
 		}
 		if _, err := root.Stat(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("its %s is a link that leads elsewhere: %w; use git worktree add to have a "+
-				"second working tree", name, err)
+			return fmt.Errorf("its %s is a symlink that leads out of it: %w (use git worktree add to make "+
+				"a second working tree)", name, err)
 		}
 	}
 	return nil
 }
 
-// file returns the content of a file that goes along; nil if there is none.
+// file returns the content of an uploaded file, or nil.
 func (r *repository) file(name string) []byte {
 	for _, f := range r.files {
 		if f.name == name {
@@ -109,11 +102,11 @@ func (r *repository) add(name string, content []byte) {
 	r.files = append(r.files, gitFile{name, content})
 }
 
-// errBare means that a repository has no working tree where one is looked for.
-var errBare = errors.New("it is a bare repository, without a working tree here (core.bare)")
+// errBare means that a repository with a .git directory is configured as bare.
+var errBare = errors.New("it is a bare repository, without a working tree (core.bare)")
 
-// readConfig makes the configuration.
-func (r *repository) readConfig(own, common *os.Root) error {
+// readConfig reads the configuration and adds the sanitised one.
+func (r *repository) readConfig(private, common *os.Root) error {
 	content, err := readFile(common, "config", maxSmall)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -126,7 +119,7 @@ func (r *repository) readConfig(own, common *os.Root) error {
 		return err
 	}
 	if r.format.worktreeConfig {
-		content, err := readFile(own, "config.worktree", maxSmall)
+		content, err := readFile(private, "config.worktree", maxSmall)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -139,7 +132,7 @@ func (r *repository) readConfig(own, common *os.Root) error {
 			return err
 		}
 	}
-	if r.format.bare && r.git.own == r.git.common {
+	if r.format.bare && r.git.Private == r.git.Common {
 		return errBare
 	}
 	r.settings = settings
@@ -147,25 +140,24 @@ func (r *repository) readConfig(own, common *os.Root) error {
 	return nil
 }
 
-// readHead takes HEAD and, where they hold nothing but names of objects, the heads of operations in
-// progress.
-func (r *repository) readHead(own, _ *os.Root) error {
-	head, err := readFile(own, partHead, maxSmall)
+// readHead adds HEAD and, if they contain only object IDs, the heads of operations in progress.
+func (r *repository) readHead(private, _ *os.Root) error {
+	head, err := readFile(private, gitrepo.Head, maxSmall)
 	if err != nil {
 		return err
 	}
 	head, ok := cleanRef(head)
 	if !ok {
-		return errors.New("its HEAD cannot be understood")
+		return errors.New("its HEAD is malformed")
 	}
-	r.add(partHead, head)
+	r.add(gitrepo.Head, head)
 	for _, name := range []string{"rebase-merge", "rebase-apply"} {
-		if _, err := own.Lstat(name); err == nil {
+		if _, err := private.Lstat(name); err == nil {
 			r.rebasing = true
 		}
 	}
 	for _, name := range []string{"ORIG_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD"} {
-		if content, err := readFile(own, name, maxSmall); err == nil {
+		if content, err := readFile(private, name, maxSmall); err == nil {
 			if names, ok := cleanObjects(content); ok {
 				r.add(name, names)
 			}
@@ -174,7 +166,7 @@ func (r *repository) readHead(own, _ *os.Root) error {
 	return nil
 }
 
-// cleanRef returns the content of a reference as git writes it: the name of an object or of another
+// cleanRef returns the content of a reference as git writes it: an object ID or the name of another
 // reference.
 func cleanRef(content []byte) ([]byte, bool) {
 	text := strings.TrimRight(string(content), " \t\r\n")
@@ -185,7 +177,7 @@ func cleanRef(content []byte) ([]byte, bool) {
 	return []byte(text + "\n"), objectPattern().MatchString(text)
 }
 
-// cleanObjects returns a list of names of objects, one a line.
+// cleanObjects returns a list of object IDs, one per line.
 func cleanObjects(content []byte) ([]byte, bool) {
 	var out []byte
 	for line := range bytes.Lines(content) {
@@ -198,7 +190,7 @@ func cleanObjects(content []byte) ([]byte, bool) {
 	return out, true
 }
 
-// readRefs takes the references that all working trees share.
+// readRefs adds the references that all working trees share.
 func (r *repository) readRefs(_, common *os.Root) error {
 	packed, err := readFile(common, "packed-refs", maxList)
 	switch {
@@ -217,7 +209,7 @@ func (r *repository) readRefs(_, common *os.Root) error {
 			return fs.SkipDir // They belong to one working tree.
 		}
 		if n++; n > maxRefs {
-			return fmt.Errorf("it has more than %d references; run git pack-refs --all", maxRefs)
+			return fmt.Errorf("it has more than %d references (run git pack-refs --all)", maxRefs)
 		}
 		if !d.Type().IsRegular() {
 			return nil
@@ -233,8 +225,7 @@ func (r *repository) readRefs(_, common *os.Root) error {
 	})
 }
 
-// cleanPackedRefs returns the lines that are references, and the objects that tags among them stand
-// for.
+// cleanPackedRefs returns the valid lines: references, and the peeled objects of tags among them.
 func cleanPackedRefs(content []byte) []byte {
 	var out []byte
 	kept := false
@@ -256,9 +247,9 @@ func cleanPackedRefs(content []byte) []byte {
 	return out
 }
 
-// readIndex takes the index.
-func (r *repository) readIndex(own, _ *os.Root) error {
-	index, err := r.takeIndex(own, "index")
+// readIndex adds the index.
+func (r *repository) readIndex(private, _ *os.Root) error {
+	index, err := r.addIndex(private, "index")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -267,36 +258,38 @@ func (r *repository) readIndex(own, _ *os.Root) error {
 	}
 	r.index = index
 	if index.Shared != "" {
-		r.shared, err = r.takeIndex(own, "sharedindex."+index.Shared)
+		r.shared, err = r.addIndex(private, "sharedindex."+index.Shared)
 	}
 	return err
 }
 
-func (r *repository) takeIndex(own *os.Root, name string) (*gitindex.Index, error) {
-	content, err := readFile(own, name, gitindex.MaxSize)
+func (r *repository) addIndex(private *os.Root, name string) (*gitrepo.Index, error) {
+	content, err := readFile(private, name, gitrepo.MaxIndexSize)
 	if err != nil {
 		return nil, err
 	}
-	index, err := gitindex.Parse(content)
+	index, err := gitrepo.ParseIndex(content)
 	if err == nil {
 		content, err = index.Portable(content)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("its %s: %w; run git read-tree HEAD to make it anew", name, err)
+		return nil, fmt.Errorf("its %s: %w (run git read-tree HEAD to rebuild it)", name, err)
 	}
 	r.add(name, content)
 	return index, nil
 }
 
-// readInfo takes the lists that git keeps beside.
-func (r *repository) readInfo(own, common *os.Root) error {
+// readInfo adds the files of info that git reads, and shallow.
+func (r *repository) readInfo(private, common *os.Root) error {
 	for _, f := range []struct {
 		in   *os.Root
 		name string
-	}{{common, "info/exclude"}, {common, "info/attributes"}, {own, "info/sparse-checkout"}, {
-		common,
-		"shallow",
-	}} {
+	}{
+		{common, "info/exclude"},
+		{common, "info/attributes"},
+		{private, "info/sparse-checkout"},
+		{common, "shallow"},
+	} {
 		content, err := readFile(f.in, f.name, maxList)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -307,7 +300,7 @@ func (r *repository) readInfo(own, common *os.Root) error {
 		if f.name == "shallow" {
 			var ok bool
 			if content, ok = cleanObjects(content); !ok {
-				return errors.New("its file shallow cannot be understood")
+				return errors.New("its file shallow is malformed")
 			}
 		}
 		r.add(f.name, content)
@@ -315,7 +308,7 @@ func (r *repository) readInfo(own, common *os.Root) error {
 	return nil
 }
 
-// checkObjects refuses a repository that borrows objects and may not.
+// checkObjects refuses a repository that borrows objects without permission.
 func (r *repository) checkObjects(_, common *os.Root) error {
 	if r.borrows {
 		return nil
@@ -330,46 +323,45 @@ func (r *repository) checkObjects(_, common *os.Root) error {
 	return err
 }
 
-// tracked returns the names of the files that git tracks in the repository, relative to the
-// workspace.
+// tracked returns the tracked files, relative to the workspace.
 func (r *repository) tracked() []string {
 	var names []string
-	for _, index := range []*gitindex.Index{r.index, r.shared} {
+	for _, index := range []*gitrepo.Index{r.index, r.shared} {
 		if index != nil {
 			names = append(names, index.Files...)
 		}
 	}
-	return r.placed(names)
+	return r.inWorkspace(names)
 }
 
-// executables adds to modes whether the files that git tracks are executable, if only the index
-// says that.
-func (r *repository) executables(modes map[string]bool) {
+// addModes adds to modes whether tracked files are executable, if only the index records that.
+func (r *repository) addModes(modes map[string]bool) {
 	if !r.format.noFileMode {
 		return
 	}
-	for _, index := range []*gitindex.Index{r.shared, r.index} {
+	for _, index := range []*gitrepo.Index{r.shared, r.index} {
 		if index == nil {
 			continue
 		}
-		for _, name := range r.placed(index.Files) {
+		for _, name := range r.inWorkspace(index.Files) {
 			modes[name] = false
 		}
-		for _, name := range r.placed(index.Executables) {
+		for _, name := range r.inWorkspace(index.Executables) {
 			modes[name] = true
 		}
 	}
 }
 
-// submodules returns the names of the folders of submodules, relative to the workspace.
+// submodules returns the directories of submodules, relative to the workspace.
 func (r *repository) submodules() []string {
 	if r.index == nil {
 		return nil
 	}
-	return r.placed(r.index.Submodules)
+	return r.inWorkspace(r.index.Submodules)
 }
 
-func (r *repository) placed(names []string) []string {
+// inWorkspace returns the names relative to the workspace.
+func (r *repository) inWorkspace(names []string) []string {
 	names = slices.Clone(names)
 	for i, name := range names {
 		names[i] = path.Join(r.name, name)

@@ -10,32 +10,32 @@ import (
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env/internal/gitignore"
+	"github.com/sandboxagent/sandboxagent/env/internal/gitrepo"
 )
 
 const ignoreFile = ".gitignore"
 
-// ignoreRules are what git on the host ignores, as far as looking at the environment, or at the
-// host through the eyes of an environment, does not tell: rules of the user, rules that stand in
-// folders above the workspace, and those that git keeps for linked working trees and submodules.
-// They give way to the rules that stand in the workspace, as these were when it was recorded.
+// ignoreRules are the ignore rules of git on the host. An environment lacks some of them: rules of
+// the user, in directories above the workspace, and in the git directories of linked working trees
+// and submodules. Those have a lower precedence than the ignore files in the workspace, so the
+// latter are included, as recorded.
 type ignoreRules struct {
-	// prefix is the name of the workspace in its repository, with a slash at its end; empty at the
-	// top.
+	// prefix is the name of the workspace in its repository, with a trailing slash; empty at the top.
 	prefix string
-	// stacks are the rules in force in folders that have some of their own, by name.
+	// stacks are the rules in force in each directory that adds some, by name.
 	stacks map[string]*gitignore.Stack
-	// needed says that there are rules that would be missed.
+	// needed is true if an environment lacks some of the rules.
 	needed bool
 }
 
-// HostRules returns a function that tells what git on the host ignores in the folder dir because of
-// rules that looking at its files does not tell: those of the user, and those that git keeps for
-// linked working trees and submodules. It is meant for env.SnapshotOptions.Exclude, where an
-// environment works in dir itself, and gives nil if there are no such rules.
+// HostRules returns a function that reports the names that git on the host ignores in the directory
+// dir by rules outside of it: those of the user, and those in the git directories of linked working
+// trees and submodules. It is for snapshot.Options.Exclude, where an environment works in dir
+// itself; nil means no such rules.
 func HostRules(
 	ctx context.Context, dir string,
 ) (excluded func(name string, isDir bool) bool, err error) {
-	w, host, err := find(dir, Options{})
+	w, host, err := newWorkspace(dir, Options{})
 	if err == nil {
 		err = w.findRepositories(ctx, host)
 	}
@@ -48,12 +48,12 @@ func HostRules(
 	return w.rules.excluded, nil
 }
 
-// excluded tells whether something is ignored whose folder is not.
+// excluded reports whether a name is ignored whose directory is not.
 func (r *ignoreRules) excluded(name string, isDir bool) bool {
 	return r.in(path.Dir(name)).Ignored(r.prefix+name, isDir)
 }
 
-// in returns the rules in force in a folder.
+// in returns the rules in force in a directory.
 func (r *ignoreRules) in(dir string) *gitignore.Stack {
 	for ; dir != "."; dir = path.Dir(dir) {
 		if s, ok := r.stacks[dir]; ok {
@@ -63,10 +63,10 @@ func (r *ignoreRules) in(dir string) *gitignore.Stack {
 	return r.stacks["."]
 }
 
-// makeRules puts rules together: outer ones, those of the repositories in the workspace, and those
-// of the ignore files in the folders with the given names.
+// makeRules combines the outer rules, those of the repositories in the workspace, and those of the
+// ignore files in dirs.
 func (w *Workspace) makeRules(
-	outer *gitignore.Stack, prefix string, folders []string,
+	outer *gitignore.Stack, prefix string, dirs []string,
 ) (*ignoreRules, error) {
 	root, err := os.OpenRoot(w.dir)
 	if err != nil {
@@ -80,13 +80,13 @@ func (w *Workspace) makeRules(
 	tops := make(map[string]*repository)
 	for _, repo := range w.repos {
 		tops[repo.name] = repo
-		folders = append(folders, repo.name)
+		dirs = append(dirs, repo.name)
 	}
-	slices.Sort(folders)
-	// Each folder after those that it is in; the topmost has a name that is not the least.
-	folders = append([]string{"."}, slices.DeleteFunc(folders,
+	// Sort each directory after its parents; "." does not sort first.
+	slices.Sort(dirs)
+	dirs = append([]string{"."}, slices.DeleteFunc(dirs,
 		func(dir string) bool { return dir == "." })...)
-	for _, dir := range slices.Compact(folders) {
+	for _, dir := range slices.Compact(dirs) {
 		at := strings.TrimSuffix(prefix, "/")
 		if dir != "." {
 			at = prefix + dir
@@ -95,7 +95,7 @@ func (w *Workspace) makeRules(
 		if repo := tops[dir]; repo != nil {
 			global := pushRules(nil, at, w.globalRules(repo.settings))
 			stack = pushRules(global, at, repo.file("info/exclude"))
-			r.needed = r.needed || global != nil || stack != nil && repo.elsewhere
+			r.needed = r.needed || global != nil || stack != nil && repo.git.Linked
 		}
 		content, err := readFile(root, filepath.FromSlash(path.Join(dir, ignoreFile)), maxSmall)
 		if err == nil {
@@ -106,27 +106,26 @@ func (w *Workspace) makeRules(
 	return r, nil
 }
 
-// pushRules adds the rules of a folder to those above it.
+// pushRules adds the content of the ignore file of the directory at.
 func pushRules(rules *gitignore.Stack, at string, content []byte) *gitignore.Stack {
 	return rules.Push(at, gitignore.Parse(content))
 }
 
-// outerRules reads the rules above a folder that is inside the repository whose top is given. If
-// the folder is ignored itself, they do not count.
+// outerRules reads the rules above the workspace, which is in the repository with the given top. If
+// they ignore the workspace itself, it returns none.
 func (w *Workspace) outerRules(
-	top string, git gitFolders,
+	top string, git gitrepo.Dirs,
 ) (rules *gitignore.Stack, prefix string, err error) {
-	dir := w.dir
-	rel, err := filepath.Rel(top, dir)
+	rel, err := filepath.Rel(top, w.dir)
 	if err != nil {
 		return nil, "", err
 	}
 	below := filepath.ToSlash(rel)
-	// As for Walk, a file that cannot be read has no rules.
-	config, _ := readHostFile(filepath.Join(git.common, "config"))
+	// As in search.Walk, an unreadable file has no rules.
+	config, _ := readHostFile(filepath.Join(git.Common, "config"))
 	settings, _ := parseConfig([]byte(config))
 	rules = pushRules(rules, "", w.globalRules(settings))
-	if exclude, err := readHostFile(filepath.Join(git.common, "info", "exclude")); err == nil {
+	if exclude, err := readHostFile(filepath.Join(git.Common, "info", "exclude")); err == nil {
 		rules = pushRules(rules, "", []byte(exclude))
 	}
 	at := ""

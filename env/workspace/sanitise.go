@@ -11,46 +11,65 @@ import (
 	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 )
 
-// The identity of commits in the environment where the repository names none. It has to be some:
-// git refuses to commit without.
+// The default identity of commits in the environment; git refuses to commit without one.
 const (
 	defaultName  = "sandboxagent"
 	defaultEmail = "sandboxagent@localhost"
 )
 
-// A check decides which value of a setting goes along, perhaps changed, and whether it does.
+// A check returns the uploaded value of a setting, perhaps changed, and whether it is uploaded.
 type check func(value string) (string, bool)
 
-// allowedSettings are the settings that go along, by section and key; all others stay. None of them
-// names a program, a file or a credential. Settings that git would only take from a section with a
-// name have a dot before the key.
+// allowedSettings are the uploaded settings, by section and key; all others stay on the host. None
+// of them names a program, a file or a credential. Two dots stand for a section with a name.
 var allowedSettings = map[string]check{
-	"core.filemode": boolean, "core.ignorecase": boolean, "core.symlinks": boolean,
-	"core.precomposeunicode": boolean,
-	"core.quotepath":         boolean, "core.sparsecheckout": boolean,
-	"core.sparsecheckoutcone": boolean,
-	"index.sparse":            boolean,
-	"core.autocrlf":           word, "core.eol": word, "core.safecrlf": word,
-	"user.name": line, "user.email": line,
-	"branch..remote": word, "branch..pushremote": word, "branch..merge": refName,
-	"branch..rebase": word,
-	"remote..url":    address, "remote..fetch": refSpec, "remote..tagopt": option,
-	"remote..promisor": boolean, "remote..partialclonefilter": filterSpec,
-	"submodule..active": boolean, "submodule..url": address, "submodule..path": line,
-	"extensions.objectformat": word, "extensions.partialclone": word,
+	"core.filemode":              boolean,
+	"core.ignorecase":            boolean,
+	"core.symlinks":              boolean,
+	"core.precomposeunicode":     boolean,
+	"core.quotepath":             boolean,
+	"core.sparsecheckout":        boolean,
+	"core.sparsecheckoutcone":    boolean,
+	"core.autocrlf":              word,
+	"core.eol":                   word,
+	"core.safecrlf":              word,
+	"index.sparse":               boolean,
+	"user.name":                  line,
+	"user.email":                 line,
+	"branch..remote":             word,
+	"branch..pushremote":         word,
+	"branch..merge":              refName,
+	"branch..rebase":             word,
+	"remote..url":                address,
+	"remote..fetch":              refSpec,
+	"remote..tagopt":             option,
+	"remote..promisor":           boolean,
+	"remote..partialclonefilter": filterSpec,
+	"submodule..active":          boolean,
+	"submodule..url":             address,
+	"submodule..path":            line,
+	"extensions.objectformat":    word,
+	"extensions.partialclone":    word,
 }
 
-// Patterns are compiled when they are first needed, since every start of a program counts.
 var (
 	wordPattern   = lazyregexp.New(`^[\w./-]*$`)
 	refPattern    = lazyregexp.New(`^refs/[^\x00-\x20\x7f:~^?*\[\\]+$`)
 	specPattern   = lazyregexp.New(`^[+^]?refs/[^\x00-\x20\x7f:~^?\[\\]+(:refs/[^\x00-\x20\x7f:~^?\[\\]+)?$`)
 	optionPattern = lazyregexp.New(`^--(no-)?tags$`)
 	filterPattern = lazyregexp.New(`^(blob:none|blob:limit=\w+|tree:\d+)$`)
-	// scpPattern is an address as scp takes it: host:path, perhaps with a user before it.
+	// scpPattern is an address in scp syntax: [user@]host:path.
 	scpPattern = lazyregexp.New(`^(?:[^/:@]+(?::[^/@]*)?@)?(\[[^\]/]+\]|[^/:@]{2,}):([^:].*)$`)
-	// objectPattern is the name of an object.
+	// objectPattern is an object ID.
 	objectPattern = lazyregexp.New(`^(?:[0-9a-f]{40}|[0-9a-f]{64})$`)
+)
+
+var (
+	word       = matching(wordPattern)
+	refName    = matching(refPattern)
+	refSpec    = matching(specPattern)
+	option     = matching(optionPattern)
+	filterSpec = matching(filterPattern)
 )
 
 func boolean(v string) (string, bool) {
@@ -58,26 +77,18 @@ func boolean(v string) (string, bool) {
 		strings.ToLower(v))
 }
 
-func matching(p func() *regexp.Regexp, v string) (string, bool) { return v, p().MatchString(v) }
-func word(v string) (string, bool)                              { return matching(wordPattern, v) }
-func refName(v string) (string, bool)                           { return matching(refPattern, v) }
-func refSpec(v string) (string, bool)                           { return matching(specPattern, v) }
-func option(v string) (string, bool) {
-	return matching(optionPattern,
-		v)
+func matching(p func() *regexp.Regexp) check {
+	return func(v string) (string, bool) { return v, p().MatchString(v) }
 }
 
-func filterSpec(v string) (string, bool) { return matching(filterPattern, v) }
-
-// line is text for people.
+// line is one line of any text.
 func line(v string) (string, bool) { return v, !strings.ContainsAny(v, "\x00\n\r") }
 
-// address takes from the address of a remote repository what may be a credential: the user, the
-// query and the fragment. It leaves out what is no address of a form that is known to hold nothing
-// else.
+// address removes the parts of a remote repository's address that may be credentials: the user, the
+// query and the fragment. It refuses addresses of unknown forms.
 func address(v string) (string, bool) {
 	if strings.ContainsAny(v, "\x00\n\r") || strings.Contains(v, "::") {
-		return "", false // The latter names a program that makes the connection.
+		return "", false // "::" names a remote helper, a program.
 	}
 	if strings.Contains(v, "://") {
 		u, err := url.Parse(v)
@@ -88,50 +99,47 @@ func address(v string) (string, bool) {
 	} else if m := scpPattern().FindStringSubmatch(v); m != nil {
 		v = m[1] + ":" + m[2]
 	}
-	// A slash in a password makes it look like a path.
+	// A password with a slash parses as a path.
 	return v, !strings.Contains(v, "@")
 }
 
-// schemes are those of addresses whose parts are known.
+// schemes are those of addresses whose parts are known to address.
 func schemes() []string {
 	return []string{"http", "https", "ssh", "git", "git+ssh", "ssh+git", "ftp", "ftps", "file"}
 }
 
-// repositoryFormat is what the settings say about how a repository is stored.
+// repositoryFormat is the storage format of a repository, from its settings.
 type repositoryFormat struct {
-	// sha256 says that objects are named by SHA-256.
-	sha256 bool
-	// promisor says that objects may be missing, which a remote repository has promised to deliver.
+	// promisor: objects may be missing, which a remote repository has promised to deliver.
 	promisor bool
-	// filters says that contents pass through programs on their way into and out of the working tree.
+	// filters: programs convert contents between index and working tree.
 	filters bool
-	// bare says that there is no working tree, unless it is a linked one.
+	// bare: the only working trees are linked ones.
 	bare bool
-	// noFileMode says that files of the host do not tell whether they are executable, only the index
-	// does.
+	// noFileMode: only the index records which files are executable.
 	noFileMode bool
-	// converts says that the ends of lines differ between the index and the working tree.
+	// converts: line endings may differ between index and working tree.
 	converts bool
-	// worktreeConfig says that each working tree has settings of its own.
+	// worktreeConfig: each working tree has its own settings as well.
 	worktreeConfig bool
 }
 
-// readFormat finds out how a repository is stored; an error says why git elsewhere could not read a
-// copy of it.
+// readFormat returns the storage format; the error is for one that another git may not be able to
+// read.
 func readFormat(settings []setting) (repositoryFormat, error) {
 	var f repositoryFormat
 	for _, s := range settings {
 		value := strings.ToLower(s.value)
 		switch s.section + "." + s.key {
 		case "extensions.objectformat":
-			if f.sha256 = value == "sha256"; !f.sha256 && value != "sha1" {
-				return f, fmt.Errorf("its objects are named by %q, which is not supported; clone it with "+
-					"--object-format=sha1", s.value)
+			if value != "sha256" && value != "sha1" {
+				return f, fmt.Errorf("its object format %q is not supported (clone it with "+
+					"--object-format=sha1)", s.value)
 			}
 		case "extensions.refstorage":
 			if value != "files" {
-				return f, fmt.Errorf("its references are stored as %q, which is not supported; run git refs "+
-					"migrate --ref-format=files", s.value)
+				return f, fmt.Errorf("its reference format %q is not supported (run git refs migrate "+
+					"--ref-format=files)", s.value)
 			}
 		case "extensions.worktreeconfig":
 			f.worktreeConfig = s.isTrue()
@@ -157,7 +165,7 @@ func readFormat(settings []setting) (repositoryFormat, error) {
 	return f, nil
 }
 
-// sanitise returns the settings that go along.
+// sanitise returns the uploaded settings.
 func sanitise(settings []setting) []setting {
 	version := "0"
 	kept := []setting{}

@@ -2,73 +2,35 @@ package workspace
 
 import "path/filepath"
 
-// stagePrefix begins the name of the folder in the workspace that holds what is new and what was
-// taken away while changes are made.
+// stagePrefix starts the name of the directory in the workspace in which Apply prepares new files
+// and keeps removed ones.
 const stagePrefix = ".sandboxagent-apply-"
 
-// Names in the stage. The folders hold files by their names in the workspace.
+// Names in the stage. The directories hold files by their names in the workspace.
 const (
 	addedName   = "added"
 	changedName = "changed"
-	keptName    = "old"
+	removedName = "old"
 	readmeName  = "README"
-	undoName    = "undo"
 )
 
-const readme = `Changes of the folder above this one were being made, and the program was killed before the end. Nothing is lost:
+const readme = `The program was killed while it changed the files of the directory above. Nothing is lost:
 
-old/      files that were taken away, by name, as they were
-changed/  new contents of files that change
+old/      the former content of files that were changed or removed
+changed/  the new content of files that change
 added/    files that are new
 
-Run here: sh undo
-It takes back what was done and removes this folder. Files that were edited since stay as they are. Without a shell:
-remove from the folder the files that are in added/, and move those in old/ back.
-
-What was to be done is in the patch that was kept or asked for.
+To undo the changes, remove from the directory above the files that are in added/, and move those in
+old/ back. To finish them, apply the patch that was written or kept. Then remove this directory.
 `
 
-// undo is a shell script that takes back what was done, as far as it was done. A file that was
-// added is the same one as that in the stage; if it is another one, somebody else has made it.
-const undo = `if [ $# = 0 ]; then
-	cd "${0%"${0##*/}"}." || exit
-	find added ! -type d -exec sh ./undo {} \;
-	find old ! -type d -exec sh ./undo {} \;
-	if [ -z "$(find old ! -type d)" ]; then
-		stage=$PWD
-		cd .. && rm -rf "$stage"
-	fi
-	exit
-fi
-name=${1#*/}
-to=../$name
-case $1 in
-added/*)
-	if [ -L "$1" ] && [ -L "$to" ] || [ ! -L "$to" ] && [ "$1" -ef "$to" ]; then
-		rm -f "$to"
-	fi
-	;;
-old/*)
-	if [ -d "$to" ] && [ ! -L "$to" ]; then
-		find "$to" -depth -type d -exec rmdir {} \; 2>/dev/null
-	fi
-	if [ ! -L "$to" ] && [ -e "$to" ] && [ ! "changed/$name" -ef "$to" ]; then
-		echo "$name was edited; what it was is in $PWD/$1" >&2
-	else
-		mkdir -p "${to%/*}" && mv -f "$1" "$to"
-	fi
-	;;
-esac
-`
-
-// explain writes what helps somebody who finds the stage after the program was killed.
-func (t *transaction) explain() error {
-	for _, f := range []struct{ name, content string }{{readmeName, readme}, {undoName, undo}} {
-		if err := t.root.WriteFile(filepath.Join(t.stage, f.name), []byte(f.content), 0o600); err != nil {
-			return err
-		}
+// makeStage makes the directories of the stage, and the README for a user who finds it after the
+// program was killed.
+func (t *transaction) makeStage() error {
+	if err := t.root.WriteFile(filepath.Join(t.stage, readmeName), []byte(readme), 0o600); err != nil {
+		return err
 	}
-	for _, name := range []string{addedName, changedName, keptName} {
+	for _, name := range []string{addedName, changedName, removedName} {
 		if err := t.root.Mkdir(filepath.Join(t.stage, name), 0o777); err != nil {
 			return err
 		}
@@ -76,9 +38,8 @@ func (t *transaction) explain() error {
 	return nil
 }
 
-// inStage returns the name of a file in a folder of the stage, and makes the folders on the way to
-// it.
-func (t *transaction) inStage(folder, name string) (string, error) {
-	name = filepath.Join(t.stage, folder, filepath.FromSlash(name))
+// stagePath returns the path of a file in a directory of the stage, and makes its parents.
+func (t *transaction) stagePath(dir, name string) (string, error) {
+	name = filepath.Join(t.stage, dir, filepath.FromSlash(name))
 	return name, t.root.MkdirAll(filepath.Dir(name), 0o777)
 }

@@ -1,11 +1,9 @@
 package workspace
 
 import (
-	"bytes"
 	"errors"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -14,13 +12,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// cutShort runs Apply until it looks at its context for the n-th time and then ends it as a kill
-// does: nothing is taken back. It tells whether Apply got so far.
+// cutShort runs Apply until it checks its context for the n-th time and ends it there as a kill
+// does, without an undo. It reports whether Apply got that far.
 func cutShort(t *testing.T, c *Changes, n int) bool {
 	t.Helper()
 	ended := make(chan error, 1)
-	ctx := &stepContext{Context: t.Context(), onLook: func(look int) error {
-		if look == n {
+	ctx := &stepContext{Context: t.Context(), onCheck: func(check int) error {
+		if check == n {
 			ended <- errors.New("killed")
 			runtime.Goexit()
 		}
@@ -33,7 +31,7 @@ func cutShort(t *testing.T, c *Changes, n int) bool {
 	return <-ended != nil
 }
 
-// filesOf is listing without folders and what is staged.
+// filesOf is listing without directories and stages.
 func filesOf(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	got := listing(t, dir)
@@ -45,20 +43,32 @@ func filesOf(t *testing.T, dir string) map[string]string {
 	return got
 }
 
-// A killed Apply leaves all it needs to be taken back, and the next workspace leaves that out and
-// tells of it.
+// undoByHand follows the README of a stage.
+func undoByHand(t *testing.T, host, stage string) {
+	t.Helper()
+	for name := range filesOf(t, filepath.Join(stage, addedName)) {
+		_ = os.Remove(filepath.Join(host, name)) // It may not have been added.
+	}
+	removed := filepath.Join(stage, removedName)
+	for name := range filesOf(t, removed) {
+		to := filepath.Join(host, name)
+		_ = os.Remove(to) // An empty directory may have the name.
+		if err := errors.Join(os.MkdirAll(filepath.Dir(to), 0o750),
+			os.Rename(filepath.Join(removed, name), to)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// The stage of a killed Apply has all files to undo it, and the next workspace excludes the stage.
 func TestKilledApply(t *testing.T) {
 	t.Parallel()
-	sh, err := exec.LookPath("sh")
-	if err != nil {
-		t.Skip("there is no shell")
-	}
 	for n := 1; ; n++ {
 		c, host := prepare(t)
-		was := filesOf(t, host)
+		before := filesOf(t, host)
 		if !cutShort(t, c, n) {
 			if n < 20 {
-				t.Errorf("Apply looked at its context only %d times", n-1)
+				t.Errorf("Apply checked its context only %d times", n-1)
 			}
 			return
 		}
@@ -66,81 +76,32 @@ func TestKilledApply(t *testing.T) {
 		if err != nil || len(stages) > 1 {
 			t.Fatal(stages, err)
 		}
-		if len(stages) == 0 {
-			if diff := cmp.Diff(was, filesOf(t, host)); diff != "" {
-				t.Fatalf("killed at look %d, nothing is staged and the host is not as before (-want +got):\n%s",
-					n, diff)
+		if len(stages) == 1 {
+			w, err := Open(t.Context(), host, Options{})
+			if err != nil {
+				t.Fatal(err)
 			}
-			continue
-		}
-		w, err := Open(t.Context(), host, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if notes := w.Notes(); len(notes) != 1 || !strings.Contains(notes[0], filepath.Base(stages[0])) ||
-			!strings.Contains(notes[0], readmeName) {
-			t.Errorf("notes %q", notes)
-		}
-		for _, name := range w.before.Files() {
-			if strings.HasPrefix(name, stagePrefix) {
-				t.Errorf("%s belongs to the workspace", name)
+			notes := strings.Join(w.Notes(), "\n")
+			if !strings.HasPrefix(notes, filepath.Base(stages[0])) || !strings.Contains(notes, readmeName) {
+				t.Errorf("notes %q", notes)
 			}
+			for _, name := range w.before.Files() {
+				if strings.HasPrefix(name, stagePrefix) {
+					t.Errorf("%s is in the workspace", name)
+				}
+			}
+			if err := w.Close(); err != nil {
+				t.Fatal(err)
+			}
+			undoByHand(t, host, stages[0])
 		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if out, err := exec.Command(sh, filepath.Join(stages[0],
-			undoName)).CombinedOutput(); err != nil || len(out) > 0 {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		if diff := cmp.Diff(was, filesOf(t, host)); diff != "" {
-			t.Fatalf("killed at look %d, the host is not as before after the undoing (-want +got):\n%s", n,
-				diff)
-		}
-		if _, err := os.Lstat(stages[0]); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("the stage is there: %v", err)
+		if diff := cmp.Diff(before, filesOf(t, host)); diff != "" {
+			t.Fatalf("killed at check %d, the host differs after the undo (-want +got):\n%s", n, diff)
 		}
 	}
 }
 
-// What somebody has edited after the kill is kept by the undoing.
-func TestUndoKeepsEdits(t *testing.T) {
-	t.Parallel()
-	sh, err := exec.LookPath("sh")
-	if err != nil {
-		t.Skip("there is no shell")
-	}
-	n := 1
-	for c, _ := prepare(t); cutShort(t, c, n); n++ {
-		c, _ = prepare(t)
-	}
-	c, host := prepare(t)
-	cutShort(t, c, n-1)
-	for _, name := range []string{"edit", "new/deep/y"} {
-		p := filepath.Join(host, name)
-		if err := errors.Join(os.Remove(p), os.WriteFile(p, []byte("mine"), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	stages, err := filepath.Glob(filepath.Join(host, stagePrefix+"*"))
-	if err != nil || len(stages) != 1 {
-		t.Fatal(stages, err)
-	}
-	out, err := exec.Command(sh, filepath.Join(stages[0], undoName)).CombinedOutput()
-	if err != nil || !bytes.Contains(out, []byte("edit was edited")) {
-		t.Errorf("%v\n%s", err, out)
-	}
-	for name, want := range map[string]string{
-		"edit": "mine", "new/deep/y": "mine", "z": "z",
-		filepath.Base(stages[0]) + "/old/edit": "edit",
-	} {
-		if got, err := os.ReadFile(filepath.Join(host, name)); err != nil || string(got) != want {
-			t.Errorf("%s holds %q (%v), want %q", name, got, err, want)
-		}
-	}
-}
-
-// Of files that only change, at most one is missing at any time.
+// At most one changed file is missing at any time.
 func TestApplyLeavesNoGap(t *testing.T) {
 	t.Parallel()
 	for n := 1; ; n++ {
@@ -155,16 +116,16 @@ func TestApplyLeavesNoGap(t *testing.T) {
 			}
 		}
 		if missing > 1 {
-			t.Errorf("killed at look %d, %d changed files are missing", n, missing)
+			t.Errorf("killed at check %d, %d changed files are missing", n, missing)
 		}
 	}
 }
 
-// A name of a file that goes away in other letter case may be taken, since some file systems see
-// one file.
+// A new file may have the name of a removed one in another letter case: some file systems take both
+// for one file.
 func TestRenameOfLetterCase(t *testing.T) {
 	t.Parallel()
-	host, there := t.TempDir(), t.TempDir()
+	host, envDir := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(host, "readme"), []byte("r"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -172,14 +133,14 @@ func TestRenameOfLetterCase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(there, "README"), []byte("r"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(envDir, "README"), []byte("r"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := changesFrom(t, w, there)
-	// A second name stands in for a file system that does not tell them apart.
+	c := changesFrom(t, w, envDir)
+	// A hard link stands in for such a file system.
 	if err := os.Link(filepath.Join(host, "readme"), filepath.Join(host, "README")); err != nil &&
 		!errors.Is(err, fs.ErrExist) {
-		t.Skip("there are no second names")
+		t.Skip("the file system has no hard links")
 	}
 	root, err := os.OpenRoot(host)
 	if err != nil {
@@ -200,8 +161,8 @@ func TestRenameOfLetterCase(t *testing.T) {
 	}
 }
 
-// A folder of git is found by what it is, since a file system may take other names for its own.
-func TestFolderOfGitByIdentity(t *testing.T) {
+// Apply recognizes an excluded directory by identity: a file system may have other names for it.
+func TestExcludedDirByIdentity(t *testing.T) {
 	t.Parallel()
 	host := t.TempDir()
 	if err := os.Mkdir(filepath.Join(host, "d"), 0o750); err != nil {
@@ -216,8 +177,8 @@ func TestFolderOfGitByIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = root.Close() }()
-	tr := &transaction{root: root, hidden: hidden{"D": fi}}
-	if err := tr.parents("d/hooks/x", nil); !errors.Is(err, ErrGit) {
+	tr := &transaction{root: root, excluded: excludedDirs{"D": fi}}
+	if err := tr.validateParents("d/hooks/x", nil); !errors.Is(err, ErrGit) {
 		t.Errorf("%v, want ErrGit", err)
 	}
 }

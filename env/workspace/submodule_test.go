@@ -29,7 +29,7 @@ func makeSubmodules(t *testing.T, dir string) string {
 	commit(t, host, "with submodules")
 	git(t, host, "submodule", "--quiet", "deinit", "-f", "lib/absent")
 	put(t, filepath.Join(host, "lib/outer"), tree{
-		"x.log":     text("ignored there"),
+		"x.log":     text("ignored"),
 		"untracked": text("u\n"),
 	})
 	return host
@@ -43,28 +43,28 @@ func TestUploadOfSubmodules(t *testing.T) {
 	if len(w.Notes()) > 0 {
 		t.Errorf("notes %q", w.Notes())
 	}
-	e, there := upload(t, w)
-	same(t, "submodules", git(t, host, "submodule", "status", "--recursive"), git(t, there,
+	e, envDir := upload(t, w)
+	same(t, "submodules", git(t, host, "submodule", "status", "--recursive"), git(t, envDir,
 		"submodule", "status", "--recursive"))
 	for _, name := range []string{"lib/outer/in", "lib/outer"} {
-		if _, err := os.Lstat(filepath.Join(there, name, "kept.log")); err != nil {
-			t.Errorf("in %s a tracked file that is ignored lacks: %v", name, err)
+		if _, err := os.Lstat(filepath.Join(envDir, name, "kept.log")); err != nil {
+			t.Errorf("in %s a tracked, ignored file is missing: %v", name, err)
 		}
 	}
-	put(t, there, tree{
+	put(t, envDir, tree{
 		"lib/outer/a.txt": text("changed\n"), "lib/outer/in/new": text("n\n"),
 		"lib/absent/new": text("n\n"),
 	})
 	c := changes(t, w, e)
-	if err := os.Remove(filepath.Join(there, "lib/outer/in/new")); err != nil {
+	if err := os.Remove(filepath.Join(envDir, "lib/outer/in/new")); err != nil {
 		t.Fatal(err)
 	}
-	put(t, there, tree{"lib/outer/a.txt": text("two\n")})
-	remove(t, there, "lib/absent/new")
+	put(t, envDir, tree{"lib/outer/a.txt": text("two\n")})
+	remove(t, envDir, "lib/absent/new")
 	for _, name := range []string{"lib/outer/in", "lib/outer", "."} {
-		sameGit(t, filepath.Join(host, name), filepath.Join(there, name))
-		git(t, filepath.Join(there, name), "reset", "-q", "--hard", "HEAD~1")
-		put(t, filepath.Join(there, "lib/outer"), tree{"untracked": text("u\n")})
+		sameGit(t, filepath.Join(host, name), filepath.Join(envDir, name))
+		git(t, filepath.Join(envDir, name), "reset", "-q", "--hard", "HEAD~1")
+		put(t, filepath.Join(envDir, "lib/outer"), tree{"untracked": text("u\n")})
 	}
 	checkWays(t, host, "", c)
 	same(t, "in the submodule", "?? untracked", strings.TrimSpace(git(t, filepath.Join(host,
@@ -75,16 +75,16 @@ func TestUploadOfSubmodules(t *testing.T) {
 	}
 }
 
-// A folder inside a repository goes along with its submodules, and so does a submodule as the
+// A directory inside a repository is uploaded with its submodules, and so is a submodule as the
 // workspace, in a linked working tree too.
 func TestUploadOfPartsWithSubmodules(t *testing.T) {
 	t.Parallel()
 	needGit(t)
 	host := makeSubmodules(t, t.TempDir())
-	_, there := upload(t, open(t, filepath.Join(host, "lib"), workspace.Options{}))
-	sameGit(t, filepath.Join(host, "lib/outer/in"), filepath.Join(there, "outer/in"))
-	_, there = upload(t, open(t, filepath.Join(host, "lib/outer"), workspace.Options{}))
-	sameGit(t, filepath.Join(host, "lib/outer/in"), filepath.Join(there, "in"))
+	_, envDir := upload(t, open(t, filepath.Join(host, "lib"), workspace.Options{}))
+	sameGit(t, filepath.Join(host, "lib/outer/in"), filepath.Join(envDir, "outer/in"))
+	_, envDir = upload(t, open(t, filepath.Join(host, "lib/outer"), workspace.Options{}))
+	sameGit(t, filepath.Join(host, "lib/outer/in"), filepath.Join(envDir, "in"))
 
 	linked := filepath.Join(filepath.Dir(host), "linked")
 	git(t, host, "worktree", "add", "-q", linked)
@@ -93,14 +93,14 @@ func TestUploadOfPartsWithSubmodules(t *testing.T) {
 	if len(w.Notes()) > 0 {
 		t.Errorf("notes %q", w.Notes())
 	}
-	_, there = upload(t, w)
+	_, envDir = upload(t, w)
 	for _, name := range []string{"lib/outer/in", "lib/outer", "."} {
-		sameGit(t, filepath.Join(linked, name), filepath.Join(there, name))
-		git(t, filepath.Join(there, name), "reset", "-q", "--hard", "HEAD~1")
+		sameGit(t, filepath.Join(linked, name), filepath.Join(envDir, name))
+		git(t, filepath.Join(envDir, name), "reset", "-q", "--hard", "HEAD~1")
 	}
 }
 
-// A submodule in a folder that git ignores goes along empty, so that it does not look deleted.
+// A submodule in an ignored directory is uploaded empty, so that git does not report it as deleted.
 func TestUploadOfIgnoredSubmodule(t *testing.T) {
 	t.Parallel()
 	needGit(t)
@@ -113,15 +113,15 @@ func TestUploadOfIgnoredSubmodule(t *testing.T) {
 	w := open(t, host, workspace.Options{})
 	if !slices.ContainsFunc(w.Notes(), func(n string) bool {
 		return strings.Contains(n,
-			"goes along empty")
+			"is uploaded empty")
 	}) {
 		t.Errorf("notes %q", w.Notes())
 	}
-	_, there := upload(t, w)
-	same(t, "status", status(t, host), status(t, there))
+	_, envDir := upload(t, w)
+	same(t, "status", status(t, host), status(t, envDir))
 }
 
-// Repositories in the workspace may be of unknown origin; they do not lead elsewhere.
+// Repositories inside the workspace are not trusted: they refer to no other repository.
 func TestInnerRepositoriesLeadNowhere(t *testing.T) {
 	t.Parallel()
 	needGit(t)
@@ -132,11 +132,11 @@ func TestInnerRepositoriesLeadNowhere(t *testing.T) {
 	}{
 		{"file", func(t *testing.T, inner, private string) {
 			put(t, inner, tree{".git": text("gitdir: " + private + "/.git\n")})
-		}, "no place of submodules"},
+		}, "not the directory for submodules"},
 		{"link", func(t *testing.T, inner, private string) {
 			put(t, inner, tree{".git": {Target: private + "/.git"}})
-		}, "is a link"},
-		{"common folder", func(t *testing.T, inner, private string) {
+		}, "is a symlink"},
+		{"common directory", func(t *testing.T, inner, private string) {
 			git(t, inner, "init", "-q")
 			put(t, inner, tree{".git/commondir": text(private + "/.git\n")})
 		}, "linked working tree"},
@@ -155,10 +155,10 @@ func TestInnerRepositoriesLeadNowhere(t *testing.T) {
 		}, "escapes"},
 		{"nowhere", func(t *testing.T, inner, _ string) {
 			put(t, inner, tree{".git": text("gitdir: ../missing\n")})
-		}, "no git repository"},
+		}, "not a git repository"},
 		{"nonsense", func(t *testing.T, inner, _ string) {
 			put(t, inner, tree{".git": text("nonsense")})
-		}, "does not say"},
+		}, "neither a directory nor"},
 		{"pipe", func(t *testing.T, inner, _ string) {
 			git(t, inner, "init", "-q")
 			remove(t, inner, ".git/config")
@@ -183,11 +183,11 @@ func TestInnerRepositoriesLeadNowhere(t *testing.T) {
 				!strings.Contains(notes[0], tt.note) {
 				t.Errorf("notes %q, want one with %q", notes, tt.note)
 			}
-			_, there := upload(t, w)
-			if _, err := os.Lstat(filepath.Join(there, "inner/.git")); err == nil {
-				t.Error("the repository went along")
+			_, envDir := upload(t, w)
+			if _, err := os.Lstat(filepath.Join(envDir, "inner/.git")); err == nil {
+				t.Error("the repository was uploaded")
 			}
-			same(t, "in the environment", read(t, host), read(t, there))
+			same(t, "in the environment", read(t, host), read(t, envDir))
 		})
 	}
 }
@@ -199,8 +199,8 @@ func TestBrokenRepositories(t *testing.T) {
 		make func(t *testing.T, dir string)
 		want string
 	}{
-		{"missing folder", func(t *testing.T, dir string) {
-			put(t, dir, tree{".git": text("gitdir: /missing/folder\n")})
+		{"missing directory", func(t *testing.T, dir string) {
+			put(t, dir, tree{".git": text("gitdir: /missing/dir\n")})
 		}, "git worktree repair"},
 		{"reftable", func(t *testing.T, dir string) {
 			makeRepository(t, dir)
@@ -232,14 +232,14 @@ func TestBrokenRepositories(t *testing.T) {
 			tt.make(t, dir)
 			w, err := workspace.Open(t.Context(), dir, workspace.Options{SpoolDir: t.TempDir()})
 			if err == nil {
-				e, _ := place(t)
+				e, _ := newEnvironment(t)
 				err = w.Upload(t.Context(), e)
 				if cerr := w.Close(); cerr != nil {
 					t.Error(cerr)
 				}
 			}
 			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), dir) {
-				t.Errorf("%v, want it to name the folder and %q", err, tt.want)
+				t.Errorf("%v, want the directory and %q", err, tt.want)
 			}
 		})
 	}

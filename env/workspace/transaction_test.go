@@ -16,19 +16,19 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
-// stepContext calls a function at each look at it, with the number of the look.
+// stepContext calls onCheck at each call of Err, with the number of the call.
 type stepContext struct {
 	context.Context
-	looks  int
-	onLook func(n int) error
+	checks  int
+	onCheck func(n int) error
 }
 
 func (c *stepContext) Err() error {
-	c.looks++
-	return c.onLook(c.looks)
+	c.checks++
+	return c.onCheck(c.checks)
 }
 
-// listing describes everything below a folder, with modes.
+// listing describes all files below a directory, with modes.
 func listing(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	got := map[string]string{}
@@ -62,13 +62,13 @@ func listing(t *testing.T, dir string) map[string]string {
 	return got
 }
 
-// prepare makes a folder, and changes of it of all kinds.
+// prepare makes a directory, and changes of all kinds in it.
 func prepare(t *testing.T) (*Changes, string) {
 	t.Helper()
 	if runtime.GOOS == "windows" {
-		t.Skip("links need a privilege on windows")
+		t.Skip("symlinks need a privilege on windows")
 	}
-	host, there := t.TempDir(), t.TempDir()
+	host, envDir := t.TempDir(), t.TempDir()
 	write := func(dir, name, content string) {
 		t.Helper()
 		p := filepath.Join(dir, name)
@@ -79,7 +79,7 @@ func prepare(t *testing.T) (*Changes, string) {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"edit", "gone/deep/x", "becomes/file", "folder", "z"} {
+	for _, name := range []string{"edit", "gone/deep/x", "becomes/file", "file", "z"} {
 		write(host, name, name)
 	}
 	if err := os.Symlink("edit", filepath.Join(host, "link")); err != nil {
@@ -90,22 +90,22 @@ func prepare(t *testing.T) (*Changes, string) {
 		t.Fatal(err)
 	}
 	for name, content := range map[string]string{
-		"edit": "EDIT", "becomes": "b", "folder/x": "x",
+		"edit": "EDIT", "becomes": "b", "file/x": "x",
 		"new/deep/y": "y", "z": "Z",
 	} {
-		write(there, name, content)
+		write(envDir, name, content)
 	}
-	if err := os.Symlink("z", filepath.Join(there, "link")); err != nil {
+	if err := os.Symlink("z", filepath.Join(envDir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	return changesFrom(t, w, there), host
+	return changesFrom(t, w, envDir), host
 }
 
-// changesFrom returns what differs between a workspace and a folder that stands for an environment.
-// All is closed at the end of the test.
-func changesFrom(t *testing.T, w *Workspace, there string) *Changes {
+// changesFrom returns the changes between a workspace and the directory of an environment. The end
+// of the test closes both.
+func changesFrom(t *testing.T, w *Workspace, envDir string) *Changes {
 	t.Helper()
-	e, err := local.New(local.Config{Dir: there})
+	e, err := local.New(local.Config{Dir: envDir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,14 +121,14 @@ func changesFrom(t *testing.T, w *Workspace, there string) *Changes {
 	return c
 }
 
-// Wherever it ends, Apply leaves everything or nothing.
+// Wherever it is cancelled, Apply makes all changes or none.
 func TestApplyIsAllOrNothing(t *testing.T) {
 	t.Parallel()
 	for n := 1; ; n++ {
 		c, host := prepare(t)
 		was := listing(t, host)
-		ctx := &stepContext{Context: t.Context(), onLook: func(look int) error {
-			if look >= n {
+		ctx := &stepContext{Context: t.Context(), onCheck: func(check int) error {
+			if check >= n {
 				return context.Canceled
 			}
 			return nil
@@ -136,36 +136,39 @@ func TestApplyIsAllOrNothing(t *testing.T) {
 		_, err := c.Apply(ctx)
 		if err == nil {
 			if n < 20 {
-				t.Errorf("Apply looked at its context only %d times", n-1)
+				t.Errorf("Apply checked its context only %d times", n-1)
 			}
 			return
 		}
 		if diff := cmp.Diff(was, listing(t, host)); diff != "" {
-			t.Fatalf("ended at look %d, the host is not as before (-want +got):\n%s", n, diff)
+			t.Fatalf("ended at check %d, the host is not as before (-want +got):\n%s", n, diff)
 		}
 	}
 }
 
-// Whatever the host does and whenever, nothing of it is lost: either Apply fails and the host's
-// file is there, or Apply had come past it.
+// Apply never loses a change that another program makes meanwhile on the host.
 func TestApplyWhileTheHostChanges(t *testing.T) {
 	for _, name := range []string{
-		"edit", "new/deep/y", "becomes/more", "folder", "gone/deep/x",
+		"edit", "new/deep/y", "becomes/more", "file", "gone/deep/x",
 		"gone/deep/more", "link",
 	} {
-		allowed := name == "gone/deep/more" // It only keeps a folder from being removed.
+		allowed := name == "gone/deep/more" // It only keeps a directory from being removed.
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			step := 1
+			if testing.Short() {
+				step = 3
+			}
 			failed := false
-			for n := 1; ; n++ {
+			for n := 1; ; n += step {
 				c, host := prepare(t)
 				reached, wrote := false, false
-				ctx := &stepContext{Context: t.Context(), onLook: func(look int) error {
-					if look == n {
+				ctx := &stepContext{Context: t.Context(), onCheck: func(check int) error {
+					if check == n {
 						reached = true
 						p := filepath.Join(host, name)
 						_ = os.MkdirAll(filepath.Dir(p), 0o750)
-						// As editors do, and it takes no place of a folder.
+						// Rename as editors do, which does not replace a directory.
 						temp := filepath.Join(t.TempDir(), "x")
 						wrote = os.WriteFile(temp, []byte("of the host"), 0o600) == nil && os.Rename(temp, p) == nil
 					}
@@ -174,14 +177,14 @@ func TestApplyWhileTheHostChanges(t *testing.T) {
 				_, err := c.Apply(ctx)
 				if !reached {
 					if !failed && !allowed {
-						t.Error("no change of the host was noticed")
+						t.Error("Apply detected no change of the host")
 					}
 					return
 				}
 				failed = failed || err != nil
 				content, rerr := os.ReadFile(filepath.Join(host, name))
 				if wrote && string(content) != "of the host" {
-					t.Fatalf("changed at look %d, the host has %q (%v); Apply: %v", n, content, rerr, err)
+					t.Fatalf("changed at check %d, the host has %q (%v); Apply: %v", n, content, rerr, err)
 				}
 			}
 		})

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,12 +17,31 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/workspace"
 )
 
+// model is the repository that makeRepository copies: git commands are most of the time of the
+// tests.
+var model struct {
+	once sync.Once
+	dir  string
+}
+
 // makeRepository makes a repository with some history in dir.
 func makeRepository(t testing.TB, dir string) {
 	t.Helper()
+	model.once.Do(func() {
+		var err error
+		if model.dir, err = os.MkdirTemp("", "model-"); err != nil { //nolint:usetesting // for all tests
+			t.Fatal(err)
+		}
+		makeModel(t, model.dir)
+	})
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	copyTree(t, model.dir, dir)
+}
+
+func makeModel(t testing.TB, dir string) {
+	t.Helper()
 	git(t, dir, "init", "-q", "-b", "main")
 	put(t, dir, tree{
 		"a.txt": text("one\n"), "dir/b.txt": text("b\n"),
@@ -29,10 +49,8 @@ func makeRepository(t testing.TB, dir string) {
 	})
 	commit(t, dir, "first")
 	put(t, dir, tree{
-		"a.txt": text("two\n"), "run": {
-			Content:    "#!/bin/sh\n",
-			Executable: true,
-		}, "link": {Target: "dir/b.txt"},
+		"a.txt": text("two\n"), "run": {Content: "#!/bin/sh\n", Executable: true},
+		"link":     {Target: "dir/b.txt"},
 		"kept.log": text("tracked though ignored\n"),
 	})
 	git(t, dir, "add", "-f", "kept.log")
@@ -40,12 +58,12 @@ func makeRepository(t testing.TB, dir string) {
 	git(t, dir, "tag", "v1", "HEAD~1")
 }
 
-// sameGit checks that git says the same in both folders, that the repository in the second is
-// whole, and that it works.
-func sameGit(t *testing.T, host, there string) {
+// sameGit checks that git prints the same in both directories, and that the repository in the
+// second is complete and works.
+func sameGit(t *testing.T, host, envDir string) {
 	t.Helper()
-	if fi, err := os.Lstat(filepath.Join(there, ".git")); err != nil || !fi.IsDir() {
-		t.Fatalf(".git is no folder: %v", err)
+	if fi, err := os.Lstat(filepath.Join(envDir, ".git")); err != nil || !fi.IsDir() {
+		t.Fatalf(".git is not a directory: %v", err)
 	}
 	for _, args := range [][]string{
 		{"status", "--porcelain=v2", "--branch"},
@@ -56,27 +74,27 @@ func sameGit(t *testing.T, host, there string) {
 		{"ls-files", "--stage"},
 	} {
 		want, err := tryGit(host, nil, args...)
-		got, gerr := tryGit(there, nil, args...)
+		got, gerr := tryGit(envDir, nil, args...)
 		if (err == nil) != (gerr == nil) {
 			t.Errorf("git %v: %v on the host, %v in the environment\n%s", args, err, gerr, got)
 		} else if err == nil {
 			same(t, "git "+strings.Join(args, " "), want, got)
 		}
 	}
-	if out, err := tryGit(there, nil, "fsck", "--no-dangling"); err != nil {
+	if out, err := tryGit(envDir, nil, "fsck", "--no-dangling"); err != nil {
 		t.Errorf("git fsck: %v\n%s", err, out)
 	}
-	put(t, there, tree{"made in the environment": text("x\n")})
-	git(t, there, "add", "-A")
-	git(t, there, "commit", "-q", "-m", "made in the environment")
-	git(t, there, "log", "-1")
+	put(t, envDir, tree{"made in the environment": text("x\n")})
+	git(t, envDir, "add", "-A")
+	git(t, envDir, "commit", "-q", "-m", "made in the environment")
+	git(t, envDir, "log", "-1")
 }
 
 func TestUploadOfRepositories(t *testing.T) {
 	needGit(t)
 	tests := []struct {
 		name string
-		// make makes a repository in the folder and returns the one to upload.
+		// make makes a repository in the directory and returns the one to upload.
 		make func(t *testing.T, dir string) string
 	}{
 		{"plain", func(t *testing.T, dir string) string {
@@ -195,29 +213,29 @@ func TestUploadOfRepositories(t *testing.T) {
 			t.Parallel()
 			host := tt.make(t, t.TempDir())
 			w := open(t, host, workspace.Options{})
-			e, there := upload(t, w)
+			e, envDir := upload(t, w)
 			if c := changes(t, w, e); !c.Empty() {
-				t.Error("there are changes right after the upload")
+				t.Error("unexpected changes right after the upload")
 			}
 			for _, name := range []string{
 				"objects/info/alternates", "logs", "hooks", "FETCH_HEAD",
 				"description",
 			} {
-				if _, err := os.Lstat(filepath.Join(there, ".git", filepath.FromSlash(name))); err == nil {
-					t.Errorf(".git/%s went along", name)
+				if _, err := os.Lstat(filepath.Join(envDir, ".git", filepath.FromSlash(name))); err == nil {
+					t.Errorf(".git/%s was uploaded", name)
 				}
 			}
-			sameGit(t, host, there)
+			sameGit(t, host, envDir)
 		})
 	}
 }
 
-func TestUploadOfPlainFolder(t *testing.T) {
+func TestUploadOfPlainDir(t *testing.T) {
 	dir := t.TempDir()
 	want := tree{"a": text("a"), "empty/deep/": {}, "b/c": text("\x00\xff")}
 	put(t, dir, want)
-	e, there := upload(t, open(t, dir, workspace.Options{}))
-	same(t, "in the environment", want, read(t, there))
+	e, envDir := upload(t, open(t, dir, workspace.Options{}))
+	same(t, "in the environment", want, read(t, envDir))
 
 	err := open(t, dir, workspace.Options{}).Upload(t.Context(), e)
 	if !errors.Is(err, workspace.ErrNotEmpty) {
@@ -225,7 +243,7 @@ func TestUploadOfPlainFolder(t *testing.T) {
 	}
 }
 
-func TestUploadOfSubfolder(t *testing.T) {
+func TestUploadOfSubdirectory(t *testing.T) {
 	needGit(t)
 	repo := t.TempDir()
 	makeRepository(t, repo)
@@ -238,12 +256,12 @@ func TestUploadOfSubfolder(t *testing.T) {
 	}) {
 		t.Errorf("notes %q", w.Notes())
 	}
-	e, there := upload(t, w)
-	same(t, "in the environment", tree{"b.txt": text("b\n"), "sub/c": text("c\n")}, read(t, there))
-	if _, err := os.Lstat(filepath.Join(there, ".git")); err == nil {
-		t.Error("a .git went along")
+	e, envDir := upload(t, w)
+	same(t, "in the environment", tree{"b.txt": text("b\n"), "sub/c": text("c\n")}, read(t, envDir))
+	if _, err := os.Lstat(filepath.Join(envDir, ".git")); err == nil {
+		t.Error("a .git was uploaded")
 	}
-	put(t, there, tree{"b.txt": text("B\n"), "new": text("n\n")})
+	put(t, envDir, tree{"b.txt": text("B\n"), "new": text("n\n")})
 	checkWays(t, repo, "dir", changes(t, w, e))
 }
 
@@ -269,9 +287,9 @@ func TestUploadIgnored(t *testing.T) {
 	} {
 		t.Run(strings.Join(tt.patterns, " "), func(t *testing.T) {
 			w := open(t, dir, workspace.Options{UploadIgnored: tt.patterns})
-			e, there := upload(t, w)
+			e, envDir := upload(t, w)
 			var got []string
-			for name := range read(t, there) {
+			for name := range read(t, envDir) {
 				if !slices.Contains([]string{"a.txt", "dir/b.txt", ".gitignore", "run", "link", "kept.log"},
 					name) {
 					got = append(got, name)
@@ -279,25 +297,25 @@ func TestUploadIgnored(t *testing.T) {
 			}
 			slices.Sort(got)
 			same(t, "ignored files in the environment", tt.want, got)
-			same(t, "status", status(t, dir), status(t, there))
+			same(t, "status", status(t, dir), status(t, envDir))
 			if !changes(t, w, e).Empty() {
-				t.Error("there are changes")
+				t.Error("unexpected changes")
 			}
 		})
 	}
 	for _, bad := range []string{"", "[", "/out"} {
 		if _, err := workspace.Open(t.Context(), dir,
 			workspace.Options{UploadIgnored: []string{bad}}); err == nil {
-			t.Errorf("the pattern %q is taken", bad)
+			t.Errorf("the pattern %q is accepted", bad)
 		}
 	}
 }
 
-// What git ignores on the host because of rules that do not stand in the workspace stays ignored.
+// Rules outside the workspace are in force in the environment too.
 func TestRulesOutside(t *testing.T) {
 	t.Parallel()
 	needGit(t)
-	t.Run("subfolder", func(t *testing.T) {
+	t.Run("subdirectory", func(t *testing.T) {
 		repo := t.TempDir()
 		makeRepository(t, repo)
 		put(t, repo, tree{
@@ -307,8 +325,8 @@ func TestRulesOutside(t *testing.T) {
 			"dir/x.log": text("x"),
 		})
 		w := open(t, filepath.Join(repo, "dir"), workspace.Options{UploadIgnored: []string{"x.log"}})
-		e, there := upload(t, w)
-		put(t, there, tree{
+		e, envDir := upload(t, w)
+		put(t, envDir, tree{
 			"a.log": text("l"), "a.tmp": text("t"), "out/x": text("o"), "out/y/z": text("o"),
 			"special.log": text("s"), "not.log": text("n"),
 			"sub/out/x": text("x"), "sub/b.log": text("l"), "-dash/x.log": text("x"),
@@ -335,13 +353,13 @@ func TestRulesOutside(t *testing.T) {
 			"linked/dir/private": text("p"),
 		})
 		w := open(t, linked, workspace.Options{})
-		e, there := upload(t, w)
-		if _, err := os.Lstat(filepath.Join(there, "private")); err == nil {
-			t.Error("an ignored file went along")
+		e, envDir := upload(t, w)
+		if _, err := os.Lstat(filepath.Join(envDir, "private")); err == nil {
+			t.Error("an ignored file was uploaded")
 		}
-		same(t, "status", status(t, linked), status(t, there))
-		put(t, there, tree{"dir/private": text("n"), "new": text("n")})
-		remove(t, there, ".git")
+		same(t, "status", status(t, linked), status(t, envDir))
+		put(t, envDir, tree{"dir/private": text("n"), "new": text("n")})
+		remove(t, envDir, ".git")
 		applied, err := changes(t, w, e).Apply(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -355,19 +373,19 @@ func TestRulesOutside(t *testing.T) {
 			"lib/outer/dir/x.log": text("x"), "private": text("p"),
 			".gitignore": text("above\n"), "lib/outer/above": text("a"), "above": text("a"),
 		})
-		_, there := upload(t, open(t, host, workspace.Options{}))
+		_, envDir := upload(t, open(t, host, workspace.Options{}))
 		for name, want := range map[string]bool{
 			"private": true, "lib/outer/private": false,
 			"lib/outer/dir/x.log": false, "above": false, "lib/outer/above": true,
 		} {
-			if _, err := os.Lstat(filepath.Join(there, name)); (err == nil) != want {
-				t.Errorf("%s went along: %v, want %v", name, err == nil, want)
+			if _, err := os.Lstat(filepath.Join(envDir, name)); (err == nil) != want {
+				t.Errorf("%s was uploaded: %v, want %v", name, err == nil, want)
 			}
 		}
 	})
 }
 
-// failing ends an upload, or waits for its end.
+// failing ends an upload with an error, or waits for its end.
 type failing struct {
 	env.Environment
 	err error
@@ -388,7 +406,7 @@ func TestUploadEnds(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, tree{"big": text(strings.Repeat("x", 1<<20))})
 	w := open(t, dir, workspace.Options{})
-	e, _ := place(t)
+	e, _ := newEnvironment(t)
 	want := errors.New("the environment is on fire")
 	if err := w.Upload(t.Context(), failing{e, want}); !errors.Is(err, want) {
 		t.Errorf("%v, want %v", err, want)
@@ -400,7 +418,7 @@ func TestUploadEnds(t *testing.T) {
 	}
 	if _, err := workspace.Open(t.Context(), filepath.Join(dir, "missing"),
 		workspace.Options{}); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a missing folder: %v", err)
+		t.Errorf("a missing directory: %v", err)
 	}
 	if _, err := workspace.Open(t.Context(), filepath.Join(dir, "big"),
 		workspace.Options{}); !errors.Is(err, env.ErrNotDir) {

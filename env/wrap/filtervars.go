@@ -11,12 +11,11 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
-// FilterVars returns e with the variables of every command passed through filter before they reach
-// e; nil means the default filter. The base variables, which e adds itself, are not seen here. If
-// filter.OS is empty, it is the system that e reports. The filter is copied; everything but Exec is
-// as in e.
+// FilterVars filters the variables of every command before they reach e; a nil filter means the
+// default filter. It does not filter the base variables, which e adds itself. An empty filter.OS
+// means the system that e reports. The filter is copied.
 //
-// The environment returned owns e: its Close closes e.
+// The returned environment owns e: its Close closes e.
 func FilterVars(e env.Environment, filter *vars.Filter) env.Environment {
 	var f vars.Filter
 	if filter != nil {

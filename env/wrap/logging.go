@@ -19,26 +19,26 @@ import (
 )
 
 const (
-	// logMessage is the message of the record of a call; the attribute "op" tells the calls apart.
+	// logMessage is the message of the record of a call; the attribute "op" names the call.
 	logMessage = "environment call"
-	// logBegin is the message, and the "op", of the first record.
+	// logBegin is the message and the "op" of the first record.
 	logBegin = "environment"
-	// maxLogString and maxLogStrings bound what one record holds of a text, in bytes, and of a list.
+	// maxLogString bounds a text in a record, in bytes; maxLogStrings bounds a list.
 	maxLogString  = 1 << 10
 	maxLogStrings = 32
 )
 
-// Logging returns e with a record in logger for each call but Info, at slog.LevelInfo whether the
-// call fails or not, since a missing file is an everyday answer. A record has the name of the call,
-// its duration, sizes, how a command ended and the error if there is one. The record of CopyOut is
-// made when the stream is closed. The first record is made at once, and tells what e is and
-// promises, by its Info. A nil logger records nothing.
+// Logging logs each call of e but Info. The level is slog.LevelInfo even for a failed call, since a
+// missing file is a normal result. A record has the name of the call, its duration, sizes, the
+// result of a command and the error. CopyOut is logged when its stream is closed. The first record,
+// made at once, holds the backend, the working directory and the guarantees of e. A nil logger logs
+// nothing.
 //
-// Records hold no contents of files, no input or output of commands and no values of variables.
-// Arguments, names, patterns and errors are cut to a bounded length, and what looks like a secret
-// in them is replaced; a secret that has no known shape stays.
+// Records hold no contents of files, no stdin or output of commands and no values of variables.
+// Arguments, names, patterns and errors are shortened, and secrets in them are redacted; a secret
+// without a known form stays.
 //
-// Everything else is as in e, to which the environment returned belongs: its Close closes e.
+// The returned environment owns e: its Close closes e.
 func Logging(e env.Environment, logger *slog.Logger) env.Environment {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
@@ -62,8 +62,7 @@ var (
 func (l *logging) Info() env.Info { return l.inner.Info() }
 
 func (l *logging) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
-	// The slices are kept as they are now: the caller may reuse them, and only names of variables are
-	// of interest.
+	// The caller may reuse the slices, so they are copied.
 	attrs := []slog.Attr{slog.Any("argv", append([]string(nil), cmd.Argv...))}
 	if cmd.Dir != "" {
 		attrs = append(attrs, slog.String("dir", cmd.Dir))
@@ -225,7 +224,7 @@ func (l *logging) ReadFiles(
 	return contents, err
 }
 
-// begin makes the first record.
+// begin logs the first record.
 func (l *logging) begin() {
 	ctx := context.Background()
 	if !l.logger.Enabled(ctx, slog.LevelInfo) {
@@ -237,7 +236,7 @@ func (l *logging) begin() {
 			info.Guarantees))
 }
 
-// record makes the record of one call.
+// record logs one call.
 func (l *logging) record(
 	ctx context.Context, op string, start time.Time, err error, attrs ...slog.Attr,
 ) {
@@ -251,8 +250,7 @@ func (l *logging) record(
 		time.Since(start))}, attrs...)
 }
 
-// write makes a record of out and attrs. It is the one place through which texts reach the log, and
-// redacts those of attrs.
+// write logs out and attrs. All texts of callers pass through it as attrs, which it redacts.
 func (l *logging) write(ctx context.Context, message string, out []slog.Attr, attrs ...slog.Attr) {
 	for _, a := range attrs {
 		switch v := a.Value.Any().(type) {
@@ -288,7 +286,7 @@ func resultAttrs(r env.Result) []slog.Attr {
 	return attrs
 }
 
-// logStrings is list with secrets redacted as in an argv, cut to what a record may hold.
+// logStrings returns list, redacted like an argv and shortened.
 func logStrings(list []string) []string {
 	out := vars.RedactArgv(list[:min(len(list), maxLogStrings)])
 	for i, s := range out {
@@ -300,7 +298,7 @@ func logStrings(list []string) []string {
 	return out
 }
 
-// logGuarantees is list with secrets redacted, cut to what a record may hold.
+// logGuarantees returns list, redacted and shortened.
 func logGuarantees(list []env.Guarantee) []env.Guarantee {
 	text := func(s string) string { return logString(vars.Redact(s)) }
 	out := make([]env.Guarantee, 0, min(len(list), maxLogStrings))
@@ -313,7 +311,7 @@ func logGuarantees(list []env.Guarantee) []env.Guarantee {
 	return out
 }
 
-// logString is s, which is redacted already, cut to what a record may hold.
+// logString returns s, which is redacted already, shortened.
 func logString(s string) string {
 	if len(s) <= maxLogString {
 		return s
@@ -322,7 +320,7 @@ func logString(s string) string {
 		len(s)-maxLogString)
 }
 
-// varNames returns the names in assignments, without the entries that have none.
+// varNames returns the names in assignments and ignores malformed ones.
 func varNames(assignments []string) []string {
 	names := make([]string, 0, len(assignments))
 	for _, v := range assignments {
@@ -333,8 +331,8 @@ func varNames(assignments []string) []string {
 	return names
 }
 
-// countWriters puts counters before the writers of cmd that are set. If both are the same value,
-// they still are afterwards, because then an environment keeps their calls apart.
+// countWriters wraps the writers of cmd in counters. If both are the same value, they stay the
+// same, so that the environment does not overlap their calls.
 func countWriters(cmd *env.Command) (stdout, stderr *countingWriter) {
 	if cmd.Stdout != nil {
 		stdout = &countingWriter{inner: cmd.Stdout}
@@ -374,8 +372,7 @@ func (r *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// loggedStream reports how many bytes were read of a stream, and the first error, when it is
-// closed.
+// loggedStream reports the number of bytes read, and the first error, when it is closed.
 type loggedStream struct {
 	inner  io.ReadCloser
 	report func(n int64, err error)

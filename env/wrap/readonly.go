@@ -11,18 +11,17 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// ReadOnly returns e without its means of writing. WriteFile, Remove and CopyIn are refused with a
-// *fs.PathError that wraps ErrReadOnly. Exec is refused with a *StartError that wraps ErrReadOnly
-// unless allow says yes to the command; a nil allow refuses every command, and Info then reports no
-// shell. Reading and searching work as before, even where e does them by running a program.
+// ReadOnly rejects every write to e: WriteFile, Remove and CopyIn return a *fs.PathError that wraps
+// ErrReadOnly. Exec returns a *StartError that wraps ErrReadOnly unless allow accepts the command;
+// a nil allow accepts none, and Info then reports no shell. Reading and searching are unchanged,
+// even where e runs a program for them.
 //
-// The refusals are made here, in this process, and cannot be passed by through the value returned.
-// A command that allow lets through may do whatever e lets it do: what it writes, no one stops. So
-// allow has to judge the variables and the folder of a command too, which can turn a harmless
-// program into another one. It may be called concurrently, and what it judges is what runs: the
-// command's slices are copied before.
+// This process enforces it, and the returned value offers no way around it. An accepted command may
+// do whatever e permits, writes included. So allow has to check the variables and the directory of
+// a command too, which can turn a harmless program into another one. It may be called concurrently.
+// It gets a copy of the command, so that the command that it checks is the one that runs.
 //
-// The environment returned owns e: its Close closes e.
+// The returned environment owns e: its Close closes e.
 func ReadOnly(e env.Environment, allow func(env.Command) bool) env.Environment {
 	return &readOnly{inner: e, allow: allow}
 }
@@ -139,8 +138,7 @@ func (r *readOnly) refusal() error {
 	return env.ErrReadOnly
 }
 
-// hideWrites returns f without methods that could change the file, such as the Chmod of an
-// *os.File. What serves reading stays.
+// hideWrites returns f without methods that can change the file, such as the Chmod of an *os.File.
 func hideWrites(f fs.File) fs.File {
 	if s, ok := f.(seekableFile); ok {
 		return readOnlySeekableFile{inner: s}

@@ -11,16 +11,15 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// Subdir returns e with the folder dir as its working directory, and without the files outside of
-// it. Names are relative to dir; a name that leads out of it is refused with a *fs.PathError that
-// wraps ErrOutside, and so is the folder of a command, within a *StartError. Dir is absolute or
-// relative to e's working directory.
+// Subdir makes dir the working directory of e and rejects names outside of it. Names are relative
+// to dir; a name that leads out of it is a *fs.PathError that wraps ErrOutside, and for the
+// directory of a command a *StartError that wraps that. Dir is absolute or relative to e's working
+// directory. It cannot be removed.
 //
-// Subdir keeps work that is done in good faith in its place. Names are judged as they are written,
-// so that a link below dir may lead out of it, and a command may do whatever e lets it do. Dir
-// itself cannot be removed.
+// Subdir prevents mistakes, not attacks: it checks names as text. A symlink below dir may lead out
+// of it, and ReadLink returns such a target; a command may do whatever e permits.
 //
-// The environment returned owns e: its Close closes e.
+// The returned environment owns e: its Close closes e.
 func Subdir(e env.Environment, dir string) env.Environment {
 	info := e.Info()
 	c := &subdir{inner: e, windows: info.OS == "windows"}
@@ -83,15 +82,14 @@ func (c *subdir) below(name string) (string, bool) {
 	return strings.TrimPrefix(rest, "/"), rest == "" || rest[0] == '/'
 }
 
-// name returns the name that e has for a name below dir. An empty one is dir itself where a call
-// takes that.
+// name returns e's name of a name below dir. An empty one is dir itself in calls that accept it.
 func (c *subdir) name(op, name string) (string, error) {
 	if name == "" {
 		switch op {
 		case "chdir", "walk", "grep", "glob":
 			return c.dir, nil
 		}
-		return "", nil // which e refuses
+		return "", nil // which e rejects
 	}
 	full := c.slashes(name)
 	if !c.absolute(full) {
@@ -102,7 +100,7 @@ func (c *subdir) name(op, name string) (string, error) {
 		return "", &fs.PathError{Op: op, Path: name, Err: env.ErrOutside}
 	}
 	if strings.HasSuffix(full, "/") && !strings.HasSuffix(clean, "/") {
-		clean += "/" // which says that it must be a folder
+		clean += "/" // it must be a directory
 	}
 	return clean, nil
 }
@@ -212,7 +210,7 @@ func (c *subdir) Walk(
 	return search.Walk(ctx, c.inner, full, opts, fn)
 }
 
-// Grep gives the files the names that follow from opts.Path as it was given.
+// Grep reports names relative to dir if opts.Path is relative.
 func (c *subdir) Grep(
 	ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
 ) (search.GrepStats, error) {
@@ -246,7 +244,7 @@ func (c *subdir) ReadFiles(
 ) ([]env.FileContent, error) {
 	list := make([]env.FileContent, len(names))
 	var full []string
-	var places []int
+	var indexes []int
 	for i, name := range names {
 		list[i].Name = name
 		n, err := c.name("open", name)
@@ -254,14 +252,14 @@ func (c *subdir) ReadFiles(
 			list[i].Err = err
 			continue
 		}
-		full, places = append(full, n), append(places, i)
+		full, indexes = append(full, n), append(indexes, i)
 	}
 	got, err := env.ReadFiles(ctx, c.inner, full, limit)
 	if err != nil {
 		return nil, err
 	}
 	for j, f := range got {
-		list[places[j]].Data, list[places[j]].Err = f.Data, f.Err
+		list[indexes[j]].Data, list[indexes[j]].Err = f.Data, f.Err
 	}
 	return list, nil
 }

@@ -1,5 +1,5 @@
-// Package wrap has decorators of environments: they restrict, filter or record the calls and leave
-// the rest to the environment that they wrap.
+// Package wrap has decorators of environments, which restrict, filter or log calls and forward
+// everything else.
 package wrap
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
-// Chain returns e inside the decorators, of which the first is the outermost: a call passes them in
-// the order in which they are given. Nil ones are left out.
+// Chain wraps e with the decorators. The first is the outermost, so that a call passes them in the
+// given order. Nil decorators are ignored.
 func Chain(e env.Environment, decorators ...func(env.Environment) env.Environment) env.Environment {
 	for _, decorate := range slices.Backward(decorators) {
 		if decorate != nil {
@@ -21,32 +21,29 @@ func Chain(e env.Environment, decorators ...func(env.Environment) env.Environmen
 	return e
 }
 
-// Options say what Apply puts around an environment. The zero value filters variables and does
-// nothing else.
+// Options configure Apply. The zero value only filters variables.
 type Options struct {
-	// Logger, if set, gets a record of every call.
+	// Logger, if set, receives a record of every call.
 	Logger *slog.Logger
-	// ReadOnly refuses writes, and commands but for those that Allow lets through; nil lets none
-	// through.
+	// ReadOnly rejects writes, and every command that Allow does not accept; nil accepts none.
 	ReadOnly bool
 	Allow    func(env.Command) bool
-	// Vars filters the variables of commands; nil means the default filter. A variable that the user
-	// gave by name belongs into its Pass.
+	// Vars filters the variables of commands; nil means the default filter. Its Pass should hold the
+	// variables that the user passes by name.
 	Vars *vars.Filter
 }
 
-// Apply returns e with the decorations, in the order that the product uses. Logging is outermost,
-// so that what is refused is on record too. ReadOnly comes next, so that Allow judges a command as
-// it was given, with all its variables. FilterVars is next to e, so that nothing adds a variable
-// behind it.
-func Apply(e env.Environment, d Options) env.Environment {
+// Apply wraps e as opts configures. Logging is outermost, so that it also records rejected calls.
+// ReadOnly comes next, so that Allow gets a command with all its variables. FilterVars is
+// innermost, so that no decorator adds a variable after it.
+func Apply(e env.Environment, opts Options) env.Environment {
 	var logging, readOnly func(env.Environment) env.Environment
-	if d.Logger != nil {
-		logging = func(e env.Environment) env.Environment { return Logging(e, d.Logger) }
+	if opts.Logger != nil {
+		logging = func(e env.Environment) env.Environment { return Logging(e, opts.Logger) }
 	}
-	if d.ReadOnly {
-		readOnly = func(e env.Environment) env.Environment { return ReadOnly(e, d.Allow) }
+	if opts.ReadOnly {
+		readOnly = func(e env.Environment) env.Environment { return ReadOnly(e, opts.Allow) }
 	}
-	filterVars := func(e env.Environment) env.Environment { return FilterVars(e, d.Vars) }
+	filterVars := func(e env.Environment) env.Environment { return FilterVars(e, opts.Vars) }
 	return Chain(e, logging, readOnly, filterVars)
 }

@@ -1,5 +1,5 @@
-// Package lazyregexp compiles regular expressions when they are needed first, so that a program
-// does not pay at its start for those that it does not use.
+// Package lazyregexp compiles regular expressions at their first use, which keeps the start of a
+// program fast.
 package lazyregexp
 
 import (
@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// New returns what compiles a pattern at its first call, and panics then if it is malformed. It is
-// safe for concurrent use.
+// New returns a function that compiles the pattern at its first call, and then panics if it is
+// malformed. The function may be called concurrently.
 func New(pattern string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// Agent checks inputs, makes sessions and finds them again. It is safe for concurrent use.
+// Agent creates sessions and finds them by ID. It is safe for concurrent use.
 type Agent struct {
 	cfg Config
 
@@ -23,7 +23,7 @@ type Agent struct {
 	runs     map[string]*Session
 }
 
-// New makes an Agent. An error wraps ErrConfig.
+// New returns an Agent. Its error wraps ErrConfig.
 func New(cfg Config) (*Agent, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -33,10 +33,15 @@ func New(cfg Config) (*Agent, error) {
 		cfg.Retry.Clock = cfg.Clock
 	}
 	cfg.Client = llm.Retry(cfg.Client, cfg.Retry)
-	return &Agent{cfg: cfg, sessions: map[string]*Session{}, runs: map[string]*Session{}}, nil
+	return newAgent(cfg), nil
 }
 
-// NewSession makes a session, which looks around in the environment first. The caller closes it.
+func newAgent(cfg Config) *Agent {
+	return &Agent{cfg: cfg, sessions: map[string]*Session{}, runs: map[string]*Session{}}
+}
+
+// NewSession creates a session, for which it reads the project's instructions and the state of its
+// git repository. The caller closes the session.
 func (a *Agent) NewSession(ctx context.Context) (*Session, error) {
 	return a.newSession(ctx, a.cfg.NewID(), nil)
 }
@@ -60,76 +65,87 @@ func (a *Agent) newSession(
 	return s, nil
 }
 
-// Session finds a session that is not closed; nil if there is none.
+// Session returns the open session with that ID, or nil.
 func (a *Agent) Session(id string) *Session {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.sessions[id]
 }
 
-// Run works on in until it is done and returns how that ended. A session that it made for in is
-// closed again. The error is Result.Err, or what kept the run from beginning.
+// Run works on in until it ends and returns the result. It closes the session if it created it for
+// in. The error is Result.Err, or the reason why the run could not start.
 func (a *Agent) Run(ctx context.Context, in Input) (Result, error) {
-	return a.run(ctx, in, nil)
-}
-
-func (a *Agent) run(ctx context.Context, in Input, sink func(event.Event) error) (Result, error) {
-	s := a.Session(in.SessionID)
-	switch {
-	case s != nil:
-		if sink != nil {
-			defer s.hub.AddSink(sink)()
-		}
-	case in.SessionID != "" && !in.CreateSession:
-		return Result{}, fmt.Errorf("agent: %w: there is no session %q", ErrConfig, in.SessionID)
-	default:
-		id := in.SessionID
-		if id == "" {
-			id = a.cfg.NewID()
-		}
-		var err error
-		if s, err = a.newSession(ctx, id, sink); err != nil {
-			return Result{}, err
-		}
-		defer s.Close() //nolint:errcheck // the run's result tells of a failing store
+	s, release, err := a.sessionFor(ctx, in, nil)
+	if err != nil {
+		return Result{}, err
 	}
+	defer release()
 	return s.Run(ctx, in)
 }
 
-// errStopped ends a run whose events nobody takes any more.
-var errStopped = errors.New("the receiver of the events has gone")
+// sessionFor returns the session that in names, or creates one. It sends events to sink, if that is
+// not nil, until release is called.
+func (a *Agent) sessionFor(
+	ctx context.Context, in Input, sink func(event.Event) error,
+) (s *Session, release func(), err error) {
+	s = a.Session(in.SessionID)
+	switch {
+	case s != nil && sink != nil:
+		return s, s.hub.AddSink(sink), nil
+	case s != nil:
+		return s, func() {}, nil
+	case in.SessionID != "" && !in.CreateSession:
+		return nil, nil, fmt.Errorf("agent: %w: unknown session %q", ErrConfig, in.SessionID)
+	}
+	id := in.SessionID
+	if id == "" {
+		id = a.cfg.NewID()
+	}
+	if s, err = a.newSession(ctx, id, sink); err != nil {
+		return nil, nil, err
+	}
+	return s, func() { _ = s.Close() }, nil // the run's result reports a failing store
+}
+
+// errStopped ends a run whose receiver of events has stopped.
+var errStopped = errors.New("the receiver of the events has stopped")
 
 // RunStream works on in as Run does and yields the events of its session as they happen; the loop
-// waits for the receiver. Breaking off the iteration aborts the run. The last pair holds the error
-// of the run, if there is one, and the zero Event. The result of the run is stored in *result if
-// that is not nil, before the last pair.
+// waits for the receiver. A receiver that stops the iteration aborts the run. If the run has an
+// error, the last pair is the zero Event and that error. Unless result is nil, *result is the
+// result of the run, set before the last pair.
 func (a *Agent) RunStream(
 	ctx context.Context, in Input, result *Result,
 ) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		ctx, cancel := context.WithCancelCause(ctx)
 		events := make(chan event.Event)
-		gone := make(chan struct{})
+		stopped := make(chan struct{})
 		var res Result
 		var err error
 		done := make(chan struct{})
-		// However the iteration ends, by a panic of the receiver too, the run ends with it.
+		// A panic of the receiver ends the run, too.
 		defer func() {
 			cancel(ErrAborted)
-			close(gone)
+			close(stopped)
 			<-done
 		}()
 		sink := func(e event.Event) error {
 			select {
 			case events <- e:
 				return nil
-			case <-gone:
+			case <-stopped:
 				return errStopped
 			}
 		}
 		go func() {
 			defer close(done)
-			res, err = a.run(ctx, in, sink)
+			s, release, openErr := a.sessionFor(ctx, in, sink)
+			if err = openErr; err != nil {
+				return
+			}
+			defer release()
+			res, err = s.Run(ctx, in)
 		}()
 		for {
 			select {
@@ -151,7 +167,7 @@ func (a *Agent) RunStream(
 }
 
 // Abort ends the run with that ID and closes its session, as Session.Abort does. It reports whether
-// there was such a run.
+// it found the run.
 func (a *Agent) Abort(runID string) bool {
 	a.mu.Lock()
 	s := a.runs[runID]
@@ -163,8 +179,8 @@ func (a *Agent) Abort(runID string) bool {
 	return true
 }
 
-// Close closes all sessions, aborting what they do, and lets no new one begin. It waits for that;
-// see Session.Close.
+// Close aborts and closes all sessions, and waits for that; see Session.Close. No new session can
+// be created.
 func (a *Agent) Close() error {
 	a.mu.Lock()
 	a.closed = true
@@ -185,12 +201,12 @@ func (a *Agent) forget(s *Session) {
 	delete(a.sessions, s.id)
 }
 
-// runStarted makes a run known by its ID. An ID that is in use is an error.
+// runStarted registers a run for Abort. A second run with the same ID is an error.
 func (a *Agent) runStarted(runID string, s *Session) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.runs[runID] != nil {
-		return fmt.Errorf("agent: %w: there is a run %q already", ErrConfig, runID)
+		return fmt.Errorf("agent: %w: the run ID %q is in use", ErrConfig, runID)
 	}
 	a.runs[runID] = s
 	return nil

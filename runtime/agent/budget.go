@@ -1,39 +1,46 @@
 package agent
 
-import "github.com/sandboxagent/sandboxagent/runtime/llm"
+import (
+	"sync"
 
-// spend counts tokens that an agent has used, for those above it too.
-func (s *Session) spend(u llm.Usage, guessed int64) {
-	for ; s != nil; s = s.parent {
-		s.mu.Lock()
-		s.usage = s.usage.Add(u)
-		s.guessed += guessed
-		s.mu.Unlock()
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+)
+
+// budget counts the tokens of an agent and of all its sub-agents.
+type budget struct {
+	parent *budget
+	// limit returns the limit of the current run; zero means none.
+	limit func() int64
+
+	mu    sync.Mutex
+	usage llm.Usage
+	// estimated sums the tokens of answers whose server reported no usage.
+	estimated int64
+}
+
+// spend adds tokens to b and to the budgets above it.
+func (b *budget) spend(u llm.Usage, estimated int64) {
+	for ; b != nil; b = b.parent {
+		b.mu.Lock()
+		b.usage = b.usage.Add(u)
+		b.estimated += estimated
+		b.mu.Unlock()
 	}
 }
 
-// limitsOf are those of a run, or else those of the session as they are now.
-func (s *Session) limitsOf(in Input) Limits {
-	if in.Limits != nil {
-		return in.Limits.withDefaults()
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.limits
+// used returns the tokens that servers reported, and those that are estimated.
+func (b *budget) used() (u llm.Usage, estimated int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.usage, b.estimated
 }
 
-// overTokens returns the limit of tokens that a run has reached, its own or one of an agent above.
-func (s *Session) overTokens(in Input) (limit int64, over bool) {
-	for ; s != nil; s = s.parent {
-		limit = s.limitsOf(in).MaxTokens
-		s.mu.Lock()
-		used := s.usage.Total() + s.guessed
-		s.mu.Unlock()
-		if limit > 0 && used >= limit {
+// exceeded returns the first limit that is reached, from b upwards.
+func (b *budget) exceeded() (limit int64, reached bool) {
+	for ; b != nil; b = b.parent {
+		u, estimated := b.used()
+		if limit := b.limit(); limit > 0 && u.Total()+estimated >= limit {
 			return limit, true
-		}
-		if s.parent != nil {
-			in = s.parent.agents.run()
 		}
 	}
 	return 0, false

@@ -2,105 +2,315 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 
+	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// runTools runs the calls of an answer, records exactly one result for each, and says whether the
-// run is over.
-func (l *loop) runTools(ctx context.Context, calls []call) (ending, bool) {
+// call is a tool call of an answer. Some servers reuse IDs or omit them, so the run, the number of
+// the model call, the position in the answer and the ID together identify a call.
+type call struct {
+	llm.ToolCall
+	position int
+	// original is the ID of the model's server.
+	original string
+	// duplicate means that an earlier call of the same answer has the same ID; it does not run.
+	duplicate bool
+	// overLimit means that the run's limit of calls was reached before it; it does not run.
+	overLimit bool
+}
+
+// Reasons why a call does not run, for the model.
+const (
+	skipNotStored = "the session could not be stored"
+	skipExit      = "the run ended before it"
+	skipQuestion  = "the user is asked first"
+	skipEnvGone   = "the environment does not exist any more"
+	skipStopped   = "the run was stopped"
+	skipLimit     = "the limit of tool calls is reached"
+)
+
+// runTools runs the calls of an answer in order, consecutive read-only ones concurrently if the
+// profile supports it, and records exactly one result for each. Calls after the end of the run,
+// after a question or an exit, or after an error of the store do not run; their results give the
+// reason.
+func (l *loop) runTools(ctx context.Context, calls []call) ([]tool.Outcome, error) {
 	l.step(SignalToolCalls)
 	l.rounds++
-	outcomes, broke := l.execute(ctx, calls)
-	results := make([]llm.ToolResult, len(outcomes))
-	for i := range outcomes {
-		results[i] = outcomes[i].Result
+	limit, before := l.limits().MaxToolCalls, len(l.res.ToolCalls)
+	for i := range calls {
+		calls[i].overLimit = limit > 0 && before+i >= limit
 	}
-	if err := l.record(Turn{Kind: TurnToolResults, Results: results}); err != nil {
-		return broken(err), true
-	}
-	if broke != nil {
-		return broken(broke), true
-	}
-	if e, over := l.afterTools(ctx, outcomes); over {
-		return e, true
-	}
-	if err := l.detectLoop(calls); err != nil {
-		return broken(err), true
-	}
-	return ending{}, false
-}
-
-// afterTools takes the step that follows from the results.
-func (l *loop) afterTools(ctx context.Context, outcomes []tool.Outcome) (ending, bool) {
-	if ctx.Err() != nil {
-		return stopped(ctx), true
-	}
-	for _, o := range outcomes {
-		switch {
-		case o.Exit != nil:
-			return l.exit(ctx, *o.Exit)
-		case o.Question != "":
-			return l.question(ctx, o.Question)
-		case o.Err != nil && envGone(o.Err):
-			return ending{SignalError, StatusEnvironmentError, fmt.Errorf("agent: %w", o.Err)}, true
+	outcomes := make([]tool.Outcome, len(calls))
+	var failed error
+	skip := ""
+	for i, n := 0, 0; i < len(calls); i += n {
+		n = 1
+		if skip == "" && l.profile.SupportsParallelToolCalls {
+			n = l.countReadOnly(calls[i:])
+		}
+		var err error
+		if n == 1 {
+			outcomes[i], err = l.runTool(ctx, calls[i], skip)
+		} else {
+			err = l.runConcurrently(ctx, calls[i:i+n], outcomes[i:i+n])
+		}
+		if failed == nil {
+			failed = err
+		}
+		for j := i; j < i+n; j++ {
+			l.addToResult(calls[j], outcomes[j])
+			skip = skipAfter(outcomes[j], failed, skip)
 		}
 	}
-	l.step(SignalResults)
-	return ending{}, false
+	results := make([]llm.ToolResult, len(outcomes))
+	for i, o := range outcomes {
+		results[i] = o.Result
+	}
+	if err := l.record(session.Turn{Kind: session.TurnToolResults, Results: results}); err != nil {
+		return outcomes, err
+	}
+	return outcomes, failed
 }
 
-// exit ends the run as the model asked.
-func (l *loop) exit(ctx context.Context, x tool.Exit) (ending, bool) {
+// skipAfter returns the reason why the calls after an outcome do not run; empty means they do.
+func skipAfter(o tool.Outcome, failed error, skip string) string {
+	switch {
+	case failed != nil:
+		return skipNotStored
+	case o.Exit != nil:
+		return skipExit
+	case o.Question != "":
+		return skipQuestion
+	case o.Err != nil && errors.Is(o.Err, env.ErrGone):
+		return skipEnvGone
+	}
+	return skip
+}
+
+// countReadOnly counts the calls at the start of calls that may run concurrently; at least one.
+func (l *loop) countReadOnly(calls []call) int {
+	n := 0
+	for n < len(calls) {
+		t, ok := l.tools.Get(calls[n].Name)
+		if !ok || !t.ReadOnly {
+			break
+		}
+		n++
+	}
+	return max(n, 1)
+}
+
+// runConcurrently runs calls, at most ToolPolicy.MaxParallel at once.
+func (l *loop) runConcurrently(ctx context.Context, calls []call, outcomes []tool.Outcome) error {
+	slots := make(chan struct{}, l.policy.MaxParallel)
+	errs := make([]error, len(calls))
+	var wg sync.WaitGroup
+	for i := range calls {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			outcomes[i], errs[i] = l.runTool(ctx, calls[i], "")
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runTool runs one call, or refuses it, between its journal entries and its events. A panic, such
+// as one of the store, is an error; the call has a result nevertheless.
+func (l *loop) runTool(ctx context.Context, c call, skip string) (o tool.Outcome, err error) {
+	l.send(event.ToolCallStart{CallID: c.ID, Name: c.Name, Arguments: c.Arguments})
+	defer func() {
+		if o.Result.CallID == "" {
+			o = l.refuse(c, tool.KindCanceled, tool.NotRunNote(skipNotStored))
+		}
+		l.send(toolCallEnd(o))
+	}()
+	defer recoverAs(&err, l.log)
+	t, _ := l.tools.Get(c.Name)
+	offered := slices.Contains(l.offered, c.Name)
+	durable := offered && !t.ReadOnly
+	switch {
+	case c.duplicate:
+		o = l.refuse(c, tool.KindValidation, tool.DuplicateNote(c.original))
+	case skip != "":
+		o = l.refuse(c, tool.KindCanceled, tool.NotRunNote(skip))
+	case ctx.Err() != nil:
+		o = l.refuse(c, tool.KindCanceled, tool.NotRunNote(skipStopped))
+	case !offered:
+		o = l.refuse(c, tool.KindUnknownTool, tool.NotOfferedNote(c.Name, l.offered))
+	case c.overLimit:
+		o = l.refuse(c, tool.KindCanceled, tool.NotRunNote(skipLimit))
+	default:
+		if durable {
+			if err := l.storeStart(c); err != nil {
+				return o, err
+			}
+		}
+		scope, flush := l.scopeOf(c)
+		o = l.tools.Run(ctx, scope, c.ToolCall)
+		flush()
+	}
+	return o, l.storeResult(c, o, durable)
+}
+
+// storeStart makes the start of a call durable that may change something.
+func (l *loop) storeStart(c call) error {
+	err := l.store.Append(session.TypeToolStarted, session.ToolStarted{
+		RunID: l.in.RunID, ModelCall: l.res.ModelCalls, Position: c.position, CallID: c.ID,
+		Name: c.Name, Arguments: c.Arguments,
+	})
+	if err != nil {
+		return err
+	}
+	return l.store.Sync()
+}
+
+func (l *loop) storeResult(c call, o tool.Outcome, durable bool) error {
+	e := session.ToolResult{
+		RunID: l.in.RunID, ModelCall: l.res.ModelCalls, Position: c.position, Result: o.Result,
+		OutputFile: o.Output.File, OutputSize: o.Output.Size, OutputSHA256: o.Output.SHA256,
+		DurationMS: o.Duration.Milliseconds(),
+	}
+	if o.Err != nil {
+		e.ErrorKind = string(o.Err.Kind)
+	}
+	if err := l.store.Append(session.TypeToolResult, e); err != nil || !durable {
+		return err
+	}
+	return l.store.Sync()
+}
+
+// scopeOf returns the scope of a call, which emits the tool's output while it runs; flush emits the
+// rest.
+func (l *loop) scopeOf(c call) (s tool.Scope, flush func()) {
+	var text textStream
+	send := func(s string) {
+		if s != "" {
+			l.send(event.ToolOutputDelta{CallID: c.ID, Text: s})
+		}
+	}
+	settings := l.settings()
+	s = l.scope
+	s.DefaultTimeout, s.MaxTimeout = settings.CommandTimeout, settings.MaxCommandTimeout
+	s.Limits = settings.ToolLimits
+	s.OnOutput = func(p []byte) { send(text.next(p)) }
+	return s, func() { send(text.last()) }
+}
+
+func toolCallEnd(o tool.Outcome) event.ToolCallEnd {
+	end := event.ToolCallEnd{
+		CallID: o.Call.ID, Name: o.Call.Name, IsError: o.Result.IsError, Result: o.Result.Text(),
+		Truncated: o.Truncated, Output: o.Output, Changes: o.Changes,
+		DurationMS: o.Duration.Milliseconds(),
+	}
+	if o.Err != nil {
+		end.ErrorKind = string(o.Err.Kind)
+	}
+	return end
+}
+
+// refuse returns the outcome of a call that does not run.
+func (l *loop) refuse(c call, kind tool.ErrorKind, note string) tool.Outcome {
+	return tool.Outcome{
+		Call: c.ToolCall,
+		Result: llm.ToolResult{
+			CallID: c.ID, Name: c.Name, Parts: []llm.Part{llm.Text(note)}, IsError: true,
+		},
+		Output:  event.InlineOutput([]byte(note)),
+		Err:     &tool.Error{Kind: kind, Message: note},
+		Started: l.clock.Now(),
+	}
+}
+
+// afterTools takes the step that follows from the outcomes.
+func (l *loop) afterTools(
+	ctx context.Context, calls []call, outcomes []tool.Outcome,
+) (ending, bool, error) {
+	if ctx.Err() != nil {
+		return stopped(ctx), true, nil
+	}
+	final := slices.IndexFunc(outcomes, func(o tool.Outcome) bool {
+		return skipAfter(o, nil, "") != ""
+	})
+	var e ending
+	var over bool
+	var err error
+	switch {
+	case final < 0:
+		l.step(SignalResults)
+	case outcomes[final].Exit != nil:
+		e, over, err = l.exit(ctx, *outcomes[final].Exit)
+	case outcomes[final].Question != "":
+		e, over, err = l.question(ctx, outcomes[final].Question)
+	default:
+		err := fmt.Errorf("agent: %w", outcomes[final].Err)
+		return ending{SignalError, StatusEnvironmentError, err}, true, nil
+	}
+	if over || err != nil {
+		return e, over, err
+	}
+	return ending{}, false, l.detectLoop(calls)
+}
+
+// exit ends the run by the exit tool.
+func (l *loop) exit(ctx context.Context, x tool.Exit) (ending, bool, error) {
 	l.res.Exit = &x
 	switch x.Code {
 	case 0:
-		return l.done(ctx)
+		return l.complete(ctx)
 	case 2:
 		l.res.Question = x.Reason
-		return ending{signal: SignalQuestion, status: StatusAwaitingHuman}, true
+		return ending{signal: SignalQuestion, status: StatusAwaitingHuman}, true, nil
 	case -1:
-		return ending{signal: SignalDeadline, status: StatusGaveUpTime}, true
+		return ending{signal: SignalDeadline, status: StatusGaveUpTime}, true, nil
 	}
-	return ending{signal: SignalGiveUp, status: StatusTaskFailed}, true
+	return ending{signal: SignalGiveUp, status: StatusTaskFailed}, true, nil
 }
 
-// question puts a question to the user, or ends the run where nobody can be asked.
-func (l *loop) question(ctx context.Context, text string) (ending, bool) {
-	ask := l.s.agent.cfg.Ask
-	if ask == nil {
+// question asks the user, or ends the run if nobody answers.
+func (l *loop) question(ctx context.Context, text string) (ending, bool, error) {
+	if l.ask == nil {
 		l.res.Question = text
-		return ending{signal: SignalQuestion, status: StatusAwaitingHuman}, true
+		return ending{signal: SignalQuestion, status: StatusAwaitingHuman}, true, nil
 	}
 	l.step(SignalQuestion)
-	answer, err := ask(ctx, text)
+	answer, err := l.ask(ctx, text)
 	if ctx.Err() != nil {
-		return stopped(ctx), true
+		return stopped(ctx), true, nil
 	}
-	if err != nil { // nobody answered; the machine is in the right state already
+	if err != nil {
 		l.res.Question = text
-		return ending{signal: SignalGiveUp, status: StatusAwaitingHuman}, true
+		return ending{signal: SignalGiveUp, status: StatusAwaitingHuman}, true, nil
 	}
-	if err := l.record(Turn{Kind: TurnUser, Parts: []llm.Part{llm.Text(answer)}}); err != nil {
-		return broken(err), true
+	if err := l.recordText(session.TurnUser, answer); err != nil {
+		return ending{}, false, err
 	}
-	l.emit(event.UserInput{Text: answer})
+	l.send(event.UserInput{Text: answer})
 	l.step(SignalAnswer)
-	return ending{}, false
+	return ending{}, false, nil
 }
 
-// detectLoop warns a model that repeats itself.
+// detectLoop warns a model that repeats its calls.
 func (l *loop) detectLoop(calls []call) error {
 	limits := l.limits()
 	if limits.NoLoopDetection {
 		return nil
 	}
-	d := &l.s.loop
+	d := &l.history.loops
 	d.window = limits.LoopWindow
 	found := false
 	for _, c := range calls {
@@ -114,231 +324,19 @@ func (l *loop) detectLoop(calls []call) error {
 		return nil
 	}
 	note := tool.LoopNote(d.window)
-	if err := l.record(Turn{Kind: TurnSteering, Parts: []llm.Part{llm.Text(note)}}); err != nil {
+	if err := l.recordText(session.TurnSteering, note); err != nil {
 		return err
 	}
-	l.emit(event.LoopDetection{Message: note})
-	l.emit(event.SteeringInjected{Text: note})
+	l.send(event.LoopDetection{Message: note})
+	l.send(event.SteeringInjected{Text: note})
 	return nil
 }
 
-// execute runs calls in order, consecutive read-only ones beside each other where the profile
-// supports it. Calls that come after the end of the run, after a question or an exit, or after a
-// failure to keep the session, get a result that says so.
-func (l *loop) execute(ctx context.Context, calls []call) (outcomes []tool.Outcome, broke error) {
-	limit, before := l.limits().MaxToolCalls, len(l.res.ToolCalls)
-	for i := range calls {
-		calls[i].overLimit = limit > 0 && before+i >= limit
-	}
-	outcomes = make([]tool.Outcome, len(calls))
-	skip := ""
-	for i := 0; i < len(calls); {
-		n := 1
-		if skip == "" && l.s.agent.cfg.Profile.SupportsParallelToolCalls {
-			n = l.readOnlyRun(calls[i:])
-		}
-		if err := l.group(ctx, calls[i:i+n], outcomes[i:i+n], skip); err != nil && broke == nil {
-			broke = err
-		}
-		for j := i; j < i+n; j++ {
-			l.remember(calls[j], outcomes[j])
-			switch o := outcomes[j]; {
-			case broke != nil:
-				skip = "the session could not be kept"
-			case o.Exit != nil:
-				skip = "the run ended before it"
-			case o.Question != "":
-				skip = "the user is asked first"
-			case o.Err != nil && envGone(o.Err):
-				skip = "the environment is gone"
-			}
-		}
-		i += n
-	}
-	return outcomes, broke
-}
-
-// readOnlyRun counts the calls at the start of calls that may run beside each other; at least one.
-func (l *loop) readOnlyRun(calls []call) int {
-	n := 0
-	for n < len(calls) {
-		t, ok := l.tools.Get(calls[n].Name)
-		if !ok || !t.ReadOnly {
-			break
-		}
-		n++
-	}
-	return max(n, 1)
-}
-
-// group runs calls beside each other, at most Policy.MaxParallel at once.
-func (l *loop) group(
-	ctx context.Context, calls []call, outcomes []tool.Outcome, skip string,
-) error {
-	if len(calls) == 1 {
-		var err error
-		outcomes[0], err = l.one(ctx, calls[0], skip)
-		return err
-	}
-	slots := make(chan struct{}, l.s.agent.cfg.Policy.MaxParallel)
-	errs := make([]error, len(calls))
-	var wg sync.WaitGroup
-	for i := range calls {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			outcomes[i], errs[i] = l.one(ctx, calls[i], skip)
-		})
-	}
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// one runs one call, keeps what the journal must hold, and tells of it. It may run beside others. A
-// panic in it, such as one of the store, is an error, and the call has a result all the same.
-func (l *loop) one(ctx context.Context, c call, skip string) (o tool.Outcome, broke error) {
-	l.emitSafe(event.ToolCallStart{CallID: c.ID, Name: c.Name, Arguments: c.Arguments})
-	_, err := guard(l.s.agent.cfg.Log, func() error {
-		o, broke = l.carryOut(ctx, c, skip)
-		return nil
-	})
-	if err != nil {
-		broke = err
-	}
-	if o.Result.CallID == "" {
-		o = l.refused(c, tool.KindCanceled, tool.NotRunNote("the session could not be kept"))
-	}
-	l.emitSafe(toolCallEnd(o))
-	return o, broke
-}
-
-// carryOut runs a call between its entries in the journal, or refuses it.
-func (l *loop) carryOut(ctx context.Context, c call, skip string) (o tool.Outcome, broke error) {
-	t, _ := l.tools.Get(c.Name)
-	offered := slices.Contains(l.offered, c.Name)
-	switch {
-	case c.duplicate:
-		o = l.refused(c, tool.KindValidation, tool.DuplicateNote(c.original))
-	case skip != "":
-		o = l.refused(c, tool.KindCanceled, tool.NotRunNote(skip))
-	case ctx.Err() != nil:
-		o = l.refused(c, tool.KindCanceled, tool.NotRunNote("the run was stopped"))
-	case !offered:
-		o = l.refused(c, tool.KindUnknownTool, tool.NotOfferedNote(c.Name, l.offered))
-	case c.overLimit:
-		o = l.refused(c, tool.KindCanceled, tool.NotRunNote("the limit of tool calls is reached"))
-	case t.ReadOnly:
-		o = l.call(ctx, c)
-	default:
-		if err := l.keepStart(c); err != nil {
-			return l.refused(c, tool.KindCanceled, tool.NotRunNote("the session could not be kept")), err
-		}
-		o = l.call(ctx, c)
-	}
-	return o, l.keepResult(c, o, offered && !t.ReadOnly)
-}
-
-// keepStart makes durable that a call begins which may change something.
-func (l *loop) keepStart(c call) error {
-	err := l.s.store.Append(entryToolStarted, toolStartedEntry{
-		RunID: l.in.RunID, ModelCall: l.res.ModelCalls, Position: c.position, CallID: c.ID, Name: c.Name,
-		Arguments: c.Arguments,
-	})
-	if err != nil {
-		return err
-	}
-	return l.s.store.Sync()
-}
-
-func toolCallEnd(o tool.Outcome) event.ToolCallEnd {
-	end := event.ToolCallEnd{
-		CallID: o.Call.ID, Name: o.Call.Name, IsError: o.Result.IsError, Result: o.Result.Text(),
-		Truncated: o.Truncated,
-		Output:    o.Output, Changes: o.Changes, DurationMS: o.Duration.Milliseconds(),
-	}
-	if o.Err != nil {
-		end.ErrorKind = string(o.Err.Kind)
-	}
-	return end
-}
-
-func (l *loop) keepResult(c call, o tool.Outcome, durable bool) error {
-	e := toolResultEntry{
-		RunID: l.in.RunID, ModelCall: l.res.ModelCalls, Position: c.position, Result: o.Result,
-		OutputFile: o.Output.File, OutputSize: o.Output.Size, OutputSHA256: o.Output.SHA256,
-		DurationMS: o.Duration.Milliseconds(),
-	}
-	if o.Err != nil {
-		e.ErrorKind = string(o.Err.Kind)
-	}
-	if err := l.s.store.Append(entryToolResult, e); err != nil || !durable {
-		return err
-	}
-	return l.s.store.Sync()
-}
-
-// refused is the outcome of a call that was not run.
-func (l *loop) refused(c call, kind tool.ErrorKind, note string) tool.Outcome {
-	return tool.Outcome{
-		Call: c.ToolCall,
-		Result: llm.ToolResult{
-			CallID: c.ID, Name: c.Name, Parts: []llm.Part{llm.Text(note)}, IsError: true,
-		},
-		Output:  event.InlineOutput([]byte(note)),
-		Err:     &tool.Error{Kind: kind, Message: note},
-		Started: l.s.agent.cfg.Clock.Now(),
-	}
-}
-
-// call runs a tool and passes on what it prints while it runs.
-func (l *loop) call(ctx context.Context, c call) tool.Outcome {
-	var text textStream
-	tell := func(s string) {
-		if s != "" {
-			l.emitSafe(event.ToolOutputDelta{CallID: c.ID, Text: s})
-		}
-	}
-	scope := l.scope()
-	scope.OnOutput = func(p []byte) { tell(text.next(p)) }
-	o := l.tools.Run(ctx, scope, c.ToolCall)
-	tell(text.last())
-	return o
-}
-
-func (l *loop) scope() tool.Scope {
-	s := l.s
-	cfg := &s.agent.cfg
-	s.mu.Lock()
-	settings := s.settings
-	s.mu.Unlock()
-	var backups tool.Backups
-	if cfg.Backups {
-		backups = s.store.Backups()
-	}
-	return tool.Scope{
-		Env:            cfg.Env,
-		Spool:          s.store.Spool(),
-		Backups:        backups,
-		Outputs:        s.store.OpenOutput,
-		DefaultTimeout: settings.CommandTimeout,
-		MaxTimeout:     settings.MaxCommandTimeout,
-		Limits:         settings.ToolLimits,
-		Clock:          cfg.Clock,
-		Logger:         cfg.Log,
-	}
-}
-
-// remember adds a call to the run's result.
-func (l *loop) remember(c call, o tool.Outcome) {
+// addToResult adds a call to the run's result.
+func (l *loop) addToResult(c call, o tool.Outcome) {
 	l.res.ToolCalls = append(l.res.ToolCalls, ToolCallRecord{
 		CallID: c.ID, Name: c.Name, Arguments: c.Arguments, Result: o.Result.Text(),
-		Success: !o.Result.IsError,
-		Started: o.Started, Duration: o.Duration,
+		Success: !o.Result.IsError, Started: o.Started, Duration: o.Duration,
 	})
 	if o.Result.IsError {
 		f := Failure{
@@ -361,10 +359,9 @@ func (l *loop) remember(c call, o tool.Outcome) {
 	}
 }
 
-// mergeChange adds a change to a list with one entry a file, which tells what all changes together
-// did.
+// mergeChange adds a change to a list with one change a file, the sum of all changes of that file.
+// The oldest backup has the file's first content.
 func mergeChange(list []event.FileChange, ch event.FileChange) []event.FileChange {
-	// The oldest backup is the one of what was there before.
 	i := slices.IndexFunc(list, func(have event.FileChange) bool { return have.Path == ch.Path })
 	switch {
 	case i < 0:
@@ -381,13 +378,4 @@ func mergeChange(list []event.FileChange, ch event.FileChange) []event.FileChang
 		list[i].Backup = ch.Backup
 	}
 	return list
-}
-
-// emitSafe is emit for goroutines other than the loop's own.
-func (l *loop) emitSafe(d event.Data) {
-	if err := l.s.emit(l.in.RunID, d); err != nil {
-		l.s.mu.Lock()
-		defer l.s.mu.Unlock()
-		l.breakWith(err)
-	}
 }

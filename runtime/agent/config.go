@@ -15,6 +15,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -28,87 +29,86 @@ const (
 	DefaultVerifyTimeout     = 10 * time.Minute
 )
 
-// Config is what an Agent is made of. Client, Profile and Store are required.
+// Config configures an Agent. Client, Profile and Store are required.
 type Config struct {
-	// Client talks to the model. The agent adds retries as Retry says.
+	// Client sends requests to the model. The agent adds retries according to Retry.
 	Client  llm.Client
 	Profile profile.Profile
-	// Env is where tools act. Without one, tools that need it are not offered. The caller closes it
-	// after the agent's sessions are closed.
+	// Env is the environment of the tools. With nil, tools that need one are not offered. The caller
+	// closes it after the agent's sessions.
 	Env env.Environment
-	// Tools are offered besides the profile's; one of the same name takes the profile's place.
+	// Tools are offered besides the profile's; they replace tools of the profile with the same name.
 	Tools []tool.Tool
-	// Store makes the place where a session is kept; see OnDisk and InMemory.
-	Store func(sessionID string) (Store, error)
+	// Store creates the store of a session, such as session.OnDisk(dir) and session.InMemory.
+	Store func(sessionID string) (session.Store, error)
 	Retry llm.RetryPolicy
-	// Settings are what sessions start with.
+	// Settings are the initial settings of sessions.
 	Settings Settings
 	Limits   Limits
 	Policy   ToolPolicy
-	// Subagents says whether and how the model may start other agents.
+	// Subagents configures the agents that a model may start.
 	Subagents Subagents
-	// Backups keeps in the store what each file held before a tool wrote or removed it. A file that
-	// cannot be kept is not changed. What commands change is not kept, and neither is anything by a
-	// store that keeps nothing, such as InMemory.
+	// Backups copies each file to the store before a tool writes or removes it; the tool fails if the
+	// copy does. Changes by commands are not covered. A store without backups, such as
+	// session.InMemory, disables it.
 	Backups bool
-	// Verify checks the work from outside when the model says it is done.
+	// Verify is the check of a completed task.
 	Verify Verify
-	// Ask puts a model's question to the user and returns the answer. With nil a question ends the
+	// Ask asks the user a question of the model and returns the answer. With nil a question ends the
 	// run, with status awaiting_human, and the next input is the answer.
 	Ask func(ctx context.Context, question string) (string, error)
-	// Sinks receive every event of every session, in order; the loop waits for them. A sink that fails
-	// while a run goes on ends it.
+	// Sinks receive every event of every session, in order; the loop waits for them. The error of a
+	// sink ends the run.
 	Sinks []func(event.Event) error
-	// Observers receive events in goroutines of their own, with at most ObserverBuffer (1024) waiting;
-	// one that is too slow gets a gap event.
+	// Observers receive events in separate goroutines. At most ObserverBuffer (default 1024) events
+	// wait for an observer; a slower one gets a gap event.
 	Observers      []func(event.Event)
 	ObserverBuffer int
-	// Log receives what is of no concern to the model or the user, such as the stack of a panic; nil
-	// means slog.Default.
+	// Log receives diagnostics such as the stack of a panic; nil means slog.Default.
 	Log *slog.Logger
 	// Clock and NewID are test seams; nil means the system's clock and random UUIDs in order of time.
 	Clock llm.Clock
 	NewID func() string
 }
 
-// Settings can be changed while a session lives; a change counts from the next model call or tool
-// call on.
+// Settings can change during a session; a change takes effect with the next model call or tool
+// call.
 type Settings struct {
 	// Model overrides the profile's model.
 	Model string
-	// ReasoningEffort is "low", "medium", "high", a provider's own value, or empty for its default.
+	// ReasoningEffort is "low", "medium", "high", another value of the provider, or empty for its default.
 	ReasoningEffort string
-	// Instructions are the user's own, the last layer of the system prompt.
+	// Instructions are the user's instructions, the last layer of the system prompt.
 	Instructions string
 	// CommandTimeout is the shell tool's default; zero means the profile's.
 	CommandTimeout time.Duration
-	// MaxCommandTimeout caps what a model may ask for; zero means DefaultMaxCommandTimeout.
+	// MaxCommandTimeout caps the timeout of a call; zero means DefaultMaxCommandTimeout.
 	MaxCommandTimeout time.Duration
-	// ToolLimits replace how much of a tool's output the model sees, by the tool's name.
+	// ToolLimits replace the limits of tool outputs that the model sees, by the tool's name.
 	ToolLimits map[string]tool.Limit
 }
 
-// Limits end a run with a status of its own. Zero values mean the defaults given here.
+// Limits end a run with status limit_reached, or timed_out for MaxDuration. Zero values mean the
+// defaults given here.
 type Limits struct {
 	// MaxToolRounds counts rounds of tool calls in one input; default DefaultMaxToolRounds.
-	MaxToolRounds int `json:"max_tool_rounds,omitempty"`
-	// MaxTurns counts the entries of a session: inputs, answers, and sets of results; default no
-	// limit.
-	MaxTurns int `json:"max_turns,omitempty"`
+	MaxToolRounds int
+	// MaxTurns counts the turns of a session: inputs, answers, and sets of results; default no limit.
+	MaxTurns int
 	// MaxToolCalls counts the tool calls of one run; default no limit.
-	MaxToolCalls int `json:"max_tool_calls,omitempty"`
-	// MaxTokens counts all tokens that a session used, guessed where the server does not tell; default
-	// no limit.
-	MaxTokens int64 `json:"max_tokens,omitempty"`
+	MaxToolCalls int
+	// MaxTokens counts all tokens of a session, estimated for servers that report none; default no
+	// limit.
+	MaxTokens int64
 	// MaxDuration is wall-clock time of one run; default no limit.
-	MaxDuration time.Duration `json:"max_duration_ns,omitempty"`
+	MaxDuration time.Duration
 	// LoopWindow is how many calls are compared to find a loop; default DefaultLoopWindow.
-	// NoLoopDetection turns it off.
-	LoopWindow      int  `json:"loop_window,omitempty"`
-	NoLoopDetection bool `json:"no_loop_detection,omitempty"`
+	// NoLoopDetection disables the comparison.
+	LoopWindow      int
+	NoLoopDetection bool
 }
 
-// ToolPolicy says which tools are offered and how they run. The zero value offers all.
+// ToolPolicy selects the tools that are offered. The zero value offers all.
 type ToolPolicy struct {
 	// Disabled offers no tools at all.
 	Disabled bool
@@ -118,40 +118,40 @@ type ToolPolicy struct {
 	MaxParallel int
 }
 
-// Verify is the host's check of finished work.
+// Verify is a command that checks a task which the model reports as completed.
 type Verify struct {
-	// Command is run by the environment's shell; empty means no check. Exit status 0 passes.
+	// Command runs in the environment's shell; empty means no check. Exit code 0 passes.
 	Command string
-	// Attempts is how often the check is made before the run fails, so that a failure goes back to the
-	// model one time fewer; default DefaultVerifyAttempts.
+	// Attempts is how many checks may fail before the run fails; the model gets the output of all
+	// failed checks but the last. Default DefaultVerifyAttempts.
 	Attempts int
 	// Timeout bounds one check; default DefaultVerifyTimeout.
 	Timeout time.Duration
 }
 
-// Input is what one run works on.
+// Input is the input of one run.
 type Input struct {
 	// Text is the task or the user's next message.
 	Text string
 	// Parts come after Text, such as images.
 	Parts []llm.Part
-	// SessionID names the session to continue; empty makes a new one. RunID is made if empty.
+	// SessionID names the session to continue; empty creates one. An empty RunID is generated.
 	SessionID, RunID string
-	// CreateSession makes the session SessionID if there is none; otherwise that is an error.
+	// CreateSession creates the session SessionID if it does not exist, which is an error otherwise.
 	CreateSession bool
 	// Instructions replace Settings.Instructions for this run.
 	Instructions string
-	// AllowedTools narrows the policy's tools further; nil means no further limit.
+	// AllowedTools narrows the policy's tools; nil means all of them. An unknown name is an error.
 	AllowedTools []string
 	// ToolOrder puts these tools first, in this order.
 	ToolOrder []string
 	// Limits, if not nil, replace the session's for this run.
 	Limits *Limits
-	// Hints are facts about this run that the model is told along with the text.
+	// Hints are facts about this run that are added to the text.
 	Hints []string
 }
 
-// ErrConfig is wrapped by errors that a caller can only mend by changing its Config or Input.
+// ErrConfig is wrapped by errors that only another Config or Input avoids.
 var ErrConfig = errors.New("invalid configuration")
 
 func (c *Config) validate() error {
@@ -159,15 +159,15 @@ func (c *Config) validate() error {
 	case c.Client == nil:
 		return fmt.Errorf("agent: %w: no client", ErrConfig)
 	case c.Store == nil:
-		return fmt.Errorf("agent: %w: no store; use OnDisk or InMemory", ErrConfig)
+		return fmt.Errorf("agent: %w: no store (use session.OnDisk or session.InMemory)", ErrConfig)
 	case c.Profile.ID == "":
 		return fmt.Errorf("agent: %w: no profile", ErrConfig)
 	case c.Profile.Model == "" && c.Settings.Model == "":
 		return fmt.Errorf("agent: %w: no model", ErrConfig)
 	case c.Verify.Command != "" && c.Env == nil:
-		return fmt.Errorf("agent: %w: a check needs an environment", ErrConfig)
+		return fmt.Errorf("agent: %w: Verify.Command needs an environment", ErrConfig)
 	case c.Verify.Command != "" && len(c.Env.Info().Shell) == 0:
-		return fmt.Errorf("agent: %w: a check needs a shell: %s", ErrConfig, c.Env.Info().NoShell)
+		return fmt.Errorf("agent: %w: Verify.Command needs a shell: %s", ErrConfig, c.Env.Info().NoShell)
 	}
 	return errors.Join(c.Limits.validate(), c.Subagents.validate())
 }
@@ -217,7 +217,7 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// clone returns a copy that shares nothing with s.
+// clone returns a deep copy.
 func (s Settings) clone() Settings {
 	s.ToolLimits = maps.Clone(s.ToolLimits)
 	return s
@@ -236,8 +236,8 @@ func (s Settings) withDefaults(p profile.Profile) Settings {
 	return s
 }
 
-// offered returns the tools of r that a run may use, in the order of the run: what the policy and
-// the run both allow, and nothing that needs an environment or a shell that is not there.
+// offered returns the names of the tools that a run may use, in the order of the run: those that
+// the policy and the run allow, without tools whose environment or shell is missing.
 func offered(r *tool.Registry, p ToolPolicy, in Input, e env.Environment) []string {
 	if p.Disabled {
 		return nil

@@ -1,16 +1,14 @@
 package agent
 
-import (
-	"unicode/utf8"
-)
+import "unicode/utf8"
 
-// textStream turns pieces of bytes into pieces of valid UTF-8, so that a character split between
-// two pieces is kept whole and whatever is no character becomes U+FFFD.
+// textStream converts a stream of bytes to valid UTF-8. It joins characters that two pieces share,
+// and replaces invalid bytes by U+FFFD.
 type textStream struct {
-	rest []byte // the beginning of a character
+	rest []byte // an incomplete character
 }
 
-// next returns the text of p, without a character that p does not finish.
+// next returns the text of p without an incomplete character at its end.
 func (t *textStream) next(p []byte) string {
 	b := append(t.rest, p...)
 	end := len(b)
@@ -26,7 +24,7 @@ func (t *textStream) next(p []byte) string {
 	return validText(b[:end])
 }
 
-// last returns what is left.
+// last returns the rest.
 func (t *textStream) last() string {
 	b := t.rest
 	t.rest = nil

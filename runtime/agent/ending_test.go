@@ -8,6 +8,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -19,7 +20,7 @@ func TestExitCodes(t *testing.T) {
 		exit := newTool("exit", false, func(context.Context, *tool.Call) (tool.Result, error) {
 			return tool.Result{Exit: &tool.Exit{Code: code, Reason: "because"}}, nil
 		})
-		var n note
+		var n callLog
 		m := &model{answers: []answer{calls(call("a", "exit", nil), call("b", "change", nil))}}
 		s := newSession(t, config(m, exit, n.tool("change", false)))
 		res, err := s.Submit(t.Context(), "go")
@@ -52,25 +53,10 @@ func TestQuestion(t *testing.T) {
 		}
 		checkPairs(t, s.History())
 	})
-	t.Run("asked at once", func(t *testing.T) {
-		m := &model{answers: script}
-		cfg := config(m, ask)
-		cfg.Ask = func(_ context.Context, q string) (string, error) { return "answer to " + q, nil }
-		s := newSession(t, cfg)
-		res, err := s.Submit(t.Context(), "go")
-		if err != nil || res.Status != agent.StatusCompleted {
-			t.Fatalf("ended with %v, %v", res.Status, err)
-		}
-		msgs := m.request(t, 1).Messages
-		if got := msgs[len(msgs)-1].Text(); got != "answer to which one?" {
-			t.Errorf("the model was told %q", got)
-		}
-		checkPairs(t, s.History())
-	})
 }
 
 func TestRunStream(t *testing.T) {
-	var n note
+	var n callLog
 	cfg := config(&model{answers: []answer{calls(call("a", "look", nil)), {text: "x"}}}, n.tool("look",
 		true))
 	a, err := agent.New(cfg)
@@ -91,7 +77,7 @@ func TestRunStream(t *testing.T) {
 	}
 }
 
-func TestBreakingOffRunStreamAborts(t *testing.T) {
+func TestStoppedRunStreamAborts(t *testing.T) {
 	aborted := make(chan error, 1)
 	block := newTool("block", false, func(ctx context.Context, c *tool.Call) (tool.Result, error) {
 		_, _ = c.Out.Write([]byte("started"))
@@ -101,7 +87,7 @@ func TestBreakingOffRunStreamAborts(t *testing.T) {
 	})
 	rec := &recorder{}
 	cfg := config(&model{answers: []answer{calls(call("a", "block", nil))}}, block)
-	cfg.Store = func(string) (agent.Store, error) { return rec, nil }
+	cfg.Store = func(string) (session.Store, error) { return rec, nil }
 	a, err := agent.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -123,6 +109,6 @@ func TestBreakingOffRunStreamAborts(t *testing.T) {
 		t.Error("the tool still runs")
 	}
 	if all := strings.Join(allData(rec), "\n"); !strings.Contains(all, `"status":"aborted"`) {
-		t.Errorf("the journal says\n%s", all)
+		t.Errorf("the journal has\n%s", all)
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/replay"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -36,7 +37,7 @@ func work(
 	defer func() { _ = e.Close() }() // ends every process that is left
 	a, err := agent.New(agent.Config{
 		Client: client, Profile: profile.Anthropic("claude-sonnet-5-5"), Env: e,
-		Store: agent.OnDisk(sessions),
+		Store: session.OnDisk(sessions),
 	})
 	if err != nil {
 		return agent.Result{}, err
@@ -107,7 +108,7 @@ turns:
   - expect: {results: [{contains: MCMXC}, {contains: there is no issue 8}, {contains: number}]}
     text: Parse fails for MCMXC.
 `),
-		Profile: profile.OpenAI("gpt-5.2"), Tools: []tool.Tool{issueTool(find)}, Store: agent.InMemory,
+		Profile: profile.OpenAI("gpt-5.2"), Tools: []tool.Tool{issueTool(find)}, Store: session.InMemory,
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -137,7 +138,7 @@ turns:
   - expect: {user: {contains: "Use tabs."}}
     text: I use tabs.
 `),
-		Profile: profile.Gemini("gemini-2.5-pro"), Store: agent.InMemory,
+		Profile: profile.Gemini("gemini-2.5-pro"), Store: session.InMemory,
 		Tools: []tool.Tool{{
 			ToolSpec: llm.ToolSpec{
 				Name: "think", Description: "Thinks.",
@@ -206,7 +207,7 @@ func serve(a *agent.Agent) http.HandlerFunc {
 func Example_server() {
 	a, err := agent.New(agent.Config{
 		Client: scripted(`turns: [{text: All is well.}]`), Profile: profile.OpenAI("gpt-5.2"),
-		Store:  agent.InMemory,
+		Store:  session.InMemory,
 		Limits: agent.Limits{MaxToolRounds: 20, MaxTokens: 200_000},
 	})
 	if err != nil {
@@ -275,7 +276,7 @@ turns:
 		return
 	}
 	a, err := agent.New(agent.Config{
-		Client: client, Profile: profile.OpenAI("gpt-5.2"), Env: e, Store: agent.InMemory,
+		Client: client, Profile: profile.OpenAI("gpt-5.2"), Env: e, Store: session.InMemory,
 		Verify: agent.Verify{Command: "test -f list.txt"}, // what the model says is checked
 	})
 	if err != nil {

@@ -17,10 +17,11 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// answer is what the fake model says to one request.
+// answer is the answer of the fake model to one request.
 type answer struct {
 	text   string
 	calls  []llm.ToolCall
@@ -31,7 +32,7 @@ type answer struct {
 	before func(ctx context.Context, req llm.Request)
 }
 
-// model plays answers in order and keeps the requests. After the last answer it says "done".
+// model plays answers in order and records the requests. After the last answer it answers "done".
 type model struct {
 	mu       sync.Mutex
 	answers  []answer
@@ -65,10 +66,8 @@ func (m *model) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta
 			return
 		}
 		for i, c := range a.calls {
-			if !emit(llm.Delta{Kind: llm.DeltaToolCall, Index: i, Call: &llm.ToolCall{
-				ID:   c.ID,
-				Name: c.Name,
-			}}) ||
+			started := &llm.ToolCall{ID: c.ID, Name: c.Name}
+			if !emit(llm.Delta{Kind: llm.DeltaToolCall, Index: i, Call: started}) ||
 				!emit(llm.Delta{Kind: llm.DeltaArguments, Index: i, Text: c.Arguments}) {
 				return
 			}
@@ -86,7 +85,7 @@ func (m *model) request(t *testing.T, n int) llm.Request {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if n >= len(m.requests) {
-		t.Fatalf("the model was asked %d times, not %d", len(m.requests), n+1)
+		t.Fatalf("the model got %d requests, not %d", len(m.requests), n+1)
 	}
 	return m.requests[n]
 }
@@ -118,13 +117,13 @@ func newTool(
 	}
 }
 
-// note is a tool that remembers its calls.
-type note struct {
+// callLog records the calls of its tools.
+type callLog struct {
 	mu   sync.Mutex
 	seen []string
 }
 
-func (n *note) tool(name string, readOnly bool) tool.Tool {
+func (n *callLog) tool(name string, readOnly bool) tool.Tool {
 	return newTool(name, readOnly, func(_ context.Context, c *tool.Call) (tool.Result, error) {
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -133,19 +132,18 @@ func (n *note) tool(name string, readOnly bool) tool.Tool {
 	})
 }
 
-func (n *note) calls() []string {
+func (n *callLog) calls() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.seen)
 }
 
-// recorder is a store that keeps entries in memory and fails from entry failAt on, if that is not
-// zero.
+// recorder is a store that records entries in memory. Unless failAt is zero, it fails from that
+// entry on.
 type recorder struct {
 	mu      sync.Mutex
 	failAt  int
 	entries []entry
-	synced  int
 }
 
 type entry struct {
@@ -169,13 +167,7 @@ func (r *recorder) Append(typ string, data any) error {
 	return nil
 }
 
-func (r *recorder) Sync() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.synced = len(r.entries)
-	return nil
-}
-
+func (r *recorder) Sync() error           { return nil }
 func (r *recorder) Spool() tool.Spool     { return nil }
 func (r *recorder) Backups() tool.Backups { return nil }
 func (r *recorder) Dir() string           { return "" }
@@ -218,6 +210,15 @@ func (e *events) kinds() []event.Kind {
 	return out
 }
 
+// index returns the position of the first event of that kind and agent, or -1.
+func (e *events) index(kind event.Kind, agentID string) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.IndexFunc(e.all, func(ev event.Event) bool {
+		return ev.Kind() == kind && ev.AgentID == agentID
+	})
+}
+
 func (e *events) count(kind event.Kind) int {
 	n := 0
 	for _, k := range e.kinds() {
@@ -228,7 +229,7 @@ func (e *events) count(kind event.Kind) int {
 	return n
 }
 
-// config is an agent without an environment that talks to m.
+// config configures an agent without an environment.
 func config(m llm.Client, tools ...tool.Tool) agent.Config {
 	n := 0
 	var mu sync.Mutex
@@ -239,9 +240,9 @@ func config(m llm.Client, tools ...tool.Tool) agent.Config {
 			SupportsParallelToolCalls: true, SupportsReasoning: true, ContextWindow: 1000,
 		},
 		Tools: tools,
-		Store: agent.InMemory,
+		Store: session.InMemory,
 		Retry: llm.RetryPolicy{MaxRetries: -1},
-		// Tests of sub-agents say so.
+		// Tests of sub-agents change it.
 		Subagents: agent.Subagents{MaxDepth: -1},
 		NewID: func() string {
 			mu.Lock()

@@ -3,52 +3,65 @@ package agent
 import (
 	"fmt"
 	"slices"
-	"time"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
-// TurnKind says who added a turn to the history.
-type TurnKind string
+// history holds the turns of a session, and the state that the loop keeps from one run to the next.
+type history struct {
+	mu    sync.Mutex
+	turns []session.Turn
 
-// Kinds of turns.
-const (
-	TurnUser        TurnKind = "user"
-	TurnAssistant   TurnKind = "assistant"
-	TurnToolResults TurnKind = "tool_results"
-	// TurnSteering is a message that the host or the loop put in; the model sees it as the user's.
-	TurnSteering TurnKind = "steering"
-)
+	// The fields below belong to the loop; runs of a session do not overlap.
 
-// Turn is one entry of a session's history. Turns are values: whoever holds one does not change its
-// parts.
-type Turn struct {
-	Kind TurnKind  `json:"kind"`
-	Time time.Time `json:"time"`
-	// Parts are the content of a user, assistant or steering turn.
-	Parts []llm.Part `json:"parts,omitempty"`
-	// Results are the content of a tool_results turn, in the order of the calls.
-	Results []llm.ToolResult `json:"results,omitempty"`
-	// Usage, Model and ResponseID belong to an assistant turn.
-	Usage      llm.Usage `json:"usage,omitzero"`
-	Model      string    `json:"model,omitempty"`
-	ResponseID string    `json:"response_id,omitempty"`
+	// callIDs are the IDs of all tool calls.
+	callIDs map[string]bool
+	// prompt is the last one in the journal.
+	prompt session.Prompt
+	// contextTokens is the context that the last answer took; zero before the first.
+	contextTokens int64
+	contextWarned bool
+	imagesWarned  bool
+	loops         loopDetector
 }
 
-// Text returns the texts of the turn, joined.
-func (t Turn) Text() string { return llm.Message{Parts: t.Parts}.Text() }
+func (h *history) add(t session.Turn) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.turns = append(h.turns, t)
+}
 
-// messages makes what a model is sent of a history. Equal histories give equal messages.
-func messages(history []Turn) []llm.Message {
-	out := make([]llm.Message, 0, len(history))
-	for _, t := range history {
+// list returns the turns so far.
+func (h *history) list() []session.Turn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clip(h.turns)
+}
+
+// count counts what Limits.MaxTurns limits: inputs, answers, and sets of results.
+func (h *history) count() int {
+	n := 0
+	for _, t := range h.list() {
+		if t.Kind != session.TurnSteering {
+			n++
+		}
+	}
+	return n
+}
+
+// messages converts turns to messages. Equal turns give equal messages.
+func messages(turns []session.Turn) []llm.Message {
+	out := make([]llm.Message, 0, len(turns))
+	for _, t := range turns {
 		switch t.Kind {
-		case TurnUser, TurnSteering:
+		case session.TurnUser, session.TurnSteering:
 			out = append(out, llm.Message{Role: llm.RoleUser, Parts: t.Parts})
-		case TurnAssistant:
+		case session.TurnAssistant:
 			out = append(out, llm.Message{Role: llm.RoleAssistant, Parts: t.Parts})
-		case TurnToolResults:
+		case session.TurnToolResults:
 			parts := make([]llm.Part, len(t.Results))
 			for i := range t.Results {
 				parts[i] = llm.Part{Kind: llm.PartToolResult, ToolResult: &t.Results[i]}
@@ -59,8 +72,7 @@ func messages(history []Turn) []llm.Message {
 	return out
 }
 
-// withoutImages returns the messages with a text in the place of each image, and the number of
-// images.
+// withoutImages replaces each image by a text, and returns the number of images.
 func withoutImages(list []llm.Message) ([]llm.Message, int) {
 	n := 0
 	for i, m := range list {
@@ -85,8 +97,7 @@ func withoutImages(list []llm.Message) ([]llm.Message, int) {
 	return list, n
 }
 
-// replaceImages returns the parts with a text in the place of each image, and the number of images.
-// It changes a copy.
+// replaceImages returns a copy of parts with a text for each image, and the number of images.
 func replaceImages(parts []llm.Part) ([]llm.Part, int) {
 	n := 0
 	for i, p := range parts {
@@ -103,18 +114,7 @@ func replaceImages(parts []llm.Part) ([]llm.Part, int) {
 	return parts, n
 }
 
-// countTurns counts what Limits.MaxTurns limits: inputs, answers, and sets of results.
-func countTurns(history []Turn) int {
-	n := 0
-	for _, t := range history {
-		if t.Kind != TurnSteering {
-			n++
-		}
-	}
-	return n
-}
-
-// approxTokens guesses the size of a request that no answer has told yet: four characters a token.
+// approxTokens estimates the tokens of a request: four characters a token.
 func approxTokens(req llm.Request) int64 {
 	chars := utf8.RuneCountInString(req.System)
 	for _, t := range req.Tools {

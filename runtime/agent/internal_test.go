@@ -13,7 +13,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-func TestTransitionsAreWhole(t *testing.T) {
+func TestTransitionsAreComplete(t *testing.T) {
 	final := []State{StateCompleted, StateFailed, StateAborted, StateTimedOut}
 	reached := map[State]bool{StateIdle: true}
 	for from, steps := range transitions {
@@ -141,7 +141,7 @@ func TestParseStatus(t *testing.T) {
 	}
 }
 
-func TestTextStreamKeepsCharactersWhole(t *testing.T) {
+func TestTextStreamJoinsCharacters(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for _, text := range []string{
 		"", "plain", "né€😀", "\xff\xfe", "a\xe2\x82",

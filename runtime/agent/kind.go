@@ -21,28 +21,27 @@ const (
 	DefaultMaxAgents  = 8
 )
 
-// Subagents says whether and how agents may start others: with the tools spawn_agent, send_input,
-// wait and close_agent.
+// Subagents configures the agents that a model starts with the tools spawn_agent, send_input, wait
+// and close_agent.
 //
-// A sub-agent has a session of its own within that of the agent that started it: its own history,
-// the same environment, of which it may be confined to a folder, and no more tools. It ends with
-// the run in which it works, or when the host's check of that run begins; one that has ended its
-// task can be given another until the session is closed.
+// A sub-agent has a session of its own, which belongs to the session of the agent that started it:
+// its own history, the same environment or a directory of it, and at most the same tools. It ends
+// with the run that started it, or when the check of that run starts. After its task it accepts
+// others until it is closed.
 //
-// Limits of rounds, calls and turns hold for each agent by itself, and no agent may take more turns
-// than the one that starts it. The limit of tokens holds for an agent and all that it starts
-// together, and the time of a run for all that work in it.
+// Limits of rounds, calls and turns count for each agent alone, and no agent gets more turns than
+// the one that started it. The limit of tokens counts for an agent and all agents below it
+// together, and MaxDuration for all agents of a run.
 type Subagents struct {
-	// MaxDepth is how deep agents may be nested; zero means DefaultAgentDepth, less than zero no
+	// MaxDepth is the depth of nested agents; zero means DefaultAgentDepth, less than zero disables
 	// sub-agents.
 	MaxDepth int
-	// MaxTurns is how many turns a sub-agent may take if neither the call nor its kind says; zero
-	// means DefaultAgentTurns.
+	// MaxTurns is the limit of turns of a sub-agent without one in its call or kind; zero means
+	// DefaultAgentTurns.
 	MaxTurns int
 	// MaxRunning is how many sub-agents of an agent may run at once; zero means DefaultMaxAgents.
 	MaxRunning int
-	// Kinds are offered besides the built-in general and explore; one of the same name takes the
-	// other's place.
+	// Kinds are offered besides the built-in general and explore, or replace these by their names.
 	Kinds []Kind
 }
 
@@ -67,24 +66,23 @@ func (s Subagents) withDefaults() Subagents {
 
 // Kind is a kind of sub-agent.
 type Kind struct {
-	// Name is what a model calls it by: lower-case letters, digits and dashes.
+	// Name identifies the kind for a model: lower-case letters, digits and dashes.
 	Name string
-	// Description tells a model what it is good for.
+	// Description is its purpose, for a model that chooses.
 	Description string
-	// Instructions are the last layer of its system prompt, below the user's own.
+	// Instructions are the last layer of its system prompt, after the user's.
 	Instructions string
-	// Tools are the names of the tools that it is offered, of those that the agent which starts it
-	// has; nil means all of these. No sub-agent can ask the user.
+	// Tools are the names of its tools, of those of the agent that starts it; nil means all of these.
+	// No sub-agent can ask the user.
 	Tools []string
-	// ReadOnly leaves it nothing that changes anything: neither tools nor an environment.
+	// ReadOnly removes all tools that change anything, and makes the environment read-only.
 	ReadOnly bool
-	// Model is another model of the same provider; empty means that of the agent which starts it.
+	// Model is another model of the same provider; empty means that of the agent that starts it.
 	Model string
-	// MaxTurns is how many turns it may take if the call does not say; zero means Subagents.MaxTurns.
+	// MaxTurns is the limit of turns without one in the call; zero means Subagents.MaxTurns.
 	MaxTurns int
 }
 
-// builtinKinds are there unless they are replaced.
 func builtinKinds() []Kind {
 	return []Kind{
 		{
@@ -122,13 +120,13 @@ func (k Kind) validate() error {
 	return nil
 }
 
-// ParseKind reads a kind of sub-agent from Markdown: a head between two lines "---", in YAML, with
-// name and description and, if wanted, tools, read_only, model and max_turns, and after it the
+// ParseKind reads a kind of sub-agent from Markdown: a YAML front matter between two lines "---",
+// with name and description and, optionally, tools, read_only, model and max_turns; then the
 // instructions.
 //
 //	---
 //	name: reviewer
-//	description: reads a change and says what is wrong with it
+//	description: reads a change and reports its defects
 //	tools: [read_file, grep, glob]
 //	---
 //	Look for errors first, for style last.
@@ -144,7 +142,7 @@ func ParseKind(markdown []byte) (Kind, error) {
 	head, body, ok := strings.Cut(head, "\n---\n")
 	if !ok {
 		if head, ok = strings.CutSuffix(head, "\n---"); !ok {
-			return Kind{}, errors.New("agent kind: the head has no end; a line --- is missing")
+			return Kind{}, errors.New("agent kind: the front matter has no end (a line --- is missing)")
 		}
 	}
 	var fields struct {
@@ -155,15 +153,15 @@ func ParseKind(markdown []byte) (Kind, error) {
 		Model       string   `yaml:"model"`
 		MaxTurns    int      `yaml:"max_turns"`
 	}
-	// so that lines count from the first of the file
+	// The first line of the file is ---; errors count lines from there.
 	dec := yaml.NewDecoder(strings.NewReader("\n" + head))
 	dec.KnownFields(true)
 	if err := dec.Decode(&fields); err != nil && !errors.Is(err, io.EOF) {
-		return Kind{}, headError(err)
+		return Kind{}, yamlError(err)
 	}
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return Kind{}, errors.New("agent kind: there is something after the end of the head's YAML; " +
-			"the line after the head must be --- and no more")
+		return Kind{}, errors.New("agent kind: text after the YAML of the front matter (its last line " +
+			"must be ---)")
 	}
 	k := Kind{
 		Name: fields.Name, Description: strings.TrimSpace(fields.Description),
@@ -173,9 +171,8 @@ func ParseKind(markdown []byte) (Kind, error) {
 	return k, k.validate()
 }
 
-// headError is the error of a head, of which several values may be wrong: the first of them,
-// without the names of Go.
-func headError(err error) error {
+// yamlError returns the first error of a front matter, without the names of Go types.
+func yamlError(err error) error {
 	var wrong *yaml.TypeError
 	if !errors.As(err, &wrong) || len(wrong.Errors) == 0 {
 		return fmt.Errorf("agent kind: %w", err)
@@ -184,8 +181,7 @@ func headError(err error) error {
 	return fmt.Errorf("agent kind: %s", text)
 }
 
-// kinds returns the built-in kinds and those of the host, of which one of the same name takes the
-// other's place.
+// kinds returns the built-in kinds and the configured ones, which replace those of the same name.
 func (s Subagents) kinds() []Kind {
 	list := builtinKinds()
 	for _, k := range s.Kinds {

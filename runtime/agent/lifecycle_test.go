@@ -13,7 +13,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// within fails the test if fn does not return in good time: it waits for itself.
+// within fails the test if fn deadlocks.
 func within(t *testing.T, fn func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -25,8 +25,8 @@ func within(t *testing.T, fn func()) {
 	}
 }
 
-// TestAbortFromInside aborts a run from every place that the run itself waits for.
-func TestAbortFromInside(t *testing.T) {
+// TestAbortWithinRun aborts a run from each function that the run itself waits for.
+func TestAbortWithinRun(t *testing.T) {
 	abortOn := func(s **agent.Session, kind event.Kind) func(event.Event) error {
 		return func(e event.Event) error {
 			if e.Kind() == kind {
@@ -50,9 +50,7 @@ func TestAbortFromInside(t *testing.T) {
 			}
 		},
 		"question": func(cfg *agent.Config, s **agent.Session) {
-			cfg.Tools[0].Run = func(context.Context, *tool.Call) (tool.Result,
-				error,
-			) {
+			cfg.Tools[0].Run = func(context.Context, *tool.Call) (tool.Result, error) {
 				return tool.Result{Question: "?"}, nil
 			}
 			cfg.Ask = func(context.Context, string) (string, error) { (*s).Abort(); return "yes", nil }
@@ -64,8 +62,9 @@ func TestAbortFromInside(t *testing.T) {
 				<-ctx.Done()
 				return tool.Result{}, context.Cause(ctx)
 			})
-			cfg := config(&model{answers: []answer{{text: "x", calls: []llm.ToolCall{call("a", "block",
-				nil)}}}}, block)
+			cfg := config(&model{answers: []answer{
+				{text: "x", calls: []llm.ToolCall{call("a", "block", nil)}},
+			}}, block)
 			var s *agent.Session
 			arrange(&cfg, &s)
 			s = newSession(t, cfg)
@@ -126,7 +125,8 @@ func TestPanicInStreamBody(t *testing.T) {
 	}
 	func() {
 		defer func() { _ = recover() }()
-		for range a.RunStream(t.Context(), agent.Input{Text: "go", SessionID: s.ID()}, nil) { //nolint:errcheck // it panics
+		in := agent.Input{Text: "go", SessionID: s.ID()}
+		for range a.RunStream(t.Context(), in, nil) { //nolint:errcheck // the body panics
 			panic("body")
 		}
 	}()
@@ -280,7 +280,7 @@ func TestNamedSession(t *testing.T) {
 	}
 }
 
-func TestQuestionThatNobodyAnswers(t *testing.T) {
+func TestUnansweredQuestion(t *testing.T) {
 	ask := newTool("ask_user", false, func(context.Context, *tool.Call) (tool.Result, error) {
 		return tool.Result{Text: "asked", Question: "which one?"}, nil
 	})

@@ -7,67 +7,109 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// loop is one run: small steps, each of which leaves the session's history whole.
+// inputs are everything that a run depends on.
+type inputs struct {
+	in        Input
+	sessionID string
+
+	client       llm.Client
+	profile      profile.Profile
+	surroundings profile.Surroundings
+	settings     func() Settings // the current ones, as limits
+	limits       func() Limits
+
+	env      env.Environment
+	registry *tool.Registry
+	policy   ToolPolicy
+	scope    tool.Scope
+	agents   *subagents
+	verify   Verify
+	ask      func(ctx context.Context, question string) (string, error)
+
+	history  *history
+	budget   *budget
+	steering *queue
+	store    session.Store
+	emit     func(event.Data) error
+	clock    llm.Clock
+	log      *slog.Logger
+}
+
+// loop is one run: small steps, each of which leaves a complete history.
 type loop struct {
-	s       *Session
-	in      Input
+	inputs
+
 	machine machine
 	res     Result
 	rounds  int
-	checks  int
-	empty   int
-	asked   llm.Request
-	// profile is that of the model that is asked, blind the number of images that it is told of and
-	// not shown.
-	profile profile.Profile
-	blind   int
-	// tools are those of the last request, by which its answer is carried out; offered are their
-	// names.
+	checks  int // how many checks of Verify have run
+	empty   int // how many answers in a row had neither text nor a call
+	// request is the last request, and model the profile of its model; tools and offered are the
+	// tools that its answer may call.
+	request llm.Request
+	model   profile.Profile
 	tools   *tool.Registry
 	offered []string
-	// broken is the first error of delivering events or keeping entries; it ends the run at the next
-	// step.
-	broken error
-	// stop ends the context of the run, so that a broken run does not wait for the call that runs.
+	// stop ends the context of the run, so that a run with fatal set does not wait for a tool call.
 	stop context.CancelCauseFunc
+
+	mu sync.Mutex
+	// fatal is the first error of delivering events or appending entries; it ends the run at the next
+	// step.
+	fatal error
 }
 
-// brokenError is the cause of the end of a broken run's context.
-type brokenError struct{ err error }
+// fatalError is the cause of the end of a run's context.
+type fatalError struct{ err error }
 
-func (e *brokenError) Error() string { return e.err.Error() }
-func (e *brokenError) Unwrap() error { return e.err }
+func (e *fatalError) Error() string { return e.err.Error() }
+func (e *fatalError) Unwrap() error { return e.err }
 
-// ending is how a run ends.
+// ending is the end of a run.
 type ending struct {
 	signal Signal
 	status Status
 	err    error
 }
 
+func internalError(err error) ending {
+	return ending{SignalError, StatusInternalError, fmt.Errorf("agent: %w", err)}
+}
+
+func modelError(err error) ending {
+	return ending{SignalError, StatusModelError, fmt.Errorf("agent: %w", err)}
+}
+
 func (l *loop) run(ctx context.Context) Result {
-	l.res = Result{SessionID: l.s.id, RunID: l.in.RunID, Started: l.s.agent.cfg.Clock.Now()}
-	began := time.Now() // durations are measured on a clock that never jumps
+	if d := l.limits().MaxDuration; d > 0 {
+		var stop context.CancelFunc
+		ctx, stop = context.WithTimeoutCause(ctx, d, ErrTimeLimit)
+		defer stop()
+	}
+	l.res = Result{SessionID: l.sessionID, RunID: l.in.RunID, Started: l.clock.Now()}
+	started := time.Now() // a duration needs a clock that never jumps
 	ctx, l.stop = context.WithCancelCause(ctx)
 	defer l.stop(nil)
-	l.s.agents.begin(l.in, func(err error) { l.stop(&brokenError{err}) })
-	e, err := guard(l.s.agent.cfg.Log, func() ending { return l.work(ctx) })
+	l.agents.startRun(l.in, func(err error) { l.stop(&fatalError{err}) })
+	e, err := l.work(ctx)
 	if err != nil {
-		e = broken(err)
+		e = internalError(err)
 	}
-	l.stopAgents()
-	_, err = guard(l.s.agent.cfg.Log, func() error {
+	l.endAgents()
+	err = catchPanic(l.log, func() error {
 		l.end(e)
-		l.res.Duration = time.Since(began)
+		l.res.Duration = time.Since(started)
 		l.close()
 		return nil
 	})
@@ -77,83 +119,81 @@ func (l *loop) run(ctx context.Context) Result {
 	return l.res
 }
 
-// stopAgents ends the sub-agents that still run, and adds what all of them did to the result.
-func (l *loop) stopAgents() {
-	worked, usage, changes, broken := l.s.agents.finish()
-	if l.broken == nil {
-		l.broken = broken
+// endAgents ends the running sub-agents, and adds the work of all sub-agents to the result.
+func (l *loop) endAgents() {
+	results, usage, changes, err := l.agents.endRun()
+	if err != nil {
+		l.fail(err)
 	}
-	l.res.Agents = worked
+	l.res.Agents = results
 	l.res.Usage = l.res.Usage.Add(usage)
 	for _, c := range changes {
 		l.res.Changes = mergeChange(l.res.Changes, c)
 	}
 }
 
-// guard calls fn and makes an error of its panic, whose stack goes to log.
-func guard[T any](log *slog.Logger, fn func() T) (result T, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			log.Error("panic", "panic", p, "stack", string(debug.Stack()))
-			err = fmt.Errorf("panic: %v", p)
-		}
-	}()
-	return fn(), nil
+// catchPanic returns the error of fn, or its panic as an error.
+func catchPanic(log *slog.Logger, fn func() error) (err error) {
+	defer recoverAs(&err, log)
+	return fn()
 }
 
-// limits are those of the run, or else those of the session as they are now.
-func (l *loop) limits() Limits { return l.s.limitsOf(l.in) }
+// recoverAs, deferred, turns a panic into an error, and logs the stack.
+func recoverAs(err *error, log *slog.Logger) {
+	if p := recover(); p != nil {
+		log.Error("panic", "panic", p, "stack", string(debug.Stack()))
+		*err = fmt.Errorf("panic: %v", p)
+	}
+}
 
-// work runs the loop until there is an ending.
-func (l *loop) work(ctx context.Context) ending {
-	l.step(SignalStart)
-	if err := l.s.store.Append(entryRunStarted, runStartedEntry{
-		RunID: l.in.RunID, Limits: l.limits(),
-		Instructions: l.in.Instructions,
-	}); err != nil {
-		return broken(err)
+// work runs the loop until its end. The error is a panic, or one that interrupts a step.
+func (l *loop) work(ctx context.Context) (e ending, err error) {
+	defer recoverAs(&err, l.log)
+	if err := l.start(); err != nil {
+		return ending{}, err
 	}
-	if err := l.takeInput(); err != nil {
-		return broken(err)
-	}
-	l.step(SignalPrepared)
 	for {
-		if e, over := l.checkBefore(ctx); over {
-			return e
+		if e, over := l.checkLimits(ctx); over {
+			return e, nil
 		}
 		if err := l.steer(); err != nil {
-			return broken(err)
+			return ending{}, err
 		}
-		resp, err := l.ask(ctx)
+		resp, err := l.stream(ctx)
 		if err != nil {
-			return l.modelFailed(ctx, err)
+			return l.modelFailed(ctx, err), nil
 		}
-		calls, err := l.takeAnswer(resp)
+		calls, err := l.recordAnswer(resp)
 		if err != nil {
-			return broken(err)
+			return ending{}, err
 		}
 		if len(calls) > 0 || strings.TrimSpace(resp.Message.Text()) != "" {
 			l.empty = 0
 		}
-		var e ending
 		var over bool
 		if len(calls) == 0 {
-			e, over = l.answered(ctx, resp)
+			e, over, err = l.endOfAnswer(ctx, resp)
 		} else {
-			e, over = l.runTools(ctx, calls)
+			var outcomes []tool.Outcome
+			if outcomes, err = l.runTools(ctx, calls); err != nil {
+				return ending{}, err
+			}
+			e, over, err = l.afterTools(ctx, calls, outcomes)
 		}
-		if over {
-			return e
+		if over || err != nil {
+			return e, err
 		}
 	}
 }
 
-func broken(err error) ending {
-	return ending{SignalError, StatusInternalError, fmt.Errorf("agent: %w", err)}
-}
-
-// takeInput puts the user's input into the history.
-func (l *loop) takeInput() error {
+// start records the start of the run and its input.
+func (l *loop) start() error {
+	l.step(SignalStart)
+	if err := l.store.Append(session.TypeRunStarted, session.RunStarted{
+		RunID: l.in.RunID, Instructions: l.in.Instructions, Limits: session.Limits(l.limits()),
+	}); err != nil {
+		return err
+	}
 	var parts []llm.Part
 	if l.in.Text != "" {
 		parts = append(parts, llm.Text(l.in.Text))
@@ -162,42 +202,40 @@ func (l *loop) takeInput() error {
 		parts = append(parts, llm.Text("\n\n"+tool.HintsNote(l.in.Hints)))
 	}
 	parts = append(parts, l.in.Parts...)
-	if err := l.record(Turn{Kind: TurnUser, Parts: parts}); err != nil {
+	if err := l.record(session.Turn{Kind: session.TurnUser, Parts: parts}); err != nil {
 		return err
 	}
-	l.emit(event.UserInput{Text: l.in.Text})
+	l.send(event.UserInput{Text: l.in.Text})
+	l.step(SignalPrepared)
 	return nil
 }
 
-// steer puts waiting steering messages into the history.
+// steer adds the queued steering messages to the history.
 func (l *loop) steer() error {
-	for _, m := range l.s.takeSteering() {
-		if err := l.record(Turn{Kind: TurnSteering, Parts: []llm.Part{llm.Text(m)}}); err != nil {
+	for _, m := range l.steering.takeAll() {
+		if err := l.recordText(session.TurnSteering, m); err != nil {
 			return err
 		}
-		l.emit(event.SteeringInjected{Text: m})
+		l.send(event.SteeringInjected{Text: m})
 	}
 	return nil
 }
 
-// checkBefore looks for reasons not to ask the model again.
-func (l *loop) checkBefore(ctx context.Context) (ending, bool) {
-	switch {
-	case ctx.Err() != nil:
+// checkLimits ends the run if the next request must not be sent.
+func (l *loop) checkLimits(ctx context.Context) (ending, bool) {
+	if ctx.Err() != nil {
 		return stopped(ctx), true
-	case l.broken != nil:
-		return broken(l.broken), true
 	}
-	s, limits := l.s, l.limits()
-	s.mu.Lock()
-	turns := countTurns(s.history)
-	s.mu.Unlock()
-	tokens, over := s.overTokens(l.in)
+	if err := l.failure(); err != nil {
+		return internalError(err), true
+	}
+	limits := l.limits()
+	tokens, over := l.budget.exceeded()
 	name, value := "", int64(0)
 	switch {
 	case l.rounds >= limits.MaxToolRounds:
 		name, value = "tool_rounds", int64(limits.MaxToolRounds)
-	case limits.MaxTurns > 0 && turns >= limits.MaxTurns:
+	case limits.MaxTurns > 0 && l.history.count() >= limits.MaxTurns:
 		name, value = "turns", int64(limits.MaxTurns)
 	case limits.MaxToolCalls > 0 && len(l.res.ToolCalls) >= limits.MaxToolCalls:
 		name, value = "tool_calls", int64(limits.MaxToolCalls)
@@ -207,15 +245,15 @@ func (l *loop) checkBefore(ctx context.Context) (ending, bool) {
 		return ending{}, false
 	}
 	l.res.Limit = name
-	l.emit(event.TurnLimit{Limit: name, Value: value})
+	l.send(event.TurnLimit{Limit: name, Value: value})
 	return ending{signal: SignalLimit, status: StatusLimit}, true
 }
 
-// stopped is the ending of a run whose context is over.
+// stopped is the end of a run whose context has ended.
 func stopped(ctx context.Context) ending {
 	cause := context.Cause(ctx)
-	if b := (*brokenError)(nil); errors.As(cause, &b) {
-		return broken(b.err)
+	if f := (*fatalError)(nil); errors.As(cause, &f) {
+		return internalError(f.err)
 	}
 	if errors.Is(cause, context.DeadlineExceeded) || errors.Is(cause, ErrTimeLimit) {
 		return ending{SignalDeadline, StatusTimedOut, fmt.Errorf("agent: %w", cause)}
@@ -230,99 +268,95 @@ func (l *loop) modelFailed(ctx context.Context, err error) ending {
 	if ctx.Err() != nil {
 		return stopped(ctx)
 	}
-	if l.broken != nil {
-		return broken(l.broken)
+	if fatal := l.failure(); fatal != nil {
+		return internalError(fatal)
 	}
+	e := modelError(err)
 	if llm.KindOf(err) == llm.KindContextLength {
-		l.emit(event.Warning{
+		l.send(event.Warning{
 			Code:    "context_overflow",
 			Message: "the conversation is longer than the model's context: " + err.Error(),
 		})
-		return ending{SignalError, StatusContextOverflow, fmt.Errorf("agent: %w", err)}
+		e.status = StatusContextOverflow
 	}
-	return ending{SignalError, StatusModelError, fmt.Errorf("agent: %w", err)}
+	return e
 }
 
-// answered deals with an answer that has no tool call.
-func (l *loop) answered(ctx context.Context, resp llm.Response) (ending, bool) {
+// endOfAnswer follows an answer without a tool call.
+func (l *loop) endOfAnswer(ctx context.Context, resp llm.Response) (ending, bool, error) {
 	switch resp.Finish {
 	case llm.FinishLength:
-		err := &llm.Error{Kind: llm.KindStream, Message: "the answer was cut off at the model's " +
-			"output limit"}
-		return ending{SignalError, StatusModelError, fmt.Errorf("agent: %w", err)}, true
+		return modelError(&llm.Error{
+			Kind: llm.KindStream, Message: "the answer was cut off at the model's output limit",
+		}), true, nil
 	case llm.FinishContentFilter:
-		err := &llm.Error{
-			Kind:    llm.KindContentFilter,
-			Message: "the provider's content filter stopped the answer",
-		}
-		return ending{SignalError, StatusModelError, fmt.Errorf("agent: %w", err)}, true
+		return modelError(&llm.Error{
+			Kind: llm.KindContentFilter, Message: "the provider's content filter stopped the answer",
+		}), true, nil
 	}
 	switch {
-	case l.s.hasSteering():
+	case !l.steering.empty():
 		l.step(SignalContinue)
-		return ending{}, false
+		return ending{}, false, nil
 	case strings.TrimSpace(resp.Message.Text()) != "":
-		return l.done(ctx)
+		return l.complete(ctx)
 	}
 	if l.empty++; l.empty > 1 {
-		err := &llm.Error{Kind: llm.KindStream, Message: "the model answered with neither text nor a " +
-			"tool call, twice in a row"}
-		return ending{SignalError, StatusModelError, fmt.Errorf("agent: %w", err)}, true
+		return modelError(&llm.Error{
+			Kind:    llm.KindStream,
+			Message: "the model answered with neither text nor a tool call, twice in a row",
+		}), true, nil
 	}
 	l.step(SignalContinue)
-	return ending{}, false
+	return ending{}, false, nil
 }
 
-// done is what follows when the model believes that it is done: the host's check, if there is one.
-func (l *loop) done(ctx context.Context) (ending, bool) {
-	if l.s.agent.cfg.Verify.Command == "" {
-		return ending{signal: SignalFinal, status: StatusCompleted}, true
+// complete follows the model's report of a completed task: with Verify, a check.
+func (l *loop) complete(ctx context.Context) (ending, bool, error) {
+	if l.verify.Command == "" {
+		return ending{signal: SignalFinal, status: StatusCompleted}, true, nil
 	}
-	l.s.agents.stop() // what is checked does not change any more
+	l.agents.stop() // the files under check do not change any more
 	l.step(SignalCheck)
-	passed, note, err := l.verify(ctx)
+	passed, note, err := l.check(ctx)
 	switch {
 	case ctx.Err() != nil:
-		return stopped(ctx), true
+		return stopped(ctx), true, nil
 	case err != nil:
-		return ending{SignalError, StatusEnvironmentError, fmt.Errorf("agent: run the check: %w",
-			err)}, true
-	case passed && l.s.hasSteering():
+		err = fmt.Errorf("agent: run the check: %w", err)
+		return ending{SignalError, StatusEnvironmentError, err}, true, nil
+	case passed && !l.steering.empty():
 		l.step(SignalContinue)
-		return ending{}, false
+		return ending{}, false, nil
 	case passed:
-		return ending{signal: SignalPassed, status: StatusCompleted}, true
-	case l.checks >= l.s.agent.cfg.Verify.Attempts:
-		return ending{
-			SignalGiveUp, StatusVerifyFailed,
-			fmt.Errorf("agent: the check %q did not pass in %d attempts",
-				l.s.agent.cfg.Verify.Command, l.checks),
-		}, true
+		return ending{signal: SignalPassed, status: StatusCompleted}, true, nil
+	case l.checks >= l.verify.Attempts:
+		err = fmt.Errorf("agent: the check %q did not pass in %d attempts", l.verify.Command, l.checks)
+		return ending{SignalGiveUp, StatusVerifyFailed, err}, true, nil
 	}
-	if err := l.record(Turn{Kind: TurnSteering, Parts: []llm.Part{llm.Text(note)}}); err != nil {
-		return broken(err), true
+	if err := l.recordText(session.TurnSteering, note); err != nil {
+		return ending{}, false, err
 	}
-	l.emit(event.SteeringInjected{Text: note})
-	l.res.Exit = nil // it was rejected
+	l.send(event.SteeringInjected{Text: note})
+	l.res.Exit = nil // the check rejected it
 	l.step(SignalRejected)
-	return ending{}, false
+	return ending{}, false, nil
 }
 
 // end takes the last step of the state machine.
 func (l *loop) end(e ending) {
-	if l.broken != nil && e.status != StatusInternalError && e.status != StatusAborted &&
-		e.status != StatusTimedOut {
-		e = broken(l.broken)
+	if err := l.failure(); err != nil && e.status != StatusInternalError &&
+		e.status != StatusAborted && e.status != StatusTimedOut {
+		e = internalError(err)
 	}
 	l.res.Status, l.res.Err = e.status, e.err
-	t, err := l.machine.signal(e.signal)
-	if err != nil {
+	if t, err := l.machine.signal(e.signal); err != nil {
 		l.res.Status, l.res.Err = StatusInternalError, errors.Join(l.res.Err, err)
 	} else {
-		l.emit(event.Status{From: string(t.From), Signal: string(t.Signal), To: string(t.To)})
+		l.send(t.event())
 	}
 	if l.res.Err != nil && l.res.Status != StatusAborted {
-		l.emit(event.Error{Code: errorCode(l.res), Message: l.res.Err.Error()})
+		l.send(event.Error{Code: errorCode(l.res), Message: l.res.Err.Error()})
 	}
 }
 
@@ -333,55 +367,69 @@ func errorCode(r Result) string {
 	return string(r.Status)
 }
 
-// close writes the record of the run and its last event.
+// close writes the run's last entry and event.
 func (l *loop) close() {
-	l.s.mu.Lock()
-	l.res.Turns = countTurns(l.s.history)
-	l.s.mu.Unlock()
+	l.res.Turns = l.history.count()
 	l.res.Steps = l.machine.steps
-	err := l.s.store.Append(entryRunEnded, l.res.entry())
+	err := l.store.Append(session.TypeRunEnded, l.res.entry())
 	if err == nil {
-		err = l.s.store.Sync()
+		err = l.store.Sync()
 	}
 	if err != nil && l.res.Status != StatusInternalError {
-		l.res.Status, l.res.Err = StatusInternalError, fmt.Errorf("agent: keep the session: %w", err)
-		l.emit(event.Error{Code: string(StatusInternalError), Message: l.res.Err.Error()})
+		l.res.Status, l.res.Err = StatusInternalError, fmt.Errorf("agent: store the session: %w", err)
+		l.send(event.Error{Code: string(StatusInternalError), Message: l.res.Err.Error()})
 	}
-	l.emit(event.ProcessingEnd{
+	l.send(event.ProcessingEnd{
 		Status: string(l.res.Status), Usage: l.res.Usage, ModelCalls: l.res.ModelCalls,
-		ToolCalls:  len(l.res.ToolCalls),
-		DurationMS: l.res.Duration.Milliseconds(),
+		ToolCalls: len(l.res.ToolCalls), DurationMS: l.res.Duration.Milliseconds(),
 	})
 }
 
-// step takes a step of the state machine and tells of it. A step that the table lacks breaks the
-// run.
+// step takes a step of the state machine. A step that the table lacks ends the run.
 func (l *loop) step(s Signal) {
 	t, err := l.machine.signal(s)
 	if err != nil {
-		l.breakWith(err)
+		l.fail(err)
 		return
 	}
-	l.emit(event.Status{From: string(t.From), Signal: string(t.Signal), To: string(t.To)})
+	l.send(t.event())
 }
 
-func (l *loop) emit(d event.Data) {
-	if err := l.s.emit(l.in.RunID, d); err != nil {
-		l.breakWith(err)
+// send emits an event. Tool calls use it concurrently.
+func (l *loop) send(d event.Data) {
+	if err := l.emit(d); err != nil {
+		l.fail(err)
 	}
 }
 
-func (l *loop) breakWith(err error) {
-	if l.broken == nil {
-		l.broken = err
-		l.stop(&brokenError{err})
+// fail keeps the first fatal error and ends the context of the run.
+func (l *loop) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fatal == nil {
+		l.fatal = err
+		l.stop(&fatalError{err})
 	}
 }
 
-func (l *loop) record(t Turn) error {
-	t.Time = l.s.agent.cfg.Clock.Now()
-	return l.s.record(t)
+func (l *loop) failure() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.fatal
 }
 
-// envGone reports whether err means that the place where tools act will not answer any more.
-func envGone(err error) bool { return errors.Is(err, env.ErrGone) }
+// record adds a turn to the journal and then to the history.
+func (l *loop) record(t session.Turn) error {
+	t.Time = l.clock.Now()
+	if t.Kind != session.TurnToolResults { // each result has an entry
+		if err := l.store.Append(session.TypeTurn, t); err != nil {
+			return err
+		}
+	}
+	l.history.add(t)
+	return nil
+}
+
+func (l *loop) recordText(kind session.TurnKind, text string) error {
+	return l.record(session.Turn{Kind: kind, Parts: []llm.Part{llm.Text(text)}})
+}

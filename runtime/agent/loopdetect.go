@@ -8,8 +8,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// signature tells calls apart by tool and arguments, whatever the order of keys and white space in
-// the arguments.
+// signature identifies a call by its tool and arguments, regardless of the order of keys and of
+// white space.
 type signature [sha256.Size]byte
 
 func sign(c llm.ToolCall) signature {
@@ -25,13 +25,12 @@ func sign(c llm.ToolCall) signature {
 	return sha256.Sum256(append([]byte(c.Name+"\x00"), args...))
 }
 
-// loopDetector finds a pattern of one, two or three calls that fills a window.
+// loopDetector finds a repeated pattern of one, two or three calls that fills a window.
 type loopDetector struct {
 	window int
 	calls  []signature
 }
 
-// add takes the next call.
 func (d *loopDetector) add(c llm.ToolCall) {
 	d.calls = append(d.calls, sign(c))
 	if over := len(d.calls) - d.window; over > 0 {
@@ -39,9 +38,8 @@ func (d *loopDetector) add(c llm.ToolCall) {
 	}
 }
 
-// looping reports whether the last calls repeat a pattern. Of a window of W calls the last W − W
-// mod n are compared for a pattern of n, so that each length can fill it. After a warning a whole
-// window must fill again.
+// looping reports whether the last calls repeat a pattern. For a pattern of n calls it compares the
+// last W − W mod n of a window of W. A found pattern empties the window.
 func (d *loopDetector) looping() bool {
 	if d.window <= 0 || len(d.calls) < d.window {
 		return false

@@ -8,65 +8,68 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
-// request builds what the model is asked. It depends on the session's entries, tools and settings
-// only. The tools are taken as they are now, and so for the calls of the answer.
-func (l *loop) request() llm.Request {
-	s := l.s
-	cfg := &s.agent.cfg
-	l.tools = s.registry.Clone()
-	l.offered = offered(l.tools, cfg.Policy, l.in, cfg.Env)
-	s.agents.offer(l.offered)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// contextShare is the part of the context window from which on the loop warns.
+const contextShare = 0.8
+
+// buildRequest builds the next request from the history, the tools and the settings only, and the
+// number of images in it that the model cannot see. The answer's calls use the same tools.
+func (l *loop) buildRequest() (req llm.Request, unseen int) {
+	settings := l.settings()
+	l.tools = l.registry.Clone()
+	l.offered = offered(l.tools, l.policy, l.in, l.env)
+	l.agents.offer(l.offered)
 	var specs []llm.ToolSpec
 	for _, name := range l.offered {
 		if t, ok := l.tools.Get(name); ok {
 			specs = append(specs, t.ToolSpec)
 		}
 	}
-	l.profile = cfg.Profile.WithModel(s.settings.Model)
-	effort := s.settings.ReasoningEffort
-	if !l.profile.SupportsReasoning {
+	l.model = l.profile.WithModel(settings.Model)
+	effort := settings.ReasoningEffort
+	if !l.model.SupportsReasoning {
 		effort = ""
 	}
-	instructions := s.settings.Instructions
+	instructions := settings.Instructions
 	if l.in.Instructions != "" {
 		instructions = l.in.Instructions
 	}
-	history := messages(s.history)
-	if !l.profile.SupportsVision {
-		history, l.blind = withoutImages(history)
+	list := messages(l.history.list())
+	if !l.model.SupportsVision {
+		list, unseen = withoutImages(list)
 	}
 	return llm.Request{
-		Model:             s.settings.Model,
-		System:            l.profile.System(s.surroundings, specs, instructions),
-		Messages:          history,
+		Model:             settings.Model,
+		System:            l.model.System(l.surroundings, specs, instructions),
+		Messages:          list,
 		Tools:             specs,
 		ReasoningEffort:   effort,
-		MaxOutputTokens:   int(l.profile.AnswerTokens),
-		ParallelToolCalls: l.profile.SupportsParallelToolCalls,
-		Options:           l.profile.Options,
-		SessionID:         s.id,
-	}
+		MaxOutputTokens:   int(l.model.AnswerTokens),
+		ParallelToolCalls: l.model.SupportsParallelToolCalls,
+		Options:           l.model.Options,
+		SessionID:         l.sessionID,
+	}, unseen
 }
 
-// ask sends the request and turns the answer's pieces into events.
-func (l *loop) ask(ctx context.Context) (llm.Response, error) {
-	req := l.request()
-	if err := l.keepPrompt(req); err != nil {
-		l.breakWith(err)
+// stream sends the next request and emits the answer while it arrives.
+func (l *loop) stream(ctx context.Context) (llm.Response, error) {
+	req, unseen := l.buildRequest()
+	if err := l.storePrompt(req); err != nil {
+		l.fail(err)
 		return llm.Response{}, err
 	}
-	l.asked = req
-	l.warnEffort()
-	l.warnImages()
-	l.warnBefore(req)
+	l.request = req
+	l.warnReasoning()
+	l.warnImages(unseen)
+	if l.history.contextTokens == 0 {
+		l.warnContext(approxTokens(req))
+	}
 	l.res.ModelCalls++
 	var a llm.Assembler
 	text := false
-	for d, err := range l.s.agent.cfg.Client.Stream(ctx, req) {
+	for d, err := range l.client.Stream(ctx, req) {
 		if err != nil {
 			return llm.Response{}, err
 		}
@@ -74,105 +77,123 @@ func (l *loop) ask(ctx context.Context) (llm.Response, error) {
 		switch d.Kind {
 		case llm.DeltaText:
 			if !text {
-				l.emit(event.TextStart{})
+				l.send(event.TextStart{})
 				text = true
 			}
-			l.emit(event.TextDelta{Text: d.Text})
+			l.send(event.TextDelta{Text: d.Text})
 		case llm.DeltaReasoning:
-			l.emit(event.ReasoningDelta{Text: d.Text})
+			l.send(event.ReasoningDelta{Text: d.Text})
 		case llm.DeltaRetry:
 			text = false
-			l.emit(event.Retry{
+			l.send(event.Retry{
 				Attempt: d.Retry.Attempt, DelayMS: d.Retry.Delay.Milliseconds(),
 				Error: d.Retry.Err.Error(),
 			})
 		}
-		if l.broken != nil {
-			return llm.Response{}, l.broken
+		if err := l.failure(); err != nil {
+			return llm.Response{}, err
 		}
 	}
 	return a.Response()
 }
 
-// keepPrompt writes what the request holds besides the history, if that has changed.
-func (l *loop) keepPrompt(req llm.Request) error {
-	now := promptEntry{
-		Model: req.Model, ReasoningEffort: req.ReasoningEffort, System: req.System,
-		Tools: req.Tools,
+// storePrompt appends the parts of the request outside the history, if they have changed.
+func (l *loop) storePrompt(req llm.Request) error {
+	now := session.Prompt{
+		Model: req.Model, ReasoningEffort: req.ReasoningEffort, System: req.System, Tools: req.Tools,
 	}
-	if reflect.DeepEqual(now, l.s.prompt) {
+	if reflect.DeepEqual(now, l.history.prompt) {
 		return nil
 	}
-	if err := l.s.store.Append(entryPrompt, now); err != nil {
+	if err := l.store.Append(session.TypePrompt, now); err != nil {
 		return err
 	}
-	l.s.prompt = now
+	l.history.prompt = now
 	return nil
 }
 
-// warnEffort tells, once a run, that the wish for reasoning is not passed on.
-func (l *loop) warnEffort() {
-	l.s.mu.Lock()
-	effort := l.s.settings.ReasoningEffort
-	l.s.mu.Unlock()
-	if effort != "" && !l.profile.SupportsReasoning && l.res.ModelCalls == 0 {
-		l.emit(event.Warning{Code: "reasoning_effort", Message: fmt.Sprintf(
-			"the model is not known to reason; the reasoning effort %q is not passed on", effort)})
+// warnReasoning warns, once a run, that the request has no reasoning effort.
+func (l *loop) warnReasoning() {
+	effort := l.settings().ReasoningEffort
+	if effort != "" && !l.model.SupportsReasoning && l.res.ModelCalls == 0 {
+		l.send(event.Warning{Code: "reasoning_effort", Message: fmt.Sprintf(
+			"the profile lists no reasoning for the model; requests omit the reasoning effort %q", effort)})
 	}
 }
 
-// warnImages tells, once a session, that the model does not see images of the conversation.
-func (l *loop) warnImages() {
-	if l.blind == 0 || l.s.toldBlind {
+// warnImages warns, once a session, that the model does not see images of the conversation.
+func (l *loop) warnImages(unseen int) {
+	if unseen == 0 || l.history.imagesWarned {
 		return
 	}
-	l.s.toldBlind = true
-	l.emit(event.Warning{Code: "images", Message: fmt.Sprintf(
-		"the model %s is not known to take images; it is told of the image instead of being shown it",
-		l.profile.Model)})
+	l.history.imagesWarned = true
+	l.send(event.Warning{Code: "images", Message: fmt.Sprintf(
+		"the profile lists no image input for the model %s; it gets a text instead of each image",
+		l.model.Model)})
 }
 
-// takeAnswer puts an answer into the history and returns its tool calls, with IDs that are unique
+// warnContext warns each time the use of the context rises above contextShare.
+func (l *loop) warnContext(used int64) {
+	window := l.model.ContextWindow
+	if window <= 0 {
+		return
+	}
+	over := float64(used) >= contextShare*float64(window)
+	if over && !l.history.contextWarned {
+		l.send(event.Warning{Code: "context_usage", Message: fmt.Sprintf(
+			"the conversation takes about %d%% of the model's context (%d of %d tokens)",
+			used*100/window, used, window)})
+	}
+	l.history.contextWarned = over
+}
+
+// recordAnswer adds an answer to the history and returns its tool calls, with IDs that are unique
 // in the session.
-func (l *loop) takeAnswer(resp llm.Response) ([]call, error) {
+func (l *loop) recordAnswer(resp llm.Response) ([]call, error) {
 	parts, calls := l.uniqueCalls(resp.Message.Parts)
-	s := l.s
-	untold, guessed := false, int64(0)
-	s.mu.Lock()
-	if used := resp.Usage.Total(); used > 0 {
-		s.lastUsed = used
-	} else {
-		untold = s.guessed == 0
-		guessed = approxTokens(l.asked) + approxTokens(llm.Request{Messages: []llm.Message{resp.Message}}) + 1
-	}
-	s.mu.Unlock()
-	s.spend(resp.Usage, guessed)
-	l.res.Usage = l.res.Usage.Add(resp.Usage)
-	if untold && l.limits().MaxTokens > 0 {
-		l.emit(event.Warning{
-			Code: "usage_unknown",
-			Message: "the model's server does not tell how many tokens it used; limits count a guess of " +
-				"four characters a token",
-		})
-	}
+	l.countTokens(resp)
 	if text := resp.Message.Text(); text != "" {
 		l.res.Final = text
 	}
 	if len(parts) > 0 {
-		err := l.record(Turn{
-			Kind: TurnAssistant, Parts: parts, Usage: resp.Usage, Model: resp.Model,
+		err := l.record(session.Turn{
+			Kind: session.TurnAssistant, Parts: parts, Usage: resp.Usage, Model: resp.Model,
 			ResponseID: resp.ResponseID,
 		})
 		if err != nil {
 			return nil, err
 		}
 	}
-	l.emit(event.TextEnd{
+	l.send(event.TextEnd{
 		Text: resp.Message.Text(), Reasoning: reasoningText(parts), ToolCalls: len(calls),
 		Model: resp.Model, Usage: resp.Usage,
 	})
-	l.warnAfter()
+	if used := l.history.contextTokens; used > 0 {
+		l.warnContext(used)
+	}
 	return calls, nil
+}
+
+// countTokens adds the tokens of an answer to the result and to the budget, which gets an estimate
+// if the server reports none.
+func (l *loop) countTokens(resp llm.Response) {
+	estimated := int64(0)
+	if used := resp.Usage.Total(); used > 0 {
+		l.history.contextTokens = used
+	} else {
+		answer := llm.Request{Messages: []llm.Message{resp.Message}}
+		estimated = approxTokens(l.request) + approxTokens(answer) + 1
+	}
+	_, before := l.budget.used()
+	l.budget.spend(resp.Usage, estimated)
+	l.res.Usage = l.res.Usage.Add(resp.Usage)
+	if estimated > 0 && before == 0 && l.limits().MaxTokens > 0 {
+		l.send(event.Warning{
+			Code: "usage_unknown",
+			Message: "the model's server reports no token usage; limits use an estimate of four " +
+				"characters per token",
+		})
+	}
 }
 
 func reasoningText(parts []llm.Part) string {
@@ -185,25 +206,9 @@ func reasoningText(parts []llm.Part) string {
 	return b.String()
 }
 
-// call is a tool call of an answer. Some servers reuse IDs or give none, so a call is known by the
-// run, the number of the model call, its position in the answer, and its ID.
-type call struct {
-	llm.ToolCall
-	position int
-	// duplicate means that an earlier call of the same answer has the same ID; it is not run.
-	duplicate bool
-	// overLimit means that the run's limit of calls was reached before it; it is not run.
-	overLimit bool
-	// original is the ID that the model gave.
-	original string
-}
-
-// uniqueCalls gives every tool call an ID that no other call of the session has, in the history and
-// in the returned calls alike.
+// uniqueCalls returns copies of parts and their calls in which every tool call has an ID that no
+// other call of the session has.
 func (l *loop) uniqueCalls(parts []llm.Part) ([]llm.Part, []call) {
-	s := l.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	out := make([]llm.Part, len(parts))
 	var calls []call
 	inAnswer := map[string]bool{}
@@ -216,63 +221,15 @@ func (l *loop) uniqueCalls(parts []llm.Part) ([]llm.Part, []call) {
 		c.duplicate = c.ID != "" && inAnswer[c.ID]
 		inAnswer[c.ID] = true
 		if c.ID == "" {
-			c.ID = fmt.Sprintf("call_%d_%d", len(s.history), c.position)
+			c.ID = fmt.Sprintf("call_%d_%d", len(l.history.list()), c.position)
 		}
-		for base, n := c.ID, 2; s.calls[c.ID] > 0; n++ {
+		for base, n := c.ID, 2; l.history.callIDs[c.ID]; n++ {
 			c.ID = fmt.Sprintf("%s_%d", base, n)
 		}
-		s.calls[c.ID]++
-		named := c.ToolCall
-		out[i].ToolCall = &named
+		l.history.callIDs[c.ID] = true
+		unique := c.ToolCall
+		out[i].ToolCall = &unique
 		calls = append(calls, c)
 	}
 	return out, calls
-}
-
-// contextShare is the part of the context window from which on there is a warning.
-const contextShare = 0.8
-
-// warnBefore guesses the context's use as long as no answer has told it.
-func (l *loop) warnBefore(req llm.Request) {
-	s := l.s
-	s.mu.Lock()
-	first := s.lastUsed == 0
-	used := int64(0)
-	if first {
-		used = approxTokens(req)
-	}
-	s.mu.Unlock()
-	if first {
-		l.warnContext(used)
-	}
-}
-
-func (l *loop) warnAfter() {
-	l.s.mu.Lock()
-	used := l.s.lastUsed
-	l.s.mu.Unlock()
-	if used > 0 {
-		l.warnContext(used)
-	}
-}
-
-// warnContext warns once each time the use of the context rises above the share.
-func (l *loop) warnContext(used int64) {
-	window := l.profile.ContextWindow
-	if window <= 0 {
-		return
-	}
-	over := float64(used) >= contextShare*float64(window)
-	l.s.mu.Lock()
-	crossed := over && !l.s.warned
-	l.s.warned = over
-	l.s.mu.Unlock()
-	if crossed {
-		l.emit(event.Warning{
-			Code: "context_usage",
-			Message: fmt.Sprintf("the conversation takes about %d%% of the model's context (%d of %d "+
-				"tokens)",
-				used*100/window, used, window),
-		})
-	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// shownImages counts the images that a request holds, and the texts that stand for images.
+// shownImages counts the images of a request, and the texts that replace images.
 func shownImages(req llm.Request) (images, texts int) {
 	var count func(parts []llm.Part)
 	count = func(parts []llm.Part) {
@@ -33,8 +33,9 @@ func shownImages(req llm.Request) (images, texts int) {
 	return images, texts
 }
 
-// A model that takes no images is told of them; the history keeps them for one that does.
-func TestImagesOnlyForModelsThatSee(t *testing.T) {
+// TestImagesOnlyForVisionModels sends a text for each image to a model without vision. The history
+// keeps the images for a model with vision.
+func TestImagesOnlyForVisionModels(t *testing.T) {
 	picture := newTool("picture", true, func(context.Context, *tool.Call) (tool.Result, error) {
 		return tool.Result{Text: "here", Images: []llm.Image{{MIME: "image/png", Data: []byte("png")}}},
 			nil
@@ -46,8 +47,10 @@ func TestImagesOnlyForModelsThatSee(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := &model{answers: []answer{
-		calls(call("a", "picture", nil), call("b", "picture", nil)), calls(call("c", "picture",
-			nil)), {text: "ok"}, {text: "I see"}, {text: "no more"},
+		calls(call("a", "picture", nil), call("b", "picture", nil)), calls(call("c", "picture", nil)),
+		{text: "ok"},
+		{text: "I see"},
+		{text: "no more"},
 	}}
 	var ev events
 	cfg := config(m, picture)
@@ -64,7 +67,7 @@ func TestImagesOnlyForModelsThatSee(t *testing.T) {
 	}
 	for i, want := range [][2]int{{0, 0}, {0, 2}, {0, 3}, {3, 0}, {0, 3}} {
 		if images, texts := shownImages(m.request(t, i)); images != want[0] || texts != want[1] {
-			t.Errorf("request %d shows %d images and tells of %d, want %v", i, images, texts, want)
+			t.Errorf("request %d has %d images and %d texts, want %v", i, images, texts, want)
 		}
 	}
 	warned := 0
@@ -81,18 +84,19 @@ func TestImagesOnlyForModelsThatSee(t *testing.T) {
 	}
 }
 
-// What is known of a model goes with it when it changes in the middle of a session.
-func TestFiguresFollowTheModel(t *testing.T) {
+// TestModelDataFollowsTheModel changes the model during a session.
+func TestModelDataFollowsTheModel(t *testing.T) {
 	table, err := profile.ParseModels([]byte(`{"models": [
-		{"provider": "anthropic", "prefix": "large", "context_window": 100000, "max_output": 20000, "reasoning": true},
-		{"provider": "anthropic", "prefix": "small", "context_window": 2000, "max_output": 500, "reasoning": false}]}`))
+		{"provider": "anthropic", "prefix": "large", "context_window": 100000, "max_output": 20000,
+			"reasoning": true},
+		{"provider": "anthropic", "prefix": "small", "context_window": 2000, "max_output": 500,
+			"reasoning": false}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &model{answers: []answer{{text: "one", usage: llm.Usage{Input: 1700}}, {
-		text:  "two",
-		usage: llm.Usage{Input: 1700},
-	}}}
+	m := &model{answers: []answer{
+		{text: "one", usage: llm.Usage{Input: 1700}}, {text: "two", usage: llm.Usage{Input: 1700}},
+	}}
 	var ev events
 	cfg := config(m)
 	if cfg.Profile, err = profile.New("anthropic", "large", table); err != nil {
@@ -122,7 +126,7 @@ func TestFiguresFollowTheModel(t *testing.T) {
 			codes = append(codes, w.Code)
 		}
 	}
-	// 1,700 of 2,000 tokens is much, of 100,000 it is not.
+	// 1,700 tokens exceed the share of 2,000, not that of 100,000.
 	if strings.Join(codes, " ") != "reasoning_effort context_usage" {
 		t.Errorf("warnings: %v", codes)
 	}

@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,7 +11,7 @@ import (
 )
 
 func TestOfferedTools(t *testing.T) {
-	var n note
+	var n callLog
 	needsEnv := n.tool("needs_env", true)
 	needsEnv.NeedsEnv = true
 	tools := []tool.Tool{
@@ -69,28 +68,11 @@ func TestOfferedTools(t *testing.T) {
 			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("offered tools (-want +got):\n%s", diff)
 			}
-			// Calls of one answer that may run beside each other are recorded in the order in which they
-			// end.
 			for _, c := range res.ToolCalls {
 				if want := slices.Contains(tt.want, c.Name); c.Success != want {
 					t.Errorf("a call of %s: success %v, %s", c.Name, c.Success, c.Result)
 				}
 			}
 		})
-	}
-}
-
-func TestHints(t *testing.T) {
-	m := &model{}
-	s := newSession(t, config(m))
-	if _, err := s.Run(t.Context(), agent.Input{
-		Text:  "go",
-		Hints: []string{"port 80 is taken"},
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if text := m.request(t, 0).Messages[0].Text(); !strings.HasPrefix(text, "go") ||
-		!strings.Contains(text, "port 80 is taken") {
-		t.Errorf("the model was told %q", text)
 	}
 }

@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,18 +13,19 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// oddStore fails or panics at the first entry of one type, and is sound otherwise.
-type oddStore struct {
+// flakyStore fails or panics at the first entry of one type only.
+type flakyStore struct {
 	recorder
 	at    string
 	panic bool
 	once  sync.Once
 }
 
-func (o *oddStore) Append(typ string, data any) error {
+func (o *flakyStore) Append(typ string, data any) error {
 	var err error
 	if typ == o.at {
 		o.once.Do(func() { err = errDisk })
@@ -39,25 +39,26 @@ func (o *oddStore) Append(typ string, data any) error {
 	return o.recorder.Append(typ, data)
 }
 
-// TestOneFailureOfTheStoreIsNotForgotten lets the store fail or panic once, in calls one after the
-// other and beside each other.
-func TestOneFailureOfTheStoreIsNotForgotten(t *testing.T) {
+// TestOneStoreFailureEndsTheRun lets the store fail or panic once, in calls one after the
+// other and concurrently.
+func TestOneStoreFailureEndsTheRun(t *testing.T) {
 	for _, at := range []string{
-		"turn", "tool_started", "tool_result", "prompt", "run_started",
-		"run_ended",
+		"turn", "tool_started", "tool_result", "prompt", "run_started", "run_ended",
 	} {
 		for _, panics := range []bool{false, true} {
 			for _, name := range []string{"change", "look"} {
 				t.Run(fmt.Sprint(at, panics, name), func(t *testing.T) {
-					var n note
+					var n callLog
 					cfg := config(&model{answers: []answer{calls(call("a", name, nil), call("b", name, nil))}},
 						n.tool("change", false), n.tool("look", true))
 					cfg.Log = discard()
-					cfg.Store = func(string) (agent.Store, error) { return &oddStore{at: at, panic: panics}, nil }
+					cfg.Store = func(string) (session.Store, error) {
+						return &flakyStore{at: at, panic: panics}, nil
+					}
 					s := newSession(t, cfg)
 					res, err := s.Submit(t.Context(), "go")
 					if at == "tool_started" && name == "look" {
-						if err != nil { // there is no such entry
+						if err != nil { // read-only calls have no such entry
 							t.Error(err)
 						}
 						return
@@ -75,21 +76,19 @@ func TestOneFailureOfTheStoreIsNotForgotten(t *testing.T) {
 	}
 }
 
-// TestRefusedCallsDoNotRun has an answer whose later calls must not run, for each reason there is.
+// TestRefusedCallsDoNotRun has answers whose later calls must not run, for each reason.
 func TestRefusedCallsDoNotRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	result := func(r tool.Result, err error) func(context.Context, *tool.Call) (tool.Result, error) {
 		return func(context.Context, *tool.Call) (tool.Result, error) { return r, err }
 	}
-	var n note
+	var n callLog
 	tools := []tool.Tool{
 		n.tool("change", false),
 		newTool("ask", false, result(tool.Result{Question: "?"}, nil)),
 		newTool("exit", false, result(tool.Result{Exit: &tool.Exit{}}, nil)),
 		newTool("gone", false, result(tool.Result{}, env.ErrGone)),
-		newTool("stop", false, func(context.Context, *tool.Call) (tool.Result,
-			error,
-		) {
+		newTool("stop", false, func(context.Context, *tool.Call) (tool.Result, error) {
 			cancel()
 			return tool.Result{}, nil
 		}),
@@ -115,18 +114,10 @@ func TestRefusedCallsDoNotRun(t *testing.T) {
 			checkPairs(t, s.History())
 		})
 	}
-	t.Run("duplicate", func(t *testing.T) {
-		s := newSession(t, config(&model{answers: []answer{calls(call("a", "change", nil),
-			call("a", "change", nil))}}, tools...))
-		if res, err := s.Submit(t.Context(), "go"); err != nil || len(n.calls()) != 1 ||
-			res.ToolCalls[1].Success {
-			t.Errorf("%v, calls %v ran", err, n.calls())
-		}
-	})
 }
 
 func TestCallLimitHoldsForParallelCalls(t *testing.T) {
-	var n note
+	var n callLog
 	a := answer{}
 	for i := range 8 {
 		a.calls = append(a.calls, call(fmt.Sprint(i), "look", nil))
@@ -191,40 +182,13 @@ func TestMaxParallel(t *testing.T) {
 	}
 }
 
-func TestResultIsDurableBeforeTheNextRequest(t *testing.T) {
-	rec := &recorder{}
-	var n note
-	m := &model{answers: []answer{
-		calls(call("a", "change", nil)),
-		{text: "x", before: func(context.Context, llm.Request) {
-			rec.mu.Lock()
-			defer rec.mu.Unlock()
-			for i, e := range rec.entries {
-				if e.typ == "tool_result" && rec.synced <= i {
-					t.Errorf("the result is entry %d, but only %d are durable", i+1, rec.synced)
-				}
-			}
-		}},
-	}}
-	cfg := config(m, n.tool("change", false))
-	cfg.Store = func(string) (agent.Store, error) { return rec, nil }
-	s := newSession(t, cfg)
-	if _, err := s.Submit(t.Context(), "go"); err != nil {
-		t.Fatal(err)
-	}
-	if types := rec.types(); !slices.Contains(types, "run_ended") || !slices.Contains(types,
-		"prompt") {
-		t.Errorf("entries %v", types)
-	}
-}
-
-// TestJournalHoldsThePrompt changes what a request holds besides the history, and finds each state
-// of it in the journal.
+// TestJournalHoldsThePrompt changes the parts of a request outside the history, and finds each
+// change in the journal.
 func TestJournalHoldsThePrompt(t *testing.T) {
 	rec := &recorder{}
-	var n note
+	var n callLog
 	cfg := config(&model{}, n.tool("look", true))
-	cfg.Store = func(string) (agent.Store, error) { return rec, nil }
+	cfg.Store = func(string) (session.Store, error) { return rec, nil }
 	s := newSession(t, cfg)
 	steps := []func(){
 		func() {},
@@ -244,7 +208,7 @@ func TestJournalHoldsThePrompt(t *testing.T) {
 	}
 }
 
-func TestSettingsAreTheSessionsOwn(t *testing.T) {
+func TestSessionsHaveSeparateSettings(t *testing.T) {
 	cfg := config(&model{})
 	cfg.Settings.ToolLimits = map[string]tool.Limit{}
 	a, err := agent.New(cfg)
@@ -268,26 +232,7 @@ func TestSettingsAreTheSessionsOwn(t *testing.T) {
 	})
 }
 
-func TestLimitsChangeInMidRun(t *testing.T) {
-	var s *agent.Session
-	tighten := newTool("tighten", false, func(context.Context, *tool.Call) (tool.Result, error) {
-		if err := s.UpdateLimits(func(l *agent.Limits) { l.MaxToolRounds = -1 }); !errors.Is(err,
-			agent.ErrConfig) {
-			t.Errorf("a negative limit: %v", err)
-		}
-		return tool.Result{Text: "ok"}, s.UpdateLimits(func(l *agent.Limits) { l.MaxToolRounds = 1 })
-	})
-	s = newSession(t, config(&model{answers: []answer{
-		calls(call("", "tighten", nil)),
-		calls(call("", "tighten", nil)),
-	}}, tighten))
-	if res, err := s.Submit(t.Context(), "go"); err != nil || res.Status != agent.StatusLimit ||
-		res.ModelCalls != 1 {
-		t.Errorf("ended with %s after %d model calls, %v", res.Status, res.ModelCalls, err)
-	}
-}
-
-func TestReasoningEffortOnlyWhereItIsKnown(t *testing.T) {
+func TestReasoningEffortOnlyForReasoningModels(t *testing.T) {
 	m := &model{}
 	ev := &events{}
 	cfg := config(m)
@@ -303,19 +248,20 @@ func TestReasoningEffortOnlyWhereItIsKnown(t *testing.T) {
 	}
 }
 
-// TestPanicAtTheEnd lets the store of a session and of a sub-agent's panic at their last entry.
-func TestPanicAtTheEnd(t *testing.T) {
+// TestPanicOfStoreAtTheEnd lets the store of a session and of a sub-agent's panic at their last
+// entry.
+func TestPanicOfStoreAtTheEnd(t *testing.T) {
 	for _, whose := range []string{"own", "sub-agent's"} {
 		t.Run(whose, func(t *testing.T) {
 			b := newBlocker()
-			cfg := family(&cast{scripts: map[string][]answer{
+			cfg := treeConfig(&cast{scripts: map[string][]answer{
 				"":        {calls(spawn("a", nil)), {text: "end", before: b.runs(1)}},
 				"agent_1": {calls(b.call("x"))},
 			}}, b.tool())
 			cfg.Log = discard()
-			cfg.Store = func(id string) (agent.Store, error) {
+			cfg.Store = func(id string) (session.Store, error) {
 				if strings.Contains(id, "agent") == (whose != "own") {
-					return &oddStore{at: "session_ended", panic: true}, nil
+					return &flakyStore{at: "session_ended", panic: true}, nil
 				}
 				return &recorder{}, nil
 			}
@@ -324,7 +270,7 @@ func TestPanicAtTheEnd(t *testing.T) {
 			var err error
 			within(t, func() { err = s.Close() })
 			if err == nil || !strings.Contains(err.Error(), "panic: store") {
-				t.Errorf("Close gives %v", err)
+				t.Errorf("Close returns %v", err)
 			}
 		})
 	}

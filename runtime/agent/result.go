@@ -6,38 +6,38 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// Status says how a run ended.
+// Status is the outcome of a run.
 type Status string
 
 // Statuses of a run.
 const (
-	// StatusCompleted: the model is done, and the host's check passed if there is one.
+	// StatusCompleted: the model completed the task, and Verify passed.
 	StatusCompleted Status = "completed"
-	// StatusTaskFailed: the model said that it cannot do the task.
+	// StatusTaskFailed: the model reported that it cannot do the task.
 	StatusTaskFailed Status = "task_failed"
-	// StatusVerifyFailed: the host's check did not pass, in as many attempts as it had.
+	// StatusVerifyFailed: Verify did not pass in Verify.Attempts checks.
 	StatusVerifyFailed Status = "verify_failed"
 	// StatusLimit: a limit was reached; Result.Limit names it.
 	StatusLimit Status = "limit_reached"
 	// StatusAwaitingHuman: the model asked the user; the next input is the answer.
 	StatusAwaitingHuman Status = "awaiting_human"
-	// StatusModelError: the model could not be reached or refused.
+	// StatusModelError: a request to the model failed.
 	StatusModelError Status = "model_error"
 	// StatusContextOverflow: the history is longer than the model's context.
 	StatusContextOverflow Status = "context_overflow"
-	// StatusEnvironmentError: the place where the tools act is gone.
+	// StatusEnvironmentError: the environment does not exist any more, or cannot run the check.
 	StatusEnvironmentError Status = "environment_error"
-	// StatusInternalError: the session could not be kept, an event not be delivered, or the loop
-	// failed.
+	// StatusInternalError: the store, a sink or the loop failed.
 	StatusInternalError Status = "internal_error"
-	// StatusAborted: the host ended the run.
+	// StatusAborted: Abort, Close or a cancelled context ended the run.
 	StatusAborted Status = "aborted"
-	// StatusTimedOut: the run's time was over.
+	// StatusTimedOut: the run reached Limits.MaxDuration or the deadline of its context.
 	StatusTimedOut Status = "timed_out"
-	// StatusGaveUpTime: the model itself ended the run because its time was over.
+	// StatusGaveUpTime: the model ended the run for lack of time.
 	StatusGaveUpTime Status = "timed_out_by_model"
 )
 
@@ -45,44 +45,42 @@ const (
 var (
 	// ErrClosed means that the session is closed.
 	ErrClosed = errors.New("the session is closed")
-	// ErrBusy means that the session works on another input.
+	// ErrBusy means that another run of the session has not ended.
 	ErrBusy = errors.New("the session is busy")
-	// ErrAborted is the cause of what an abort ended.
+	// ErrAborted is the cause of an aborted run.
 	ErrAborted = errors.New("aborted")
-	// ErrTimeLimit is the cause of what Limits.MaxDuration ended.
+	// ErrTimeLimit is the cause of a run that reached Limits.MaxDuration.
 	ErrTimeLimit = errors.New("the run's time is over")
 )
 
-// Result tells how a run ended and what it did.
+// Result is the result of a run.
 type Result struct {
 	SessionID, RunID string
 	Status           Status
 	// Final is the model's last text.
 	Final string
-	// Err is what ended the run; nil if Status is completed, task_failed, limit_reached,
+	// Err is the error that ended the run; nil if Status is completed, task_failed, limit_reached,
 	// awaiting_human or timed_out_by_model.
 	Err error
 	// Limit names the limit that ended the run: "turns", "tool_rounds", "tool_calls" or "tokens".
 	Limit string
 	// Exit is set if the model ended the run with the exit tool.
 	Exit *tool.Exit
-	// Question is what the model asked, with status awaiting_human.
+	// Question is the model's question, with status awaiting_human.
 	Question string
-	// Usage sums the tokens of this run, and ModelCalls counts those of its own agent.
+	// Usage sums the tokens of this run and its sub-agents; ModelCalls is without sub-agents.
 	Usage      llm.Usage
 	ModelCalls int
-	// Turns counts the entries of the session so far.
+	// Turns counts the turns of the session so far, as Limits.MaxTurns does.
 	Turns     int
 	ToolCalls []ToolCallRecord
 	Failures  []Failure
-	// Changes lists the files that tools reported as changed, one entry a file. What commands change
-	// is not in it.
+	// Changes lists the files that tools changed, one change a file, without changes by commands.
 	Changes []event.FileChange
-	// Agents are the sub-agents that worked in this run, in the order in which they ended; one that
-	// worked on several tasks comes several times. Their tokens are in Usage, and their changes in
-	// Changes.
+	// Agents lists the tasks of sub-agents in this run, in the order of their ends. Usage and Changes
+	// include them.
 	Agents []event.AgentResult
-	// Steps is the way through the state machine.
+	// Steps are the steps of the state machine.
 	Steps    []Transition
 	Started  time.Time
 	Duration time.Duration
@@ -99,7 +97,7 @@ type ToolCallRecord struct {
 	Duration  time.Duration `json:"duration"`
 }
 
-// FailureSource says where a failure came from.
+// FailureSource is the source of a failure.
 type FailureSource string
 
 // Sources of failures.
@@ -111,7 +109,7 @@ const (
 	FailureModel      FailureSource = "model"
 )
 
-// Failure is something that went wrong in a run and was told to the model.
+// Failure is a failure in a run that the run survived; the model got its message.
 type Failure struct {
 	Source    FailureSource `json:"source"`
 	Kind      string        `json:"kind"`
@@ -121,28 +119,29 @@ type Failure struct {
 	Time      time.Time     `json:"time"`
 }
 
-// runEndedEntry is the record of a run in the journal.
-type runEndedEntry struct {
-	RunID      string              `json:"run_id"`
-	Status     Status              `json:"status"`
-	Limit      string              `json:"limit,omitempty"`
-	Error      string              `json:"error,omitempty"`
-	Exit       *tool.Exit          `json:"exit,omitempty"`
-	Usage      llm.Usage           `json:"usage"`
-	ModelCalls int                 `json:"model_calls"`
-	Agents     []event.AgentResult `json:"agents,omitempty"`
-	Steps      []Transition        `json:"steps"`
-	DurationMS int64               `json:"duration_ms"`
-}
-
-func (r Result) entry() runEndedEntry {
-	e := runEndedEntry{
-		RunID: r.RunID, Status: r.Status, Limit: r.Limit, Exit: r.Exit, Usage: r.Usage,
-		ModelCalls: r.ModelCalls,
-		Agents:     r.Agents, Steps: r.Steps, DurationMS: r.Duration.Milliseconds(),
+func (r Result) entry() session.RunEnded {
+	e := session.RunEnded{
+		RunID: r.RunID, Status: string(r.Status), Limit: r.Limit, Exit: r.Exit, Usage: r.Usage,
+		ModelCalls: r.ModelCalls, Agents: r.Agents, DurationMS: r.Duration.Milliseconds(),
+	}
+	for _, t := range r.Steps {
+		e.Steps = append(e.Steps, t.event())
 	}
 	if r.Err != nil {
 		e.Error = r.Err.Error()
 	}
 	return e
+}
+
+// closesSession reports whether the session ends with this run. A transient error of the model
+// leaves it open.
+func (r Result) closesSession() bool {
+	switch r.Status {
+	case StatusAborted, StatusContextOverflow, StatusInternalError, StatusEnvironmentError:
+		return true
+	case StatusModelError:
+		var e *llm.Error
+		return !errors.As(r.Err, &e) || !e.Retryable()
+	}
+	return false
 }

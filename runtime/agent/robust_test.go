@@ -8,25 +8,24 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
 // checkPairs checks that every call of a history has exactly one result, right after the answer
 // that made it.
-func checkPairs(t *testing.T, history []agent.Turn) {
+func checkPairs(t *testing.T, history []session.Turn) {
 	t.Helper()
 	var open []string
 	seen := map[string]bool{}
 	for i, turn := range history {
 		switch turn.Kind {
-		case agent.TurnAssistant:
+		case session.TurnAssistant:
 			for _, c := range (llm.Message{Parts: turn.Parts}).ToolCalls() {
 				if c.ID == "" || seen[c.ID] {
 					t.Errorf("turn %d: the call id %q is empty or was used before", i, c.ID)
@@ -34,7 +33,7 @@ func checkPairs(t *testing.T, history []agent.Turn) {
 				seen[c.ID] = true
 				open = append(open, c.ID)
 			}
-		case agent.TurnToolResults:
+		case session.TurnToolResults:
 			var got []string
 			for _, r := range turn.Results {
 				got = append(got, r.CallID)
@@ -68,7 +67,7 @@ func TestEveryCallGetsOneResult(t *testing.T) {
 				cfg.Limits.MaxToolCalls = 1 + rnd.IntN(6)
 			}
 			rec := &recorder{}
-			cfg.Store = func(string) (agent.Store, error) { return rec, nil }
+			cfg.Store = func(string) (session.Store, error) { return rec, nil }
 			cfg.Profile.SupportsParallelToolCalls = rnd.IntN(2) == 0
 			s := newSession(t, cfg)
 			for range 3 {
@@ -104,7 +103,7 @@ func randomModel(rnd *rand.Rand) *model {
 }
 
 func randomTools(rnd *rand.Rand, cancel func()) []tool.Tool {
-	var n note
+	var n callLog
 	return []tool.Tool{
 		n.tool("look", true), n.tool("change", false),
 		newTool("fail", rnd.IntN(2) == 0, func(context.Context, *tool.Call) (tool.Result, error) {
@@ -128,8 +127,8 @@ func randomTools(rnd *rand.Rand, cancel func()) []tool.Tool {
 	}
 }
 
-// checkJournal checks that a journal tells of every call that may have changed something before its
-// result.
+// checkJournal checks that the journal has an entry before every call that may change something,
+// and a result after it.
 func checkJournal(t *testing.T, r *recorder) {
 	t.Helper()
 	started := map[string]bool{}
@@ -168,9 +167,9 @@ func TestFailingStoreStopsTheRun(t *testing.T) {
 			call("c", "change", nil)), {text: "x"}}}
 	}
 	whole := &recorder{}
-	var n note
+	var n callLog
 	cfg := config(script(), n.tool("change", false), n.tool("look", true))
-	cfg.Store = func(string) (agent.Store, error) { return whole, nil }
+	cfg.Store = func(string) (session.Store, error) { return whole, nil }
 	s := newSession(t, cfg)
 	if _, err := s.Submit(t.Context(), "go"); err != nil {
 		t.Fatal(err)
@@ -178,9 +177,9 @@ func TestFailingStoreStopsTheRun(t *testing.T) {
 	for failAt := 1; failAt <= len(whole.entries); failAt++ {
 		t.Run(fmt.Sprintf("%d %s", failAt, whole.entries[failAt-1].typ), func(t *testing.T) {
 			rec := &recorder{failAt: failAt}
-			var n note
+			var n callLog
 			cfg := config(script(), n.tool("change", false), n.tool("look", true))
-			cfg.Store = func(string) (agent.Store, error) { return rec, nil }
+			cfg.Store = func(string) (session.Store, error) { return rec, nil }
 			a, err := agent.New(cfg)
 			if err != nil {
 				t.Fatal(err)
@@ -188,7 +187,7 @@ func TestFailingStoreStopsTheRun(t *testing.T) {
 			s, err := a.NewSession(t.Context())
 			if err != nil {
 				if !errors.Is(err, errDisk) {
-					t.Errorf("a session that cannot be kept: %v", err)
+					t.Errorf("a session that cannot be stored: %v", err)
 				}
 				return
 			}
@@ -197,15 +196,15 @@ func TestFailingStoreStopsTheRun(t *testing.T) {
 				s.State() != agent.SessionClosed {
 				t.Errorf("ended with %v, %v, session %s", res.Status, err, s.State())
 			}
-			kept := strings.Join(allData(rec), "\n")
+			stored := strings.Join(allData(rec), "\n")
 			for _, id := range n.calls() {
-				if id != "b" && !strings.Contains(kept, `"call_id":"`+id+`"`) {
+				if id != "b" && !strings.Contains(stored, `"call_id":"`+id+`"`) {
 					t.Errorf("the call %s ran, but the journal holds nothing of it", id)
 				}
 			}
 			checkPairs(t, s.History())
 			for _, turn := range s.History() {
-				if text := turn.Text(); text != "" && !strings.Contains(kept, text) {
+				if text := turn.Text(); text != "" && !strings.Contains(stored, text) {
 					t.Errorf("the history holds %q, the journal does not", text)
 				}
 			}
@@ -221,79 +220,13 @@ func allData(r *recorder) []string {
 	return out
 }
 
-func TestStartIsDurableBeforeTheCall(t *testing.T) {
-	rec := &recorder{}
-	change := newTool("change", false, func(context.Context, *tool.Call) (tool.Result, error) {
-		rec.mu.Lock()
-		defer rec.mu.Unlock()
-		if last := rec.entries[len(rec.entries)-1].typ; last != "tool_started" ||
-			rec.synced != len(rec.entries) {
-			t.Errorf("the call runs while the last entry is %s and %d of %d are durable", last, rec.synced,
-				len(rec.entries))
-		}
-		return tool.Result{Text: "ok"}, nil
-	})
-	cfg := config(&model{answers: []answer{calls(call("a", "change", nil))}}, change)
-	cfg.Store = func(string) (agent.Store, error) { return rec, nil }
-	s := newSession(t, cfg)
-	if _, err := s.Submit(t.Context(), "go"); err != nil {
-		t.Fatal(err)
-	}
-	types := rec.types()
-	i := slices.Index(types, "tool_started")
-	if i < 0 || types[i+1] != "tool_result" {
-		t.Errorf("entries %v", types)
-	}
-}
-
-func TestSlowObserverGetsAGap(t *testing.T) {
-	release := make(chan struct{})
-	var missed, got atomic.Int64
-	var n note
-	m := &model{}
-	for i := range 40 {
-		m.answers = append(m.answers, calls(call("", "look", map[string]any{"i": i})))
-	}
-	cfg := config(m, n.tool("look", true))
-	cfg.ObserverBuffer = 4
-	ev := &events{}
-	cfg.Sinks = append(cfg.Sinks, ev.sink)
-	cfg.Observers = append(cfg.Observers,
-		func(event.Event) { panic("observer") },
-		func(e event.Event) {
-			<-release
-			if gap, ok := e.Data.(event.Gap); ok {
-				missed.Add(gap.Missed)
-				return
-			}
-			got.Add(1)
-		})
-	cfg.Log = discard()
-	s := newSession(t, cfg)
-	res, err := s.Submit(t.Context(), "go")
-	if err != nil || res.Status != agent.StatusCompleted {
-		t.Fatalf("ended with %v, %v", res.Status, err)
-	}
-	close(release)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for end := time.Now().Add(time.Minute); got.Load()+missed.Load() < int64(len(ev.kinds())) &&
-		time.Now().Before(end); {
-		time.Sleep(time.Millisecond) // Close does not wait for ever for an observer
-	}
-	if total := int64(len(ev.kinds())); missed.Load() == 0 || got.Load()+missed.Load() != total {
-		t.Errorf("the observer got %d events and missed %d of %d", got.Load(), missed.Load(), total)
-	}
-}
-
 func TestBrokenSinkEndsTheRun(t *testing.T) {
 	for name, fail := range map[string]func() error{
 		"error": func() error { return errDisk },
 		"panic": func() error { panic("sink") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			var n note
+			var n callLog
 			cfg := config(&model{answers: []answer{calls(call("a", "change", nil))}}, n.tool("change",
 				false))
 			cfg.Log = discard()
@@ -313,24 +246,6 @@ func TestBrokenSinkEndsTheRun(t *testing.T) {
 	}
 }
 
-func TestPanicInToolIsAnErrorResult(t *testing.T) {
-	crash := newTool("crash", false, func(context.Context, *tool.Call) (tool.Result,
-		error,
-	) {
-		panic("crash")
-	})
-	cfg := config(&model{answers: []answer{calls(call("a", "crash", nil)), {text: "so be it"}}}, crash)
-	cfg.Log = discard()
-	s := newSession(t, cfg)
-	res, err := s.Submit(t.Context(), "go")
-	if err != nil || res.Status != agent.StatusCompleted || res.ToolCalls[0].Success {
-		t.Fatalf("ended with %v, %v, %+v", res.Status, err, res.ToolCalls)
-	}
-	if len(res.Failures) != 1 || res.Failures[0].Kind != string(tool.KindPanic) {
-		t.Errorf("failures %+v", res.Failures)
-	}
-}
-
 func TestModelErrors(t *testing.T) {
 	tests := []struct {
 		kind   llm.ErrorKind
@@ -345,7 +260,7 @@ func TestModelErrors(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(string(tt.kind), func(t *testing.T) {
-			var n note
+			var n callLog
 			m := &model{answers: []answer{{
 				text: "I will", calls: []llm.ToolCall{call("a", "change", nil)}, err: &llm.Error{
 					Kind:    tt.kind,
@@ -387,7 +302,7 @@ func TestEmptyAndCutAnswersAreNoSuccess(t *testing.T) {
 			}
 		})
 	}
-	var n note
+	var n callLog
 	script := []answer{{}, calls(call("", "look", nil)), {text: " \n"}, {text: "there"}}
 	s := newSession(t, config(&model{answers: script}, n.tool("look", true)))
 	if res, err := s.Submit(t.Context(), "go"); res.Status != agent.StatusCompleted || err != nil {
@@ -402,7 +317,7 @@ func TestContextWarningOncePerCrossing(t *testing.T) {
 			usage: llm.Usage{Input: n - 100, CacheRead: 50, Output: 50},
 		}
 	}
-	var n note
+	var n callLog
 	m := &model{answers: []answer{use(799), use(800), use(900), use(500), use(850)}}
 	ev := &events{}
 	cfg := config(m, n.tool("look", true))

@@ -12,10 +12,11 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// SessionState says what a session does.
+// SessionState is the state of a session.
 type SessionState string
 
 // States of a session.
@@ -26,8 +27,8 @@ const (
 	SessionClosed        SessionState = "closed"
 )
 
-// flushTime is how long Close waits for observers that are behind.
-const flushTime = 2 * time.Second
+// flushTimeout is how long Close waits for slow observers.
+const flushTimeout = 2 * time.Second
 
 // Session is a conversation with its history. It works on one input at a time; its methods may be
 // called concurrently.
@@ -35,40 +36,28 @@ type Session struct {
 	id           string
 	agent        *Agent
 	registry     *tool.Registry
-	store        Store
+	store        session.Store
 	hub          *event.Hub
 	surroundings profile.Surroundings
 	origin       event.Origin
 	depth        int
-	// parent is the session of the agent that started this one; nil for a tree's root.
-	parent *Session
-	agents *subagents
+	// parent is the session that started this one as a sub-agent; nil for the root of a tree.
+	parent    *Session
+	agents    *subagents
+	history   history
+	budget    budget
+	steering  queue
+	followUps queue
 
-	mu        sync.Mutex
-	state     SessionState
-	history   []Turn
-	settings  Settings
-	limits    Limits
-	steering  []string
-	followUps []string
-	// usage sums the session; lastUsed is the context that the last answer took.
-	usage    llm.Usage
-	lastUsed int64
-	warned   bool
-	// toldBlind says that the host knows that the model is not shown images. The loop alone uses it.
-	toldBlind bool
-	// guessed sums the tokens of answers whose server told nothing.
-	guessed int64
-	// calls counts the ids of calls that the history holds.
-	calls  map[string]int
-	loop   loopDetector
-	prompt promptEntry
-
-	cancel context.CancelCauseFunc // ends what runs; nil if nothing does
-	// ending, once set, is why the session ends; nothing begins from then on.
-	ending   string
-	closed   chan struct{}
-	closeErr error
+	mu       sync.Mutex
+	state    SessionState
+	settings Settings
+	limits   Limits
+	cancel   context.CancelCauseFunc // ends the current run; nil without one
+	// endReason, once set, is the reason of the session's end; no run starts from then on.
+	endReason string
+	closed    chan struct{}
+	closeErr  error
 }
 
 func openSession(
@@ -81,22 +70,30 @@ func openSession(
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w: %w", ErrConfig, err)
 	}
-	st, err := cfg.Store(id)
-	if err != nil {
-		return nil, fmt.Errorf("agent: keep the session: %w", err)
+	store, err := cfg.Store(id)
+	switch {
+	case errors.Is(err, session.ErrInvalidID):
+		return nil, fmt.Errorf("agent: %w: %w", ErrConfig, err)
+	case err != nil:
+		return nil, fmt.Errorf("agent: store the session: %w", err)
 	}
 	s := &Session{
-		id: id, agent: a, registry: registry, store: st, state: SessionIdle,
+		id: id, agent: a, registry: registry, store: store, state: SessionIdle,
 		settings: cfg.Settings.clone(), limits: cfg.Limits,
-		hub: from.hub, calls: map[string]int{}, closed: make(chan struct{}),
+		history: history{callIDs: map[string]bool{}},
+		hub:     from.hub, closed: make(chan struct{}),
 		origin: from.Origin, depth: from.depth, parent: from.parent, agents: agents,
+	}
+	s.budget.limit = func() int64 { return s.limitsOf(agents.currentInput()).MaxTokens }
+	if s.parent != nil {
+		s.budget.parent = &s.parent.budget
 	}
 	agents.s, agents.instructions = s, from.instructions
 	if s.hub == nil {
 		s.hub = newHub(cfg, id, sink)
 	}
-	if err := s.begin(ctx, from.surroundings); err != nil {
-		_ = st.Close()
+	if err := s.open(ctx, from.surroundings); err != nil {
+		_ = store.Close()
 		s.closeHub()
 		return nil, err
 	}
@@ -117,28 +114,28 @@ func newHub(cfg *Config, id string, sink func(event.Event) error) *event.Hub {
 	return hub
 }
 
-// closeHub delivers the last events, unless other agents have more.
+// closeHub closes the hub of a tree with its root.
 func (s *Session) closeHub() {
 	if s.depth == 0 {
-		s.hub.Close(flushTime)
+		s.hub.Close(flushTimeout)
 	}
 }
 
-// emit tells of something that this session's agent did.
+// emit sends an event of this session's agent.
 func (s *Session) emit(runID string, d event.Data) error {
 	err := s.hub.EmitFrom(s.origin, runID, d)
 	if err != nil && s.parent != nil {
-		s.parent.agents.undelivered(fmt.Errorf("%s: %w", s.origin.AgentID, err))
+		s.parent.agents.deliveryFailed(fmt.Errorf("%s: %w", s.origin.AgentID, err))
 	}
 	return err
 }
 
-// begin takes the surroundings and writes the session's first entries and event.
-func (s *Session) begin(ctx context.Context, known *profile.Surroundings) error {
+// open writes the session's first entries and event. Surroundings are known for a sub-agent.
+func (s *Session) open(ctx context.Context, known *profile.Surroundings) error {
 	cfg := &s.agent.cfg
 	start := event.SessionStart{
-		Profile: cfg.Profile.ID, Model: s.settings.Model, Tools: offered(s.registry, cfg.Policy, Input{},
-			cfg.Env),
+		Profile: cfg.Profile.ID, Model: s.settings.Model,
+		Tools: offered(s.registry, cfg.Policy, Input{}, cfg.Env),
 	}
 	if cfg.Env != nil {
 		info := cfg.Env.Info()
@@ -147,23 +144,23 @@ func (s *Session) begin(ctx context.Context, known *profile.Surroundings) error 
 			start.Guarantees = info.Guarantees
 		}
 	}
-	err := s.store.Append(entrySession, sessionEntry{
+	err := s.store.Append(session.TypeStarted, session.Started{
 		ID: s.id, Profile: start.Profile, Model: start.Model, Backend: start.Backend,
 		WorkDir: start.WorkDir, Tools: start.Tools,
 	})
 	if err != nil {
-		return fmt.Errorf("agent: keep the session: %w", err)
+		return fmt.Errorf("agent: store the session: %w", err)
 	}
 	if known != nil {
 		s.surroundings = *known
 	} else {
-		s.surroundings = lookAround(ctx, cfg, s.settings.Model)
+		s.surroundings = collectSurroundings(ctx, cfg.Env, cfg.Profile, s.settings.Model, cfg.Clock.Now())
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("agent: start a session: %w", context.Cause(ctx))
 	}
-	if err := s.store.Append(entrySurroundings, s.surroundings); err != nil {
-		return fmt.Errorf("agent: keep the session: %w", err)
+	if err := s.store.Append(session.TypeSurroundings, s.surroundings); err != nil {
+		return fmt.Errorf("agent: store the session: %w", err)
 	}
 	if err := s.emit("", start); err != nil {
 		return fmt.Errorf("agent: %w", err)
@@ -171,16 +168,16 @@ func (s *Session) begin(ctx context.Context, known *profile.Surroundings) error 
 	return nil
 }
 
-// ID names the session.
+// ID returns the session's ID.
 func (s *Session) ID() string { return s.id }
 
-// Dir is the folder that keeps the session; empty if nothing does.
+// Dir returns the directory of the session's store; empty without one.
 func (s *Session) Dir() string { return s.store.Dir() }
 
-// Tools are the session's tools. Changes count from the next model call on.
+// Tools returns the session's tools. A change takes effect with the next model call.
 func (s *Session) Tools() *tool.Registry { return s.registry }
 
-// State returns what the session does now.
+// State returns the current state.
 func (s *Session) State() SessionState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,21 +185,16 @@ func (s *Session) State() SessionState {
 }
 
 // History returns the turns so far.
-func (s *Session) History() []Turn {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.history)
-}
+func (s *Session) History() []session.Turn { return slices.Clone(s.history.list()) }
 
-// Usage returns the tokens that the session used so far.
+// Usage returns the tokens that the session and its sub-agents have used.
 func (s *Session) Usage() llm.Usage {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.usage
+	u, _ := s.budget.used()
+	return u
 }
 
-// Update changes the settings. The change counts from the next model call or tool call on. The
-// function is called at once and must not use the session.
+// Update changes the settings, from the next model call or tool call on. It calls change before it
+// returns; change must not use the session.
 func (s *Session) Update(change func(*Settings)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,9 +203,16 @@ func (s *Session) Update(change func(*Settings)) {
 	s.settings = next.withDefaults(s.agent.cfg.Profile)
 }
 
-// UpdateLimits changes the limits, except for runs that have limits of their own. The change counts
-// from the next model call on; MaxDuration counts from the next run on. An error wraps ErrConfig
-// and changes nothing.
+// currentSettings returns the settings, whose map nobody changes.
+func (s *Session) currentSettings() Settings {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.settings
+}
+
+// UpdateLimits changes the limits from the next model call on, MaxDuration from the next run on. It
+// has no effect on runs with Input.Limits. An error wraps ErrConfig and leaves the limits
+// unchanged.
 func (s *Session) UpdateLimits(change func(*Limits)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,38 +225,40 @@ func (s *Session) UpdateLimits(change func(*Limits)) error {
 	return nil
 }
 
-// Steer puts message into the history after the current round of tool calls, or, if the session is
+// limitsOf returns the limits of in, or else the current ones of the session.
+func (s *Session) limitsOf(in Input) Limits {
+	if in.Limits != nil {
+		return in.Limits.withDefaults()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.limits
+}
+
+// Steer adds message to the history after the current round of tool calls or, if the session is
 // idle, with the next input.
-func (s *Session) Steer(message string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.steering = append(s.steering, message)
-}
+func (s *Session) Steer(message string) { s.steering.add(message) }
 
-// FollowUp makes message the next input once the current one is completed; if the session is idle,
-// once the next is. An input that ends in another way leaves it waiting.
-func (s *Session) FollowUp(message string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.followUps = append(s.followUps, message)
-}
+// FollowUp makes message the next input after the current one is completed or, if the session is
+// idle, after the next one. It stays in the queue while inputs end in another way.
+func (s *Session) FollowUp(message string) { s.followUps.add(message) }
 
-// Subscribe calls fn for each event from now on, as Config.Observers says.
+// Subscribe calls fn for each event from now on, as for Config.Observers.
 func (s *Session) Subscribe(buffer int, fn func(event.Event)) (cancel func()) {
 	return s.hub.Subscribe(buffer, fn)
 }
 
-// Submit works on text until it is done; see Run.
+// Submit works on text until it ends; see Run.
 func (s *Session) Submit(ctx context.Context, text string) (Result, error) {
 	return s.Run(ctx, Input{Text: text})
 }
 
-// Run works on in and then on the follow-ups that have come, and returns how the last of these
-// ended; usage, calls and changes are those of the last. The error is Result.Err, or ErrClosed,
-// ErrBusy or one that wraps ErrConfig if the run could not begin. The end of ctx aborts the run and
-// closes the session, except that a deadline is a time-out, which leaves it idle.
+// Run works on in and then on the queued follow-ups. It returns the result of the last run. The
+// error is Result.Err, or, if the run could not start, ErrClosed, ErrBusy or one that wraps
+// ErrConfig. A cancelled ctx aborts the run and closes the session; a deadline is a timeout, which
+// leaves the session idle.
 func (s *Session) Run(ctx context.Context, in Input) (res Result, err error) {
-	if err := s.check(in); err != nil {
+	if err := s.validate(in); err != nil {
 		return Result{}, err
 	}
 	if in.RunID == "" {
@@ -265,16 +266,16 @@ func (s *Session) Run(ctx context.Context, in Input) (res Result, err error) {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if err := s.start(cancel); err != nil {
+	if err := s.startRun(cancel); err != nil {
 		return Result{}, err
 	}
-	defer func() { s.finish(res) }()
+	defer func() { s.endRun(res) }()
 	if err := s.agent.runStarted(in.RunID, s); err != nil {
 		return Result{}, err
 	}
 	defer s.agent.runEnded(in.RunID)
 	for {
-		res = s.runOne(ctx, in)
+		res = s.newLoop(in).run(ctx)
 		next, ok := s.nextFollowUp(res.Status)
 		if !ok {
 			return res, res.Err
@@ -283,47 +284,67 @@ func (s *Session) Run(ctx context.Context, in Input) (res Result, err error) {
 	}
 }
 
-func (s *Session) check(in Input) error {
+func (s *Session) validate(in Input) error {
 	switch {
 	case strings.TrimSpace(in.Text) == "" && len(in.Parts) == 0:
 		return fmt.Errorf("agent: %w: the input is empty", ErrConfig)
 	case in.SessionID != "" && in.SessionID != s.id:
 		return fmt.Errorf("agent: %w: the input is for the session %q, not for %q", ErrConfig,
 			in.SessionID, s.id)
-	case in.Limits != nil:
+	}
+	for _, name := range in.AllowedTools {
+		if _, known := s.registry.Get(name); !known {
+			return fmt.Errorf("agent: %w: unknown tool %q in AllowedTools (the session has %s)", ErrConfig,
+				name, strings.Join(s.registry.Names(), ", "))
+		}
+	}
+	if in.Limits != nil {
 		return in.Limits.validate()
 	}
 	return nil
 }
 
-// nextFollowUp takes the next follow-up after a run that was completed.
+// newLoop collects the inputs of a run.
+func (s *Session) newLoop(in Input) *loop {
+	cfg := &s.agent.cfg
+	scope := tool.Scope{
+		Env: cfg.Env, Spool: s.store.Spool(), Outputs: s.store.OpenOutput, Clock: cfg.Clock,
+		Logger: cfg.Log,
+	}
+	if cfg.Backups {
+		scope.Backups = s.store.Backups()
+	}
+	return &loop{
+		inputs: inputs{
+			in: in, sessionID: s.id,
+			client: cfg.Client, profile: cfg.Profile, surroundings: s.surroundings,
+			settings: s.currentSettings, limits: func() Limits { return s.limitsOf(in) },
+			env: cfg.Env, registry: s.registry, policy: cfg.Policy, scope: scope, agents: s.agents,
+			verify: cfg.Verify, ask: cfg.Ask,
+			history: &s.history, budget: &s.budget, steering: &s.steering, store: s.store,
+			emit:  func(d event.Data) error { return s.emit(in.RunID, d) },
+			clock: cfg.Clock, log: cfg.Log,
+		},
+		machine: machine{state: StateIdle},
+	}
+}
+
+// nextFollowUp takes the next follow-up after a completed run.
 func (s *Session) nextFollowUp(last Status) (string, bool) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ending != "" || last != StatusCompleted || len(s.followUps) == 0 {
+	ended := s.endReason != ""
+	s.mu.Unlock()
+	if ended || last != StatusCompleted {
 		return "", false
 	}
-	next := s.followUps[0]
-	s.followUps = s.followUps[1:]
-	return next, true
+	return s.followUps.take()
 }
 
-// runOne is one run of the loop.
-func (s *Session) runOne(ctx context.Context, in Input) Result {
-	l := &loop{s: s, in: in, machine: machine{state: StateIdle}}
-	if d := l.limits().MaxDuration; d > 0 {
-		var stop context.CancelFunc
-		ctx, stop = context.WithTimeoutCause(ctx, d, ErrTimeLimit)
-		defer stop()
-	}
-	return l.run(ctx)
-}
-
-func (s *Session) start(cancel context.CancelCauseFunc) error {
+func (s *Session) startRun(cancel context.CancelCauseFunc) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.ending != "":
+	case s.endReason != "":
 		return fmt.Errorf("agent: %w", ErrClosed)
 	case s.state == SessionProcessing:
 		return fmt.Errorf("agent: %w", ErrBusy)
@@ -333,18 +354,18 @@ func (s *Session) start(cancel context.CancelCauseFunc) error {
 	return nil
 }
 
-// finish puts the session into the state that follows from the run, and ends it where it was asked
-// to, or where it can go on no more.
-func (s *Session) finish(res Result) {
+// endRun sets the state that follows from the result, and ends the session after Abort, Close, or a
+// final result.
+func (s *Session) endRun(res Result) {
 	s.mu.Lock()
 	s.cancel = nil
-	if s.ending == "" && closesSession(res) {
-		s.ending = string(res.Status)
+	if s.endReason == "" && res.closesSession() {
+		s.endReason = string(res.Status)
 		if res.Err != nil && res.Status != StatusAborted {
-			s.ending = res.Err.Error()
+			s.endReason = res.Err.Error()
 		}
 	}
-	ends := s.ending != ""
+	ends := s.endReason != ""
 	switch {
 	case ends:
 		s.state = SessionClosed
@@ -359,43 +380,28 @@ func (s *Session) finish(res Result) {
 	}
 }
 
-// closesSession reports whether a session cannot or must not go on after a run that ended so. An
-// error of the model that may pass leaves it open.
-func closesSession(res Result) bool {
-	switch res.Status {
-	case StatusAborted, StatusContextOverflow, StatusInternalError, StatusEnvironmentError:
-		return true
-	case StatusModelError:
-		var e *llm.Error
-		return !errors.As(res.Err, &e) || !e.Retryable()
-	}
-	return false
-}
-
-// Abort ends what the session does, kills what it runs, and closes it. It does not wait for a run
-// to end: the run's own call returns when that is done. An idle session is closed when Abort
-// returns.
+// Abort ends the current run, kills its commands, and closes the session. It does not wait for the
+// run, whose call of Run returns then. It closes an idle session before it returns.
 func (s *Session) Abort() { s.stop("aborted") }
 
-// Close aborts what the session does, delivers its last events and ends it, and waits for all that.
-// It must not be called from what it waits for: a sink, a tool, Config.Ask, or the body of an
-// iteration over RunStream; there, use Abort. A second Close returns what the first did. The error
-// is one of keeping the session.
+// Close aborts the current run, delivers the last events, closes the session, and waits for all
+// that. It must not be called by a sink, a tool, Config.Ask, or the body of an iteration over
+// RunStream, for which it waits; these call Abort. A second Close returns the error of the first,
+// which is one of the store.
 func (s *Session) Close() error {
 	s.stop("closed")
 	<-s.closed
 	return s.closeErr
 }
 
-// stop makes the session end: at once if it is idle, else when its run has ended, which it is told
-// to.
+// stop ends an idle session at once, and cancels a run, whose end ends the session.
 func (s *Session) stop(reason string) {
 	s.mu.Lock()
-	if s.ending != "" {
+	if s.endReason != "" {
 		s.mu.Unlock()
 		return
 	}
-	s.ending = reason
+	s.endReason = reason
 	cancel := s.cancel
 	if cancel == nil {
 		s.state = SessionClosed
@@ -408,49 +414,18 @@ func (s *Session) stop(reason string) {
 	s.end()
 }
 
-// end writes the session's last entry and event. It is called once, by whoever set ending or
-// finished the last run. A store that panics is one that fails, for a sub-agent's session ends
-// where nobody could catch it.
+// end writes the session's last entry and event. Only the caller that set endReason or ended the
+// last run calls it. A panic of the store is an error, because nobody could recover it in the
+// goroutine of a sub-agent.
 func (s *Session) end() {
 	log := s.agent.cfg.Log
-	err := s.agents.close()
-	kept, panicked := guard(log, func() error {
-		return s.store.Append(entrySessionEnded, sessionEndedEntry{Reason: s.ending})
+	agentsErr := s.agents.close()
+	appendErr := catchPanic(log, func() error {
+		return s.store.Append(session.TypeEnded, session.Ended{Reason: s.endReason})
 	})
-	err = errors.Join(err, kept, panicked)
-	_ = s.emit("", event.SessionEnd{State: string(SessionClosed), Reason: s.ending})
+	_ = s.emit("", event.SessionEnd{State: string(SessionClosed), Reason: s.endReason})
 	s.closeHub()
-	closed, panicked := guard(log, s.store.Close)
-	s.closeErr = errors.Join(err, closed, panicked)
+	s.closeErr = errors.Join(agentsErr, appendErr, catchPanic(log, s.store.Close))
 	s.agent.forget(s)
 	close(s.closed)
-}
-
-// record adds a turn to the journal and then to the history. The caller is the running loop.
-func (s *Session) record(t Turn) error {
-	if t.Kind != TurnToolResults { // its results are in the journal one by one
-		if err := s.store.Append(entryTurn, t); err != nil {
-			return err
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.history = append(s.history, t)
-	return nil
-}
-
-// hasSteering reports whether steering messages wait.
-func (s *Session) hasSteering() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.steering) > 0
-}
-
-// takeSteering empties the queue of steering messages.
-func (s *Session) takeSteering() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m := s.steering
-	s.steering = nil
-	return m
 }

@@ -14,54 +14,9 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
-
-func TestLoopEndsWithText(t *testing.T) {
-	var n note
-	m := &model{answers: []answer{
-		calls(call("a", "look", nil), call("b", "look", nil)),
-		calls(call("c", "change", nil)),
-		{text: "all done"},
-	}}
-	ev := &events{}
-	cfg := config(m, n.tool("look", true), n.tool("change", false))
-	cfg.Sinks = append(cfg.Sinks, ev.sink)
-	s := newSession(t, cfg)
-	res, err := s.Submit(t.Context(), "do it")
-	if err != nil || res.Status != agent.StatusCompleted || res.Final != "all done" {
-		t.Fatalf("ended with %v %q, %v", res.Status, res.Final, err)
-	}
-	if got := n.calls(); len(got) != 3 || got[2] != "c" {
-		t.Errorf("ran %v", got)
-	}
-	if s.State() != agent.SessionIdle {
-		t.Errorf("the session is %s", s.State())
-	}
-	want := []agent.State{
-		"preparing", "model_running", "tool_running", "model_running",
-		"tool_running", "model_running", "completed",
-	}
-	var got []agent.State
-	for _, step := range res.Steps {
-		got = append(got, step.To)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("way through the states (-want +got):\n%s", diff)
-	}
-	if res.ModelCalls != 3 || len(res.ToolCalls) != 3 || res.Turns != 6 {
-		t.Errorf("counted %d model calls, %d tool calls, %d turns", res.ModelCalls, len(res.ToolCalls),
-			res.Turns)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	kinds := ev.kinds()
-	if kinds[0] != event.KindSessionStart || kinds[len(kinds)-1] != event.KindSessionEnd ||
-		kinds[len(kinds)-2] != event.KindProcessingEnd {
-		t.Errorf("events %v", kinds)
-	}
-}
 
 func TestInputsInSequence(t *testing.T) {
 	m := &model{answers: []answer{{text: "one"}, {text: "two"}}}
@@ -107,7 +62,7 @@ func TestLimits(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var n note
+			var n callLog
 			ev := &events{}
 			cfg := config(endless(), n.tool("look", true))
 			cfg.Limits = tt.limits
@@ -125,26 +80,6 @@ func TestLimits(t *testing.T) {
 			}
 			checkPairs(t, s.History())
 		})
-	}
-}
-
-func TestTokenLimitHoldsWithoutUsage(t *testing.T) {
-	var n note
-	m := &model{}
-	for range 30 {
-		m.answers = append(m.answers, calls(call("", "look",
-			map[string]any{"text": strings.Repeat("word ", 100)})))
-	}
-	ev := &events{}
-	cfg := config(m, n.tool("look", true))
-	cfg.Limits = agent.Limits{MaxTokens: 1000, NoLoopDetection: true}
-	cfg.Sinks = append(cfg.Sinks, ev.sink)
-	s := newSession(t, cfg)
-	res, err := s.Submit(t.Context(), "go")
-	if err != nil || res.Status != agent.StatusLimit || res.Limit != "tokens" ||
-		ev.count(event.KindWarning) == 0 {
-		t.Errorf("ended with %s by %q, %v, %d warnings", res.Status, res.Limit, err,
-			ev.count(event.KindWarning))
 	}
 }
 
@@ -173,51 +108,6 @@ func TestTimeLimit(t *testing.T) {
 	}
 	if s.State() != agent.SessionIdle {
 		t.Errorf("the session is %s", s.State())
-	}
-}
-
-func TestAbortInTool(t *testing.T) {
-	started := make(chan struct{})
-	m := &model{answers: []answer{calls(call("a", "block", nil), call("b", "block", nil))}}
-	block := newTool("block", false, func(ctx context.Context, _ *tool.Call) (tool.Result, error) {
-		close(started)
-		<-ctx.Done()
-		return tool.Result{}, context.Cause(ctx)
-	})
-	ev := &events{}
-	cfg := config(m, block)
-	cfg.Sinks = append(cfg.Sinks, ev.sink)
-	a, err := agent.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := a.NewSession(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		<-started
-		if !a.Abort("my-run") {
-			t.Error("the run was not found")
-		}
-	}()
-	res, err := s.Run(t.Context(), agent.Input{Text: "wait", RunID: "my-run"})
-	if res.Status != agent.StatusAborted || !errors.Is(err, agent.ErrAborted) {
-		t.Fatalf("ended with %v, %v", res.Status, err)
-	}
-	if s.State() != agent.SessionClosed {
-		t.Errorf("the session is %s", s.State())
-	}
-	checkPairs(t, s.History())
-	if _, err := s.Submit(t.Context(), "more"); !errors.Is(err, agent.ErrClosed) {
-		t.Errorf("an input after the abort: %v", err)
-	}
-	kinds := ev.kinds()
-	if kinds[len(kinds)-1] != event.KindSessionEnd || ev.count(event.KindSessionEnd) != 1 {
-		t.Errorf("events %v", kinds)
-	}
-	if a.Abort("my-run") {
-		t.Error("an ended run was found")
 	}
 }
 
@@ -263,7 +153,7 @@ func TestSteering(t *testing.T) {
 	cfg := config(m, steerer)
 	cfg.Sinks = append(cfg.Sinks, ev.sink)
 	s = newSession(t, cfg)
-	s.Steer("said while idle")
+	s.Steer("sent while idle")
 	if _, err := s.Submit(t.Context(), "drive"); err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +162,7 @@ func TestSteering(t *testing.T) {
 		got = append(got, string(turn.Kind)+" "+turn.Text())
 	}
 	want := []string{
-		"user drive", "steering said while idle", "assistant ", "tool_results ", "steering turn left",
+		"user drive", "steering sent while idle", "assistant ", "tool_results ", "steering turn left",
 		"assistant turned",
 		"steering late word", "assistant done",
 	}
@@ -285,23 +175,6 @@ func TestSteering(t *testing.T) {
 	}
 	if ev.count(event.KindSteeringInjected) != 3 {
 		t.Errorf("%d steering events", ev.count(event.KindSteeringInjected))
-	}
-}
-
-func TestFollowUp(t *testing.T) {
-	m := &model{answers: []answer{{text: "one"}, {text: "two"}, {text: "three"}}}
-	ev := &events{}
-	cfg := config(m)
-	cfg.Sinks = append(cfg.Sinks, ev.sink)
-	s := newSession(t, cfg)
-	s.FollowUp("second")
-	s.FollowUp("third")
-	res, err := s.Submit(t.Context(), "first")
-	if err != nil || res.Final != "three" {
-		t.Fatalf("ended with %q, %v", res.Final, err)
-	}
-	if ev.count(event.KindProcessingEnd) != 3 || ev.count(event.KindUserInput) != 3 {
-		t.Errorf("events %v", ev.kinds())
 	}
 }
 
@@ -339,7 +212,7 @@ func TestSettingsChangeInMidRun(t *testing.T) {
 
 func TestEqualEntriesMakeEqualRequests(t *testing.T) {
 	ask := func() []llm.Request {
-		var n note
+		var n callLog
 		m := &model{answers: []answer{calls(call("", "look", map[string]any{"b": 1, "a": 2}),
 			call("", "look", nil)), {text: "x"}, {text: "y"}}}
 		s := newSession(t, config(m, n.tool("look", true)))
@@ -364,12 +237,12 @@ func TestInvalidUse(t *testing.T) {
 		}
 	}
 	bad := map[string]func(*agent.Config){
-		"client":  func(c *agent.Config) { c.Client = nil },
-		"store":   func(c *agent.Config) { c.Store = nil },
-		"profile": func(c *agent.Config) { c.Profile.ID = "" },
-		"model":   func(c *agent.Config) { c.Profile.Model = "" },
-		"limit":   func(c *agent.Config) { c.Limits.MaxTurns = -1 },
-		"check":   func(c *agent.Config) { c.Verify.Command = "true" },
+		"client":         func(c *agent.Config) { c.Client = nil },
+		"store":          func(c *agent.Config) { c.Store = nil },
+		"profile":        func(c *agent.Config) { c.Profile.ID = "" },
+		"model":          func(c *agent.Config) { c.Profile.Model = "" },
+		"limit":          func(c *agent.Config) { c.Limits.MaxTurns = -1 },
+		"Verify.Command": func(c *agent.Config) { c.Verify.Command = "true" },
 	}
 	for name, spoil := range bad {
 		cfg := config(m)
@@ -379,13 +252,26 @@ func TestInvalidUse(t *testing.T) {
 			t.Errorf("no %s: %v", name, err)
 		}
 	}
-	a, err := agent.New(config(m))
+	var n callLog
+	cfg := config(m, n.tool("look", true))
+	cfg.Store = session.OnDisk(t.TempDir())
+	a, err := agent.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.Run(t.Context(), agent.Input{Text: "x", SessionID: "nobody"}); !errors.Is(err,
-		agent.ErrConfig) {
-		t.Errorf("an unknown session: %v", err)
+	if _, err := a.Run(t.Context(), agent.Input{
+		Text: "x", SessionID: "../x", CreateSession: true,
+	}); !errors.Is(err, agent.ErrConfig) || !errors.Is(err, session.ErrInvalidID) {
+		t.Errorf("a session ID that is no file name: %v", err)
+	}
+	for _, in := range []agent.Input{
+		{Text: "x", SessionID: "unknown"},
+		{Text: "x", AllowedTools: []string{"look", "unknown"}},
+	} {
+		if _, err := a.Run(t.Context(), in); !errors.Is(err, agent.ErrConfig) ||
+			!strings.Contains(err.Error(), `"unknown"`) {
+			t.Errorf("%+v: %v", in, err)
+		}
 	}
 }
 

@@ -1,8 +1,12 @@
 package agent
 
-import "fmt"
+import (
+	"fmt"
 
-// State is where a run is.
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+)
+
+// State is a state of a run.
 type State string
 
 // States of a run. Completed, Failed, Aborted and TimedOut are final.
@@ -11,9 +15,9 @@ const (
 	StatePreparing    State = "preparing"
 	StateModelRunning State = "model_running"
 	StateToolRunning  State = "tool_running"
-	// StateReflecting: the host's check looks at what the model believes to be done.
+	// StateReflecting: Verify checks a task that the model reports as completed.
 	StateReflecting State = "reflecting"
-	// StateAwaitingHuman: the model asked the user. Without anybody to ask, a run ends here.
+	// StateAwaitingHuman: the model asked the user. Without an answer, a run ends here.
 	StateAwaitingHuman State = "awaiting_human"
 	StateCompleted     State = "completed"
 	StateFailed        State = "failed"
@@ -21,7 +25,7 @@ const (
 	StateTimedOut      State = "timed_out"
 )
 
-// Signal is what makes a run change its state.
+// Signal is the reason of a step from one state to the next.
 type Signal string
 
 // Signals.
@@ -30,11 +34,11 @@ const (
 	SignalPrepared  Signal = "prepared"
 	SignalToolCalls Signal = "tool_calls"
 	SignalResults   Signal = "results"
-	// SignalContinue: there is something new to tell the model although it had no call.
+	// SignalContinue: after an answer without a call, the model gets another request.
 	SignalContinue Signal = "continue"
-	// SignalFinal: the model is done.
+	// SignalFinal: the model completed the task.
 	SignalFinal Signal = "final"
-	// SignalCheck: the model says it is done, and the host checks.
+	// SignalCheck: the model reports a completed task, which Verify checks.
 	SignalCheck    Signal = "check"
 	SignalPassed   Signal = "passed"
 	SignalRejected Signal = "rejected"
@@ -103,17 +107,21 @@ type Transition struct {
 	To     State  `json:"to"`
 }
 
-// TransitionError means that a signal came in a state that has no step for it.
+func (t Transition) event() event.Status {
+	return event.Status{From: string(t.From), Signal: string(t.Signal), To: string(t.To)}
+}
+
+// TransitionError reports a signal in a state that has no step for it.
 type TransitionError struct {
 	State  State
 	Signal Signal
 }
 
 func (e *TransitionError) Error() string {
-	return fmt.Sprintf("agent: signal %q has no meaning in state %q", e.Signal, e.State)
+	return fmt.Sprintf("agent: no step for signal %q in state %q", e.Signal, e.State)
 }
 
-// machine walks through the table and remembers the way.
+// machine follows the table and records the steps.
 type machine struct {
 	state State
 	steps []Transition

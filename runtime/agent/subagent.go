@@ -15,80 +15,71 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// maxOpenAgents is how many sub-agents an agent may have that are not closed.
+// maxOpenAgents is how many sub-agents of an agent may be open.
 const maxOpenAgents = 64
 
-// agentEntry is a sub-agent in the journal of the session that started it.
-type agentEntry struct {
-	RunID     string `json:"run_id"`
-	AgentID   string `json:"agent_id"`
-	SessionID string `json:"session_id"`
-	Kind      string `json:"kind"`
-	Dir       string `json:"dir,omitempty"`
-	Task      string `json:"task"`
-}
-
-// lineage is where a session stands among those of a tree. The zero value is that of a tree's root.
+// lineage is the position of a session in a tree of agents. The zero value is that of a root.
 type lineage struct {
 	event.Origin
 	depth int
-	// parent is the session that starts this one, instructions are the user's own for it.
+	// parent is the session that starts this one, instructions are the user's for it.
 	parent       *Session
 	instructions string
-	// hub takes the events of the whole tree; nil makes one.
+	// hub delivers the events of the whole tree; nil creates one.
 	hub *event.Hub
-	// surroundings are those of the agent that starts this one; nil means to look around.
+	// surroundings derive from the parent's; nil means to collect them.
 	surroundings *profile.Surroundings
 }
 
-// subagents are those of one session. It implements tool.Agents.
+// subagents are the sub-agents of a session. It implements tool.Agents.
 type subagents struct {
 	s *Session
-	// own are the tools that act on it.
-	own []string
-	// instructions are the user's own, for a session that is itself a sub-agent's.
+	// control are the names of the tools that act on it.
+	control []string
+	// instructions are the user's, for a session that is itself a sub-agent's.
 	instructions string
 
 	mu   sync.Mutex
 	list []*subagent
 	next int
-	// starting counts agents that are being made.
+	// starting counts the agents that Spawn creates now.
 	starting int
-	// active says that a run goes on, which works on in and is offered these tools. Without one, no
-	// agent begins.
+	// active means that a run has started and not ended; otherwise no agent starts. The run has the
+	// input in, and its model is offered the tools offered.
 	active  bool
 	in      Input
 	offered []string
-	// worked tells of what ended since the run began.
-	worked  []event.AgentResult
+	// results, usage and changes sum the ended tasks of this run.
+	results []event.AgentResult
 	usage   llm.Usage
 	changes []event.FileChange
-	// broken says that an event of an agent was not delivered, which ends the run with breakOff.
-	broken   error
-	breakOff func(error)
-	// failed are errors of closing agents that are not in the list any more.
-	failed error
+	// undelivered is the error of an agent's event. It ends the run by interrupt.
+	undelivered error
+	interrupt   func(error)
+	// closeErr joins the errors of agents that stop has closed.
+	closeErr error
 }
 
-// subagent is one agent. The state and the channel are guarded by the set.
+// subagent is one sub-agent. The mutex of its set guards state and ended.
 type subagent struct {
 	session *Session
 	state   tool.AgentState
-	ended   chan struct{} // closed when it does not run
+	ended   chan struct{} // closed while it does not run
 }
 
 var _ tool.Agents = (*subagents)(nil)
 
-// Tools that sub-agents are offered in a way of their own: they end by exit, but nobody is asked.
+// A sub-agent never gets ask_user; exit stays, also for a read-only one.
 const (
 	askUser = "ask_user"
 	exit    = "exit"
 )
 
-// register returns the tools for sub-agents; none where no more may be nested.
+// register returns the tools that control sub-agents; none at the greatest depth.
 func (a *subagents) register(s Subagents, depth int) []tool.Tool {
 	if depth >= s.MaxDepth {
 		return nil
@@ -99,49 +90,49 @@ func (a *subagents) register(s Subagents, depth int) []tool.Tool {
 	}
 	tools := tool.AgentTools(a, kinds)
 	for _, t := range tools {
-		a.own = append(a.own, t.Name)
+		a.control = append(a.control, t.Name)
 	}
 	return tools
 }
 
-func (a *subagents) begin(in Input, breakOff func(error)) {
+func (a *subagents) startRun(in Input, interrupt func(error)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.active, a.in, a.worked, a.usage, a.changes = true, in, nil, llm.Usage{}, nil
-	a.broken, a.breakOff = nil, breakOff
+	a.active, a.in, a.results, a.usage, a.changes = true, in, nil, llm.Usage{}, nil
+	a.undelivered, a.interrupt = nil, interrupt
 }
 
+// offer sets the tools of the next answer, of which an agent gets some.
 func (a *subagents) offer(names []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.offered = names
 }
 
-// run returns the input of the run that goes on, or of the last one.
-func (a *subagents) run() Input {
+// currentInput returns the input of the current or last run.
+func (a *subagents) currentInput() Input {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.in
 }
 
-// undelivered ends the run that goes on, and those above it, because an event of one of the agents
-// was not delivered.
-func (a *subagents) undelivered(err error) {
+// deliveryFailed ends the current run, and those above it, with the error of an agent's event.
+func (a *subagents) deliveryFailed(err error) {
 	a.mu.Lock()
-	if a.broken == nil && a.breakOff != nil {
-		a.broken = err
-		a.breakOff(err)
+	if a.undelivered == nil && a.interrupt != nil {
+		a.undelivered = err
+		a.interrupt(err)
 	}
 	a.mu.Unlock()
 	if p := a.s.parent; p != nil {
-		p.agents.undelivered(err)
+		p.agents.deliveryFailed(err)
 	}
 }
 
-// finish lets no agent begin, stops what runs, and returns what has been done in the run, and the
-// error that should have ended it.
-func (a *subagents) finish() (worked []event.AgentResult, usage llm.Usage,
-	changes []event.FileChange, broken error,
+// endRun stops all agents, and returns the work of the run and the error that ended it, if an event
+// was undelivered.
+func (a *subagents) endRun() (
+	results []event.AgentResult, usage llm.Usage, changes []event.FileChange, err error,
 ) {
 	a.mu.Lock()
 	a.active = false
@@ -149,10 +140,10 @@ func (a *subagents) finish() (worked []event.AgentResult, usage llm.Usage,
 	a.stop()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.worked, a.usage, a.changes, a.broken
+	return a.results, a.usage, a.changes, a.undelivered
 }
 
-// stop ends the agents that run, and waits for that.
+// stop ends the running agents and waits for that.
 func (a *subagents) stop() {
 	a.mu.Lock()
 	var running []*subagent
@@ -168,12 +159,12 @@ func (a *subagents) stop() {
 	for _, g := range running {
 		_, err := a.end(g)
 		a.mu.Lock()
-		a.failed = errors.Join(a.failed, err)
+		a.closeErr = errors.Join(a.closeErr, err)
 		a.mu.Unlock()
 	}
 }
 
-// end ends an agent, waits for that, and forgets it.
+// end aborts and removes an agent, and waits for that.
 func (a *subagents) end(g *subagent) (tool.AgentState, error) {
 	a.mu.Lock()
 	ended := g.ended
@@ -187,10 +178,10 @@ func (a *subagents) end(g *subagent) (tool.AgentState, error) {
 	return g.state, err
 }
 
-// close closes all agents. None of them runs.
+// close closes all agents, none of which runs.
 func (a *subagents) close() error {
 	a.mu.Lock()
-	list, err := a.list, a.failed
+	list, err := a.list, a.closeErr
 	a.list = nil
 	a.mu.Unlock()
 	for _, g := range list {
@@ -204,7 +195,7 @@ func (a *subagents) Spawn(ctx context.Context, r tool.SpawnRequest) (tool.AgentS
 	kinds := a.s.agent.cfg.Subagents.kinds()
 	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == r.Kind })
 	if i < 0 {
-		return tool.AgentState{}, fmt.Errorf("there is no kind of agent called %q", r.Kind)
+		return tool.AgentState{}, fmt.Errorf("unknown kind of agent %q", r.Kind)
 	}
 	kind := kinds[i]
 	id, in, offered, err := a.reserve()
@@ -220,11 +211,10 @@ func (a *subagents) Spawn(ctx context.Context, r tool.SpawnRequest) (tool.AgentS
 	if err != nil {
 		return tool.AgentState{}, err
 	}
-	entry := agentEntry{
-		RunID: in.RunID, AgentID: id, SessionID: s.id, Kind: kind.Name, Dir: r.Dir,
-		Task: r.Task,
+	entry := session.AgentStarted{
+		RunID: in.RunID, AgentID: id, SessionID: s.id, Kind: kind.Name, Dir: r.Dir, Task: r.Task,
 	}
-	if err := a.s.store.Append(entryAgent, entry); err != nil {
+	if err := a.s.store.Append(session.TypeAgentStarted, entry); err != nil {
 		return tool.AgentState{}, errors.Join(err, s.Close())
 	}
 	g := &subagent{session: s, state: tool.AgentState{ID: id, Kind: kind.Name}}
@@ -239,20 +229,20 @@ func (a *subagents) Spawn(ctx context.Context, r tool.SpawnRequest) (tool.AgentS
 	return state, nil
 }
 
-// reserve makes the ID of a new agent, for which there is room until release is called, and returns
-// the run that it is for and what that is offered.
+// reserve returns the ID of a new agent, which counts as running until release, and the input and
+// the offered tools of its run.
 func (a *subagents) reserve() (id string, in Input, offered []string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.active {
 		return "", Input{}, nil, ErrAborted
 	}
-	if err := a.mayRun(); err != nil {
+	if err := a.checkRunning(); err != nil {
 		return "", Input{}, nil, err
 	}
 	if open := len(a.list) + a.starting; open >= maxOpenAgents {
-		return "", Input{}, nil, fmt.Errorf("%d agents are open, which is the limit; close those that "+
-			"you need no more", open)
+		return "", Input{}, nil, fmt.Errorf("%d agents are open, which is the limit; close some of "+
+			"them first", open)
 	}
 	a.next++
 	a.starting++
@@ -266,8 +256,8 @@ func (a *subagents) release() {
 	a.starting--
 }
 
-// mayRun reports whether one more agent may run. The caller holds mu.
-func (a *subagents) mayRun() error {
+// checkRunning returns an error if no other agent may run. The caller holds mu.
+func (a *subagents) checkRunning() error {
 	running := a.starting
 	for _, g := range a.list {
 		if g.state.Status == tool.AgentRunning {
@@ -281,34 +271,30 @@ func (a *subagents) mayRun() error {
 	return nil
 }
 
-// userInstructions are the user's own, which an agent has above those of its kind.
+// userInstructions returns the user's instructions, which precede those of an agent's kind.
 func (a *subagents) userInstructions(in Input) string {
 	if a.s.parent != nil {
 		return a.instructions
 	}
-	a.s.mu.Lock()
-	defer a.s.mu.Unlock()
-	return cmp.Or(in.Instructions, a.s.settings.Instructions)
+	return cmp.Or(in.Instructions, a.s.currentSettings().Instructions)
 }
 
-// config is that of a new agent: the session's as it is now, less what the kind and the call take
-// away.
+// config returns the configuration of a new agent: the current one of the session, restricted by
+// the kind and the request.
 func (a *subagents) config(
 	ctx context.Context, kind Kind, r tool.SpawnRequest, in Input, offered []string,
 ) (Config, error) {
 	s := a.s
 	cfg := s.agent.cfg
-	s.mu.Lock()
-	cfg.Settings = s.settings.clone()
-	s.mu.Unlock()
+	cfg.Settings = s.currentSettings().clone()
 	cfg.Limits = s.limitsOf(in)
 	most := cfg.Limits.MaxTurns
 	cfg.Limits.MaxTurns = cmp.Or(r.MaxTurns, kind.MaxTurns, cfg.Subagents.MaxTurns)
 	if most > 0 {
 		cfg.Limits.MaxTurns = min(cfg.Limits.MaxTurns, most)
 	}
-	// Those of the agents above count; see overTokens for the one, and the other ends their run, and
-	// so all agents of it.
+	// The limits of the agents above count: budget adds up the tokens, and the end of a run ends its
+	// agents.
 	cfg.Limits.MaxTokens, cfg.Limits.MaxDuration = 0, 0
 	cfg.Settings.Model = cmp.Or(r.Model, kind.Model, cfg.Settings.Model)
 	cfg.Settings.Instructions = strings.TrimSpace(a.userInstructions(in) + "\n\n" + kind.Instructions)
@@ -316,7 +302,7 @@ func (a *subagents) config(
 	cfg.Profile.Tools, cfg.Policy.Allow = a.tools(kind, offered)
 	if cfg.Env == nil {
 		if r.Dir != "" {
-			return cfg, errors.New("there is no environment, and so no working_dir")
+			return cfg, errors.New("working_dir needs an environment, and this session has none")
 		}
 		return cfg, nil
 	}
@@ -336,48 +322,46 @@ func (a *subagents) config(
 	return cfg, nil
 }
 
-// tools are what an agent of that kind may use of what this session's run is offered. The names are
-// those of the tools, and of the tools for sub-agents if it may have some of its own.
+// tools returns the tools of a new agent: those offered to this session's run that the kind allows.
+// The names include the tools that control sub-agents, which the agent's session makes itself.
 func (a *subagents) tools(kind Kind, offered []string) (list []tool.Tool, names []string) {
 	names = []string{} // nil would allow everything
 	for _, name := range offered {
 		t, ok := a.s.registry.Get(name)
-		own := slices.Contains(a.own, name)
+		control := slices.Contains(a.control, name)
 		switch {
-		case !ok, name == askUser, kind.ReadOnly && (own || !t.ReadOnly) && name != exit,
+		case !ok, name == askUser, kind.ReadOnly && (control || !t.ReadOnly) && name != exit,
 			kind.Tools != nil && !slices.Contains(kind.Tools, name):
 			continue
 		}
 		names = append(names, name)
-		if !own {
+		if !control {
 			list = append(list, t)
 		}
 	}
 	return list, names
 }
 
-// open makes the session of an agent.
+// open creates the session of an agent.
 func (a *subagents) open(
 	ctx context.Context, id string, cfg Config, instructions string,
 ) (*Session, error) {
 	s := a.s
-	around := s.surroundings
-	around.Model, around.KnowledgeCutoff = cfg.Settings.Model,
-		cfg.Profile.WithModel(cfg.Settings.Model).KnowledgeCutoff
+	info := s.surroundings
+	info.Model = cfg.Settings.Model
+	info.KnowledgeCutoff = cfg.Profile.WithModel(info.Model).KnowledgeCutoff
 	if cfg.Env != nil {
-		around.WorkDir = cfg.Env.Info().WorkDir
-		around.Docs = docsBelow(ctx, &s.agent.cfg, s.surroundings, around.WorkDir)
+		info.WorkDir = cfg.Env.Info().WorkDir
+		info.Docs = addDocs(ctx, s.agent.cfg.Env, s.surroundings, cfg.Profile.ProjectDocs, info.WorkDir)
 	}
-	child := &Agent{cfg: cfg, sessions: map[string]*Session{}, runs: map[string]*Session{}}
-	return openSession(ctx, child, s.id+"-"+id, lineage{
-		Origin: event.Origin{AgentID: id, ParentID: s.origin.AgentID}, depth: s.depth +
-			1, parent: s, instructions: instructions,
-		hub: s.hub, surroundings: &around,
+	return openSession(ctx, newAgent(cfg), s.id+"-"+id, lineage{
+		Origin: event.Origin{AgentID: id, ParentID: s.origin.AgentID},
+		depth:  s.depth + 1, parent: s, instructions: instructions,
+		hub: s.hub, surroundings: &info,
 	}, nil)
 }
 
-// start lets an agent work on a task, independently of the call that asks for it. The caller holds
-// mu.
+// start runs a task in a new goroutine. The caller holds mu.
 func (a *subagents) start(ctx context.Context, g *subagent, task string) tool.AgentState {
 	g.state.Status, g.state.Output, g.state.Problem = tool.AgentRunning, "", ""
 	ended := make(chan struct{})
@@ -387,13 +371,13 @@ func (a *subagents) start(ctx context.Context, g *subagent, task string) tool.Ag
 		defer close(ended)
 		for more := true; more; {
 			res, err := g.session.Run(ctx, Input{Text: task})
-			task, more = a.note(g, res, err)
+			task, more = a.addResult(g, res, err)
 		}
 	}()
 	return g.state
 }
 
-// find returns the agent of that ID.
+// find returns the agent with that ID.
 func (a *subagents) find(id string) (*subagent, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -402,7 +386,7 @@ func (a *subagents) find(id string) (*subagent, error) {
 			return g, nil
 		}
 	}
-	return nil, fmt.Errorf("%w: %q; it was never started, or is closed", tool.ErrNoAgent, id)
+	return nil, fmt.Errorf("%w: %q is closed or was never started", tool.ErrNoAgent, id)
 }
 
 // Send implements tool.Agents.
@@ -420,10 +404,10 @@ func (a *subagents) Send(ctx context.Context, id, message string) (tool.AgentSta
 		g.session.Steer(message)
 		return g.state, nil
 	case g.session.State() == SessionClosed:
-		return tool.AgentState{}, fmt.Errorf("the agent %s cannot go on: %s; start another one", id,
+		return tool.AgentState{}, fmt.Errorf("the agent %s cannot continue: %s; start another one", id,
 			g.state.Problem)
 	}
-	if err := a.mayRun(); err != nil {
+	if err := a.checkRunning(); err != nil {
 		return tool.AgentState{}, err
 	}
 	return a.start(ctx, g, message), nil

@@ -8,9 +8,9 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// note keeps how an agent's work has ended. A message that came when it was too late to steer the
-// agent is its next task.
-func (a *subagents) note(g *subagent, res Result, err error) (task string, more bool) {
+// addResult records the end of an agent's task. A message that arrived too late to steer the agent
+// is its next task.
+func (a *subagents) addResult(g *subagent, res Result, err error) (task string, more bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	g.state.Output, g.state.Turns = res.Final, res.Turns
@@ -22,17 +22,17 @@ func (a *subagents) note(g *subagent, res Result, err error) (task string, more 
 		g.state.Output = strings.TrimSpace(g.state.Output + "\n\n" + res.Exit.Reason)
 	}
 	a.usage = a.usage.Add(res.Usage)
-	a.worked = append(a.worked, res.Agents...)
-	a.worked = append(a.worked, event.AgentResult{
+	a.results = append(a.results, res.Agents...)
+	a.results = append(a.results, event.AgentResult{
 		ID: g.state.ID, ParentID: g.session.origin.ParentID,
 		Kind: g.state.Kind, Status: string(status), Turns: res.Turns, Usage: res.Usage,
 	})
 	for _, c := range res.Changes {
-		c.Path = a.changed(g, c.Path)
+		c.Path = a.pathOf(g, c.Path)
 		a.changes = mergeChange(a.changes, c)
 	}
 	if status == tool.AgentCompleted && a.active {
-		if messages := g.session.takeSteering(); len(messages) > 0 {
+		if messages := g.session.steering.takeAll(); len(messages) > 0 {
 			return strings.Join(messages, "\n\n"), true
 		}
 	}
@@ -40,9 +40,9 @@ func (a *subagents) note(g *subagent, res Result, err error) (task string, more 
 	return "", false
 }
 
-// changed is the name that this session has for a file that an agent has changed, which names it
-// within its own folder.
-func (a *subagents) changed(g *subagent, name string) string {
+// pathOf converts the path of an agent's change, which may be relative to the agent's working
+// directory, to one of this session.
+func (a *subagents) pathOf(g *subagent, name string) string {
 	parent, child := a.s.agent.cfg.Env, g.session.agent.cfg.Env
 	if parent == nil || child == nil {
 		return name
@@ -58,7 +58,7 @@ func (a *subagents) changed(g *subagent, name string) string {
 	return path.Join(dir, name)
 }
 
-// problem says in words why a run did not do its work.
+// problem describes, for a model, why a run did not complete its task.
 func problem(res Result, err error) string {
 	switch {
 	case err != nil:

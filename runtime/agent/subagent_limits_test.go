@@ -1,7 +1,7 @@
 package agent_test
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,25 +10,25 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// TestTurnsOfSubagents counts how often a sub-agent that never ends asks the model: once for two
-// turns.
+// TestTurnsOfSubagents counts the requests of a sub-agent that never ends: one for two turns.
 func TestTurnsOfSubagents_9_9_1(t *testing.T) {
 	tests := map[string]struct {
-		call, kind, config, own int
-		want                    int
+		call, kind, config, parent int
+		want                       int
 	}{
 		"default":                 {want: 25},
 		"configuration":           {config: 7, want: 3},
 		"kind":                    {kind: 9, config: 7, want: 4},
 		"call":                    {call: 5, kind: 9, config: 7, want: 2},
-		"no more than the parent": {call: 90, own: 11, want: 5},
+		"no more than the parent": {call: 90, parent: 11, want: 5},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			var n note
+			var n callLog
 			args := map[string]any{"agent_type": "runner"}
 			if tt.call > 0 {
 				args["max_turns"] = tt.call
@@ -41,15 +41,15 @@ func TestTurnsOfSubagents_9_9_1(t *testing.T) {
 				calls(spawn("a", args)),
 				calls(onAgent("wait", "agent_1")),
 			}, "agent_1": endless}}
-			cfg := family(c, n.tool("look", true))
-			cfg.Limits.MaxTurns = tt.own
+			cfg := treeConfig(c, n.tool("look", true))
+			cfg.Limits.MaxTurns = tt.parent
 			cfg.Subagents = agent.Subagents{MaxTurns: tt.config, Kinds: []agent.Kind{{
 				Name:        "runner",
 				Description: "runs", MaxTurns: tt.kind,
 			}}}
 			res := submit(t, newSession(t, cfg), "go")
-			if got := c.asked("agent_1"); got != tt.want {
-				t.Errorf("the sub-agent asked the model %d times, not %d", got, tt.want)
+			if got := c.sent("agent_1"); got != tt.want {
+				t.Errorf("the sub-agent sent %d requests, not %d", got, tt.want)
 			}
 			if len(res.Agents) != 1 || res.Agents[0].Status != string(tool.AgentFailed) {
 				t.Errorf("the agents are %+v", res.Agents)
@@ -58,28 +58,28 @@ func TestTurnsOfSubagents_9_9_1(t *testing.T) {
 	}
 }
 
-// TestTokensOfSubagents lets sub-agents use all tokens that their parent may use.
+// TestTokensOfSubagents has sub-agents that use up the tokens of their parent.
 func TestTokensOfSubagents(t *testing.T) {
 	tests := map[string]struct {
-		untold  bool
-		session agent.Limits
-		run     *agent.Limits
-		nested  bool
+		unreported bool
+		session    agent.Limits
+		run        *agent.Limits
+		nested     bool
 	}{
 		"session's limit": {session: agent.Limits{MaxTokens: 1000}},
 		"run's limit": {
 			session: agent.Limits{MaxTokens: 1 << 40},
 			run:     &agent.Limits{MaxTokens: 1000},
 		},
-		"guessed tokens":     {session: agent.Limits{MaxTokens: 3000}, untold: true},
+		"estimated tokens":   {session: agent.Limits{MaxTokens: 3000}, unreported: true},
 		"agents below":       {session: agent.Limits{MaxTokens: 1000}, nested: true},
 		"run's limit, below": {run: &agent.Limits{MaxTokens: 1000}, nested: true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			var n note
+			var n callLog
 			use := llm.Usage{Input: 100}
-			if tt.untold {
+			if tt.unreported {
 				use = llm.Usage{}
 			}
 			var endless []answer
@@ -106,7 +106,7 @@ func TestTokensOfSubagents(t *testing.T) {
 				}
 			}
 			ev := &events{}
-			cfg := family(c, n.tool("look", true))
+			cfg := treeConfig(c, n.tool("look", true))
 			cfg.Limits = tt.session
 			cfg.Subagents.MaxDepth = 2
 			cfg.Sinks = append(cfg.Sinks, ev.sink)
@@ -120,19 +120,18 @@ func TestTokensOfSubagents(t *testing.T) {
 					t.Errorf("the agents are %+v", res.Agents)
 				}
 			}
-			asked := c.asked("") + c.asked("agent_1") + c.asked("agent_2") + c.asked("agent_1_1")
-			// Each agent that is at work when the limit is reached may have one more answer on the way,
-			// which may be cut off.
-			if used := s.Usage().Total(); !tt.untold && (used < 1000 || used > int64(asked*100) ||
+			asked := c.sent("") + c.sent("agent_1") + c.sent("agent_2") + c.sent("agent_1_1")
+			// Each running agent may get one more answer, perhaps a part of it, after the limit.
+			if used := s.Usage().Total(); !tt.unreported && (used < 1000 || used > int64(asked*100) ||
 				asked > 14 || res.Usage != s.Usage()) {
-				t.Errorf("the model was asked %d times, for %d tokens, of which the run tells %d", asked, used,
+				t.Errorf("the model got %d requests, for %d tokens, of which the run reports %d", asked, used,
 					res.Usage.Total())
 			}
-			if tt.untold && asked > 100 {
-				t.Errorf("the model was asked %d times", asked)
+			if tt.unreported && asked > 100 {
+				t.Errorf("the model got %d requests", asked)
 			}
 			if ev.count(event.KindTurnLimit) == 0 {
-				t.Error("no event tells of the limit")
+				t.Error("no event has the limit")
 			}
 		})
 	}
@@ -156,7 +155,7 @@ func TestModelOfSubagents(t *testing.T) {
 				calls(onAgent("wait", "agent_1")),
 			}}}
 			ev := &events{}
-			cfg := family(c)
+			cfg := treeConfig(c)
 			cfg.Subagents.Kinds = kinds
 			cfg.Sinks = append(cfg.Sinks, ev.sink)
 			s := newSession(t, cfg)
@@ -164,11 +163,11 @@ func TestModelOfSubagents(t *testing.T) {
 			submit(t, s, "go")
 			if req := c.request(t, "agent_1", 0); req.Model != tt.want || !strings.Contains(req.System,
 				tt.want) {
-				t.Errorf("the sub-agent asked the model %q, and was told %q", req.Model, req.System)
+				t.Errorf("the sub-agent used the model %q with the prompt %q", req.Model, req.System)
 			}
 			for _, e := range ev.all {
 				if d, ok := e.Data.(event.SessionStart); ok && e.AgentID != "" && d.Model != tt.want {
-					t.Errorf("the event tells of the model %q", d.Model)
+					t.Errorf("the event has the model %q", d.Model)
 				}
 			}
 			if again := c.request(t, "", 2); again.Model != "own" {
@@ -178,8 +177,8 @@ func TestModelOfSubagents(t *testing.T) {
 	}
 }
 
-// TestInstructionsOfSubagents checks that an agent is told the user's own and those of its kind,
-// and of no other kind.
+// TestInstructionsOfSubagents checks that an agent gets the instructions of the user and of its
+// kind, and of no other kind.
 func TestInstructionsOfSubagents(t *testing.T) {
 	for _, run := range []string{"", "RUN"} {
 		c := &cast{scripts: map[string][]answer{
@@ -192,7 +191,7 @@ func TestInstructionsOfSubagents(t *testing.T) {
 				calls(onAgent("wait", "agent_1_1")),
 			},
 		}}
-		cfg := family(c)
+		cfg := treeConfig(c)
 		cfg.Settings.Instructions = "USER"
 		cfg.Subagents = agent.Subagents{MaxDepth: 2, Kinds: []agent.Kind{
 			{Name: "first", Description: "d", Instructions: "FIRST"}, {
@@ -206,22 +205,20 @@ func TestInstructionsOfSubagents(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		own := "USER"
-		if run != "" {
-			own = run
-		}
-		for id, want := range map[string]string{"": own, "agent_1": own + "\n\nFIRST", "agent_1_1": own +
-			"\n\nSECOND"} {
+		user := cmp.Or(run, "USER")
+		for id, want := range map[string]string{
+			"": user, "agent_1": user + "\n\nFIRST", "agent_1_1": user + "\n\nSECOND",
+		} {
 			system := c.request(t, id, 0).System
 			if !strings.HasSuffix(strings.TrimSpace(system), want) || strings.Contains(want, "SECOND") &&
 				strings.Contains(system, "FIRST") || run != "" && strings.Contains(system, "USER") {
-				t.Errorf("the agent %q is told %q, not to end with %q", id, system, want)
+				t.Errorf("the agent %q gets %q, which does not end with %q", id, system, want)
 			}
 		}
 	}
 }
 
-// TestFailingStoreOfSubagents lets the store of the parent or of a sub-agent fail from one entry
+// TestFailingStoreOfSubagents has a store of the parent or of a sub-agent that fails from one entry
 // on.
 func TestFailingStoreOfSubagents(t *testing.T) {
 	for failAt := 1; failAt <= 8; failAt++ {
@@ -231,8 +228,8 @@ func TestFailingStoreOfSubagents(t *testing.T) {
 				"agent_1": {{text: "well"}},
 			}}
 			ev := &events{}
-			cfg := family(c)
-			cfg.Store = func(id string) (agent.Store, error) {
+			cfg := treeConfig(c)
+			cfg.Store = func(id string) (session.Store, error) {
 				if strings.Contains(id, "agent") {
 					return &recorder{failAt: failAt}, nil
 				}
@@ -241,30 +238,30 @@ func TestFailingStoreOfSubagents(t *testing.T) {
 			cfg.Sinks = append(cfg.Sinks, ev.sink)
 			s := newSession(t, cfg)
 			submit(t, s, "go")
-			// Entries 1 and 2 begin the session, 8 ends it when the parent closes it.
+			// Entries 1 and 2 start the session, 8 ends it when the parent closes it.
 			spawned, waited := c.result(t, "", 1, 0), c.result(t, "", 2, 0)
 			switch {
 			case failAt <= 2 && (!strings.Contains(spawned, errDisk.Error()) || !strings.Contains(waited,
-				"there is no such agent")):
-				t.Errorf("spawn_agent said %q, wait %q", spawned, waited)
+				"no agent has this ID")):
+				t.Errorf("spawn_agent returned %q, wait %q", spawned, waited)
 			case failAt > 2 && failAt < 8 && (!strings.Contains(waited, "status: failed") ||
 				!strings.Contains(waited, errDisk.Error())):
-				t.Errorf("wait said %q", waited)
+				t.Errorf("wait returned %q", waited)
 			case failAt == 8 && !strings.Contains(waited, "status: completed"):
-				t.Errorf("wait said %q", waited)
+				t.Errorf("wait returned %q", waited)
 			}
 			if err := s.Close(); failAt > 2 && !errors.Is(err, errDisk) {
-				t.Errorf("Close gives %v", err)
+				t.Errorf("Close returns %v", err)
 			}
 			if ends := ev.count(event.KindSessionEnd); ends != ev.count(event.KindSessionStart) {
-				t.Errorf("%d sessions began and %d ended", ev.count(event.KindSessionStart), ends)
+				t.Errorf("%d sessions started and %d ended", ev.count(event.KindSessionStart), ends)
 			}
 		})
 	}
 	t.Run("none at all", func(t *testing.T) {
 		c := &cast{scripts: map[string][]answer{"": {calls(spawn("a", nil))}}}
-		cfg := family(c)
-		cfg.Store = func(id string) (agent.Store, error) {
+		cfg := treeConfig(c)
+		cfg.Store = func(id string) (session.Store, error) {
 			if strings.Contains(id, "agent") {
 				return nil, errDisk
 			}
@@ -272,7 +269,7 @@ func TestFailingStoreOfSubagents(t *testing.T) {
 		}
 		submit(t, newSession(t, cfg), "go")
 		if got := c.result(t, "", 1, 0); !strings.Contains(got, errDisk.Error()) {
-			t.Errorf("spawn_agent said %q", got)
+			t.Errorf("spawn_agent returned %q", got)
 		}
 	})
 	t.Run("at the end of the run", func(t *testing.T) {
@@ -281,53 +278,48 @@ func TestFailingStoreOfSubagents(t *testing.T) {
 			text:   "end",
 			before: b.runs(1),
 		}}, "agent_1": {calls(b.call("x"))}}}
-		cfg := family(c, b.tool())
-		cfg.Store = func(id string) (agent.Store, error) {
+		cfg := treeConfig(c, b.tool())
+		cfg.Store = func(id string) (session.Store, error) {
 			if strings.Contains(id, "agent") {
-				return &oddStore{at: "session_ended"}, nil
+				return &flakyStore{at: "session_ended"}, nil
 			}
 			return &recorder{}, nil
 		}
 		s := newSession(t, cfg)
 		submit(t, s, "go")
 		if err := s.Close(); !errors.Is(err, errDisk) {
-			t.Errorf("Close gives %v", err)
+			t.Errorf("Close returns %v", err)
 		}
 	})
 	t.Run("the parent's", func(t *testing.T) {
 		c := &cast{scripts: map[string][]answer{"": {calls(spawn("a", nil))}}}
-		var own *oddStore
 		ev := &events{}
-		cfg := family(c)
+		cfg := treeConfig(c)
 		cfg.Log = discard()
-		cfg.Store = func(id string) (agent.Store, error) {
+		cfg.Store = func(id string) (session.Store, error) {
 			if strings.Contains(id, "agent") {
 				return &recorder{}, nil
 			}
-			own = &oddStore{at: "agent"}
-			return own, nil
+			return &flakyStore{at: "agent"}, nil
 		}
 		cfg.Sinks = append(cfg.Sinks, ev.sink)
 		s := newSession(t, cfg)
 		_, _ = s.Submit(t.Context(), "go")
 		_ = s.Close()
-		if c.asked("agent_1") > 0 {
-			t.Error("an agent works that is not in the journal")
+		if c.sent("agent_1") > 0 {
+			t.Error("an agent runs that is not in the journal")
 		}
-		checkFamilyEvents(t, ev, "agent_1")
+		checkTreeEvents(t, ev, "agent_1")
 	})
 }
 
-// TestBrokenSinkEndsTheFamily lets the receiver of the events fail once, for an event of a
-// sub-agent, while the parent waits for the agent, and while it ends itself.
-func TestBrokenSinkEndsTheFamily(t *testing.T) {
+// TestBrokenSinkEndsTheTree has a sink that fails for an event of a sub-agent, while the parent
+// waits for the agent, and while the parent ends.
+func TestBrokenSinkEndsTheTree(t *testing.T) {
 	for name, next := range map[string]func(b *blocker) answer{
 		"waits": func(b *blocker) answer { return calls(onAgent("wait", "agent_1")) },
 		"ends": func(b *blocker) answer {
-			return answer{text: "end", before: func(ctx context.Context, req llm.Request) {
-				b.runs(1)(ctx,
-					req)
-			}}
+			return answer{text: "end", before: b.runs(1)}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -339,7 +331,7 @@ func TestBrokenSinkEndsTheFamily(t *testing.T) {
 			if name == "waits" {
 				close(b.free)
 			}
-			cfg := family(c, b.tool())
+			cfg := treeConfig(c, b.tool())
 			cfg.Log = discard()
 			cfg.Sinks = append(cfg.Sinks, func(e event.Event) error {
 				if e.Kind() == event.KindToolCallEnd && e.AgentID != "" {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,11 +17,12 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// cast is a model that plays a script for each agent, by the agent's ID; that of the session's own
-// agent is "". After the last answer of a script it says "done".
+// cast is a model that plays a script for each agent, by the agent's ID, which is "" for the root.
+// After the last answer of a script it answers "done".
 type cast struct {
 	scripts map[string][]answer
 
@@ -49,7 +49,7 @@ func (c *cast) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta,
 	return (&model{answers: []answer{a}}).Stream(ctx, req)
 }
 
-func (c *cast) asked(id string) int {
+func (c *cast) sent(id string) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.requests[id])
@@ -61,7 +61,7 @@ func (c *cast) request(t *testing.T, id string, n int) llm.Request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if n >= len(c.requests[id]) {
-		t.Fatalf("the agent %q asked the model %d times, not %d", id, len(c.requests[id]), n+1)
+		t.Fatalf("the agent %q sent %d requests, not %d", id, len(c.requests[id]), n+1)
 	}
 	return c.requests[id][n]
 }
@@ -89,8 +89,8 @@ func toolNames(req llm.Request) []string {
 	return names
 }
 
-// family is a configuration whose agents may start others.
-func family(c *cast, tools ...tool.Tool) agent.Config {
+// treeConfig configures an agent that may start others.
+func treeConfig(c *cast, tools ...tool.Tool) agent.Config {
 	cfg := config(c, tools...)
 	cfg.Subagents = agent.Subagents{}
 	return cfg
@@ -112,7 +112,8 @@ func send(agentID, message string) llm.ToolCall {
 	return call("send"+message, "send_input", map[string]any{"agent_id": agentID, "message": message})
 }
 
-// blocker is a tool that tells when it runs and waits until it is let go, or its call is stopped.
+// blocker is a tool that reports its calls and blocks until free is closed or the call is
+// cancelled.
 type blocker struct {
 	running chan string
 	free    chan struct{}
@@ -134,7 +135,7 @@ func (b *blocker) tool() tool.Tool {
 	})
 }
 
-// runs waits until n more calls run, or nobody wants them to.
+// runs waits until n more calls run, or the context ends.
 func (b *blocker) runs(n int) func(context.Context, llm.Request) {
 	return func(ctx context.Context, _ llm.Request) {
 		for range n {
@@ -162,7 +163,7 @@ func submit(t *testing.T, s *agent.Session, text string) agent.Result {
 
 func TestSubagentSpawnAndWait_9_9_1_9_9_3_9_9_5(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	var n note
+	var n callLog
 	usage := func(in int64) llm.Usage { return llm.Usage{Input: in, Output: 1} }
 	c := &cast{scripts: map[string][]answer{
 		"": {
@@ -176,35 +177,36 @@ func TestSubagentSpawnAndWait_9_9_1_9_9_3_9_9_5(t *testing.T) {
 		},
 	}}
 	ev := &events{}
-	cfg := family(c, n.tool("look", true), tool.AskUser())
+	cfg := treeConfig(c, n.tool("look", true), tool.AskUser())
 	cfg.Settings.Instructions = "Be brief."
 	cfg.Sinks = append(cfg.Sinks, ev.sink)
 	s := newSession(t, cfg)
 	res := submit(t, s, "the user's question")
 
-	if got, want := c.result(t, "", 1, 0), "agent_id: agent_1\nagent_type: general\nstatus: running"; got != want {
-		t.Errorf("spawn_agent said %q, not %q", got, want)
+	want := "agent_id: agent_1\nagent_type: general\nstatus: running"
+	if got := c.result(t, "", 1, 0); got != want {
+		t.Errorf("spawn_agent returned %q, not %q", got, want)
 	}
-	want := "agent_id: agent_1\nagent_type: general\nstatus: completed\nsuccess: true\nturns_used: " +
+	want = "agent_id: agent_1\nagent_type: general\nstatus: completed\nsuccess: true\nturns_used: " +
 		"4\noutput:\nit is blue"
 	if got := c.result(t, "", 2, 0); got != want {
-		t.Errorf("wait said %q, not %q", got, want)
+		t.Errorf("wait returned %q, not %q", got, want)
 	}
 	first := c.request(t, "agent_1", 0)
 	if len(first.Messages) != 1 || first.Messages[0].Text() != "the task of a" {
-		t.Errorf("the sub-agent began with %+v", first.Messages)
+		t.Errorf("the sub-agent started with %+v", first.Messages)
 	}
 	if got := toolNames(first); !slices.Equal(got, []string{"look"}) {
 		t.Errorf("the sub-agent has the tools %v", got)
 	}
-	own, kind := strings.Index(first.System, "Be brief."), strings.Index(first.System,
+	user, kind := strings.Index(first.System, "Be brief."), strings.Index(first.System,
 		"You were started by another agent")
-	if own < 0 || kind < own {
-		t.Errorf("the user's instructions stand at %d, the kind's at %d", own, kind)
+	if user < 0 || kind < user {
+		t.Errorf("the user's instructions stand at %d, the kind's at %d", user, kind)
 	}
 	for _, turn := range s.History() {
 		if strings.Contains(turn.Text(), "I look") {
-			t.Error("the history of the sub-agent is in that of its parent")
+			t.Error("the history of the parent has a turn of the sub-agent")
 		}
 	}
 	agents := []event.AgentResult{{
@@ -223,11 +225,11 @@ func TestSubagentSpawnAndWait_9_9_1_9_9_3_9_9_5(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	checkFamilyEvents(t, ev, "agent_1")
+	checkTreeEvents(t, ev, "agent_1")
 }
 
-// checkFamilyEvents checks what holds for the events of every closed session with sub-agents.
-func checkFamilyEvents(t *testing.T, ev *events, ids ...string) {
+// checkTreeEvents checks the events of a closed session with sub-agents.
+func checkTreeEvents(t *testing.T, ev *events, ids ...string) {
 	t.Helper()
 	ev.mu.Lock()
 	defer ev.mu.Unlock()
@@ -245,7 +247,7 @@ func checkFamilyEvents(t *testing.T, ev *events, ids ...string) {
 			open[e.AgentID] = true
 			seen = append(seen, e.AgentID)
 			if e.AgentID != "" && !open[e.ParentID] {
-				t.Errorf("%s began outside of its parent %q", e.AgentID, e.ParentID)
+				t.Errorf("%s started outside its parent %q", e.AgentID, e.ParentID)
 			}
 		case event.KindSessionEnd:
 			delete(open, e.AgentID)
@@ -254,7 +256,7 @@ func checkFamilyEvents(t *testing.T, ev *events, ids ...string) {
 			}
 		default:
 			if !open[e.AgentID] {
-				t.Errorf("%s of %q is outside of its session", e.Kind(), e.AgentID)
+				t.Errorf("%s of %q is outside its session", e.Kind(), e.AgentID)
 			}
 		}
 	}
@@ -266,11 +268,11 @@ func checkFamilyEvents(t *testing.T, ev *events, ids ...string) {
 	}
 	slices.Sort(seen)
 	if want := append([]string{""}, ids...); !slices.Equal(seen, want) {
-		t.Errorf("there are events of %q, not of %q", seen, want)
+		t.Errorf("the events are of %q, not of %q", seen, want)
 	}
 }
 
-func TestSubagentsAreKept(t *testing.T) {
+func TestJournalsOfSubagents(t *testing.T) {
 	stores := map[string]*recorder{}
 	c := &cast{scripts: map[string][]answer{
 		"": {
@@ -279,8 +281,8 @@ func TestSubagentsAreKept(t *testing.T) {
 		},
 		"agent_1": {{text: "the answer"}},
 	}}
-	cfg := family(c)
-	cfg.Store = func(id string) (agent.Store, error) {
+	cfg := treeConfig(c)
+	cfg.Store = func(id string) (session.Store, error) {
 		stores[id] = &recorder{}
 		return stores[id], nil
 	}
@@ -301,19 +303,15 @@ func TestSubagentsAreKept(t *testing.T) {
 		}
 		return found
 	}
-	var entry struct {
-		RunID     string `json:"run_id"`
-		AgentID   string `json:"agent_id"`
-		SessionID string `json:"session_id"`
-		Kind      string
-		Task      string
-	}
+	var entry session.AgentStarted
 	if got := find(own, "agent"); len(got) != 1 || json.Unmarshal([]byte(got[0]), &entry) != nil {
 		t.Fatalf("the entries of agents are %q", got)
 	}
-	if entry.RunID != res.RunID || entry.AgentID != "agent_1" ||
-		entry.SessionID != s.ID()+"-agent_1" || entry.Kind != "explore" || entry.Task != "the task of a" {
-		t.Errorf("the entry of the agent is %+v", entry)
+	if want := (session.AgentStarted{
+		RunID: res.RunID, AgentID: "agent_1", SessionID: s.ID() + "-agent_1", Kind: "explore",
+		Task: "the task of a",
+	}); entry != want {
+		t.Errorf("the entry of the agent is %+v, not %+v", entry, want)
 	}
 	if ended := find(own, "run_ended"); len(ended) != 1 || !strings.Contains(ended[0],
 		`"agents":[{"id":"agent_1"`) {
@@ -331,127 +329,38 @@ func TestSubagentsAreKept(t *testing.T) {
 	}
 }
 
-func TestSubagentsOnDiskCanBeReadBack(t *testing.T) {
-	dir := t.TempDir()
-	c := &cast{scripts: map[string][]answer{"": {
-		calls(spawn("a", nil)),
-		calls(onAgent("wait", "agent_1")),
-	}}}
-	cfg := family(c)
-	cfg.Store = agent.OnDisk(dir)
-	s := newSession(t, cfg)
-	submit(t, s, "go")
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for _, id := range []string{s.ID(), s.ID() + "-agent_1"} {
-		if found, err := filepath.Glob(filepath.Join(dir, id, "*")); err != nil || len(found) == 0 {
-			t.Errorf("nothing is kept of %s: %v", id, err)
-		}
-	}
-}
-
-func TestSubagentDepth_9_9_4(t *testing.T) {
-	names := []string{"spawn_agent", "send_input", "wait", "close_agent"}
-	tests := map[int]struct{ own, child, grandchild []string }{
-		-1: {},
-		0:  {own: names},
-		1:  {own: names},
-		2:  {own: names, child: names},
-		3:  {own: names, child: names, grandchild: names},
-	}
-	for depth, want := range tests {
-		t.Run(fmt.Sprint(depth), func(t *testing.T) {
-			u := llm.Usage{Input: 1}
-			c := &cast{scripts: map[string][]answer{
-				"": {
-					{calls: []llm.ToolCall{spawn("a", nil)}, usage: u},
-					{calls: []llm.ToolCall{onAgent("wait", "agent_1")}, usage: u},
-					{text: "ok", usage: u},
-				},
-				"agent_1": {
-					{calls: []llm.ToolCall{spawn("b", nil)}, usage: u},
-					{calls: []llm.ToolCall{onAgent("wait", "agent_1_1")}, usage: u},
-					{text: "ok", usage: u},
-				},
-				"agent_1_1": {{text: "deep", usage: u}},
-			}}
-			ev := &events{}
-			cfg := family(c)
-			cfg.Subagents.MaxDepth = depth
-			cfg.Sinks = append(cfg.Sinks, ev.sink)
-			s := newSession(t, cfg)
-			res := submit(t, s, "go")
-			_ = s.Close()
-			if got := toolNames(c.request(t, "", 0)); !slices.Equal(got, want.own) {
-				t.Errorf("the tools are %v", got)
-			}
-			if depth < 0 {
-				return
-			}
-			if got := toolNames(c.request(t, "agent_1", 0)); !slices.Equal(got, want.child) {
-				t.Errorf("the sub-agent's tools are %v", got)
-			}
-			if depth < 2 {
-				if got := c.result(t, "agent_1", 1, 0); !strings.Contains(got, "spawn_agent") ||
-					c.asked("agent_1_1") > 0 {
-					t.Errorf("a sub-agent that starts another was told %q", got)
-				}
-				return
-			}
-			if got := toolNames(c.request(t, "agent_1_1", 0)); !slices.Equal(got, want.grandchild) {
-				t.Errorf("the tools of the sub-agent's own are %v", got)
-			}
-			if got := c.result(t, "agent_1", 2, 0); !strings.Contains(got, "agent_id: agent_1_1\n") ||
-				!strings.Contains(got, "deep") {
-				t.Errorf("the sub-agent was told %q", got)
-			}
-			if all := (llm.Usage{Input: 7}); res.Usage != all || s.Usage() != all {
-				t.Errorf("the run used %+v, the session %+v", res.Usage, s.Usage())
-			}
-			var ended []string
-			for _, a := range res.Agents {
-				ended = append(ended, a.ParentID+">"+a.ID)
-			}
-			if !slices.Equal(ended, []string{"agent_1>agent_1_1", ">agent_1"}) {
-				t.Errorf("the agents ended in the order %v", ended)
-			}
-			checkFamilyEvents(t, ev, "agent_1", "agent_1_1")
-			for _, e := range ev.all {
-				if e.AgentID == "agent_1_1" && e.ParentID != "agent_1" {
-					t.Fatalf("an event of agent_1_1 has the parent %q", e.ParentID)
-				}
-			}
-		})
-	}
-}
-
-// TestSubagentsWorkBesideEachOther ends only if two sub-agents run at once and both are waited for
-// at once.
-func TestSubagentsWorkBesideEachOther(t *testing.T) {
-	var met sync.WaitGroup
-	met.Add(2)
-	meet := newTool("meet", false, func(context.Context, *tool.Call) (tool.Result, error) {
-		met.Done()
-		met.Wait()
-		return tool.Result{Text: "met"}, nil
-	})
+// TestMessageAtTheEndOfATask sends a message to an agent that takes no steering any more and still
+// counts as running. The message is the next task.
+func TestMessageAtTheEndOfATask(t *testing.T) {
+	var s *agent.Session
+	var once sync.Once
+	sent := ""
 	c := &cast{scripts: map[string][]answer{
-		"": {calls(spawn("a", nil), spawn("b", nil)), calls(onAgent("wait", "agent_2"),
-			onAgent("wait", "agent_1"))},
-		"agent_1": {calls(call("x", "meet", nil)), {text: "first"}},
-		"agent_2": {calls(call("x", "meet", nil)), {text: "second"}},
+		"":        {calls(spawn("a", nil)), calls(onAgent("wait", "agent_1"))},
+		"agent_1": {{text: "one"}, {text: "two"}},
 	}}
-	ev := &events{}
-	cfg := family(c, meet)
-	cfg.Sinks = append(cfg.Sinks, ev.sink)
-	s := newSession(t, cfg)
-	within(t, func() { submit(t, s, "go") })
-	for i, want := range []string{"second", "first"} {
-		if got := c.result(t, "", 2, i); !strings.HasSuffix(got, want) {
-			t.Errorf("result %d is %q", i, got)
+	cfg := treeConfig(c)
+	cfg.Sinks = append(cfg.Sinks, func(e event.Event) error {
+		if e.AgentID != "" && e.Kind() == event.KindProcessingEnd {
+			once.Do(func() {
+				send, _ := s.Tools().Get("send_input")
+				args := json.RawMessage(`{"agent_id": "agent_1", "message": "too late?"}`)
+				r, err := send.Run(t.Context(), &tool.Call{Args: args})
+				sent = fmt.Sprint(r.Text, err)
+			})
 		}
+		return nil
+	})
+	s = newSession(t, cfg)
+	submit(t, s, "go")
+	if !strings.Contains(sent, "status: running") {
+		t.Fatalf("the test is wrong: send_input returns %q", sent)
 	}
-	_ = s.Close()
-	checkFamilyEvents(t, ev, "agent_1", "agent_2")
+	msgs := c.request(t, "agent_1", 1).Messages
+	if got := msgs[len(msgs)-1].Text(); got != "too late?" {
+		t.Errorf("the next task is %q", got)
+	}
+	if got := c.result(t, "", 2, 0); !strings.HasSuffix(got, "\ntwo") {
+		t.Errorf("wait returns %q", got)
+	}
 }

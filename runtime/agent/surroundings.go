@@ -16,70 +16,71 @@ import (
 )
 
 const (
-	// docsLimit is how much of the project's instructions a model is told, in bytes.
+	// docsLimit bounds the project's instructions in the system prompt, in bytes.
 	docsLimit = 32 << 10
-	// gitTimeout bounds each look at the repository; what takes longer is left out.
+	// gitTimeout bounds each git command; the result of a slower one is missing.
 	gitTimeout = 5 * time.Second
-	// gitCommits is how many commits a model is told.
+	// gitCommits is how many commits the system prompt has.
 	gitCommits = "8"
 )
 
-// lookAround takes what a model is told about the place it works in. What cannot be found out is
-// left out. Everything is read through the environment.
-func lookAround(ctx context.Context, cfg *Config, model string) profile.Surroundings {
+// collectSurroundings reads the environment section of the system prompt through e, which may be
+// nil. A part that cannot be read is missing.
+func collectSurroundings(
+	ctx context.Context, e env.Environment, p profile.Profile, model string, now time.Time,
+) profile.Surroundings {
 	s := profile.Surroundings{
-		Date: cfg.Clock.Now().Format(time.DateOnly), Model: model,
-		KnowledgeCutoff: cfg.Profile.KnowledgeCutoff,
+		Date: now.Format(time.DateOnly), Model: model, KnowledgeCutoff: p.KnowledgeCutoff,
 	}
-	if cfg.Env == nil {
+	if e == nil {
 		return s
 	}
-	info := cfg.Env.Info()
+	info := e.Info()
 	s.WorkDir, s.Platform, s.OSVersion = info.WorkDir, info.OS, info.OSVersion
-	git, folders := lookAtGit(ctx, cfg.Env)
+	git, dirs := readGit(ctx, e)
 	if git == nil {
-		folders = []string{info.WorkDir}
+		dirs = []string{info.WorkDir}
 	}
 	s.Git = git
-	s.Docs = readDocs(ctx, cfg.Env, folders, cfg.Profile.ProjectDocs, docsLimit)
+	s.Docs = readDocs(ctx, e, dirs, p.ProjectDocs, docsLimit)
 	return s
 }
 
-// gitArgs keep git from taking locks and from running most of what a repository's configuration
-// names; see also quietFilters.
+// gitArgs keep git from taking locks and from running most programs that a repository's
+// configuration names; see also quietFilters.
 var gitArgs = []string{
 	"git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c",
 	"log.showSignature=false",
 }
 
-// git runs git and returns the start of its output. More says that it is not all.
-func git(ctx context.Context, e env.Runner, args ...string) (out string, more, ok bool) {
-	const keep = 1 << 20
+// runGit runs git and returns its output, cut to 1 MiB.
+func runGit(ctx context.Context, e env.Runner, args ...string) (out string, cut, ok bool) {
+	const limit = 1 << 20
 	c, res, err := env.Output(ctx, e, env.Command{
 		Argv:    slices.Concat(gitArgs, args),
 		Vars:    []string{"GIT_TERMINAL_PROMPT=0", "GIT_NO_LAZY_FETCH=1", "LC_ALL=C"},
 		Timeout: gitTimeout,
-	}, env.OutputOptions{Stdout: env.CaptureOptions{Head: keep, Tail: 1}})
+	}, env.OutputOptions{Stdout: env.CaptureOptions{Head: limit, Tail: 1}})
 	if err != nil || res.ExitCode != 0 || res.TimedOut {
 		return "", false, false
 	}
-	return strings.ToValidUTF8(string(c.Stdout.Head()), "\uFFFD"), c.Stdout.Size() > keep, true
+	return strings.ToValidUTF8(string(c.Stdout.Head()), "\uFFFD"), c.Stdout.Size() > limit, true
 }
 
-// lookAtGit returns nil outside a work tree, and otherwise its state and the folders from its root
-// down to the working directory, by the names that git has for them, which lead through no link.
-func lookAtGit(ctx context.Context, e env.Environment) (*profile.Git, []string) {
+// readGit returns nil outside a work tree, and otherwise its state and the directories from its
+// root down to the working directory, by the names that git has for them, which contain no symlink.
+func readGit(ctx context.Context, e env.Environment) (*profile.Git, []string) {
 	var g profile.Git
 	var prefix string
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		out, _, ok := git(ctx, e, "rev-parse", "--show-toplevel", "--show-prefix")
+		out, _, ok := runGit(ctx, e, "rev-parse", "--show-toplevel", "--show-prefix")
 		if lines := strings.SplitN(out, "\n", 2); ok && len(lines) == 2 {
 			g.Root, prefix = strings.TrimSuffix(lines[0], "\r"), strings.TrimRight(lines[1], "\r\n")
 		}
 	})
 	wg.Go(func() {
-		out, _, _ := git(ctx, e, "symbolic-ref", "--short", "-q", "HEAD")
+		out, _, _ := runGit(ctx, e, "symbolic-ref", "--short", "-q", "HEAD")
 		g.Branch = strings.TrimSpace(out)
 	})
 	wg.Go(func() {
@@ -87,13 +88,13 @@ func lookAtGit(ctx context.Context, e env.Environment) (*profile.Git, []string) 
 		if !ok {
 			return
 		}
-		if out, more, ok := git(ctx, e, append(quiet, "status", "--porcelain=v2")...); ok {
+		if out, cut, ok := runGit(ctx, e, append(quiet, "status", "--porcelain=v2")...); ok {
 			g.Status = parseStatus(out)
-			g.Status.More = more
+			g.Status.More = cut
 		}
 	})
 	wg.Go(func() {
-		if log, _, ok := git(ctx, e, "log", "-n", gitCommits, "--format=%h %s"); ok {
+		if log, _, ok := runGit(ctx, e, "log", "-n", gitCommits, "--format=%h %s"); ok {
 			g.Commits = splitLines(log)
 		}
 	})
@@ -101,20 +102,19 @@ func lookAtGit(ctx context.Context, e env.Environment) (*profile.Git, []string) 
 	if g.Root == "" {
 		return nil, nil
 	}
-	folders := []string{g.Root}
+	dirs := []string{g.Root}
 	for name := range strings.SplitSeq(strings.Trim(prefix, "/"), "/") {
 		if name != "" {
-			folders = append(folders, path.Join(folders[len(folders)-1], name))
+			dirs = append(dirs, path.Join(dirs[len(dirs)-1], name))
 		}
 	}
-	return &g, folders
+	return &g, dirs
 }
 
-// quietFilters are arguments that turn off the programs which a repository's configuration names
-// for the content of files, and which git status would run. It reports whether all of them can be
-// turned off.
+// quietFilters returns arguments that disable the filters in a repository's configuration, which
+// git status would run on file contents. It reports whether all of them can be disabled.
 func quietFilters(ctx context.Context, e env.Runner) ([]string, bool) {
-	out, more, _ := git(ctx, e, "config", "--name-only", "--get-regexp",
+	out, cut, _ := runGit(ctx, e, "config", "--name-only", "--get-regexp",
 		`^filter\..*\.(clean|smudge|process|required)$`)
 	var args []string
 	for _, name := range splitLines(out) {
@@ -127,7 +127,7 @@ func quietFilters(ctx context.Context, e env.Runner) ([]string, bool) {
 		}
 		args = append(args, "-c", name+"="+value)
 	}
-	return args, !more
+	return args, !cut
 }
 
 // parseStatus reads the output of git status --porcelain=v2.
@@ -152,9 +152,11 @@ func splitLines(s string) []string {
 	return strings.Split(s, "\n")
 }
 
-// docsBelow adds the project's instructions in the folders between that of s and dir, which is that
-// of a sub-agent.
-func docsBelow(ctx context.Context, cfg *Config, s profile.Surroundings, dir string) []profile.Doc {
+// addDocs adds to s the project's instructions in the directories below s.WorkDir down to dir,
+// which is that of a sub-agent.
+func addDocs(
+	ctx context.Context, e env.FileReader, s profile.Surroundings, names []string, dir string,
+) []profile.Doc {
 	rel, ok := strings.CutPrefix(dir, strings.TrimSuffix(s.WorkDir, "/")+"/")
 	if !ok {
 		return s.Docs
@@ -163,26 +165,26 @@ func docsBelow(ctx context.Context, cfg *Config, s profile.Surroundings, dir str
 	for _, d := range s.Docs {
 		left -= len(d.Text)
 	}
-	var folders []string
+	var dirs []string
 	at := s.WorkDir
 	for name := range strings.SplitSeq(rel, "/") {
 		at = path.Join(at, name)
-		folders = append(folders, at)
+		dirs = append(dirs, at)
 	}
-	return slices.Concat(s.Docs, readDocs(ctx, cfg.Env, folders, cfg.Profile.ProjectDocs, left))
+	return slices.Concat(s.Docs, readDocs(ctx, e, dirs, names, left))
 }
 
-// readDocs reads the project's instructions in folders, in this order, at most left bytes in all.
+// readDocs reads the project's instructions in dirs, in this order, at most left bytes in all.
 func readDocs(
-	ctx context.Context, e env.FileReader, folders, names []string, left int,
+	ctx context.Context, e env.FileReader, dirs, names []string, left int,
 ) []profile.Doc {
 	if left <= 0 {
 		return nil
 	}
 	var files []string
-	for _, folder := range folders {
+	for _, dir := range dirs {
 		for _, name := range names {
-			files = append(files, path.Join(folder, name))
+			files = append(files, path.Join(dir, name))
 		}
 	}
 	contents, err := env.ReadFiles(ctx, e, files, docsLimit)
@@ -211,7 +213,7 @@ func readDocs(
 	return docs
 }
 
-// readUpTo reads at most limit+1 bytes, so that the caller sees whether there are more.
+// readUpTo reads at most limit+1 bytes, so that the caller can detect a longer file.
 func readUpTo(ctx context.Context, e env.FileReader, name string, limit int) ([]byte, error) {
 	f, err := e.Open(ctx, name)
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// inFolder is a configuration with an environment that is dir.
-func inFolder(t *testing.T, dir string, m llm.Client, tools ...tool.Tool) agent.Config {
+// configIn configures an agent whose environment is dir.
+func configIn(t *testing.T, dir string, m llm.Client, tools ...tool.Tool) agent.Config {
 	t.Helper()
 	e, err := local.New(local.Config{Dir: dir})
 	if err != nil {
@@ -59,9 +59,9 @@ func git(t *testing.T, dir string, args ...string) {
 	}
 }
 
-func TestDocsAreFoundThroughALink(t *testing.T) {
+func TestDocsThroughASymlink(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("links need a right that ordinary users of Windows lack")
+		t.Skip("symlinks need a privilege on Windows")
 	}
 	dir := t.TempDir()
 	git(t, dir, "init", "-q")
@@ -72,7 +72,7 @@ func TestDocsAreFoundThroughALink(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := &model{}
-	s := newSession(t, inFolder(t, filepath.Join(link, "sub"), m))
+	s := newSession(t, configIn(t, filepath.Join(link, "sub"), m))
 	if _, err := s.Submit(t.Context(), "go"); err != nil {
 		t.Fatal(err)
 	}
@@ -83,9 +83,9 @@ func TestDocsAreFoundThroughALink(t *testing.T) {
 	}
 }
 
-// TestLookingAroundRunsNothingOfTheRepository has a repository whose configuration names programs
-// for everything git status and git log would run.
-func TestLookingAroundRunsNothingOfTheRepository(t *testing.T) {
+// TestGitRunsNoProgramOfTheRepository has a repository whose configuration names programs that git
+// status and git log would run.
+func TestGitRunsNoProgramOfTheRepository(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the programs are shell scripts")
 	}
@@ -97,7 +97,8 @@ func TestLookingAroundRunsNothingOfTheRepository(t *testing.T) {
 	git(t, dir, "commit", "-q", "-m", "the only commit")
 	ran := filepath.Join(dir, ".git", "ran")
 	program := filepath.Join(dir, ".git", "program")
-	if err := os.WriteFile(program, []byte("#!/bin/sh\ntouch '"+ran+"'\ncat\n"), 0o700); err != nil { //nolint:gosec // it is to be run
+	write(t, program, "#!/bin/sh\ntouch '"+ran+"'\ncat\n")
+	if err := os.Chmod(program, 0o700); err != nil { //nolint:gosec // git must be able to run it
 		t.Fatal(err)
 	}
 	for _, name := range []string{
@@ -113,27 +114,27 @@ func TestLookingAroundRunsNothingOfTheRepository(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := &model{}
-	s := newSession(t, inFolder(t, dir, m))
+	s := newSession(t, configIn(t, dir, m))
 	if _, err := s.Submit(t.Context(), "go"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(ran); err == nil {
-		t.Error("a program that the repository's configuration names was run")
+		t.Error("a program of the repository's configuration ran")
 	}
 	for _, want := range []string{"Git branch: trunk", "the only commit", "Modified files: 1"} {
 		if !strings.Contains(m.request(t, 0).System, want) {
-			t.Errorf("the model was not told %q", want)
+			t.Errorf("the system prompt lacks %q", want)
 		}
 	}
 }
 
-// TestSurroundingsAreTakenOnce changes all that the model was told between two inputs.
-func TestSurroundingsAreTakenOnce(t *testing.T) {
+// TestSystemPromptStaysTheSame changes the files, the branch and the date between two inputs.
+func TestSystemPromptStaysTheSame(t *testing.T) {
 	dir := t.TempDir()
 	git(t, dir, "init", "-q", "-b", "trunk")
 	write(t, filepath.Join(dir, "AGENTS.md"), "the first rule")
 	m := &model{}
-	cfg := inFolder(t, dir, m)
+	cfg := configIn(t, dir, m)
 	now := time.Date(2026, 5, 6, 23, 0, 0, 0, time.UTC)
 	cfg.Clock = &movable{&now}
 	s := newSession(t, cfg)
@@ -167,7 +168,7 @@ func TestVerify(t *testing.T) {
 		command string
 		answers []answer
 		status  agent.Status
-		asked   int
+		sent    int
 		checks  int
 	}{
 		{"passes", "true", []answer{{text: "done"}}, agent.StatusCompleted, 1, 1},
@@ -186,12 +187,11 @@ func TestVerify(t *testing.T) {
 			m := &model{answers: tt.answers}
 			if tt.name == "passes later" {
 				m.answers[1].before = func(context.Context, llm.Request) {
-					write(t, filepath.Join(dir, "made"),
-						"")
+					write(t, filepath.Join(dir, "made"), "")
 				}
 			}
 			ev := &events{}
-			cfg := inFolder(t, dir, m, tool.ExitTool())
+			cfg := configIn(t, dir, m, tool.ExitTool())
 			cfg.Verify = agent.Verify{Command: tt.command, Timeout: 10 * time.Second}
 			if tt.name == "takes too long" {
 				cfg.Verify.Timeout = 50 * time.Millisecond
@@ -199,7 +199,7 @@ func TestVerify(t *testing.T) {
 			cfg.Sinks = append(cfg.Sinks, ev.sink)
 			s := newSession(t, cfg)
 			res, err := s.Submit(t.Context(), "go")
-			if res.Status != tt.status || res.ModelCalls != tt.asked ||
+			if res.Status != tt.status || res.ModelCalls != tt.sent ||
 				ev.count(event.KindVerify) != tt.checks ||
 				(err == nil) != (tt.status == agent.StatusCompleted) {
 				t.Errorf("ended with %s after %d model calls and %d checks, %v", res.Status, res.ModelCalls,
@@ -212,7 +212,7 @@ func TestVerify(t *testing.T) {
 				msgs := m.request(t, 1).Messages
 				if note := msgs[len(msgs)-1].Text(); !strings.Contains(note, "why") || !strings.Contains(note,
 					"exit code 3") {
-					t.Errorf("the model was told %q", note)
+					t.Errorf("the model got %q", note)
 				}
 			}
 			checkPairs(t, s.History())
@@ -223,12 +223,12 @@ func TestVerify(t *testing.T) {
 func TestSteeringDuringTheCheck(t *testing.T) {
 	m := &model{}
 	var s *agent.Session
-	cfg := inFolder(t, t.TempDir(), m)
+	cfg := configIn(t, t.TempDir(), m)
 	cfg.Verify = agent.Verify{Command: "true"}
-	said := false
+	steered := false
 	cfg.Sinks = append(cfg.Sinks, func(e event.Event) error {
-		if e.Kind() == event.KindVerify && !said {
-			said = true
+		if e.Kind() == event.KindVerify && !steered {
+			steered = true
 			s.Steer("one more thing")
 		}
 		return nil
@@ -236,10 +236,10 @@ func TestSteeringDuringTheCheck(t *testing.T) {
 	s = newSession(t, cfg)
 	res, err := s.Submit(t.Context(), "go")
 	if err != nil || res.ModelCalls != 2 {
-		t.Fatalf("asked %d times, %v", res.ModelCalls, err)
+		t.Fatalf("%d requests, %v", res.ModelCalls, err)
 	}
 	msgs := m.request(t, 1).Messages
 	if got := msgs[len(msgs)-1].Text(); got != "one more thing" {
-		t.Errorf("the model was told %q", got)
+		t.Errorf("the model got %q", got)
 	}
 }

@@ -1,6 +1,6 @@
 package event
 
-// ChangeKind says what happened to a file.
+// ChangeKind is the kind of a change of a file.
 type ChangeKind string
 
 // Kinds of changes.
@@ -14,6 +14,6 @@ const (
 type FileChange struct {
 	Path string     `json:"path"`
 	Kind ChangeKind `json:"kind"`
-	// Backup is the file on the host that has what this one held before; empty if there is none.
+	// Backup is the file on the host with the content before the change; empty without one.
 	Backup string `json:"backup,omitempty"`
 }

@@ -1,3 +1,3 @@
-// Package event defines what happens in a session as a stream of typed events, and their form as
-// lines of JSON. The JSON form is public: scripts read it, and it only grows.
+// Package event defines the events of a session, delivers them in one order, and encodes them as
+// lines of JSON. The JSON format is public: scripts read it, and later versions only add to it.
 package event

@@ -35,9 +35,9 @@ const (
 	KindResult           Kind = "result"
 )
 
-// Event is one thing that happened.
+// Event is one event of a session.
 type Event struct {
-	// Seq numbers the events of a session from 1 without holes. It gives the order; Time may jump.
+	// Seq numbers the events of a session from 1 without gaps. It gives the order; Time may jump.
 	Seq       int64
 	Time      time.Time
 	SessionID string
@@ -47,11 +47,11 @@ type Event struct {
 	Data Data
 }
 
-// Origin tells which agent of a session an event comes from. The session's own agent has no ID.
+// Origin is the agent of a session that an event comes from. The root agent has no ID.
 type Origin struct {
-	// AgentID names a sub-agent within its session.
+	// AgentID identifies a sub-agent within its session.
 	AgentID string
-	// ParentID is the sub-agent that started it; empty if that was the session's own agent.
+	// ParentID is the sub-agent that started it; empty for a child of the root agent.
 	ParentID string
 }
 
@@ -69,7 +69,7 @@ type SessionStart struct {
 	Backend string   `json:"backend,omitempty"`
 	WorkDir string   `json:"workdir,omitempty"`
 	Tools   []string `json:"tools"`
-	// Guarantees are what the environment promises, which a sub-agent's session leaves out.
+	// Guarantees are those of the environment; a sub-agent's session omits them.
 	Guarantees []env.Guarantee `json:"guarantees,omitempty"`
 }
 
@@ -77,32 +77,31 @@ type SessionStart struct {
 type SessionEnd struct {
 	// State is the session's final state, "closed".
 	State string `json:"state"`
-	// Reason says why it ended: "closed", "aborted", or the error that made it unusable.
+	// Reason is "closed", "aborted", or the error that ended the session.
 	Reason string `json:"reason"`
 }
 
-// UserInput is an input that was submitted.
+// UserInput is the input of a run, or the answer to a question.
 type UserInput struct {
 	Text string `json:"text"`
 }
 
-// ProcessingEnd ends the work on one input.
+// ProcessingEnd ends a run.
 type ProcessingEnd struct {
 	// Status is the run's status, such as "completed".
 	Status string `json:"status"`
-	// Usage holds the tokens of the sub-agents that worked in the run too, each of which has an event
-	// of its own as well.
+	// Usage includes the tokens of the run's sub-agents, whose own events report them, too.
 	Usage llm.Usage `json:"usage"`
-	// ModelCalls and ToolCalls count what this input took, without sub-agents.
+	// ModelCalls and ToolCalls do not include sub-agents.
 	ModelCalls int   `json:"model_calls"`
 	ToolCalls  int   `json:"tool_calls"`
 	DurationMS int64 `json:"duration_ms"`
 }
 
-// TextStart says that the model began to answer with text.
+// TextStart is the start of the text of an answer.
 type TextStart struct{}
 
-// TextDelta is a piece of the answer's text. After a Retry event the pieces so far are void.
+// TextDelta is a piece of the answer's text. A Retry event voids the pieces before it.
 type TextDelta struct {
 	Text string `json:"text"`
 }
@@ -121,7 +120,7 @@ type TextEnd struct {
 	Usage     llm.Usage `json:"usage"`
 }
 
-// ToolCallStart says that a tool call begins. Arguments is the JSON text as the model wrote it.
+// ToolCallStart is the start of a tool call. Arguments is the JSON text of the model.
 type ToolCallStart struct {
 	CallID    string `json:"call_id"`
 	Name      string `json:"name"`
@@ -134,35 +133,35 @@ type ToolOutputDelta struct {
 	Text   string `json:"text"`
 }
 
-// ToolCallEnd says that a tool call has ended.
+// ToolCallEnd is the end of a tool call.
 type ToolCallEnd struct {
 	CallID  string `json:"call_id"`
 	Name    string `json:"name"`
 	IsError bool   `json:"is_error"`
 	// ErrorKind is set if IsError.
 	ErrorKind string `json:"error_kind,omitempty"`
-	// Result is the text that the model sees; Truncated says that it is less than the output.
+	// Result is the text that the model sees; Truncated means that it is less than the output.
 	Result    string `json:"result"`
 	Truncated bool   `json:"truncated,omitempty"`
-	// Output is everything the tool produced.
+	// Output is the whole output of the tool.
 	Output     Output       `json:"-"`
 	Changes    []FileChange `json:"changes,omitempty"`
 	DurationMS int64        `json:"duration_ms"`
 }
 
-// SteeringInjected says that a steering message entered the history.
+// SteeringInjected is a steering message that the loop added to the history.
 type SteeringInjected struct {
 	Text string `json:"text"`
 }
 
-// TurnLimit says that a limit ended the run.
+// TurnLimit is the limit that ended the run.
 type TurnLimit struct {
-	// Limit names it: "turns", "tool_rounds", "tool_calls", "tokens".
+	// Limit is "turns", "tool_rounds", "tool_calls" or "tokens".
 	Limit string `json:"limit"`
 	Value int64  `json:"value"`
 }
 
-// LoopDetection says that the model repeats itself and was told so.
+// LoopDetection is a warning to a model that repeats its calls.
 type LoopDetection struct {
 	Message string `json:"message"`
 }
@@ -174,14 +173,14 @@ type Status struct {
 	To     string `json:"to"`
 }
 
-// Retry says that a request to the model is sent again after a pause.
+// Retry reports that the client repeats a request to the model after a delay.
 type Retry struct {
 	Attempt int    `json:"attempt"`
 	DelayMS int64  `json:"delay_ms"`
 	Error   string `json:"error"`
 }
 
-// Verify is the outcome of the host's check of the work.
+// Verify is the result of a check of the task.
 type Verify struct {
 	Command    string `json:"command"`
 	Passed     bool   `json:"passed"`
@@ -192,24 +191,24 @@ type Verify struct {
 
 // Warning is a problem that does not stop the run.
 type Warning struct {
-	// Code names the problem for programs, such as "context_usage".
+	// Code identifies the problem for programs, such as "context_usage".
 	Code    string `json:"code"`
 	Message string `json:"message"`
 }
 
 // Error is a problem that ends the run.
 type Error struct {
-	// Code names the problem for programs, such as "auth".
+	// Code identifies the problem for programs, such as "auth".
 	Code    string `json:"code"`
 	Message string `json:"message"`
 }
 
-// Gap tells a subscriber that was too slow how many events it missed.
+// Gap counts the events that a slow subscriber missed.
 type Gap struct {
 	Missed int64 `json:"missed"`
 }
 
-// Result is the final record of a command-line run. A stream without one was killed.
+// Result is the last event of the command line. A stream without one was cut off.
 type Result struct {
 	Status     string `json:"status"`
 	ExitCode   int    `json:"exit_code"`
@@ -217,7 +216,7 @@ type Result struct {
 	Error      string `json:"error,omitempty"`
 	Model      string `json:"model,omitempty"`
 	SessionDir string `json:"session_dir,omitempty"`
-	// Guarantees are what the environment promised.
+	// Guarantees are those of the environment.
 	Guarantees []env.Guarantee `json:"guarantees,omitempty"`
 	Patch      string          `json:"patch,omitempty"`
 	Turns      int             `json:"turns"`
@@ -225,21 +224,21 @@ type Result struct {
 	ToolCalls  int             `json:"tool_calls"`
 	Usage      llm.Usage       `json:"usage"`
 	Changes    []FileChange    `json:"changes,omitempty"`
-	// Agents are the sub-agents that worked; their tokens are in Usage, their calls are not counted
-	// above.
+	// Agents are the tasks of sub-agents; Usage includes their tokens, the counts above do not
+	// include their calls.
 	Agents     []AgentResult `json:"agents,omitempty"`
 	DurationMS int64         `json:"duration_ms"`
 }
 
-// AgentResult is how a sub-agent has ended its work on a task.
+// AgentResult is the result of a sub-agent's task.
 type AgentResult struct {
 	ID string `json:"id"`
-	// ParentID is the sub-agent that started it; empty if that was the session's own agent.
+	// ParentID is the sub-agent that started it; empty for a child of the root agent.
 	ParentID string `json:"parent_id,omitempty"`
 	Kind     string `json:"kind"`
 	// Status is "completed" or "failed".
 	Status string `json:"status"`
-	// Turns counts the entries of its conversation so far; Usage is that of the task.
+	// Turns counts the turns of its session so far; Usage is that of the task.
 	Turns int       `json:"turns"`
 	Usage llm.Usage `json:"usage"`
 }

@@ -21,16 +21,16 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden file")
 
 // everyKind holds an event of each kind.
 func everyKind() []event.Event {
 	usage := llm.Usage{Input: 10, Output: 5, Reasoning: 2, CacheRead: 100, CacheWrite: 7}
-	promised := []env.Guarantee{{Promise: env.Isolation, Strength: env.BestEffort, By: "a fence"}}
+	guarantees := []env.Guarantee{{Promise: env.Isolation, Strength: env.BestEffort, By: "a fence"}}
 	data := []event.Data{
 		event.SessionStart{
 			Profile: "openai", Model: "gpt-5", Backend: "local", WorkDir: "/w",
-			Tools: []string{"shell"}, Guarantees: promised,
+			Tools: []string{"shell"}, Guarantees: guarantees,
 		},
 		event.UserInput{Text: "fix it\n<now> & \"well\""},
 		event.Status{From: "idle", Signal: "start", To: "preparing"},
@@ -69,7 +69,7 @@ func everyKind() []event.Event {
 		event.Result{
 			Status: "completed", Text: "done", Model: "gpt-5", SessionDir: "/s", Turns: 4, ModelCalls: 2,
 			ToolCalls: 1, Usage: usage,
-			Changes: []event.FileChange{{Path: "b", Kind: event.FileCreated}}, Guarantees: promised,
+			Changes: []event.FileChange{{Path: "b", Kind: event.FileCreated}}, Guarantees: guarantees,
 			DurationMS: 12,
 			Agents: []event.AgentResult{{
 				ID: "agent_1", Kind: "explore", Status: "completed", Turns: 4,
@@ -104,7 +104,7 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got.String()); diff != "" {
-		t.Errorf("the JSON form is public and only grows (-want +got):\n%s", diff)
+		t.Errorf("the JSON format is public; new fields may be added (-want +got):\n%s", diff)
 	}
 }
 
@@ -159,15 +159,13 @@ func TestOutput(t *testing.T) {
 	if got := read(event.InlineOutput([]byte("abc"))); got != "abc" {
 		t.Errorf("got %q", got)
 	}
-	kept := event.Output{Size: 4, OpenFile: func() (io.ReadCloser,
-		error,
-	) {
+	stored := event.Output{Size: 4, OpenFile: func() (io.ReadCloser, error) {
 		return io.NopCloser(strings.NewReader("file")), nil
 	}}
-	if got := read(kept); got != "file" {
+	if got := read(stored); got != "file" {
 		t.Errorf("got %q", got)
 	}
-	if _, err := (event.Output{Size: 9, File: "gone"}).Open(); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("an output that nobody kept: %v", err)
+	if _, err := (event.Output{Size: 9, File: "missing"}).Open(); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("an output that is not stored: %v", err)
 	}
 }

@@ -12,15 +12,15 @@ import (
 )
 
 // Hub numbers the events of one session and delivers them, in order, to every receiver. Sinks are
-// lossless: Emit waits for them. Subscribers have a bounded queue: one that is too slow loses
-// events and gets a Gap in their place.
+// lossless: Emit waits for them. Subscribers have a bounded queue: a slow one gets a Gap instead of
+// the events that do not fit.
 type Hub struct {
 	now       func() time.Time
 	sessionID string
 	log       *slog.Logger
 
-	// order is held while an event is delivered, and so by whoever waits for a sink. mu is held for
-	// moments only.
+	// order is locked during the delivery of an event, so while a sink runs. mu is never locked for
+	// long.
 	order sync.Mutex
 	seq   int64 // under order
 
@@ -36,7 +36,7 @@ type sink struct {
 	removed atomic.Bool
 }
 
-// NewHub makes a Hub for the session id. now may be nil for time.Now, log for slog.Default.
+// NewHub returns a Hub for the session id. A nil now means time.Now, a nil log slog.Default.
 func NewHub(sessionID string, now func() time.Time, log *slog.Logger) *Hub {
 	if now == nil {
 		now = time.Now
@@ -48,8 +48,8 @@ func NewHub(sessionID string, now func() time.Time, log *slog.Logger) *Hub {
 }
 
 // AddSink adds a receiver that Emit calls and waits for. The returned function removes it; it gets
-// no event that is emitted after that. A sink must not call Emit. If a sink fails or panics, Emit
-// returns that as an error, after delivery to the others.
+// no later event. A sink must not call Emit. Emit returns the error or panic of a sink after
+// delivery to the others.
 func (h *Hub) AddSink(fn func(Event) error) (remove func()) {
 	s := &sink{fn: fn}
 	h.mu.Lock()
@@ -68,7 +68,7 @@ func (h *Hub) AddSink(fn func(Event) error) (remove func()) {
 	}
 }
 
-// Emit numbers data of the session's own agent, stamps it and delivers it. It is safe for
+// Emit delivers an event of the session's root agent. It is safe for
 // concurrent use; events of one goroutine keep their order. After Close it does nothing.
 func (h *Hub) Emit(runID string, data Data) error { return h.EmitFrom(Origin{}, runID, data) }
 
@@ -112,9 +112,9 @@ func (h *Hub) callSink(s *sink, e Event) (err error) {
 	return s.fn(e)
 }
 
-// Subscribe calls fn for each event from now on, in a goroutine of its own, with at most buffer
-// events waiting; at least one. The returned function ends the subscription without waiting. If fn
-// panics, the panic is logged and the subscription ends; nothing else is affected.
+// Subscribe calls fn for each later event in a new goroutine. At most buffer events wait, at least
+// one. The returned function ends the subscription without waiting. A panic of fn is logged and
+// ends the subscription only.
 func (h *Hub) Subscribe(buffer int, fn func(Event)) (cancel func()) {
 	s := &subscription{max: max(buffer, 1), wake: make(chan struct{}, 1), stop: make(chan struct{})}
 	h.mu.Lock()
@@ -144,8 +144,8 @@ func (h *Hub) drop(s *subscription) {
 	s.end()
 }
 
-// Close ends the subscriptions once they have delivered what waits for them, but does not wait
-// longer than timeout for slow ones. Later events go nowhere.
+// Close delivers the queued events of all subscriptions, for at most timeout, and ends them. Emit
+// discards later events.
 func (h *Hub) Close(timeout time.Duration) {
 	h.mu.Lock()
 	h.done = true
@@ -194,8 +194,7 @@ func (s *subscription) offer(e Event) {
 	s.signal()
 }
 
-// flushGap puts a Gap for the missed events into the queue, at the place where they were lost. The
-// caller holds mu.
+// flushGap queues a Gap for the missed events. The caller holds mu.
 func (s *subscription) flushGap() {
 	if s.missed == 0 {
 		return

@@ -66,8 +66,8 @@ func TestFailingSinkIsReported(t *testing.T) {
 	}
 }
 
-// TestSlowSubscriber lets a subscriber sleep through many events. The others lose nothing, and what
-// it gets and what its gaps count make up all.
+// TestSlowSubscriber blocks one subscriber during many events. A sink misses none, and the events
+// and gaps of the subscriber add up to all.
 func TestSlowSubscriber(t *testing.T) {
 	h := newHub()
 	const total = 100_000

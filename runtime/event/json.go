@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// line is the JSON form of an event: one object on one line.
+// line is the JSON format of an event: one object on one line.
 type line struct {
 	Type      Kind            `json:"type"`
 	Seq       int64           `json:"seq"`
@@ -22,8 +22,7 @@ type line struct {
 	Data      json.RawMessage `json:"data"`
 }
 
-// toolCallEndJSON is ToolCallEnd with its output as a script sees it: the text itself, or the file
-// that holds it.
+// toolCallEndJSON is the JSON format of ToolCallEnd, with the text of the output or its file.
 type toolCallEndJSON struct {
 	toolCallEndFields
 	Output       *string `json:"output,omitempty"`
@@ -35,9 +34,8 @@ type toolCallEndJSON struct {
 
 type toolCallEndFields ToolCallEnd
 
-// MarshalJSON writes the output as "output" if it is in memory, with invalid UTF-8 replaced by
-// U+FFFD and the exact bytes in "output_base64" then; otherwise "output_file" names the file that
-// holds it.
+// MarshalJSON encodes an output in memory as "output", and another one by the path of its file as
+// "output_file". For invalid UTF-8, "output" has U+FFFD and "output_base64" the exact bytes.
 func (d ToolCallEnd) MarshalJSON() ([]byte, error) {
 	j := toolCallEndJSON{
 		toolCallEndFields: toolCallEndFields(d),
@@ -53,7 +51,7 @@ func (d ToolCallEnd) MarshalJSON() ([]byte, error) {
 	return json.Marshal(j)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. An output in a file is named but cannot be opened.
+// UnmarshalJSON decodes the format of MarshalJSON. An output in a file cannot be opened.
 func (d *ToolCallEnd) UnmarshalJSON(b []byte) error {
 	var j toolCallEndJSON
 	if err := json.Unmarshal(b, &j); err != nil {
@@ -70,7 +68,7 @@ func (d *ToolCallEnd) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// MarshalJSON writes the event as one object with "type", "seq", "time", "session_id", "run_id",
+// MarshalJSON encodes the event as one object with "type", "seq", "time", "session_id", "run_id",
 // "agent_id", "parent_id" and "data".
 func (e Event) MarshalJSON() ([]byte, error) {
 	data, err := json.Marshal(e.Data)
@@ -84,7 +82,7 @@ func (e Event) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// UnmarshalJSON reads what MarshalJSON writes. A type that it does not know is an error.
+// UnmarshalJSON decodes the format of MarshalJSON. An unknown type is an error.
 func (e *Event) UnmarshalJSON(b []byte) error {
 	var l line
 	if err := json.Unmarshal(b, &l); err != nil {
@@ -157,7 +155,7 @@ func decode[T Data](raw json.RawMessage) (Data, error) {
 	return d, nil
 }
 
-// Encoder writes events as lines of JSON. It may be used by several goroutines.
+// Encoder writes events as lines of JSON. It is safe for concurrent use.
 type Encoder struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -166,7 +164,7 @@ type Encoder struct {
 // NewEncoder returns an Encoder that writes to w.
 func NewEncoder(w io.Writer) *Encoder { return &Encoder{w: w} }
 
-// Encode writes e as one line, in one call of the writer.
+// Encode writes e as one line, in one call of Write.
 func (c *Encoder) Encode(e Event) error {
 	b, err := json.Marshal(e)
 	if err != nil {

@@ -12,29 +12,29 @@ import (
 // InlineLimit is the largest output, in bytes, that an Output holds in memory.
 const InlineLimit = 1 << 20
 
-// Output is everything that a tool call produced, before it was cut for the model. Up to
-// InlineLimit bytes it is held in memory, beyond that in a file of the session. The zero value is
-// an empty output.
+// Output is the whole output of a tool call, which the model may see shortened. Outputs of more
+// than InlineLimit bytes are in a file of the session, others in memory. The zero value is an empty
+// output.
 type Output struct {
 	// Size is the number of bytes.
 	Size int64
 	// SHA256 is the hex digest of all bytes.
 	SHA256 string
-	// Inline holds all bytes if there are at most InlineLimit; nil otherwise.
+	// Inline has all bytes of an output in memory.
 	Inline []byte
-	// File is the path on the host of the file that holds the bytes, if they are not inline.
+	// File is the path on the host of an output in a file.
 	File string
 	// OpenFile opens that file.
 	OpenFile func() (io.ReadCloser, error)
 }
 
-// InlineOutput makes an Output that holds b.
+// InlineOutput returns an Output of b.
 func InlineOutput(b []byte) Output {
 	sum := sha256.Sum256(b)
 	return Output{Size: int64(len(b)), SHA256: hex.EncodeToString(sum[:]), Inline: b}
 }
 
-// Open returns a reader of all bytes. An output that is in a file which nothing can open any more
+// Open returns a reader of all bytes. For an output without bytes and without OpenFile, the error
 // is fs.ErrNotExist.
 func (o Output) Open() (io.ReadCloser, error) {
 	if o.OpenFile != nil {
@@ -42,7 +42,7 @@ func (o Output) Open() (io.ReadCloser, error) {
 	}
 	if int64(len(o.Inline)) != o.Size {
 		return nil, &fs.PathError{Op: "open", Path: o.File, Err: errors.Join(fs.ErrNotExist,
-			errors.New("the output was not kept"))}
+			errors.New("the output was not stored"))}
 	}
 	return io.NopCloser(bytes.NewReader(o.Inline)), nil
 }

@@ -8,17 +8,17 @@ import (
 // Assembler makes one Response of the deltas of a stream. The zero value is ready. It is not safe
 // for concurrent use.
 //
-// Deltas whose number was seen before are ignored, and so is whatever follows DeltaDone. DeltaRetry
-// voids everything before it. Pieces of text that follow each other make one part; a reasoning part
-// given by DeltaPart takes the place of the pieces of reasoning directly before it. Missing ids of
-// tool calls stay empty.
+// It ignores deltas with a number that came before, and all after DeltaDone. DeltaRetry discards
+// everything before it. Successive pieces of text make one part; a reasoning part of DeltaPart
+// replaces the pieces of reasoning directly before it. Missing ids of tool calls stay empty.
 //
-// An answer that was cut by a limit or a filter (FinishLength, FinishContentFilter) is left without
-// its tool calls: the last one may be cut, and half a call must not run.
+// An answer that a limit or a filter cut (FinishLength, FinishContentFilter) has no tool calls: the
+// last one may be incomplete, and half a call must not run.
 type Assembler struct {
-	next  int
+	// last is the highest number of a delta so far.
+	last  int
 	parts []*piece
-	// calls finds the tool calls by Delta.Index.
+	// calls are the tool calls by Delta.Index.
 	calls map[int]*piece
 	done  *Done
 }
@@ -27,29 +27,28 @@ type Assembler struct {
 type piece struct {
 	part Part
 	text strings.Builder
-	// whole means that the part came in one and does not grow.
+	// whole is true for a part that came in one delta and does not grow.
 	whole bool
 }
 
-// Add takes the next delta.
+// Add adds the next delta.
 func (a *Assembler) Add(d Delta) {
-	if d.Seq < a.next || a.done != nil {
+	if a.done != nil || d.repeated(&a.last) {
 		return
 	}
-	a.next = d.Seq + 1
 	switch d.Kind {
 	case DeltaText:
 		a.grow(PartText, d.Text)
 	case DeltaReasoning:
 		a.grow(PartReasoning, d.Text)
 	case DeltaToolCall:
-		a.begin(d.Index, d.Call)
+		a.call(d.Index, d.Call)
 	case DeltaArguments:
-		a.begin(d.Index, nil).text.WriteString(d.Text)
+		a.call(d.Index, nil).text.WriteString(d.Text)
 	case DeltaPart:
 		a.whole(d.Part)
 	case DeltaRetry:
-		*a = Assembler{next: a.next}
+		*a = Assembler{last: a.last}
 	case DeltaDone:
 		a.done = &Done{}
 		if d.Done != nil {
@@ -58,13 +57,25 @@ func (a *Assembler) Add(d Delta) {
 	}
 }
 
-// grow appends text to the last part if it is of this kind and still growing, else begins a new
-// part.
+// repeated reports whether a delta with this number came before. It updates last, the highest number
+// so far.
+func (d Delta) repeated(last *int) bool {
+	if d.Seq == 0 {
+		return false
+	}
+	if d.Seq <= *last {
+		return true
+	}
+	*last = d.Seq
+	return false
+}
+
+// grow appends text to the last part if it is of this kind and growing, else to a new part.
 func (a *Assembler) grow(kind PartKind, text string) {
 	if text == "" {
 		return
 	}
-	last := a.last()
+	last := a.lastPart()
 	if last == nil || last.whole || last.part.Kind != kind {
 		last = &piece{part: Part{Kind: kind}}
 		a.parts = append(a.parts, last)
@@ -72,16 +83,16 @@ func (a *Assembler) grow(kind PartKind, text string) {
 	last.text.WriteString(text)
 }
 
-func (a *Assembler) last() *piece {
+func (a *Assembler) lastPart() *piece {
 	if len(a.parts) == 0 {
 		return nil
 	}
 	return a.parts[len(a.parts)-1]
 }
 
-// begin returns the tool call of that index, new if need be, and fills in what is not known of it
-// yet.
-func (a *Assembler) begin(index int, call *ToolCall) *piece {
+// call returns the piece of the tool call index, creates it if necessary, and fills in its missing
+// fields.
+func (a *Assembler) call(index int, call *ToolCall) *piece {
 	p := a.calls[index]
 	if p == nil {
 		p = &piece{part: Part{Kind: PartToolCall, ToolCall: &ToolCall{}}}
@@ -92,12 +103,12 @@ func (a *Assembler) begin(index int, call *ToolCall) *piece {
 		a.calls[index] = p
 	}
 	if call != nil {
-		known := p.part.ToolCall
-		if known.ID == "" {
-			known.ID = call.ID
+		first := p.part.ToolCall
+		if first.ID == "" {
+			first.ID = call.ID
 		}
-		if known.Name == "" {
-			known.Name = call.Name
+		if first.Name == "" {
+			first.Name = call.Name
 		}
 		p.text.WriteString(call.Arguments)
 	}
@@ -109,7 +120,7 @@ func (a *Assembler) whole(part *Part) {
 		return
 	}
 	p := &piece{part: *part, whole: true}
-	if last := a.last(); part.Kind == PartReasoning && last != nil && !last.whole &&
+	if last := a.lastPart(); part.Kind == PartReasoning && last != nil && !last.whole &&
 		last.part.Kind == PartReasoning {
 		a.parts[len(a.parts)-1] = p
 		return
@@ -117,7 +128,7 @@ func (a *Assembler) whole(part *Part) {
 	a.parts = append(a.parts, p)
 }
 
-// Response returns the answer. Before DeltaDone has come it returns an *Error of KindStream.
+// Response returns the answer. Before DeltaDone it returns an *Error of KindStream.
 func (a *Assembler) Response() (Response, error) {
 	if a.done == nil {
 		return Response{}, &Error{Kind: KindStream, Message: "the answer ended before it was complete"}
@@ -136,7 +147,7 @@ func (a *Assembler) Response() (Response, error) {
 	}, nil
 }
 
-// finished returns the part with its text. It changes nothing, so that it may be called again.
+// finished returns the part with its text. It does not change p.
 func (p *piece) finished() Part {
 	part := p.part
 	if p.whole {
@@ -172,7 +183,7 @@ func Complete(ctx context.Context, c Client, req Request) (Response, error) {
 	return resp, err
 }
 
-// canceled is the error of a request whose context has ended.
+// canceled returns the error of a request whose context has ended.
 func canceled(ctx context.Context) *Error {
 	return &Error{Kind: KindCanceled, Err: context.Cause(ctx)}
 }

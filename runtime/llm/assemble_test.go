@@ -16,7 +16,7 @@ import (
 // number gives deltas their numbers.
 func number(deltas ...llm.Delta) []llm.Delta {
 	for i := range deltas {
-		deltas[i].Seq = i
+		deltas[i].Seq = i + 1
 	}
 	return deltas
 }
@@ -59,8 +59,7 @@ func TestAssembler(t *testing.T) {
 	}{
 		"empty answer": {number(done(llm.FinishStop)), nil},
 		"text in pieces": {
-			number(text("a"), text(""), text("b"), done(llm.FinishStop)),
-			[]llm.Part{llm.Text("ab")},
+			number(text("a"), text(""), text("b"), done(llm.FinishStop)), []llm.Part{llm.Text("ab")},
 		},
 		"parts keep their order": {
 			number(thought("t"), text("a"), call(0, "1", "x"), args(0, "{}"), text("b"),
@@ -84,13 +83,17 @@ func TestAssembler(t *testing.T) {
 		},
 		"repeated numbers are ignored": {
 			[]llm.Delta{
-				{Seq: 0, Kind: llm.DeltaText, Text: "a"},
-				{Seq: 0, Kind: llm.DeltaText, Text: "a"},
-				{Seq: 1, Kind: llm.DeltaText, Text: "b"},
-				{Seq: 0, Kind: llm.DeltaText, Text: "a"},
-				{Seq: 2, Kind: llm.DeltaDone, Done: &llm.Done{Finish: llm.FinishStop}},
+				{Seq: 1, Kind: llm.DeltaText, Text: "a"},
+				{Seq: 1, Kind: llm.DeltaText, Text: "a"},
+				{Seq: 2, Kind: llm.DeltaText, Text: "b"},
+				{Seq: 1, Kind: llm.DeltaText, Text: "a"},
+				{Seq: 3, Kind: llm.DeltaDone, Done: &llm.Done{Finish: llm.FinishStop}},
 			},
 			[]llm.Part{llm.Text("ab")},
+		},
+		"deltas without numbers are never ignored": {
+			[]llm.Delta{text("a"), text("a"), {Seq: 5, Kind: llm.DeltaText, Text: "b"}, done(llm.FinishStop)},
+			[]llm.Part{llm.Text("aab")},
 		},
 		"a retry voids what was before": {
 			number(text("lost"), call(0, "1", "x"), llm.Delta{
@@ -140,15 +143,13 @@ func TestAssembler(t *testing.T) {
 	}
 }
 
-func TestAssemblerTellsTheEnd(t *testing.T) {
+func TestAssemblerEnd(t *testing.T) {
 	var a llm.Assembler
 	a.Add(text("a"))
 	if _, err := a.Response(); llm.KindOf(err) != llm.KindStream {
 		t.Errorf("without an end: %v, want kind %s", err, llm.KindStream)
 	}
-	d := done(llm.FinishStop)
-	d.Seq = 1
-	a.Add(d)
+	a.Add(done(llm.FinishStop))
 	resp, err := a.Response()
 	if err != nil {
 		t.Fatal(err)
@@ -236,8 +237,7 @@ func TestErrorText(t *testing.T) {
 			"p: server (HTTP 503): busy",
 		},
 		"stream": {
-			llm.Error{Kind: llm.KindStream, Provider: "p", Status: 200, Message: "cut"},
-			"p: stream: cut",
+			llm.Error{Kind: llm.KindStream, Provider: "p", Status: 200, Message: "cut"}, "p: stream: cut",
 		},
 		"cause":   {llm.Error{Kind: llm.KindCanceled, Err: errors.New("enough")}, "canceled: enough"},
 		"nothing": {llm.Error{Kind: llm.KindNetwork}, "network"},
@@ -266,7 +266,7 @@ func FuzzAssembler(f *testing.F) {
 		first, err1 := a.Response()
 		second, err2 := a.Response()
 		if (err1 == nil) != (err2 == nil) || !cmp.Equal(first, second) {
-			t.Error("asking twice gives two answers")
+			t.Error("a second call gives another answer")
 		}
 	})
 }

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// Client asks a model. Implementations are safe for concurrent use.
+// Client sends requests to a model. Implementations are safe for concurrent use.
 type Client interface {
-	// Stream sends req and yields the answer piece by piece. Nothing is sent before iteration starts;
-	// each iteration sends once. After a non-nil error, an *Error, the sequence ends. Breaking off the
-	// iteration or ending ctx closes the connection. A sequence that ends without error has yielded
-	// DeltaDone last. The request is not modified.
+	// Stream sends req and yields the answer in pieces. Nothing is sent before the iteration starts;
+	// each iteration sends once. After a non-nil error, an *Error, the sequence ends. Leaving the
+	// iteration or ending ctx closes the connection. A sequence without an error ends with DeltaDone.
+	// The client does not modify req.
 	Stream(ctx context.Context, req Request) iter.Seq2[Delta, error]
 }
 
@@ -24,26 +24,26 @@ type ToolSpec struct {
 	Schema json.RawMessage `json:"schema"`
 }
 
-// Request is one question to a model.
+// Request is one request to a model.
 type Request struct {
 	Model    string     `json:"model"`
 	System   string     `json:"system,omitempty"`
 	Messages []Message  `json:"messages"`
 	Tools    []ToolSpec `json:"tools,omitempty"`
-	// ReasoningEffort is "low", "medium", "high", a provider's own value such as "xhigh", or empty for
-	// its default.
+	// ReasoningEffort is "low", "medium", "high", another value of the provider such as "xhigh", or
+	// empty for its default.
 	ReasoningEffort string `json:"reasoning_effort,omitempty"`
 	// MaxOutputTokens limits the answer; zero means the provider's limit.
 	MaxOutputTokens int `json:"max_output_tokens,omitempty"`
 	// ParallelToolCalls allows several tool calls in one answer.
 	ParallelToolCalls bool `json:"parallel_tool_calls,omitempty"`
-	// Options are extra fields of the provider's request body, by their name there.
+	// Options are extra fields of the request body, by the names of the provider.
 	Options map[string]any `json:"options,omitempty"`
-	// SessionID lets a provider keep its cache for a conversation. It carries no meaning.
+	// SessionID identifies the conversation for the cache of a provider. It has no other meaning.
 	SessionID string `json:"session_id,omitempty"`
 }
 
-// DeltaKind says what a Delta carries.
+// DeltaKind is the content of a Delta.
 type DeltaKind string
 
 // Kinds of deltas.
@@ -52,15 +52,15 @@ const (
 	DeltaText DeltaKind = "text"
 	// DeltaReasoning carries a piece of the model's reasoning in Text.
 	DeltaReasoning DeltaKind = "reasoning"
-	// DeltaToolCall begins the tool call number Index, with its ID and Name in Call as far as they are
-	// known.
+	// DeltaToolCall starts the tool call Index, with ID and Name in Call as far as the server has sent
+	// them.
 	DeltaToolCall DeltaKind = "tool_call"
-	// DeltaArguments carries a piece of the arguments of tool call number Index in Text.
+	// DeltaArguments carries a piece of the arguments of the tool call Index in Text.
 	DeltaArguments DeltaKind = "arguments"
-	// DeltaPart carries a finished part in Part. Opaque reasoning takes the place of the pieces of
-	// reasoning before it.
+	// DeltaPart carries a finished part in Part. Opaque reasoning replaces the pieces of reasoning
+	// directly before it.
 	DeltaPart DeltaKind = "part"
-	// DeltaRetry says that the attempt so far is void and a new one begins after a pause; see Retry.
+	// DeltaRetry discards the attempt so far; another one starts after a pause, see Retry.
 	DeltaRetry DeltaKind = "retry"
 	// DeltaDone ends a complete answer; see Done.
 	DeltaDone DeltaKind = "done"
@@ -68,11 +68,12 @@ const (
 
 // Delta is a piece of an answer.
 type Delta struct {
-	// Seq numbers the deltas of one stream from zero. A receiver ignores a number it has seen.
+	// Seq numbers the deltas of one stream from 1, so that receivers ignore a repeated delta. A delta
+	// without a number, Seq 0, is never ignored.
 	Seq  int
 	Kind DeltaKind
 	Text string
-	// Index tells parallel tool calls apart: equal indexes belong to one call.
+	// Index identifies the tool call of the delta within the answer.
 	Index int
 	Call  *ToolCall
 	Part  *Part
@@ -80,7 +81,7 @@ type Delta struct {
 	Done  *Done
 }
 
-// RetryNotice tells why and when a request is sent again.
+// RetryNotice announces that a request is sent again.
 type RetryNotice struct {
 	// Attempt is the number of the coming attempt; the first retry is 2.
 	Attempt int
@@ -88,16 +89,16 @@ type RetryNotice struct {
 	Err     error
 }
 
-// FinishReason says why an answer ended.
+// FinishReason is the reason why an answer ended.
 type FinishReason string
 
 // Finish reasons.
 const (
 	FinishStop      FinishReason = "stop"
 	FinishToolCalls FinishReason = "tool_calls"
-	// FinishLength: the answer was cut at a token limit. Its tool calls are left out, see Assembler.
+	// FinishLength: a token limit cut the answer. Its tool calls are discarded, see Assembler.
 	FinishLength FinishReason = "length"
-	// FinishContentFilter: the provider cut the answer for its content. Its tool calls are left out,
+	// FinishContentFilter: the provider cut the answer for its content. Its tool calls are discarded,
 	// see Assembler.
 	FinishContentFilter FinishReason = "content_filter"
 )
@@ -107,12 +108,12 @@ type Done struct {
 	Finish     FinishReason
 	Usage      Usage
 	ResponseID string
-	// Model is the model that answered, as the provider names it.
+	// Model is the model of the answer, as the provider names it.
 	Model string
 }
 
-// Usage counts tokens. Input leaves out what was read from or written to a cache; Output includes
-// Reasoning.
+// Usage counts tokens. Input excludes tokens that were read from or written to a cache; Output
+// includes Reasoning.
 type Usage struct {
 	Input      int64 `json:"input"`
 	Output     int64 `json:"output"`
@@ -129,7 +130,8 @@ func (u Usage) Add(v Usage) Usage {
 	}
 }
 
-// Total is all tokens of u: what one request and its answer take of the context window.
+// Total returns all tokens of u: the part of the context window that the request and its answer
+// use.
 func (u Usage) Total() int64 { return u.Input + u.CacheRead + u.CacheWrite + u.Output }
 
 // Response is a complete answer.
@@ -141,9 +143,9 @@ type Response struct {
 	Model      string
 }
 
-// Clock is time as retry and the loop see it, so that tests need not wait.
+// Clock is the time of retry and of the agent loop. Tests replace it so as not to wait.
 type Clock interface {
-	// Now is the time of day, for records. It may jump, so nothing is measured by it.
+	// Now returns the time of day, for records. It may jump, so durations are not measured by it.
 	Now() time.Time
 	// Sleep waits for d or until ctx ends, and then returns context.Cause(ctx).
 	Sleep(ctx context.Context, d time.Duration) error

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// SystemClock returns the Clock of this machine.
+// SystemClock returns the Clock of the host.
 func SystemClock() Clock { return systemClock{} }
 
 type systemClock struct{}

@@ -1,11 +1,10 @@
-// Package llm is what the agent loop knows of language models: messages made of parts, requests, a
-// streaming client interface, typed errors and retry. Providers live in packages below this one;
-// this package imports none.
+// Package llm defines the conversation with a language model: messages made of parts, requests, a
+// streaming client interface, typed errors and retry. Providers are packages below it; it imports
+// none of them.
 //
 // # Streams
 //
-// A [Client] answers a request with a sequence of [Delta] values, numbered from zero. An
-// [Assembler] makes one message of them. Only a stream that ends with [DeltaDone] is a message;
-// whatever else ends it is an error, and a tool call of an unfinished stream is never seen by the
-// loop.
+// A [Client] answers a request with a sequence of [Delta] values. An [Assembler] makes one message
+// of them. Only [DeltaDone] completes a message; every other end of a stream is an error, and the
+// tool calls of an unfinished stream never run.
 package llm

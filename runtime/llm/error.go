@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// ErrorKind classifies what went wrong with a request.
+// ErrorKind classifies the failure of a request.
 type ErrorKind string
 
-// Kinds of errors. Retryable are Network, Timeout, RateLimit, Overloaded, Server and Stream.
+// Kinds of errors. Network, Timeout, RateLimit, Overloaded, Server and Stream are retryable.
 const (
-	// KindNetwork: no answer came, such as a refused connection.
+	// KindNetwork: no answer, such as a refused connection.
 	KindNetwork ErrorKind = "network"
-	// KindTimeout: the server said that it took too long (408), or nothing came for too long.
+	// KindTimeout: the server reported a timeout (408), or no data came for too long.
 	KindTimeout ErrorKind = "timeout"
 	// KindRateLimit: too many requests or tokens (429).
 	KindRateLimit ErrorKind = "rate_limit"
@@ -21,7 +21,7 @@ const (
 	KindOverloaded ErrorKind = "overloaded"
 	// KindServer: the server failed (5xx).
 	KindServer ErrorKind = "server"
-	// KindStream: the answer broke off or could not be understood.
+	// KindStream: the answer broke off or is not understood.
 	KindStream ErrorKind = "stream"
 	// KindAuth: the key is missing, wrong or not allowed (401, 403).
 	KindAuth ErrorKind = "auth"
@@ -31,9 +31,9 @@ const (
 	KindNotFound ErrorKind = "not_found"
 	// KindContextLength: the request is longer than the model's context.
 	KindContextLength ErrorKind = "context_length"
-	// KindInvalid: the server refused the request as wrong (400, 422).
+	// KindInvalid: the server rejected the request as invalid (400, 422).
 	KindInvalid ErrorKind = "invalid_request"
-	// KindContentFilter: the provider refused the content.
+	// KindContentFilter: the provider rejected the content.
 	KindContentFilter ErrorKind = "content_filter"
 	// KindReplay: a script or recording has no answer for this request.
 	KindReplay ErrorKind = "replay"
@@ -41,21 +41,21 @@ const (
 	KindCanceled ErrorKind = "canceled"
 )
 
-// Error is what a Client reports. Message is the server's own text where there is one, without
-// control characters.
+// Error is the error of a Client. Message is the text of the server if it sent one, without control
+// characters.
 type Error struct {
 	Kind     ErrorKind
 	Provider string
-	// Status is the HTTP status; zero if no answer came. It is 200 if an answer began well and failed
-	// later.
+	// Status is the HTTP status; zero without an answer. It is 200 if an answer started well and
+	// failed later.
 	Status int
-	// Code is the provider's own code; may be empty.
+	// Code is the error code of the provider; may be empty.
 	Code    string
 	Message string
-	// RetryAfter is the wait that the server asked for; meaningful if HasRetryAfter.
+	// RetryAfter is the wait that the server requests; valid if HasRetryAfter.
 	RetryAfter    time.Duration
 	HasRetryAfter bool
-	// Err is the cause, if there is one.
+	// Err is the cause; may be nil.
 	Err error
 }
 

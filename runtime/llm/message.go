@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Role says who speaks in a message.
+// Role is the author of a message.
 type Role string
 
 // Roles of messages. Instructions of the host are Request.System, not a message.
@@ -16,14 +16,14 @@ const (
 	RoleTool Role = "tool"
 )
 
-// Message is one entry of a conversation. Messages are values: whoever holds one does not change
-// its parts.
+// Message is one message of a conversation. Messages are values: nobody changes the parts of a
+// message that others may hold.
 type Message struct {
 	Role  Role   `json:"role"`
 	Parts []Part `json:"parts"`
 }
 
-// PartKind says which field of a Part is set.
+// PartKind is the field of a Part that is set.
 type PartKind string
 
 // Kinds of parts.
@@ -35,7 +35,7 @@ const (
 	PartToolResult PartKind = "tool_result"
 )
 
-// Part is a piece of a message. Kind says which one of the other fields is meaningful.
+// Part is a piece of a message. Kind names the only other field that is set.
 type Part struct {
 	Kind       PartKind    `json:"kind"`
 	Text       string      `json:"text,omitempty"`
@@ -51,29 +51,29 @@ func Text(s string) Part { return Part{Kind: PartText, Text: s} }
 // UserText makes a user message of one text.
 func UserText(s string) Message { return Message{Role: RoleUser, Parts: []Part{Text(s)}} }
 
-// Reasoning is what a model thought. Opaque is the provider's own form of it, which goes back to
-// the same provider unchanged in later requests; Provider names that provider.
+// Reasoning is the reasoning of a model. Opaque is its form of the provider, which goes back to the
+// same provider unchanged in later requests; Provider names that provider.
 type Reasoning struct {
 	Text     string          `json:"text,omitempty"`
 	Provider string          `json:"provider,omitempty"`
 	Opaque   json.RawMessage `json:"opaque,omitempty"`
 }
 
-// Image is a picture with its MIME type, such as "image/png".
+// Image is an image with its MIME type, such as "image/png".
 type Image struct {
 	MIME string `json:"mime"`
 	Data []byte `json:"data"`
 }
 
-// ToolCall is a model's wish to run a tool. Arguments is the JSON text as the model wrote it, which
-// may be malformed; ID may be empty or repeated with some servers.
+// ToolCall is the call of a tool by a model. Arguments is the JSON text as the model wrote it,
+// which may be malformed; some servers leave ID empty or repeat it.
 type ToolCall struct {
 	ID        string `json:"id"`
 	Name      string `json:"name"`
 	Arguments string `json:"arguments"`
 }
 
-// ToolResult answers the tool call CallID. Parts are texts and images.
+// ToolResult is the result of the tool call CallID. Parts are texts and images.
 type ToolResult struct {
 	CallID  string `json:"call_id"`
 	Name    string `json:"name"`

@@ -9,13 +9,12 @@ import (
 	"time"
 )
 
-// Waits between attempts when the server does not say how long to wait: a random part of base × 2ⁿ,
-// at most the cap.
+// Waits between attempts if the server requests none: a random part of base × 2ⁿ, at most the cap.
 const (
 	retryBase = 500 * time.Millisecond
-	// retryCapAnswered holds if the server answered, so that it is there and wants less traffic.
+	// retryCapAnswered applies after an answer: the server is up and has too much traffic.
 	retryCapAnswered = 10 * time.Second
-	// retryCapSilent holds if no answer came.
+	// retryCapSilent applies if no answer came.
 	retryCapSilent = 2 * time.Second
 )
 
@@ -25,29 +24,28 @@ const (
 	DefaultMaxWait    = 5 * time.Minute
 )
 
-// RetryPolicy says how often and how patiently Retry tries again. The zero value holds the
-// defaults.
+// RetryPolicy bounds the retries and waits of Retry. The zero value has the defaults.
 type RetryPolicy struct {
-	// MaxRetries is the number of attempts after the first; zero means DefaultMaxRetries, less than
-	// zero none.
+	// MaxRetries is the number of attempts after the first; zero means DefaultMaxRetries, a negative
+	// number none.
 	MaxRetries int
-	// MaxWait is the longest wait a server may ask for; zero means DefaultMaxWait, less than zero no
-	// wait at all.
+	// MaxWait is the longest wait that a server may request; zero means DefaultMaxWait, a negative
+	// duration no wait at all.
 	MaxWait time.Duration
-	// Clock is what waits; nil means SystemClock.
+	// Clock waits; nil means SystemClock.
 	Clock Clock
 	// Rand returns a random number in [0, 1); nil means a shared random source. It may be called
 	// concurrently.
 	Rand func() float64
 }
 
-// Retry returns a Client that sends a request again when it failed in a way that may pass, as
-// Error.Retryable says. Before each wait it yields DeltaRetry, which voids what the failed attempt
-// has yielded. The numbers of its deltas go on rising across attempts.
+// Retry returns a Client that sends a request again after a retryable error (Error.Retryable).
+// Before each wait it yields DeltaRetry, which discards the deltas of the failed attempt. It
+// numbers the deltas of all attempts consecutively.
 //
-// A wait that the server asked for is kept to exactly. One longer than MaxWait is not waited for:
-// the error is returned at once. Without such a wish the wait is random, up to 500 ms × 2ⁿ, at most
-// 10 s if the server answered and 2 s if not.
+// It waits exactly as long as the server requests. If that is more than MaxWait, it returns the
+// error at once. Without such a request the wait is random, up to 500 ms × 2ⁿ, at most 10 s after
+// an answer and 2 s without one.
 func Retry(inner Client, policy RetryPolicy) Client {
 	if policy.MaxRetries == 0 {
 		policy.MaxRetries = DefaultMaxRetries
@@ -76,8 +74,8 @@ func (r *retry) Stream(ctx context.Context, req Request) iter.Seq2[Delta, error]
 	return func(yield func(Delta, error) bool) {
 		seq := 0
 		emit := func(d Delta) bool {
-			d.Seq = seq
 			seq++
+			d.Seq = seq
 			return yield(d, nil)
 		}
 		for retries := 0; ; retries++ {
@@ -89,7 +87,7 @@ func (r *retry) Stream(ctx context.Context, req Request) iter.Seq2[Delta, error]
 			if !more || err == nil {
 				return
 			}
-			wait, final := r.judge(err, retries)
+			wait, final := r.next(err, retries)
 			if final != nil {
 				yield(Delta{}, final)
 				return
@@ -108,12 +106,12 @@ func (r *retry) Stream(ctx context.Context, req Request) iter.Seq2[Delta, error]
 	}
 }
 
-// attempt sends req once. More is false if the receiver wants no more. A nil error means that the
-// answer is complete.
+// attempt sends req once. More is false if the receiver has left the iteration. A nil error means a
+// complete answer.
 func (r *retry) attempt(
 	ctx context.Context, req Request, emit func(Delta) bool,
 ) (more bool, err error) {
-	next, done := 0, false
+	last, done := 0, false
 	for d, err := range r.inner.Stream(ctx, req) {
 		if done {
 			// The answer is complete, whatever happens to the connection after it.
@@ -122,10 +120,9 @@ func (r *retry) attempt(
 		if err != nil {
 			return true, err
 		}
-		if d.Seq < next {
+		if d.repeated(&last) {
 			continue
 		}
-		next = d.Seq + 1
 		done = d.Kind == DeltaDone
 		if !emit(d) {
 			return false, nil
@@ -140,8 +137,8 @@ func (r *retry) attempt(
 	return true, &Error{Kind: KindStream, Message: "the answer ended before it was complete"}
 }
 
-// judge returns the wait before the next attempt, or the error to give up with.
-func (r *retry) judge(err error, retries int) (time.Duration, error) {
+// next returns the wait before the next attempt, or the final error.
+func (r *retry) next(err error, retries int) (time.Duration, error) {
 	var e *Error
 	if !errors.As(err, &e) || !e.Retryable() || retries >= r.policy.MaxRetries {
 		return 0, err
@@ -156,7 +153,7 @@ func (r *retry) judge(err error, retries int) (time.Duration, error) {
 }
 
 // backoff returns a random wait. All of it is random, so that many sessions that failed at once do
-// not come back at once.
+// not return at once.
 func (r *retry) backoff(answered bool, retries int) time.Duration {
 	limit := retryCapSilent
 	if answered {
@@ -167,7 +164,8 @@ func (r *retry) backoff(answered bool, retries int) time.Duration {
 	return time.Duration(r.policy.Rand() * float64(limit))
 }
 
-// tooLong returns e with a text that says why it is not waited for and how to change that.
+// tooLong returns e with a text that gives the requested wait, its limit and the flag that raises
+// it.
 func tooLong(e *Error, limit time.Duration) *Error {
 	long := *e
 	if long.Message == "" && long.Err != nil {
@@ -176,7 +174,7 @@ func tooLong(e *Error, limit time.Duration) *Error {
 	if long.Message != "" {
 		long.Message += "; "
 	}
-	long.Message += fmt.Sprintf("the server asks to wait %s before the next try, longer than the "+
+	long.Message += fmt.Sprintf("the server requests a wait of %s, longer than the "+
 		"limit of %s (--max-retry-wait)",
 		e.RetryAfter, limit)
 	return &long

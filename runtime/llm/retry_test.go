@@ -61,8 +61,7 @@ func TestRetryWaits(t *testing.T) {
 			&llm.Error{Kind: llm.KindNetwork},
 			llm.RetryPolicy{MaxRetries: 5},
 			[]time.Duration{
-				500 * time.Millisecond, time.Second, 2 * time.Second, 2 * time.Second,
-				2 * time.Second,
+				500 * time.Millisecond, time.Second, 2 * time.Second, 2 * time.Second, 2 * time.Second,
 			},
 		},
 		"all of it is random": {
@@ -80,17 +79,9 @@ func TestRetryWaits(t *testing.T) {
 		},
 		"at once":                     {after(0), llm.RetryPolicy{MaxRetries: 2}, []time.Duration{0, 0}},
 		"not longer than the default": {after(5*time.Minute + 1), llm.RetryPolicy{}, nil},
-		"not longer than allowed": {
-			after(2 * time.Second),
-			llm.RetryPolicy{MaxWait: time.Second},
-			nil,
-		},
-		"no wait allowed": {after(time.Millisecond), llm.RetryPolicy{MaxWait: -1}, nil},
-		"no retries": {
-			&llm.Error{Kind: llm.KindServer},
-			llm.RetryPolicy{MaxRetries: -1},
-			nil,
-		},
+		"not longer than allowed":     {after(2 * time.Second), llm.RetryPolicy{MaxWait: time.Second}, nil},
+		"no wait allowed":             {after(time.Millisecond), llm.RetryPolicy{MaxWait: -1}, nil},
+		"no retries":                  {&llm.Error{Kind: llm.KindServer}, llm.RetryPolicy{MaxRetries: -1}, nil},
 		"many retries": {&llm.Error{Kind: llm.KindServer}, llm.RetryPolicy{
 			MaxRetries: 80,
 			Rand:       func() float64 { return 0 },
@@ -135,8 +126,7 @@ func TestRetryKinds(t *testing.T) {
 	}
 	for kind, want := range retried {
 		inner := &attempts{list: []attempt{
-			{err: &llm.Error{Kind: kind}},
-			{deltas: number(done(llm.FinishStop))},
+			{err: &llm.Error{Kind: kind}}, {deltas: number(done(llm.FinishStop))},
 		}}
 		_, err := llm.Complete(t.Context(), llm.Retry(inner, llm.RetryPolicy{Clock: &fakeClock{}}),
 			llm.Request{})
@@ -183,11 +173,13 @@ func TestRetryStream(t *testing.T) {
 }
 
 func TestRetryAfterAnAnswerWithoutEnd(t *testing.T) {
-	inner := &attempts{list: []attempt{{deltas: number(text("a"))}, {deltas: number(text("b"),
-		done(llm.FinishStop))}}}
+	inner := &attempts{list: []attempt{
+		{deltas: []llm.Delta{text("a")}},
+		{deltas: []llm.Delta{text("b"), text("c"), done(llm.FinishStop)}},
+	}}
 	resp, err := llm.Complete(t.Context(), llm.Retry(inner, llm.RetryPolicy{Clock: &fakeClock{}}),
 		llm.Request{})
-	if err != nil || resp.Message.Text() != "b" {
+	if err != nil || resp.Message.Text() != "bc" {
 		t.Errorf("got %q, %v; want the second answer", resp.Message.Text(), err)
 	}
 }
@@ -217,7 +209,7 @@ func TestRetryTooLongWaitNamesTheFlag(t *testing.T) {
 	}
 	for _, want := range []string{"slow down", "1h0m0s", "5m0s", "--max-retry-wait"} {
 		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%q does not tell %q", err, want)
+			t.Errorf("%q lacks %q", err, want)
 		}
 	}
 	if sent.Message != "slow down" {

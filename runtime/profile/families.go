@@ -9,7 +9,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// The instructions of a family are its own text and, after it, the one that all share.
+// The instructions of a family are its own text followed by the common one.
 var (
 	//go:embed common.md
 	commonInstructions string
@@ -21,34 +21,34 @@ var (
 	geminiInstructions string
 )
 
-// Providers returns the IDs of the profiles that [New] knows.
+// Providers returns the IDs of the profiles that [New] can return.
 func Providers() []string { return []string{"openai", "anthropic", "gemini"} }
 
-// New is the profile of a provider for one of its models, with what models says of it. The context
-// window and cut-off of a model that is not listed are [UnknownContextWindow] tokens and unknown. A
-// provider that is not one of [Providers] is an error.
+// New returns the profile of a provider for one of its models, with figures from models. A model
+// that is not listed has a context window of [UnknownContextWindow] tokens and an unknown cut-off.
+// A provider that is not one of [Providers] is an error.
 func New(provider, name string, models Models) (Profile, error) {
 	f := family(provider)
 	if f == nil {
-		return Profile{}, fmt.Errorf("profile: the provider %.100q is not known: there are %s", provider,
+		return Profile{}, fmt.Errorf("profile: unknown provider %.100q (known: %s)", provider,
 			strings.Join(Providers(), ", "))
 	}
 	return f().describe(name, models), nil
 }
 
-// OpenAI is the profile for OpenAI's models, and for others that are served through one of its
-// interfaces. Files are edited with apply_patch, and commands may take 10 seconds. Figures are from
-// [DefaultModels], see [New].
+// OpenAI returns the profile for OpenAI's models, and for others that a server offers through one
+// of OpenAI's APIs. Files are edited with apply_patch, and the timeout of commands is 10 seconds.
+// Figures are from [DefaultModels], see [New].
 func OpenAI(name string) Profile { return openai().describe(name, DefaultModels()) }
 
-// Anthropic is the profile for Anthropic's Claude models. Files are edited with edit_file, grep and
-// glob are those of [tool.AnthropicGrep] and [tool.AnthropicGlob], and commands may take 120
-// seconds. Figures are from [DefaultModels], see [New].
+// Anthropic returns the profile for Anthropic's Claude models. Files are edited with edit_file,
+// grep and glob are [tool.AnthropicGrep] and [tool.AnthropicGlob], and the timeout of commands is
+// 120 seconds. Figures are from [DefaultModels], see [New].
 func Anthropic(name string) Profile { return anthropic().describe(name, DefaultModels()) }
 
-// Gemini is the profile for Google's Gemini models. Files are edited with edit_file,
-// read_many_files reads several at once, grep and glob are those of [tool.GeminiGrep] and
-// [tool.GeminiGlob], and commands may take 10 seconds. Figures are from [DefaultModels], see [New].
+// Gemini returns the profile for Google's Gemini models. Files are edited with edit_file,
+// read_many_files reads several at once, grep and glob are [tool.GeminiGrep] and [tool.GeminiGlob],
+// and the timeout of commands is 10 seconds. Figures are from [DefaultModels], see [New].
 func Gemini(name string) Profile { return gemini().describe(name, DefaultModels()) }
 
 // family returns the constructor of a provider's profile without a model, or nil.
@@ -71,8 +71,7 @@ func openai() Profile {
 		ProjectDocs:  []string{"AGENTS.md", ".codex/instructions.md"},
 		Tools: []tool.Tool{
 			tool.ReadFile(), tool.ApplyPatch(), tool.WriteFile(), tool.Shell(), tool.Grep(), tool.Glob(),
-			tool.ListDir(),
-			tool.AskUser(), tool.ExitTool(),
+			tool.ListDir(), tool.AskUser(), tool.ExitTool(),
 		},
 		CommandTimeout: 10 * time.Second,
 	}
@@ -85,8 +84,7 @@ func anthropic() Profile {
 		ProjectDocs:  []string{"AGENTS.md", "CLAUDE.md"},
 		Tools: []tool.Tool{
 			tool.ReadFile(), tool.WriteFile(), tool.EditFile(), tool.Shell(), tool.AnthropicGrep(),
-			tool.AnthropicGlob(), tool.ListDir(),
-			tool.AskUser(), tool.ExitTool(),
+			tool.AnthropicGlob(), tool.ListDir(), tool.AskUser(), tool.ExitTool(),
 		},
 		CommandTimeout: 120 * time.Second,
 	}
@@ -99,28 +97,27 @@ func gemini() Profile {
 		ProjectDocs:  []string{"AGENTS.md", "GEMINI.md"},
 		Tools: []tool.Tool{
 			tool.ReadFile(), tool.ReadManyFiles(), tool.WriteFile(), tool.EditFile(), tool.Shell(),
-			tool.GeminiGrep(), tool.GeminiGlob(),
-			tool.ListDir(), tool.AskUser(), tool.ExitTool(),
+			tool.GeminiGrep(), tool.GeminiGlob(), tool.ListDir(), tool.AskUser(), tool.ExitTool(),
 		},
 		CommandTimeout: 10 * time.Second,
 	}
 }
 
-// maxAnswerTokens limits answers where a request must give a limit. Servers count it against the
-// context together with the input, so that the largest answer that a model can give would cost
-// context that is needed.
+// maxAnswerTokens limits answers where a request must set a limit. Servers count the limit and the
+// input against the context together, so the largest possible limit would take context away from
+// the input.
 const maxAnswerTokens = 32_000
 
 // describe completes the profile of a family for one model.
 func (p Profile) describe(name string, models Models) Profile {
 	p.Model, p.models = name, &models
 	p.SupportsReasoning, p.SupportsStreaming, p.SupportsParallelToolCalls = true, true, true
-	// Servers that speak OpenAI's language have models of every kind, and many of them take no images.
+	// Servers with OpenAI's APIs offer models of every kind, many of which accept no images.
 	p.SupportsVision = p.ID != "openai"
 	p.ContextWindow, p.MaxOutputTokens, p.KnowledgeCutoff = UnknownContextWindow, 0, ""
 	if m, ok := models.Lookup(p.ID, name); ok {
-		p.ContextWindow, p.MaxOutputTokens, p.KnowledgeCutoff = m.ContextWindow, m.MaxOutput,
-			m.KnowledgeCutoff
+		p.ContextWindow, p.MaxOutputTokens = m.ContextWindow, m.MaxOutput
+		p.KnowledgeCutoff = m.KnowledgeCutoff
 		p.SupportsReasoning, p.SupportsVision = m.Reasoning, m.Vision
 	}
 	if p.ID == "anthropic" {

@@ -100,7 +100,7 @@ func TestSearchParameters(t *testing.T) {
 			for alias, name := range tool.Aliases {
 				aliases = append(aliases, alias+"="+name)
 				if _, known := schema.Properties[name]; !known {
-					t.Errorf("%s: %s of %s stands for %s, which it does not take", p.ID, alias, tool.Name, name)
+					t.Errorf("%s: %s of %s is an alias of %s, which is no parameter", p.ID, alias, tool.Name, name)
 				}
 			}
 			slices.Sort(names)
@@ -131,20 +131,20 @@ func TestInstructions_9_2_4(t *testing.T) {
 	own := map[string]map[string]string{
 		"openai": {
 			"the patch format": `(?s)\*\*\* Begin Patch.*\*\*\* End Patch`,
-			"its documents":    `\.codex/instructions\.md`, "time-out": `ten seconds|timeout_ms`,
+			"its documents":    `\.codex/instructions\.md`, "timeout": `ten seconds|timeout_ms`,
 		},
 		"anthropic": {
 			"which tool":       `(?m)^# Which tool for what$`,
-			"edits, not files": "Prefer editing a file that exists",
+			"edits, not files": "Prefer editing an existing file",
 			"edit, not write":  "`edit_file` to `write_file`",
 			"old_string":       "`old_string` exactly", "it is unique": `exactly once|unique`,
 			"replace_all": "replace_all", "its documents": `CLAUDE\.md`,
-			"time-out": "two minutes", "output modes": "files_with_matches", "lines around": "`-C`",
+			"timeout": "two minutes", "output modes": "files_with_matches", "lines around": "`-C`",
 		},
 		"gemini": {
 			"several files": "read_many_files", "its documents": `GEMINI\.md`,
 			"old_string": "`old_string` must be exactly", "it is unique": `occur only once`,
-			"time-out": "ten seconds", "lines around": "`context`",
+			"timeout": "ten seconds", "lines around": "`context`",
 		},
 	}
 	for _, p := range families() {
@@ -155,7 +155,7 @@ func TestInstructions_9_2_4(t *testing.T) {
 				}
 			}
 		}
-		// A tool or a file that is not there would mislead.
+		// The instructions name no tool or file that the model does not have.
 		offered := map[string]bool{}
 		for _, tool := range p.Tools {
 			offered[tool.Name] = true
@@ -180,10 +180,7 @@ func TestLayers_9_8(t *testing.T) {
 		WorkDir: "/w", Platform: "linux", OSVersion: "6.1", Date: "2026-01-02", Model: "m",
 		KnowledgeCutoff: "2025-08",
 		Git:             &profile.Git{Root: "/w", Branch: "trunk"},
-		Docs: []profile.Doc{{
-			Path: "/w/AGENTS.md",
-			Text: "DOC",
-		}},
+		Docs:            []profile.Doc{{Path: "/w/AGENTS.md", Text: "DOC"}},
 	}
 	seen := map[string]string{}
 	for _, p := range families() {
@@ -205,7 +202,7 @@ func TestLayers_9_8(t *testing.T) {
 		} {
 			i := strings.LastIndex(got, want)
 			if i <= at {
-				t.Errorf("%s: %q stands at %d, after %d", p.ID, want, i, at)
+				t.Errorf("%s: %q is at %d, after %d", p.ID, want, i, at)
 			}
 			at = i
 		}
@@ -242,6 +239,6 @@ func TestNew(t *testing.T) {
 	}
 	if p, err := profile.New("openai", "gpt-5.2", profile.Models{}); err != nil ||
 		p.ContextWindow != profile.UnknownContextWindow {
-		t.Errorf("the empty table knows a model: %d, %v", p.ContextWindow, err)
+		t.Errorf("the empty table has a model: %d, %v", p.ContextWindow, err)
 	}
 }

@@ -19,41 +19,44 @@ import (
 var builtinModels []byte
 
 const (
-	// UnknownContextWindow is assumed for models that are not listed: most served today have at least
-	// this many tokens.
+	// UnknownContextWindow is the context window, in tokens, of models that are not listed. Most
+	// current models have at least this many.
 	UnknownContextWindow = 128_000
-	// maxTokens is the largest figure that a table may have.
+	// maxTokens is the largest number of tokens in a table.
 	maxTokens = 1_000_000_000
 )
 
-// Model is what is published about a model, or about all whose names begin alike.
+// Model holds the published figures of a model, or of all models whose names have the same prefix.
 type Model struct {
 	// Provider is the ID of the profile, such as "openai".
 	Provider string `json:"provider"`
-	// Prefix is the model's name or the beginning of it, up to a character that is neither letter,
-	// digit nor dot: "gpt-5" stands for gpt-5 and gpt-5-codex, and not for gpt-5.1.
+	// Prefix is the model's name or the start of it, up to a character that is neither letter, digit
+	// nor dot: "gpt-5" matches gpt-5 and gpt-5-codex, and not gpt-5.1.
 	Prefix string `json:"prefix"`
-	// ContextWindow is in tokens. Where a provider tells input and output apart, it is the input's.
+	// ContextWindow is in tokens. Where a provider limits input and output separately, it is the
+	// input's.
 	ContextWindow int64 `json:"context_window"`
-	// MaxOutput is how many tokens one answer may have; 0 means unknown.
+	// MaxOutput bounds the tokens of an answer; 0 means unknown.
 	MaxOutput int64 `json:"max_output,omitempty"`
-	// KnowledgeCutoff is when the model's knowledge ends, such as "2025-08"; empty means unknown.
+	// KnowledgeCutoff is the last month of the model's knowledge, such as "2025-08"; empty means
+	// unknown.
 	KnowledgeCutoff string `json:"knowledge_cutoff,omitempty"`
-	// Reasoning says that requests may ask for a reasoning effort, Vision that they may hold images.
+	// Reasoning reports whether requests may set a reasoning effort, Vision whether they may contain
+	// images.
 	Reasoning bool `json:"reasoning"`
 	Vision    bool `json:"vision"`
 }
 
-// Models is a table of models. The zero value knows none. It does not change, and may be used by
-// several goroutines.
+// Models is a table of models. The zero value is empty. A table is immutable and safe for
+// concurrent use.
 type Models struct {
 	asOf string
 	// list is sorted by provider and prefix.
 	list []Model
 }
 
-// DefaultModels is the built-in table. It covers models of OpenAI, Anthropic and Google, with the
-// figures of their own pages where they give any.
+// DefaultModels returns the built-in table. It covers models of OpenAI, Anthropic and Google, with
+// the figures that they publish.
 func DefaultModels() Models { return builtin() }
 
 var builtin = sync.OnceValue(func() Models {
@@ -64,14 +67,14 @@ var builtin = sync.OnceValue(func() Models {
 	return m
 })
 
-// ParseModels returns the built-in table with the entries of data over it. Data is a JSON object:
+// ParseModels returns the built-in table overridden by the entries of data, a JSON object:
 //
 //	{"as_of": "2026-01-31", "models": [{"provider": "openai", "prefix": "my-model", "context_window": 65536}]}
 //
-// The keys of an entry are those of [Model] in JSON. Provider and prefix are required; what an
-// entry does not give is taken from the built-in entry that fits its prefix, and is unknown or
-// false if there is none. The context window must be known in the end. Other keys, keys given
-// twice, two entries for one prefix, and figures out of range are errors, which name the line.
+// The keys of an entry are those of [Model] in JSON. Provider and prefix are required. Other
+// missing keys default to the built-in entry that matches the prefix, and without one to unknown or
+// false; only the context window must then be in the entry. Unknown keys, repeated keys, two
+// entries for one prefix, and figures out of range are errors, which name the line.
 func ParseModels(data []byte) (Models, error) {
 	base := DefaultModels()
 	m, err := parseModels(data, base)
@@ -88,17 +91,17 @@ func ParseModels(data []byte) (Models, error) {
 	return m, nil
 }
 
-// AsOf is the day of the figures, as YYYY-MM-DD.
+// AsOf returns the day of the figures, as YYYY-MM-DD.
 func (m Models) AsOf() string { return m.asOf }
 
-// List returns all entries: by provider, those of one provider by prefix.
+// List returns all entries, sorted by provider and prefix.
 func (m Models) List() []Model { return slices.Clone(m.list) }
 
-// Lookup returns the entry for the model name of a provider: of those whose prefix fits, the one
-// with the longest. If none fits, what stands after the last slash of the name is looked up:
-// "models/gemini-2.5-pro", and names with the maker in front.
+// Lookup returns the entry of a provider with the longest prefix that matches the model name. If
+// none matches, it looks up the part of the name after the last slash: servers put "models/" or the
+// maker of a model in front.
 func (m Models) Lookup(provider, name string) (Model, bool) {
-	// Of prefixes of one name, the longer one stands below the shorter.
+	// Of two prefixes of one name, the longer one is sorted after the shorter.
 	for _, e := range slices.Backward(m.list) {
 		if e.Provider == provider && e.fits(name) {
 			return e, true
@@ -126,13 +129,13 @@ func (e Model) fits(name string) bool {
 	return ok && (rest == "" || r != '.' && !unicode.IsLetter(r) && !unicode.IsDigit(r))
 }
 
-// tableReader reads a table token by token, so that an error can tell its line.
+// tableReader parses a table token by token, so that errors can name the line.
 type tableReader struct {
 	data []byte
 	dec  *json.Decoder
 }
 
-// parseModels reads a table. Its entries take what they do not give from base.
+// parseModels parses a table. Missing keys of its entries default to base.
 func parseModels(data []byte, base Models) (Models, error) {
 	var all json.RawMessage
 	if err := json.Unmarshal(data, &all); err != nil {
@@ -169,13 +172,13 @@ func parseModels(data []byte, base Models) (Models, error) {
 	return m, nil
 }
 
-var errUnknownKey = errors.New("there is no such key")
+var errUnknownKey = errors.New("unknown key")
 
 func lineAt(data []byte, offset int64) int {
 	return 1 + bytes.Count(data[:min(offset, int64(len(data)))], []byte{'\n'})
 }
 
-// object reads an object, whose values each reads.
+// object parses an object; each parses the value of a key. What names the object in errors.
 func (t *tableReader) object(what string, each func(key string) error) error {
 	if token, err := t.dec.Token(); err != nil {
 		return err
@@ -200,14 +203,14 @@ func (t *tableReader) object(what string, each func(key string) error) error {
 	return err
 }
 
-// value reads one value of the type T, which is string, bool or json.Number.
+// value parses one value of the type T.
 func value[T string | bool | json.Number](t *tableReader) (T, error) {
 	token, err := t.dec.Token()
 	v, ok := token.(T)
 	if err == nil && !ok {
 		switch any(v).(type) {
 		case string:
-			err = errors.New("the value must be a text")
+			err = errors.New("the value must be a string")
 		case bool:
 			err = errors.New("the value must be true or false")
 		default:
@@ -217,7 +220,7 @@ func value[T string | bool | json.Number](t *tableReader) (T, error) {
 	return v, err
 }
 
-// tokens reads a number of tokens.
+// tokens parses a number of tokens.
 func (t *tableReader) tokens() (int64, error) {
 	v, err := value[json.Number](t)
 	if err != nil {
@@ -243,7 +246,7 @@ func (t *tableReader) entries(base Models) ([]Model, error) {
 			return nil, fmt.Errorf("entry %d: %w", len(list)+1, err)
 		}
 		if slices.ContainsFunc(list, e.same) {
-			return nil, fmt.Errorf("entry %d: there is another one for %s %q", len(list)+1, e.Provider,
+			return nil, fmt.Errorf("entry %d: another entry is for %s %q, too", len(list)+1, e.Provider,
 				e.Prefix)
 		}
 		list = append(list, e)
@@ -299,7 +302,7 @@ func isMonth(s string) bool {
 func (e Model) check() error {
 	switch {
 	case family(e.Provider) == nil:
-		return fmt.Errorf("the provider %.40q is not known: there are %s", e.Provider,
+		return fmt.Errorf("unknown provider %.40q (known: %s)", e.Provider,
 			strings.Join(Providers(), ", "))
 	case e.Prefix == "":
 		return errors.New("the prefix is missing")

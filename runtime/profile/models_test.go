@@ -145,19 +145,19 @@ func TestParseModelsErrors(t *testing.T) {
 		{"syntax", "{\n\n\"models\": [,]}", "models: line 3: invalid character ','"},
 		{"more than a value", "{}\n{}", "models: line 2: invalid character '{' after top-level value"},
 		{"list", "[]", "models: line 1: a table of models must be an object"},
-		{"unknown key", "{\n\"modles\": []}", `models: line 2: "modles": there is no such key`},
+		{"unknown key", "{\n\"modles\": []}", `models: line 2: "modles": unknown key`},
 		{"no list", `{"models": {}}`, `models: line 1: "models": the value must be a list`},
 		{"day", `{"as_of": "May"}`, `models: line 1: "as_of": "May" is not a day`},
 		{"no entry", entry(`1`), `models: line 2: "models": entry 1: an entry must be an object`},
 		{
 			"unknown key of an entry", entry(`{"provider": "openai",` + "\n" + `"Prefix": "x"}`),
-			`models: line 3: "models": entry 1: "Prefix": there is no such key`,
+			`models: line 3: "models": entry 1: "Prefix": unknown key`,
 		},
 		{
 			"twice in an entry", entry(`{"prefix": "x", "prefix": "y"}`),
 			`models: line 2: "models": entry 1: the key "prefix" is given twice`,
 		},
-		{"text", entry(`{"provider": 7}`), `the value must be a text`},
+		{"text", entry(`{"provider": 7}`), `the value must be a string`},
 		{"null", entry(`{"context_window": null}`), `the value must be a number`},
 		{"number", entry(`{"context_window": "many"}`), `the value must be a number`},
 		{"fraction", entry(`{"context_window": 1.5}`), `1.5 is not a whole number`},
@@ -167,7 +167,7 @@ func TestParseModelsErrors(t *testing.T) {
 		{"month", entry(`{"knowledge_cutoff": "2025"}`), `"2025" is not a month such as 2025-08`},
 		{
 			"provider", entry(`{"provider": "open", "prefix": "x", "context_window": 1}`),
-			`the provider "open" is not known: there are openai, anthropic, gemini`,
+			`unknown provider "open" (known: openai, anthropic, gemini)`,
 		},
 		{"no prefix", entry(`{"provider": "openai", "context_window": 1}`), `the prefix is missing`},
 		{"no window", entry(`{"provider": "openai", "prefix": "x"}`), `context_window is missing`},
@@ -176,7 +176,7 @@ func TestParseModelsErrors(t *testing.T) {
 			`max_output 2 is more than the context window of 1`,
 		},
 		{"two", entry(`{"provider": "openai", "prefix": "x", "context_window": 1},` + "\n" +
-			`{"provider": "openai", "prefix": "x", "context_window": 2}`), `models: line 3: "models": entry 2: there is another one for openai "x"`},
+			`{"provider": "openai", "prefix": "x", "context_window": 2}`), `models: line 3: "models": entry 2: another entry is for openai "x"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m, err := profile.ParseModels([]byte(tt.data))
@@ -187,7 +187,7 @@ func TestParseModelsErrors(t *testing.T) {
 	}
 }
 
-// FuzzParseModels checks that a table is refused with a line, or holds only what a profile can use.
+// FuzzParseModels checks that an error names a line, and that a valid table has usable entries.
 func FuzzParseModels(f *testing.F) {
 	f.Add([]byte(`{"as_of": "2026-01-02", "models": [{"provider": "openai", "prefix": "x", "context_window": 7, "max_output": 1, "knowledge_cutoff": "2025-08", "reasoning": true, "vision": false}]}`))
 	f.Add([]byte("{\"models\": [\n{\"provider\": \"gemini\", \"prefix\": \"gemini-2.5-pro\"}]}"))
@@ -196,7 +196,7 @@ func FuzzParseModels(f *testing.F) {
 		m, err := profile.ParseModels(data)
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "models: line ") {
-				t.Errorf("the error tells no line: %v", err)
+				t.Errorf("the error names no line: %v", err)
 			}
 			return
 		}

@@ -1,8 +1,9 @@
-// Package profile holds what differs between families of models: which tools they are offered, what
-// they are told, and what they can do. A profile is data; the loop treats all of them alike.
+// Package profile holds the differences between families of models: their tools, instructions and
+// abilities. A profile is data; the loop treats all of them alike.
 package profile
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,27 +19,27 @@ type Profile struct {
 	ID string
 	// Model is the model's name as the provider knows it.
 	Model string
-	// Tools are what the model is offered, in this order. A custom tool is added here or in the
-	// session's registry.
+	// Tools are offered to the model in this order. A custom tool is added here or in the session's
+	// registry.
 	Tools []tool.Tool
 	// Instructions are the family's base instructions, the first layer of the system prompt.
 	Instructions string
-	// ProjectDocs are the names of the files with a project's own instructions that this family reads,
-	// relative to a folder; in one folder, later ones weigh more.
+	// ProjectDocs are the names, relative to a directory, of the files with a project's instructions
+	// that this family reads. Within a directory, later ones have priority.
 	ProjectDocs []string
-	// CommandTimeout is the shell tool's default.
+	// CommandTimeout is the default timeout of the shell tool.
 	CommandTimeout time.Duration
 	// ContextWindow is the model's context in tokens, input and output together.
 	ContextWindow int64
-	// MaxOutputTokens is how many tokens one answer of the model may have; 0 means unknown.
+	// MaxOutputTokens bounds the tokens of an answer of the model; 0 means unknown.
 	MaxOutputTokens int64
 	// AnswerTokens is the limit that requests set for an answer; 0 leaves it to the provider.
 	AnswerTokens int64
-	// KnowledgeCutoff is when the model's knowledge ends, such as "2025-08"; empty if unknown.
+	// KnowledgeCutoff is the last month of the model's knowledge, such as "2025-08"; empty if unknown.
 	KnowledgeCutoff string
-	// SupportsReasoning and SupportsParallelToolCalls say what requests may ask for: a reasoning
-	// effort, and several calls in one answer. SupportsStreaming tells a host whether text comes piece
-	// by piece. SupportsVision says that the model takes images.
+	// SupportsReasoning reports whether requests may set a reasoning effort, SupportsVision whether
+	// they may contain images, SupportsStreaming whether text arrives in pieces, and
+	// SupportsParallelToolCalls whether an answer may have several calls.
 	SupportsReasoning         bool
 	SupportsVision            bool
 	SupportsStreaming         bool
@@ -46,13 +47,13 @@ type Profile struct {
 	// Options are extra fields of the provider's requests.
 	Options map[string]any
 
-	// models is the table that the figures are from, nil if they are from elsewhere.
+	// models is the table of the figures above, nil if they have another origin.
 	models *Models
 }
 
-// WithModel returns the profile for another model of the same provider, with the figures of the
-// table that the profile was made with. A profile that was not made by [New], [OpenAI], [Anthropic]
-// or [Gemini] keeps its figures, and so does one that is for this model already.
+// WithModel returns the profile for another model of the same provider, with figures from the table
+// that the profile was created with. A profile that [New], [OpenAI], [Anthropic] or [Gemini] did
+// not return keeps its figures, and so does one that is for this model already.
 func (p Profile) WithModel(name string) Profile {
 	if p.models == nil || name == p.Model {
 		p.Model = name
@@ -61,7 +62,7 @@ func (p Profile) WithModel(name string) Profile {
 	return p.describe(name, *p.models)
 }
 
-// Surroundings is what a model is told about the place it works in. It is taken once, when a
+// Surroundings describes the environment and the project to a model. It is taken once, when a
 // session starts.
 type Surroundings struct {
 	WorkDir   string `json:"workdir"`
@@ -73,7 +74,7 @@ type Surroundings struct {
 	KnowledgeCutoff string `json:"knowledge_cutoff,omitempty"`
 	// Git is nil outside a repository, or when git is missing.
 	Git *Git `json:"git,omitempty"`
-	// Docs are the project's instructions, outermost folder first.
+	// Docs are the project's instructions, outermost directory first.
 	Docs []Doc `json:"docs,omitempty"`
 }
 
@@ -82,7 +83,7 @@ type Git struct {
 	Root string `json:"root"`
 	// Branch is empty if no branch is checked out.
 	Branch string `json:"branch"`
-	// Status is nil if it could not be found out in time.
+	// Status is nil if git did not report it in time.
 	Status  *GitStatus `json:"status,omitempty"`
 	Commits []string   `json:"commits,omitempty"`
 }
@@ -91,7 +92,7 @@ type Git struct {
 type GitStatus struct {
 	Modified  int `json:"modified"`
 	Untracked int `json:"untracked"`
-	// More says that there are more files than were counted.
+	// More reports that not all files were counted.
 	More bool `json:"more,omitempty"`
 }
 
@@ -101,9 +102,10 @@ type Doc struct {
 	Text string `json:"text"`
 }
 
-// System builds the system prompt. Layers, of which later ones weigh more: the family's
-// instructions, the surroundings, the tools, the project's instructions, the user's override. If
-// tools lack some that the instructions speak of, it says so. Equal arguments give equal bytes.
+// System returns the system prompt. Its layers, of which later ones have priority, are the family's
+// instructions, the surroundings, the tools, the project's instructions and the user's override. It
+// lists tools that the instructions mention and that are not among tools. Equal arguments give
+// equal bytes.
 func (p Profile) System(s Surroundings, tools []llm.ToolSpec, override string) string {
 	var b strings.Builder
 	b.WriteString(strings.TrimSpace(p.Instructions))
@@ -116,29 +118,29 @@ func (p Profile) System(s Surroundings, tools []llm.ToolSpec, override string) s
 		}
 	}
 	if missing := p.missing(tools); len(missing) > 0 {
-		fmt.Fprintf(&b, "\nNot offered here, whatever the text above says of them: `%s`.\n",
+		fmt.Fprintf(&b, "\nNot available in this run, although mentioned above: `%s`.\n",
 			strings.Join(missing, "`, `"))
 	}
 	if len(s.Docs) > 0 {
 		b.WriteString("\n# Project instructions\n\nFrom files of the project; where they disagree, " +
-			"the later one counts.\n")
+			"the later one has priority.\n")
 		for _, d := range s.Docs {
 			fmt.Fprintf(&b, "\n## %s\n\n%s\n", d.Path, strings.TrimSpace(d.Text))
 		}
 	}
 	if override = strings.TrimSpace(override); override != "" {
-		fmt.Fprintf(&b, "\n# Instructions of the user\n\nThese outweigh everything above.\n\n%s\n",
+		fmt.Fprintf(&b, "\n# Instructions of the user\n\nThese have priority over everything above.\n\n%s\n",
 			override)
 	}
 	return b.String()
 }
 
-// missing returns the names of the family's tools that the instructions speak of and that are not
+// missing returns the names of the family's tools that the instructions mention and that are not
 // among tools: a run, a sub-agent or an environment without a shell may have fewer.
 func (p Profile) missing(tools []llm.ToolSpec) []string {
 	known := p.Tools
 	if f := family(p.ID); f != nil {
-		known = f().Tools // of a sub-agent's profile, Tools are only what it is offered
+		known = f().Tools // the profile of a sub-agent holds only those that it is offered
 	}
 	var names []string
 	for _, t := range known {
@@ -155,17 +157,13 @@ func (s Surroundings) write(b *strings.Builder) {
 	fmt.Fprintf(b, "Working directory: %s\n", s.WorkDir)
 	fmt.Fprintf(b, "Is a git repository: %t\n", s.Git != nil)
 	if s.Git != nil {
-		branch := s.Git.Branch
-		if branch == "" {
-			branch = "none (detached HEAD)"
-		}
-		fmt.Fprintf(b, "Git branch: %s\n", branch)
+		fmt.Fprintf(b, "Git branch: %s\n", cmp.Or(s.Git.Branch, "none (detached HEAD)"))
 	}
 	fmt.Fprintf(b, "Platform: %s\n", s.Platform)
-	fmt.Fprintf(b, "OS version: %s\n", orUnknown(s.OSVersion))
+	fmt.Fprintf(b, "OS version: %s\n", cmp.Or(s.OSVersion, "unknown"))
 	fmt.Fprintf(b, "Today's date: %s\n", s.Date)
 	fmt.Fprintf(b, "Model: %s\n", s.Model)
-	fmt.Fprintf(b, "Knowledge cut-off: %s\n", orUnknown(s.KnowledgeCutoff))
+	fmt.Fprintf(b, "Knowledge cut-off: %s\n", cmp.Or(s.KnowledgeCutoff, "unknown"))
 	b.WriteString("</environment>\n")
 	if s.Git == nil {
 		return
@@ -189,18 +187,8 @@ func (s Surroundings) write(b *strings.Builder) {
 	b.WriteString("</git>\n")
 }
 
-func orUnknown(s string) string {
-	if s == "" {
-		return "unknown"
-	}
-	return s
-}
-
 func firstSentence(s string) string {
-	s = strings.TrimSpace(s)
-	if i := strings.IndexByte(s, '\n'); i >= 0 {
-		s = s[:i]
-	}
+	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
 	if i := strings.Index(s, ". "); i >= 0 {
 		s = s[:i+1]
 	}

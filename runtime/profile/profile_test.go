@@ -31,7 +31,7 @@ func TestLayersInOrder(t *testing.T) {
 	} {
 		i := strings.Index(got, want)
 		if i <= at {
-			t.Errorf("%q stands at %d, after %d:\n%s", want, i, at, got)
+			t.Errorf("%q is at %d, after %d:\n%s", want, i, at, got)
 		}
 		at = i
 	}
@@ -40,7 +40,7 @@ func TestLayersInOrder(t *testing.T) {
 	}
 }
 
-// TestUnknownIsNotInvented leaves out what could not be found out.
+// TestUnknownIsNotInvented checks that unknown facts are left out.
 func TestUnknownIsNotInvented(t *testing.T) {
 	p := profile.OpenAI("some-model")
 	p.Instructions = ""
@@ -62,7 +62,7 @@ func TestUnknownIsNotInvented(t *testing.T) {
 // TestToolsThatAreNotOffered checks that a model is told which of the tools that the instructions
 // speak of it does not have.
 func TestToolsThatAreNotOffered(t *testing.T) {
-	const said = "\nNot offered here, whatever the text above says of them: "
+	const said = "\nNot available in this run, although mentioned above: "
 	for _, p := range []profile.Profile{
 		profile.OpenAI("m"), profile.Anthropic("m"),
 		profile.Gemini("m"),
@@ -103,7 +103,7 @@ func TestToolsThatAreNotOffered(t *testing.T) {
 		for _, tool := range p.Tools {
 			if strings.Contains(tool.Name, "_") && strings.Count(p.Instructions,
 				tool.Name) != strings.Count(p.Instructions, "`"+tool.Name+"`") {
-				t.Errorf("%s: %s stands without quotes", p.ID, tool.Name)
+				t.Errorf("%s: %s is not in quotes", p.ID, tool.Name)
 			}
 		}
 	}
@@ -138,11 +138,8 @@ func TestWithModel(t *testing.T) {
 		got  profile.Profile
 		want figures
 	}{
-		"as made": {big, figures{"big", "2026-01", 500_000, 100_000, 32_000, true, false}},
-		"smaller": {big.WithModel("small"), figures{
-			"small", "", 5_000, 1_000, 1_000, false,
-			true,
-		}},
+		"as made":  {big, figures{"big", "2026-01", 500_000, 100_000, 32_000, true, false}},
+		"smaller":  {big.WithModel("small"), figures{"small", "", 5_000, 1_000, 1_000, false, true}},
 		"and back": {big.WithModel("small").WithModel("big"), of(big)},
 		"not listed": {big.WithModel("other"), figures{
 			"other", "",

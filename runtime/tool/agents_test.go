@@ -13,7 +13,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// fakeAgents notes what is asked of it and gives always the same answer.
+// fakeAgents records its last call and always returns the same state.
 type fakeAgents struct {
 	state AgentState
 	err   error
@@ -58,12 +58,11 @@ func agentRegistry(t *testing.T, f *fakeAgents) *Registry {
 func TestAgentToolArguments(t *testing.T) {
 	tests := map[string]struct {
 		tool, args string
-		want       fakeAgents // what was asked; nothing if the call is refused
+		want       fakeAgents // the recorded call; empty if the arguments are rejected
 		problem    string
 	}{
 		"task only": {"spawn_agent", `{"task": "t"}`, fakeAgents{
-			did:   "spawn",
-			spawn: SpawnRequest{Task: "t", Kind: "general"},
+			did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "general"},
 		}, ""},
 		"everything": {"spawn_agent", `{"task": "t", "agent_type": "explore", "working_dir": "d", "model": "m", "max_turns": 7}`, fakeAgents{did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "explore", Dir: "d", Model: "m", MaxTurns: 7}}, ""},
 		"empty texts": {
@@ -72,8 +71,7 @@ func TestAgentToolArguments(t *testing.T) {
 			"",
 		},
 		"a whole float": {"spawn_agent", `{"task": "t", "max_turns": 7.0}`, fakeAgents{
-			did:   "spawn",
-			spawn: SpawnRequest{Task: "t", Kind: "general", MaxTurns: 7},
+			did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "general", MaxTurns: 7},
 		}, ""},
 		"many turns": {
 			"spawn_agent", `{"task": "t", "max_turns": 9007199254740991}`,
@@ -94,8 +92,7 @@ func TestAgentToolArguments(t *testing.T) {
 		"turns in words": {"spawn_agent", `{"task": "t", "max_turns": "7"}`, fakeAgents{}, "max_turns"},
 		"other field":    {"spawn_agent", `{"task": "t", "colour": "red"}`, fakeAgents{}, "colour"},
 		"send": {"send_input", `{"agent_id": "a", "message": "m"}`, fakeAgents{
-			did: "send",
-			id:  "a", message: "m",
+			did: "send", id: "a", message: "m",
 		}, ""},
 		"no message": {"send_input", `{"agent_id": "a"}`, fakeAgents{}, "message"},
 		"blank message": {
@@ -123,7 +120,7 @@ func TestAgentToolArguments(t *testing.T) {
 				Arguments: tt.args,
 			})
 			if diff := cmp.Diff(tt.want, *f, cmp.AllowUnexported(fakeAgents{})); diff != "" {
-				t.Errorf("asked (-want +got):\n%s", diff)
+				t.Errorf("calls (-want +got):\n%s", diff)
 			}
 			if tt.problem == "" {
 				if o.Err != nil {
@@ -167,13 +164,9 @@ func TestAgentToolResults(t *testing.T) {
 			want: "agent_id: agent_1\nagent_type: general\nstatus: failed\nsuccess: false\nturns_used: " +
 				"9\nproblem: the limit of turns was reached\noutput:\nhalf",
 		},
-		"unknown": {err: errors.Join(ErrNoAgent), want: "there is no such agent", kind: KindNotFound},
-		"outside": {err: env.ErrOutside, want: "the file lies outside of the working directory, and " +
-			"nothing there can be used here", kind: KindPermission},
-		"other": {
-			err: errors.New("8 agents run already"), want: "8 agents run already",
-			kind: KindOther,
-		},
+		"unknown": {err: errors.Join(ErrNoAgent), want: "no agent has this ID", kind: KindNotFound},
+		"outside": {err: env.ErrOutside, want: "the file is outside the working directory, and only files below it can be used", kind: KindPermission},
+		"other":   {err: errors.New("8 agents run already"), want: "8 agents run already", kind: KindOther},
 	}
 	for name, tt := range tests {
 		for _, call := range []llm.ToolCall{
@@ -241,7 +234,7 @@ func TestAgentToolsAreDescribed(t *testing.T) {
 	}
 }
 
-// TestLongResultOfAnAgentIsCut keeps the status, which stands first, and the end of the text.
+// A long result is cut in the middle: the status at its start and the end of the text stay.
 func TestLongResultOfAnAgentIsCut(t *testing.T) {
 	f := &fakeAgents{state: AgentState{
 		ID: "agent_1", Kind: "general", Status: AgentCompleted,

@@ -2,52 +2,38 @@ package tool
 
 import (
 	"context"
-	_ "embed" // For the description.
-	"encoding/json"
 	"fmt"
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
-	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/tool/internal/v4a"
 )
 
-//go:embed apply_patch.md
-var applyPatchText string
-
-// ApplyPatch is the tool apply_patch. It takes patches in the v4a format and changes only files
-// below the working directory.
+// ApplyPatch returns the tool apply_patch, which applies patches in the v4a format. It changes only
+// files below the working directory.
 func ApplyPatch() Tool {
-	return Tool{
-		ToolSpec: llm.ToolSpec{Name: "apply_patch", Description: applyPatchText, Schema: json.RawMessage(`{
-			"type": "object",
-			"properties": {
-				"patch": {"type": "string", "description": "The patch, from *** Begin Patch to *** End Patch."}
-			},
-			"required": ["patch"],
-			"additionalProperties": false
-		}`)},
+	return builtin(Tool{
+		ToolSpec: spec("apply_patch", `
+			"patch": {"type": "string", "description": "The patch, from *** Begin Patch to *** End Patch."}`,
+			"patch"),
 		NeedsEnv: true,
 		Limit:    Limit{Chars: 10_000, Keep: KeepTail},
 		Aliases:  map[string]string{"input": "patch", "patchText": "patch"},
-		Run:      applyPatch,
-	}
+	}, applyPatch)
 }
 
-func applyPatch(ctx context.Context, call *Call) (Result, error) {
-	var args struct {
-		Patch string `json:"patch"`
-	}
-	if err := unmarshal(call, &args); err != nil {
-		return Result{}, err
-	}
+type applyPatchArgs struct {
+	Patch string `json:"patch"`
+}
+
+func applyPatch(ctx context.Context, call *Call, args applyPatchArgs) (Result, error) {
 	ops, err := v4a.Parse(args.Patch)
 	if err != nil {
-		return Result{}, errorf(KindValidation, "the patch cannot be read, nothing was changed: %w", err)
+		return Result{}, errorf(KindValidation, "parse the patch: %w (nothing was changed)", err)
 	}
 	p := &patcher{e: call.Env, root: rootOf(call.Env)}
-	// Names are checked before anything is changed, as far as that is possible without looking.
+	// Names are checked before any change, as far as that is possible without the file system.
 	for i := range ops {
 		if err := p.confine(&ops[i]); err != nil {
 			return Result{}, errorf(err.Kind, "nothing was changed: %w", err)
@@ -61,7 +47,7 @@ func applyPatch(ctx context.Context, call *Call) (Result, error) {
 	return Result{Text: p.summary(), Changes: p.changes()}, nil
 }
 
-// patcher carries out the operations of a patch.
+// patcher applies the operations of a patch.
 type patcher struct {
 	e     env.Environment
 	root  root
@@ -69,8 +55,8 @@ type patcher struct {
 	notes []string
 }
 
-// touched is a file that the patch has changed, with what was there before all of it and what is
-// now.
+// touched is a file that the patch has changed. before and now report whether it existed before the
+// patch and whether it exists now.
 type touched struct {
 	name        string
 	before, now bool
@@ -118,7 +104,7 @@ func (p *patcher) add(ctx context.Context, op v4a.Op) error {
 	return nil
 }
 
-// remove removes the file or link name itself.
+// remove removes the file or symlink name itself.
 func (p *patcher) remove(ctx context.Context, name string) error {
 	at, err := p.root.resolve(ctx, name, false)
 	if err != nil {
@@ -128,7 +114,7 @@ func (p *patcher) remove(ctx context.Context, name string) error {
 		return errorf(KindNotFound, "%s does not exist", shown(name))
 	}
 	if at.info.IsDir() {
-		return errorf(KindOther, "%s is a folder; a patch deletes only files", shown(name))
+		return errorf(KindOther, "%s is a directory; a patch deletes only files", shown(name))
 	}
 	if err := p.e.Remove(ctx, at.name, env.RemoveOptions{}); err != nil {
 		return err
@@ -172,17 +158,17 @@ func (p *patcher) update(ctx context.Context, op v4a.Op) error {
 	return err
 }
 
-// file returns the place of the file name, which may not exist but is no folder.
-func (p *patcher) file(ctx context.Context, name string) (place, error) {
+// file returns the location of the file name, which may not exist but is not a directory.
+func (p *patcher) file(ctx context.Context, name string) (location, error) {
 	at, err := p.root.resolve(ctx, name, true)
 	if err == nil && at.info != nil && at.info.IsDir() {
-		err = errorf(KindOther, "%s is a folder", shown(name))
+		err = errorf(KindOther, "%s is a directory", shown(name))
 	}
 	return at, err
 }
 
-// target is file for a name that the patch adds.
-func (p *patcher) target(ctx context.Context, name string) (place, error) {
+// target is file for a name that the patch creates.
+func (p *patcher) target(ctx context.Context, name string) (location, error) {
 	at, err := p.file(ctx, name)
 	if err == nil && at.info != nil {
 		err = p.root.checkSpelling(ctx, at.name)
@@ -190,9 +176,9 @@ func (p *patcher) target(ctx context.Context, name string) (place, error) {
 	return at, err
 }
 
-// rewrite puts content in the place of data.
+// rewrite replaces data by content.
 func (p *patcher) rewrite(
-	ctx context.Context, name string, at place, data []byte, content string,
+	ctx context.Context, name string, at location, data []byte, content string,
 ) error {
 	if string(data) == content {
 		p.notes = append(p.notes, fmt.Sprintf("%s: the patch changes nothing in it", shown(name)))
@@ -207,8 +193,8 @@ func (p *patcher) rewrite(
 	return nil
 }
 
-// move writes content to its new place, with the mode of the old one, which it then removes.
-func (p *patcher) move(ctx context.Context, op v4a.Op, from, to place, content string) error {
+// move writes content to the new file, with the mode of the old one, and removes the old one.
+func (p *patcher) move(ctx context.Context, op v4a.Op, from, to location, content string) error {
 	info, err := p.e.Stat(ctx, from.name)
 	if err != nil {
 		return err
@@ -244,16 +230,16 @@ func (p *patcher) touch(name string, before, now bool) {
 	p.files = append(p.files, &touched{name: name, before: before, now: now})
 }
 
-// note tells of chunks that did not go where the patch says to the letter.
+// note tells the model about chunks that did not match exactly.
 func (p *patcher) note(name string, chunks []v4a.Chunk, matches []v4a.Match) {
 	for i, m := range matches {
 		switch {
 		case m.Appended && len(chunks[i].Hints) > 0:
 			p.notes = append(p.notes, fmt.Sprintf("%s, chunk %d: it has no old lines, so its lines were "+
-				"added at the end of the file and not below the @@ line", shown(name), i+1))
+				"added at the end of the file, not below the @@ line", shown(name), i+1))
 		case m.Level > v4a.Exact:
-			p.notes = append(p.notes, fmt.Sprintf("%s, chunk %d: matched at line %d only %s; lines that "+
-				"stay were left as they are, and new ones are indented as the file is", shown(name), i+1,
+			p.notes = append(p.notes, fmt.Sprintf("%s, chunk %d: matched at line %d only %s; unchanged "+
+				"lines were kept as they are, and new ones are indented as in the file", shown(name), i+1,
 				m.Line, m.Level))
 		}
 	}
@@ -262,14 +248,16 @@ func (p *patcher) note(name string, chunks []v4a.Chunk, matches []v4a.Match) {
 func (p *patcher) changes() []event.FileChange {
 	var changes []event.FileChange
 	for _, t := range p.files {
+		kind := event.FileModified
 		switch {
-		case t.before && t.now:
-			changes = append(changes, event.FileChange{Path: t.name, Kind: event.FileModified})
-		case t.now:
-			changes = append(changes, event.FileChange{Path: t.name, Kind: event.FileCreated})
-		case t.before:
-			changes = append(changes, event.FileChange{Path: t.name, Kind: event.FileDeleted})
+		case !t.before && !t.now:
+			continue
+		case !t.before:
+			kind = event.FileCreated
+		case !t.now:
+			kind = event.FileDeleted
 		}
+		changes = append(changes, event.FileChange{Path: t.name, Kind: kind})
 	}
 	return changes
 }
@@ -277,8 +265,7 @@ func (p *patcher) changes() []event.FileChange {
 // summary has one line for each file, then the notes.
 func (p *patcher) summary() string {
 	marks := map[event.ChangeKind]string{
-		event.FileCreated: "A", event.FileModified: "M",
-		event.FileDeleted: "D",
+		event.FileCreated: "A", event.FileModified: "M", event.FileDeleted: "D",
 	}
 	var b strings.Builder
 	for _, c := range p.changes() {
@@ -293,8 +280,7 @@ func (p *patcher) summary() string {
 	return b.String()
 }
 
-// failure tells which operations were applied and which were not. The first of rest is the one that
-// failed.
+// failure reports which operations were applied and which were not. The first of rest failed.
 func (p *patcher) failure(cause *Error, rest []v4a.Op) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "the patch was not applied completely: %s %s: %s\n", rest[0].Kind,
@@ -302,9 +288,9 @@ func (p *patcher) failure(cause *Error, rest []v4a.Op) error {
 	if len(p.files) == 0 && len(p.notes) == 0 {
 		b.WriteString("Nothing was changed.\n")
 	} else {
-		b.WriteString("Done before that, and left so:\n" + p.summary())
+		b.WriteString("Applied before that, and not undone:\n" + p.summary())
 	}
-	b.WriteString("Not done:\n")
+	b.WriteString("Not applied:\n")
 	for _, op := range rest {
 		fmt.Fprintf(&b, "%s %s\n", op.Kind, oneLine(op.Path))
 	}

@@ -37,8 +37,7 @@ var patchFiles = map[string]string{
 	"link":     "-> a.txt", "dirlink": "-> src", "abs": "-> /work/src", "out": "-> /etc",
 	"updir": "-> ../etc", "outfile": "-> /etc/passwd",
 	"dangling": "-> new/file.txt", "loop": "-> loop", "src/up": "-> ../a.txt",
-	"src/deep": "-> ../../etc/passwd", "chain": "-> out",
-	"/etc/passwd": "root", "/worker/x": "x",
+	"src/deep": "-> ../../etc/passwd", "chain": "-> out", "/etc/passwd": "root", "/worker/x": "x",
 }
 
 func TestApplyPatch(t *testing.T) {
@@ -60,10 +59,7 @@ func TestApplyPatch(t *testing.T) {
 		{
 			"add with parents", "*** Add File: n/m/o.txt\n+x\n", "A n/m/o.txt\n",
 			map[string]string{"n/m/o.txt": "x\n"},
-			[]event.FileChange{{
-				Path: "n/m/o.txt",
-				Kind: event.FileCreated,
-			}},
+			[]event.FileChange{{Path: "n/m/o.txt", Kind: event.FileCreated}},
 		},
 		{
 			"add overwrites", "*** Add File: a.txt\n+x\n", "M a.txt\n",
@@ -86,9 +82,7 @@ func TestApplyPatch(t *testing.T) {
 			nil,
 		},
 		{
-			"unclean name", modify("./src/../a.txt"), "M a.txt\n",
-			map[string]string{"a.txt": modified},
-			nil,
+			"unclean name", modify("./src/../a.txt"), "M a.txt\n", map[string]string{"a.txt": modified}, nil,
 		},
 		{"absolute name", modify("/work/a.txt"), "M a.txt\n", map[string]string{"a.txt": modified}, nil},
 		{
@@ -103,7 +97,7 @@ func TestApplyPatch(t *testing.T) {
 			nil,
 		},
 		{
-			"through a link to a folder", "*** Add File: dirlink/n.txt\n+x\n", "A dirlink/n.txt\n",
+			"through a link to a directory", "*** Add File: dirlink/n.txt\n+x\n", "A dirlink/n.txt\n",
 			map[string]string{"src/n.txt": "x\n"},
 			nil,
 		},
@@ -126,10 +120,7 @@ func TestApplyPatch(t *testing.T) {
 		{
 			"rename", "*** Update File: a.txt\n*** Move to: n/b.txt\n@@\n-two\n+TWO\n",
 			"A n/b.txt\nD a.txt\n",
-			map[string]string{
-				"a.txt":   "",
-				"n/b.txt": modified,
-			},
+			map[string]string{"a.txt": "", "n/b.txt": modified},
 			[]event.FileChange{
 				{Path: "n/b.txt", Kind: event.FileCreated},
 				{Path: "a.txt", Kind: event.FileDeleted},
@@ -166,10 +157,7 @@ func TestApplyPatch(t *testing.T) {
 		{
 			"several files", "*** Add File: n.txt\n+x\n" + modify("a.txt") + "*** Delete File: crlf.txt\n",
 			"A n.txt\nM a.txt\nD crlf.txt\n",
-			map[string]string{
-				"n.txt": "x\n", "a.txt": modified,
-				"crlf.txt": "",
-			},
+			map[string]string{"n.txt": "x\n", "a.txt": modified, "crlf.txt": ""},
 			nil,
 		},
 		{
@@ -198,14 +186,13 @@ func TestApplyPatch(t *testing.T) {
 		{
 			"inexact match is told", "*** Update File: src/b.go\n@@\n return 1\n+// end\n",
 			"M src/b.go\n[src/b.go, chunk 1: matched at line 4 only ignoring leading and trailing white " +
-				"space; lines that stay were left as they are, and new ones are indented as the file is]\n",
+				"space; unchanged lines were kept as they are, and new ones are indented as in the file]\n",
 			map[string]string{"src/b.go": "package b\n\nfunc F() int {\n\treturn 1\n\t// end\n}\n"},
 			nil,
 		},
 		{
 			"lines for the end below a hint are told", "*** Update File: a.txt\n@@ one\n+x\n",
-			"M a.txt\n[a.txt, chunk 1: it has no old lines, so its lines were added at the end of the " +
-				"file and not below the @@ line]\n",
+			"M a.txt\n[a.txt, chunk 1: it has no old lines, so its lines were added at the end of the file, not below the @@ line]\n",
 			map[string]string{"a.txt": "one\ntwo\nthree\nx\n"},
 			nil,
 		},
@@ -244,39 +231,38 @@ func TestApplyPatchErrors(t *testing.T) {
 		kind        ErrorKind
 		want        string
 	}{
-		{"not a patch", "x\n", KindValidation, "the patch cannot be read, nothing was changed: line 2 " +
+		{"not a patch", "x\n", KindValidation, "parse the patch: line 2 " +
 			"of the patch:"},
 		{
 			"update of a missing file", "*** Update File: n.txt\n@@\n-x\n", KindNotFound,
 			"update n.txt: n.txt does not exist\nNothing was changed.\n",
 		},
-		{"update of a folder", "*** Update File: src\n@@\n-x\n", KindOther, "src is a folder"},
+		{"update of a directory", "*** Update File: src\n@@\n-x\n", KindOther, "src is a directory"},
 		{
 			"update that does not match", "*** Update File: a.txt\n@@\n-x\n", KindEditConflict,
 			"update a.txt: chunk 1 (line 3 of the patch): these lines are not in the file",
 		},
 		{"delete of a missing file", "*** Delete File: n.txt\n", KindNotFound, "n.txt does not exist"},
 		{
-			"delete of a folder", "*** Delete File: src\n", KindOther,
-			"src is a folder; a patch deletes only files",
+			"delete of a directory", "*** Delete File: src\n", KindOther,
+			"src is a directory; a patch deletes only files",
 		},
-		{"add over a folder", add("src"), KindOther, "src is a folder"},
-		{"add below a file", add("a.txt/n.txt"), KindOther, "a.txt is not a folder"},
+		{"add over a directory", add("src"), KindOther, "src is a directory"},
+		{"add below a file", add("a.txt/n.txt"), KindOther, "a.txt is not a directory"},
 		{
-			"rename to a folder", "*** Update File: a.txt\n*** Move to: src\n", KindOther,
-			"src is a folder",
+			"rename to a directory", "*** Update File: a.txt\n*** Move to: src\n", KindOther,
+			"src is a directory",
 		},
 		{"the root itself", add("."), KindOther, "is the working directory"},
 		{
-			"the root itself by its name", "*** Delete File: /work\n", KindOther,
-			"is the working directory",
+			"the root itself by its name", "*** Delete File: /work\n", KindOther, "is the working directory",
 		},
 		{"upward", add("../n.txt"), KindPermission, outside},
 		{"only upward", add(".."), KindPermission, outside},
 		{"upward from below", add("src/../../n.txt"), KindPermission, outside},
 		{"absolute", add("/etc/n.txt"), KindPermission, outside},
 		{"absolute and upward", add("/work/../etc/n.txt"), KindPermission, outside},
-		{"a folder whose name begins like the root", add("/worker/x"), KindPermission, outside},
+		{"a directory whose name begins like the root", add("/worker/x"), KindPermission, outside},
 		{"delete outside", "*** Delete File: /etc/passwd\n", KindPermission, outside},
 		{"update outside", "*** Update File: ../etc/passwd\n@@\n-root\n", KindPermission, outside},
 		{"rename to outside", "*** Update File: a.txt\n*** Move to: ../n.txt\n", KindPermission, outside},
@@ -302,7 +288,7 @@ func TestApplyPatchErrors(t *testing.T) {
 			"rename to a link to outside", "*** Update File: a.txt\n*** Move to: outfile\n", KindPermission,
 			outside,
 		},
-		{"loop of links", add("loop"), KindOther, "too many links"},
+		{"loop of links", add("loop"), KindOther, "too many symlinks"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := newMemory(patchFiles)
@@ -324,10 +310,10 @@ func TestApplyPatchPartialFailure(t *testing.T) {
 		"Update File: a.txt\n@@\n-nothing\n+x\n*** Delete File: src/b.go\n"))
 	want := `the patch was not applied completely: update a.txt: chunk 1 (line 6 of the patch): these lines are not in the file:
   "nothing"
-Done before that, and left so:
+Applied before that, and not undone:
 A n.txt
 D crlf.txt
-Not done:
+Not applied:
 update a.txt
 delete src/b.go
 `
@@ -352,7 +338,7 @@ func TestApplyPatchHalfARename(t *testing.T) {
 	m.fail = map[string]error{"remove a.txt": fs.ErrPermission}
 	o := use(t, m, "apply_patch", patch("*** Update File: a.txt\n*** Move to: b.txt\n"))
 	for _, want := range []string{"b.txt was written, but the old file could not be removed: no " +
-		"permission", "left so:\nA b.txt\n"} {
+		"permission", "not undone:\nA b.txt\n"} {
 		if kind(o) != KindPermission || !strings.Contains(o.Result.Text(), want) {
 			t.Errorf("%s: %s", kind(o), o.Result.Text())
 		}
@@ -366,9 +352,9 @@ func TestApplyPatchEnvironmentErrors(t *testing.T) {
 		kind ErrorKind
 		want string
 	}{
-		{"changed meanwhile", env.ErrChanged, KindEditConflict, "was changed by somebody else"},
+		{"changed meanwhile", env.ErrChanged, KindEditConflict, "was changed by another process"},
 		{"disk full", env.ErrNoSpace, KindOther, "the disk is full"},
-		{"gone", env.ErrGone, KindEnvironment, "the environment is gone"},
+		{"gone", env.ErrGone, KindEnvironment, "the environment no longer exists"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := newMemory(patchFiles)

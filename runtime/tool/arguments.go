@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"slices"
@@ -14,16 +13,16 @@ import (
 )
 
 const (
-	// MaxArguments is the size in bytes of the largest arguments that a call may have.
+	// MaxArguments is the largest size of the arguments of a call, in bytes.
 	MaxArguments = 4 << 20
-	// maxNesting is how deep arguments may be nested.
+	// maxNesting is the largest depth of nested arguments.
 	maxNesting = 64
-	// maxProblems is how many violations of a schema a model is told at once.
+	// maxProblems is how many violations of a schema a result lists.
 	maxProblems = 5
 )
 
-// parseArguments returns the arguments of a call to t, validated, with aliases renamed. Errors are
-// of KindValidation, short whatever the arguments are.
+// parseArguments returns the validated arguments of a call of t, with aliases renamed. Errors are
+// of KindValidation, and short however long the arguments are.
 func parseArguments(
 	t Tool, schema func() (*argumentSchema, error), text string,
 ) (json.RawMessage, *Error) {
@@ -33,7 +32,7 @@ func parseArguments(
 	}
 	if len(text) > MaxArguments {
 		return nil, errorf(KindValidation, "the arguments are %d bytes long, but at most %d are "+
-			"taken; split the work into several calls", len(text), MaxArguments)
+			"allowed; split the work into several calls", len(text), MaxArguments)
 	}
 	raw := json.RawMessage(text)
 	doc, err := decode(raw)
@@ -63,8 +62,8 @@ func parseArguments(
 	return raw, nil
 }
 
-// sameInAnyCase refuses keys that differ only in case: package json takes them for one when it
-// fills a struct, and so the tool would run with another value than was looked at.
+// sameInAnyCase rejects keys that differ only in case. Package json decodes both into the same
+// field of a struct, so the tool could run with another value than the one that was validated.
 func sameInAnyCase(object map[string]any) error {
 	seen := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(object)) {
@@ -90,8 +89,8 @@ func rename(object map[string]any, aliases map[string]string) bool {
 	return renamed
 }
 
-// decode reads one JSON value. It refuses what two readers may understand differently, such as
-// repeated keys, and numbers so long that computing with them is an attack.
+// decode decodes one JSON value. It rejects repeated keys, which two decoders may understand
+// differently, and numbers so long that computing with them is an attack.
 func decode(raw json.RawMessage) (any, error) {
 	var check json.RawMessage
 	if err := json.Unmarshal(raw, &check); err != nil {
@@ -107,14 +106,12 @@ func decode(raw json.RawMessage) (any, error) {
 	return decodeValue(d, 0)
 }
 
+// decodeValue decodes the next value of valid JSON, for which Token returns no error.
 func decodeValue(d *json.Decoder, depth int) (any, error) {
 	if depth > maxNesting {
 		return nil, fmt.Errorf("are nested more than %d levels deep", maxNesting)
 	}
-	token, err := d.Token()
-	if err != nil {
-		return nil, notEOF(err)
-	}
+	token, _ := d.Token()
 	switch v := token.(type) {
 	case json.Delim:
 		if v == '{' {
@@ -128,10 +125,10 @@ func decodeValue(d *json.Decoder, depth int) (any, error) {
 			}
 			list = append(list, item)
 		}
-		_, err := d.Token()
-		return list, notEOF(err)
+		_, _ = d.Token() // the closing bracket
+		return list, nil
 	case json.Number:
-		// The validation computes exactly, so that an exponent of nine digits would fill the memory.
+		// The validation computes exactly, so an exponent of nine digits would exhaust the memory.
 		exponent := strings.IndexAny(v.String(), "eE")
 		if len(v) > 40 || exponent >= 0 && len(v)-exponent > len("e-100") {
 			return nil, fmt.Errorf("hold the number %s, which is out of range", cutRunes(v.String(), 40))
@@ -143,42 +140,25 @@ func decodeValue(d *json.Decoder, depth int) (any, error) {
 func decodeObject(d *json.Decoder, depth int) (any, error) {
 	object := map[string]any{}
 	for d.More() {
-		token, err := d.Token()
-		if err != nil {
-			return nil, notEOF(err)
-		}
+		token, _ := d.Token()
 		key, _ := token.(string)
 		if _, repeated := object[key]; repeated {
 			return nil, fmt.Errorf("hold the key %s twice in one object", shown(key))
 		}
-		if object[key], err = decodeValue(d, depth+1); err != nil {
+		value, err := decodeValue(d, depth+1)
+		if err != nil {
 			return nil, err
 		}
+		object[key] = value
 	}
-	_, err := d.Token()
-	return object, notEOF(err)
-}
-
-func notEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
-}
-
-// unmarshal reads the arguments of a call into v. They fit the schema, so an error is a difference
-// between the two.
-func unmarshal(call *Call, v any) error {
-	if err := json.Unmarshal(call.Args, v); err != nil {
-		return errorf(KindValidation, "the arguments of %s cannot be read: %w", call.Name, err)
-	}
-	return nil
+	_, _ = d.Token() // the closing brace
+	return object, nil
 }
 
 // integer is a whole number as JSON Schema understands it, where 10.0 is one.
 type integer int64
 
-// UnmarshalJSON takes every form of a whole number.
+// UnmarshalJSON accepts every form of a whole number.
 func (i *integer) UnmarshalJSON(b []byte) error {
 	n, err := strconv.ParseInt(string(b), 10, 64)
 	if err != nil {

@@ -2,41 +2,24 @@ package tool
 
 import (
 	"context"
-	_ "embed" // For the description.
-	"encoding/json"
 	"fmt"
 	"strings"
-
-	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-//go:embed ask_user.md
-var askUserText string
-
-// AskUser is the tool ask_user. Its result asks the loop to wait for an answer.
+// AskUser returns the tool ask_user, which makes the loop wait for the user's answer.
 func AskUser() Tool {
-	return Tool{
-		ToolSpec: llm.ToolSpec{Name: "ask_user", Description: askUserText, Schema: json.RawMessage(`{
-			"type": "object",
-			"properties": {
-				"question": {"type": "string", "minLength": 1, "description": "The question, with all that the user needs to know to answer it."},
-				"options": {"type": "array", "items": {"type": "string", "minLength": 1}, "description": "Answers to choose from; the user may give another one."}
-			},
-			"required": ["question"],
-			"additionalProperties": false
-		}`)},
-		Run: askUser,
-	}
+	return builtin(Tool{ToolSpec: spec("ask_user", `
+		"question": {"type": "string", "minLength": 1, "description": "The question, with all that the user needs to know to answer it."},
+		"options": {"type": "array", "items": {"type": "string", "minLength": 1}, "description": "Answers to choose from; the user may give another one."}`,
+		"question")}, askUser)
 }
 
-func askUser(_ context.Context, call *Call) (Result, error) {
-	var args struct {
-		Question string   `json:"question"`
-		Options  []string `json:"options"`
-	}
-	if err := unmarshal(call, &args); err != nil {
-		return Result{}, err
-	}
+type askUserArgs struct {
+	Question string   `json:"question"`
+	Options  []string `json:"options"`
+}
+
+func askUser(_ context.Context, _ *Call, args askUserArgs) (Result, error) {
 	if strings.TrimSpace(args.Question) == "" {
 		return Result{}, errorf(KindValidation, "question is empty")
 	}

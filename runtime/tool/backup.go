@@ -12,20 +12,20 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 )
 
-// Backups keeps what files held before a tool changed them.
+// Backups keeps the content that files had before a tool changed them.
 type Backups interface {
-	// Keep stores content, what the file name held, durably, and returns where that is on the host.
+	// Keep stores the content of the file name durably, and returns the path of the copy on the host.
 	Keep(name string, content io.Reader) (file string, err error)
 }
 
-// backupEnv is an environment whose files are kept before they are written or removed. A file that
-// cannot be kept is not changed. What commands change is not kept.
+// backupEnv keeps the content of each file before it is written or removed. If that fails, the file
+// is not changed. Changes by commands are not covered.
 type backupEnv struct {
 	env.Environment
 	backups Backups
 
 	mu sync.Mutex
-	// kept has the backups by the names under which changes are told.
+	// kept holds the backups by the names that event.FileChange has.
 	kept map[string]string
 }
 
@@ -37,7 +37,7 @@ func newBackupEnv(e env.Environment, b Backups) *backupEnv {
 func (b *backupEnv) WriteFile(
 	ctx context.Context, name string, content io.Reader, opts env.WriteOptions,
 ) (env.Written, error) {
-	if !opts.MustNotExist { // else there is nothing, or nothing happens
+	if !opts.MustNotExist { // otherwise no file exists, or nothing is written
 		if err := b.keep(ctx, name); err != nil {
 			return env.Written{}, err
 		}
@@ -53,7 +53,7 @@ func (b *backupEnv) Remove(ctx context.Context, name string, opts env.RemoveOpti
 	return b.Environment.Remove(ctx, name, opts)
 }
 
-// keep keeps what a file holds. What is no file, or cannot be found, is left to the operation.
+// keep keeps the content of a regular file. For anything else the operation reports the error.
 func (b *backupEnv) keep(ctx context.Context, name string) error {
 	f, err := b.Open(ctx, name)
 	switch {
@@ -70,14 +70,14 @@ func (b *backupEnv) keep(ctx context.Context, name string) error {
 	key := changedName(b.Environment, name)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, ok := b.kept[key]; !ok { // the first is what was there before the call
+	if _, ok := b.kept[key]; !ok { // the first is the content before the call
 		b.kept[key] = file
 	}
 	return nil
 }
 
-// note notes the backups in changes.
-func (b *backupEnv) note(changes []event.FileChange) {
+// addTo adds the paths of the backups to changes.
+func (b *backupEnv) addTo(changes []event.FileChange) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range changes {

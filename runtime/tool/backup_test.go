@@ -10,7 +10,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 )
 
-// backupList keeps backups in memory, under names that tell their order.
+// backupList keeps backups in memory, in their order.
 type backupList struct {
 	kept []string // name and content
 	err  error

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
@@ -54,4 +56,24 @@ func kind(o Outcome) ErrorKind {
 		return ""
 	}
 	return o.Err.Kind
+}
+
+type callCase struct {
+	name string
+	args args
+	kind ErrorKind
+	want string
+}
+
+// checkCalls runs the tool with the arguments of each case.
+func checkCalls(t *testing.T, tool Tool, m *memory, cases []callCase) {
+	t.Helper()
+	for _, tt := range cases {
+		t.Run(tt.name, func(t *testing.T) {
+			o := registry(t, tool).Run(t.Context(), Scope{Env: m}, call(t, tool.Name, tt.args))
+			if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || kind(o) != tt.kind || o.Changes != nil {
+				t.Errorf("%s\n%s", kind(o), diff)
+			}
+		})
+	}
 }

@@ -12,20 +12,21 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// maxLinks is how many links a name may lead through.
+// maxLinks is how many symlinks a name may lead through.
 const maxLinks = 40
 
-// root confines names to the working directory of an environment, also where links lead out of it.
+// root confines names to the working directory of an environment, also where symlinks lead out of
+// it.
 //
-// It looks before the file is used, because an environment has no call that does both: a process
-// that turns a folder into a link between the two can still lead a write outside. Root keeps a
-// mistaken patch in its place. It does not keep a hostile program in the environment in its place;
-// that is the task of the environment's isolation.
+// It resolves a name before the file is used, because an environment has no call that does both: a
+// process that replaces a directory by a symlink between the two can still redirect a write. So
+// root stops a mistaken patch, but not a hostile program in the environment, which is the task of
+// the environment's isolation.
 type root struct {
 	e env.Environment
 	// dir is the working directory.
 	dir string
-	// fold says that names are Windows names: any case, and \ is a separator.
+	// fold reports Windows names: case is ignored, and \ is a separator.
 	fold bool
 }
 
@@ -34,15 +35,15 @@ func rootOf(e env.Environment) root {
 	return root{e: e, dir: path.Clean(info.WorkDir), fold: info.OS == "windows"}
 }
 
-// place is where a name leads.
-type place struct {
-	// name is relative to the working directory and leads through no links.
+// location is the file that a name leads to.
+type location struct {
+	// name is relative to the working directory and leads through no symlinks.
 	name string
 	// info describes the file; nil if it does not exist.
 	info fs.FileInfo
 }
 
-// rel returns name relative to the working directory, without looking at links.
+// rel returns name relative to the working directory, without resolving symlinks.
 func (r root) rel(name string) (string, *Error) {
 	clean := name
 	if r.fold {
@@ -71,7 +72,7 @@ func (r root) hasDrive(name string) bool {
 	return r.fold && len(name) >= 2 && name[1] == ':'
 }
 
-// below returns the part of the absolute name clean that lies below the working directory.
+// below returns the absolute name clean relative to the working directory, if it is below it.
 func (r root) below(clean string) (string, bool) {
 	dir := strings.TrimSuffix(r.dir, "/")
 	same := len(clean) >= len(dir) && clean[:len(dir)] == dir
@@ -93,9 +94,9 @@ func (r root) outside(name string) *Error {
 		"files below it", shown(name), shown(r.dir))
 }
 
-// resolve returns where rel leads, which is a name that [root.rel] has returned. If follow is set,
-// a link at the end is followed too.
-func (r root) resolve(ctx context.Context, rel string, follow bool) (place, error) {
+// resolve returns the location of rel, which [root.rel] has returned. If follow is set, it also
+// follows a symlink at the end.
+func (r root) resolve(ctx context.Context, rel string, follow bool) (location, error) {
 	at := ""
 	todo := strings.Split(rel, "/")
 	for links := 0; len(todo) > 0; {
@@ -106,7 +107,7 @@ func (r root) resolve(ctx context.Context, rel string, follow bool) (place, erro
 			continue
 		case "..":
 			if at == "" {
-				return place{}, r.outside(rel)
+				return location{}, r.outside(rel)
 			}
 			at = strings.TrimPrefix(path.Dir("/"+at), "/")
 			continue
@@ -117,46 +118,46 @@ func (r root) resolve(ctx context.Context, rel string, follow bool) (place, erro
 			return r.missing(name, todo, rel)
 		}
 		if err != nil {
-			return place{}, err
+			return location{}, err
 		}
 		last := !slices.ContainsFunc(todo, func(s string) bool { return s != "" && s != "." })
 		if info.Mode()&fs.ModeSymlink == 0 || last && !follow {
 			at = name
 			if last {
-				return place{name: at, info: info}, nil
+				return location{name: at, info: info}, nil
 			}
 			if !info.IsDir() {
-				return place{}, errorf(KindOther, "%s cannot be reached: %s is not a folder", shown(rel),
+				return location{}, errorf(KindOther, "resolve %s: %s is not a directory", shown(rel),
 					shown(at))
 			}
 			continue
 		}
 		if links++; links > maxLinks {
-			return place{}, errorf(KindOther, "%s leads through too many links", shown(rel))
+			return location{}, errorf(KindOther, "resolve %s: too many symlinks", shown(rel))
 		}
 		target, err := r.e.ReadLink(ctx, name)
 		if err != nil {
-			return place{}, err
+			return location{}, err
 		}
 		if path.IsAbs(target) || r.hasDrive(target) {
 			below, ok := r.below(path.Clean(target))
 			if !ok {
-				return place{}, r.outside(rel)
+				return location{}, r.outside(rel)
 			}
 			at, target = "", below
 		}
 		todo = append(strings.Split(target, "/"), todo...)
 	}
-	return place{}, errorf(KindOther, "%s is the working directory, not a file", shown(rel))
+	return location{}, errorf(KindOther, "%s is the working directory, not a file", shown(rel))
 }
 
-// missing is the place of a name of which at is the first part that does not exist.
-func (r root) missing(at string, todo []string, rel string) (place, error) {
+// missing returns the location of a name of which at is the first part that does not exist.
+func (r root) missing(at string, todo []string, rel string) (location, error) {
 	if slices.Contains(todo, "..") {
-		return place{}, errorf(KindNotFound, "%s cannot be reached: %s does not exist", shown(rel),
+		return location{}, errorf(KindNotFound, "resolve %s: %s does not exist", shown(rel),
 			shown(at))
 	}
-	return place{name: path.Join(append([]string{at}, todo...)...)}, nil
+	return location{name: path.Join(append([]string{at}, todo...)...)}, nil
 }
 
 // checkSpelling reports an error if the environment has the existing file name under another
@@ -184,8 +185,8 @@ func (r root) checkSpelling(ctx context.Context, name string) error {
 			return err
 		}
 		if !slices.ContainsFunc(entries, func(d fs.DirEntry) bool { return d.Name() == element }) {
-			return errorf(KindNotFound, "%s exists here in another spelling; list %s and write it as it "+
-				"is there", shown(path.Join(dir, element)), shown(dir))
+			return errorf(KindNotFound, "%s exists in another spelling; list %s and write the name as it "+
+				"is listed", shown(path.Join(dir, element)), shown(dir))
 		}
 		dir = path.Join(dir, element)
 	}

@@ -3,60 +3,47 @@ package tool
 import (
 	"context"
 	"crypto/sha256"
-	_ "embed" // For the description.
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
-	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/tool/internal/v4a"
 )
-
-//go:embed edit_file.md
-var editFileText string
 
 // maxEdited is the size in bytes of the largest file that is edited.
 const maxEdited = 64 << 20
 
-// EditFile is the tool edit_file.
+// EditFile returns the tool edit_file.
 func EditFile() Tool {
-	return Tool{
-		ToolSpec: llm.ToolSpec{Name: "edit_file", Description: editFileText, Schema: json.RawMessage(`{
-			"type": "object",
-			"properties": {
-				"file_path": {"type": "string", "minLength": 1, "description": "The file, absolute or relative to the working directory."},
-				"old_string": {"type": "string", "description": "The text to replace, exactly as the file has it, without line numbers."},
-				"new_string": {"type": "string", "description": "The text to put in its place."},
-				"replace_all": {"type": "boolean", "description": "Replace every occurrence. Default false: old_string must occur once."}
-			},
-			"required": ["file_path", "old_string", "new_string"],
-			"additionalProperties": false
-		}`)},
+	return builtin(Tool{
+		ToolSpec: spec("edit_file", `
+			"file_path": {"type": "string", "minLength": 1, "description": "The file, absolute or relative to the working directory."},
+			"old_string": {"type": "string", "description": "The text to replace, exactly as the file has it, without line numbers."},
+			"new_string": {"type": "string", "description": "The text that replaces it."},
+			"replace_all": {"type": "boolean", "description": "Replace every occurrence. Default false: old_string must occur once."}`,
+			"file_path", "old_string", "new_string"),
 		NeedsEnv: true,
 		Limit:    Limit{Chars: 10_000, Keep: KeepTail},
-		Run:      editFile,
-	}
+	}, editFile)
 }
 
-func editFile(ctx context.Context, call *Call) (Result, error) {
-	var args struct {
-		Path string `json:"file_path"`
-		Old  string `json:"old_string"`
-		New  string `json:"new_string"`
-		All  bool   `json:"replace_all"`
-	}
-	if err := unmarshal(call, &args); err != nil {
-		return Result{}, err
-	}
+type editFileArgs struct {
+	Path string `json:"file_path"`
+	Old  string `json:"old_string"`
+	New  string `json:"new_string"`
+	All  bool   `json:"replace_all"`
+}
+
+func editFile(ctx context.Context, call *Call, args editFileArgs) (Result, error) {
 	if args.Old == "" {
 		return Result{}, errorf(KindValidation, "old_string is empty; write a whole file with write_file")
 	}
 	if args.Old == args.New {
-		return Result{}, errorf(KindValidation, "old_string and new_string are the same; there is "+
-			"nothing to change")
+		return Result{}, errorf(KindValidation, "old_string and new_string are the same; nothing "+
+			"would change")
 	}
 	data, err := env.ReadFile(ctx, call.Env, args.Path, maxEdited)
 	if err != nil {
@@ -71,10 +58,10 @@ func editFile(ctx context.Context, call *Call) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	s := plural(e.places)
+	s := plural(e.lines)
 	return Result{
-		Text: fmt.Sprintf("made %d replacement%s in %s, at line%s %s%s%s", len(e.places), s,
-			shown(args.Path), s, list(e.places), inPlace(written), e.note),
+		Text: fmt.Sprintf("made %d replacement%s in %s, at line%s %s%s%s", len(e.lines), s,
+			shown(args.Path), s, list(e.lines), inPlace(written), e.note),
 		Changes: []event.FileChange{{Path: changedName(call.Env, args.Path), Kind: event.FileModified}},
 	}, nil
 }
@@ -82,49 +69,48 @@ func editFile(ctx context.Context, call *Call) (Result, error) {
 // edited is the content of a file after an edit.
 type edited struct {
 	content string
-	// places are the lines where something was replaced.
-	places []int
-	// note tells if the text was found only loosely.
+	// lines are the numbers of the lines where a replacement starts.
+	lines []int
+	// note tells the model that the text did not match exactly.
 	note string
 }
 
-// edit replaces old in content: where it stands exactly, or else where lines stand that are like
-// those of old. A byte order mark is no part of the text.
+// edit replaces old in content where it matches exactly, or otherwise where lines match those of
+// old loosely. A byte order mark is not part of the text.
 func edit(name, content, old, replacement string, all bool) (edited, error) {
 	const bom = "\uFEFF"
 	body, hasBOM := strings.CutPrefix(content, bom)
 	old, replacement = strings.TrimPrefix(old, bom), strings.TrimPrefix(replacement, bom)
 	if old == "" {
-		return edited{}, errorf(KindValidation, "old_string is only a byte order mark, which is kept "+
-			"as it is")
+		return edited{}, errorf(KindValidation, "old_string is only a byte order mark, which cannot be "+
+			"edited")
 	}
 	exact, exactReplacement := withEnding(body, old, replacement)
-	e := edited{places: occurrences(body, exact, all)}
+	e := edited{lines: occurrences(body, exact, all)}
 	switch {
-	case len(e.places) > 1 && !all:
-		count := fmt.Sprint(len(e.places))
-		if len(e.places) == mostCounted {
+	case len(e.lines) > 1 && !all:
+		count := fmt.Sprint(len(e.lines))
+		if len(e.lines) == mostCounted {
 			count = "at least " + count
 		}
 		return edited{}, errorf(KindEditConflict, "old_string occurs %s times in %s, at lines %s; add "+
 			"lines around it so that it occurs once, or set replace_all",
-			count, shown(name), list(e.places))
-	case len(e.places) > 0:
+			count, shown(name), list(e.lines))
+	case len(e.lines) > 0:
 		e.content = strings.ReplaceAll(body, exact, exactReplacement)
 	default:
-		places, level := v4a.Find(body, old)
-		if len(places) != 1 || all || strings.TrimSpace(old) == "" {
-			return edited{}, notFound(name, body, old, places, level)
+		lines, level := v4a.Find(body, old)
+		if len(lines) != 1 || all || strings.TrimSpace(old) == "" {
+			return edited{}, notFound(name, body, old, lines, level)
 		}
-		content, ok := v4a.Replace(body, old, replacement, places[0])
+		content, ok := v4a.Replace(body, old, replacement, lines[0])
 		if !ok {
-			return edited{}, unclear(name, body, old, places[0], level)
+			return edited{}, unclear(name, body, old, lines[0], level)
 		}
-		e = edited{content: content, places: places, note: loosely(level)}
+		e = edited{content: content, lines: lines, note: loosely(level)}
 	}
 	if e.content == body {
-		return edited{}, errorf(KindValidation, "%s has new_string there already; nothing was changed",
-			shown(name))
+		return edited{}, errorf(KindValidation, "new_string would not change %s", shown(name))
 	}
 	if hasBOM {
 		e.content = bom + e.content
@@ -132,14 +118,14 @@ func edit(name, content, old, replacement string, all bool) (edited, error) {
 	return e, nil
 }
 
-// loosely tells a model that its text was not exactly what the file has.
+// loosely tells the model that its text did not match exactly.
 func loosely(level v4a.Level) string {
 	how := level.String()
 	if level == v4a.Exact {
 		how = "with other line endings"
 	}
-	return fmt.Sprintf("\n[old_string was found only %s; whole lines were replaced, indented as "+
-		"the file is, and lines that stay were left as they are]", how)
+	return fmt.Sprintf("\n[old_string matched only %s; whole lines were replaced and indented as in "+
+		"the file, and unchanged lines were kept as they are]", how)
 }
 
 func digest(data []byte) string {
@@ -148,7 +134,7 @@ func digest(data []byte) string {
 }
 
 // withEnding returns old and replacement with the line endings of content. A model sees lines
-// without their endings, and so writes "\n" also for a file whose lines end with "\r\n".
+// without their endings, so it writes "\n" also for a file whose lines end with "\r\n".
 func withEnding(content, old, replacement string) (string, string) {
 	crlf := strings.Count(content, "\r\n")
 	if crlf <= strings.Count(content, "\n")-crlf {
@@ -156,7 +142,7 @@ func withEnding(content, old, replacement string) (string, string) {
 	}
 	if strings.Contains(old, "\n") {
 		if !strings.Contains(content, toCRLF(old)) {
-			return old, replacement // This part of the file may be an exception.
+			return old, replacement // this part of the file may have other endings
 		}
 		old = toCRLF(old)
 	}
@@ -167,20 +153,20 @@ func toCRLF(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", "\n"), "\n", "\r\n")
 }
 
-// mostCounted is how many places are looked for when there must be only one. Each may cost as much
-// as old is long.
+// mostCounted is how many occurrences are counted when only one is allowed. Finding each may take
+// time proportional to the length of old.
 const mostCounted = 100
 
-// occurrences returns the lines where old begins. If all are to be replaced, they do not overlap;
-// otherwise each is counted, up to mostCounted, since any of them may be meant.
+// occurrences returns the lines where old starts. If all are to be replaced, they do not overlap;
+// otherwise each one counts, up to mostCounted, since the model may mean any of them.
 func occurrences(content, old string, all bool) []int {
 	step := 1
 	if all {
 		step = len(old)
 	}
-	var places []int
+	var lines []int
 	line, from := 1, 0
-	for at := 0; at <= len(content) && (all || len(places) < mostCounted); at += step {
+	for at := 0; at <= len(content) && (all || len(lines) < mostCounted); at += step {
 		i := strings.Index(content[at:], old)
 		if i < 0 {
 			break
@@ -188,9 +174,9 @@ func occurrences(content, old string, all bool) []int {
 		at += i
 		line += strings.Count(content[from:at], "\n")
 		from = at
-		places = append(places, line)
+		lines = append(lines, line)
 	}
-	return places
+	return lines
 }
 
 func plural(numbers []int) string {
@@ -200,80 +186,70 @@ func plural(numbers []int) string {
 	return ""
 }
 
-// list writes numbers for a sentence, at most ten.
+// list formats at most ten numbers for a sentence.
 func list(numbers []int) string {
 	const most = 10
-	var b strings.Builder
-	for i, n := range numbers {
-		if i == most {
-			fmt.Fprintf(&b, " and %d more", len(numbers)-most)
-			break
-		}
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		fmt.Fprint(&b, n)
+	var texts []string
+	for _, n := range numbers[:min(most, len(numbers))] {
+		texts = append(texts, strconv.Itoa(n))
 	}
-	return b.String()
+	text := strings.Join(texts, ", ")
+	if more := len(numbers) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
-// notFound says what in content is most like old, which stands at places only loosely, or nowhere.
-func notFound(name, content, old string, places []int, level v4a.Level) *Error {
-	if len(places) == 0 || strings.TrimSpace(old) == "" {
+// notFound reports the part of content that is most similar to old, which matches loosely at lines
+// or not at all.
+func notFound(name, content, old string, lines []int, level v4a.Level) *Error {
+	if len(lines) == 0 || strings.TrimSpace(old) == "" {
 		for line := range strings.Lines(old) {
 			if strings.TrimSpace(line) == "" {
 				continue
 			}
-			if places, _ = v4a.Find(content, line); len(places) > 0 {
-				return errorf(KindEditConflict, "old_string is not in %s. Its first line is there at line%s "+
-					"%s, but the lines after it differ; read them again", shown(name), plural(places),
-					list(places))
+			if lines, _ = v4a.Find(content, line); len(lines) > 0 {
+				return errorf(KindEditConflict, "old_string is not in %s. Its first line is at line%s %s, but "+
+					"the lines after it differ; read them again", shown(name), plural(lines), list(lines))
 			}
 			break
 		}
-		return errorf(KindEditConflict, "old_string is not in %s, and nothing like its first line is; "+
-			"read the file again", shown(name))
+		return errorf(KindEditConflict, "old_string is not in %s, and no line is similar to its first "+
+			"line; read the file again", shown(name))
 	}
-	if len(places) > 1 {
-		return errorf(KindEditConflict, "old_string is not in %s exactly, and %s it is there several "+
-			"times, at lines %s. Nothing was changed; give old_string exactly as the file has it, with "+
-			"more lines around it. The file has at line %d:\n%s",
-			shown(name), level, list(places), places[0], excerptOf(content, old, places[0]))
+	if len(lines) > 1 {
+		return errorf(KindEditConflict, "old_string does not match %s exactly, and %s it matches "+
+			"several times, at lines %s. Nothing was changed; give old_string exactly as in the file, with more "+
+			"lines around it. The file has at line %d:\n%s",
+			shown(name), level, list(lines), lines[0], excerptOf(content, old, lines[0]))
 	}
-	return errorf(KindEditConflict, "old_string is not in %s exactly, but %s it is, at line %s; "+
-		"replace_all takes only exact text. The file has there:\n%s\nGive old_string exactly like this",
-		shown(name), level, list(places), excerptOf(content, old, places[0]))
+	return errorf(KindEditConflict, "old_string does not match %s exactly, but %s it matches, at "+
+		"line %s; replace_all needs exact text. The file has there:\n%s\nGive old_string exactly like this",
+		shown(name), level, list(lines), excerptOf(content, old, lines[0]))
 }
 
-// unclear says that old stands at the line place, but that new lines cannot be indented as the file
-// is.
-func unclear(name, content, old string, place int, level v4a.Level) *Error {
-	return errorf(KindEditConflict, "old_string is not in %s exactly. %s it is, at line %d, but "+
-		"how new_string is to be indented there does not follow from it. The file has "+
-		"there:\n%s\nGive old_string exactly like this, and new_string with the same indentation",
-		shown(name), strings.ToUpper(level.String()[:1])+level.String()[1:], place, excerptOf(content,
-			old, place))
+// unclear reports that old matches at the line first, but that the indentation of new lines is
+// ambiguous.
+func unclear(name, content, old string, first int, level v4a.Level) *Error {
+	return errorf(KindEditConflict, "old_string does not match %s exactly. It matches %s, at line "+
+		"%d, but the indentation of new_string there is ambiguous. The file has there:\n%s\nGive old_string "+
+		"exactly like this, and new_string with the same indentation",
+		shown(name), level, first, excerptOf(content, old, first))
 }
 
-// excerptOf returns the lines of content from place on that old stands for.
-func excerptOf(content, old string, place int) string {
-	return excerpt(content, place, strings.Count(strings.TrimSuffix(old, "\n"), "\n")+1)
-}
-
-// excerpt returns count lines of content from the line first on, cut to a readable size.
-func excerpt(content string, first, count int) string {
+// excerptOf returns the lines of content, from first on, that old matches, cut to a readable size.
+func excerptOf(content, old string, first int) string {
 	const mostLines, mostChars = 20, 300
-	var b strings.Builder
+	count := strings.Count(strings.TrimSuffix(old, "\n"), "\n") + 1
+	var lines []string
 	number := 0
 	for line := range strings.Lines(content) {
-		if number++; number < first {
-			continue
-		}
-		if number == first+min(count, mostLines) {
+		if number++; number >= first+min(count, mostLines) {
 			break
 		}
-		line = strings.TrimRight(line, "\r\n")
-		fmt.Fprintf(&b, "%s\n", cutRunes(line, mostChars))
+		if number >= first {
+			lines = append(lines, cutRunes(strings.TrimRight(line, "\r\n"), mostChars))
+		}
 	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return strings.Join(lines, "\n")
 }

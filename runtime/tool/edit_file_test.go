@@ -14,7 +14,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool/internal/v4a"
 )
 
-// styles are the forms in which one text can stand in a file.
+// styles are the encodings that a text can have in a file.
 var styles = map[string]func(string) string{
 	"plain": func(s string) string { return s },
 	"crlf":  func(s string) string { return strings.ReplaceAll(s, "\n", "\r\n") },
@@ -95,27 +95,24 @@ func TestEditFileLoosely(t *testing.T) {
 			"x\n\ttell \"a\"\n",
 		},
 		{"the exact place counts", "\ta\na\nb\n", "a\n", "b\n", "twice", ""},
-		{"the closer level counts", "\ta\na \n", "a\nx", "", "none", ""},
+		{"the closer level counts", "\ta\na \n", "a\nx", "", "first", ""},
 		{"twice at a level", "\ta\n  a\nb\n", "    a\n", "    c\n", "several", ""},
 		{"twice, overlapping", "\ta\n\ta\n\ta\nb\n", "  a\n  a\n", "  c\n", "several", ""},
 		{"indentation unclear", "f {\n\ta\n\t\tb\n}\n", "a\nb", "a\nb\nc", "unclear", ""},
 		{"depth unclear", "f {\n\ta\n\tb\n}\n", "a\nb", "a\n  c\nb", "unclear", ""},
 		{"only white space", "a\n\nb\n", "\t \n", "x\n", "none", ""},
-		{"already so", "a\n\tb\nc\n", "  b", "\tb", "already", ""},
+		{"no change", "a\n\tb\nc\n", "  b", "\tb", "same", ""},
 	} {
 		for style, in := range styles {
 			t.Run(tt.name+"/"+style, func(t *testing.T) {
 				file := in(tt.file)
 				e, err := edit("f", file, tt.old, tt.new, false)
 				if tt.want == "" {
-					said := map[string]string{
-						"several": "several times", "unclear": "does not follow",
-						"none": "nothing like its first line", "already": "already", "twice": "occurs 2 times",
+					message := map[string]string{
+						"several": "several times", "unclear": "is ambiguous", "none": "no line is similar",
+						"first": "Its first line is at", "same": "would not change", "twice": "occurs 2 times",
 					}[tt.level]
-					if tt.name == "the closer level counts" {
-						said = "Its first line is there"
-					}
-					if err == nil || !strings.Contains(err.Error(), said) {
+					if err == nil || !strings.Contains(err.Error(), message) {
 						t.Fatalf("got %q, %v", e.content, err)
 					}
 					return
@@ -128,7 +125,7 @@ func TestEditFileLoosely(t *testing.T) {
 					t.Error(diff)
 				}
 				if loose := e.note != ""; loose != (tt.level != "") || !strings.Contains(e.note, tt.level) {
-					t.Errorf("the model is told %q, want %q", e.note, tt.level)
+					t.Errorf("the note is %q, want %q", e.note, tt.level)
 				}
 			})
 		}
@@ -155,7 +152,7 @@ func TestEditFileLooselySpecialFiles(t *testing.T) {
 		{"no mark is added", "a\nb\n", "a", "\uFEFFx", false, "x\nb\n", "", ""},
 		{"no mark is lost", "\uFEFFa\nb\n", "\uFEFFa", "x", false, "\uFEFFx\nb\n", "", ""},
 		{"only the mark", "\uFEFFa\n", "\uFEFF", "x", false, "", "", "only a byte order mark"},
-		{"everywhere, loosely", "\ta\n", "  a", "b", true, "", "", "replace_all takes only exact text"},
+		{"everywhere, loosely", "\ta\n", "  a", "b", true, "", "", "replace_all needs exact text"},
 		{
 			"everywhere, loosely, twice", "\ta\n\ta\n", "  a", "b", true, "", "",
 			"several times, at lines 1, 2",
@@ -172,7 +169,7 @@ func TestEditFileLooselySpecialFiles(t *testing.T) {
 		},
 		{
 			"a first line in several places", "a\nb\na\nc\n", "a\nd", "x", false, "", "",
-			"Its first line is there at lines 1, 3, but",
+			"Its first line is at lines 1, 3, but",
 		},
 		{
 			"invalid bytes stay", "\xff\n\ta \xfe\nb\xff\n", "b\xff", "c", false, "\xff\n\ta \xfe\nc\n", "",
@@ -195,13 +192,12 @@ func TestEditFileLooselySpecialFiles(t *testing.T) {
 	}
 }
 
-// A loose match is told in the result, and a loose match that is not unique changes nothing.
+// The result reports a loose match, and a loose match that is not unique changes nothing.
 func TestEditFileTellsLevel(t *testing.T) {
 	m := newMemory(map[string]string{"f": "x\n\ta\n", "g": "\ta\n  a\n"})
 	o := use(t, m, "edit_file", args{"file_path": "f", "old_string": "    a", "new_string": "    b"})
-	want := "made 1 replacement in f, at line 2\n[old_string was found only ignoring leading and " +
-		"trailing white space; whole lines were replaced, indented as the file is, and lines that " +
-		"stay were left as they are]"
+	want := "made 1 replacement in f, at line 2\n[old_string matched only ignoring leading and " +
+		"trailing white space; whole lines were replaced and indented as in the file, and unchanged lines were kept as they are]"
 	if diff := cmp.Diff(want, o.Result.Text()); diff != "" || m.files()["f"] != "x\n\tb\n" {
 		t.Errorf("%s\n%q", diff, m.files()["f"])
 	}
@@ -221,8 +217,7 @@ func TestLocalEditsKeepModeAndMark(t *testing.T) {
 		args args
 	}{
 		{"edit_file", args{
-			"file_path": "run.sh", "old_string": "    say \"a\"",
-			"new_string": "    say \"b\"",
+			"file_path": "run.sh", "old_string": "    say \"a\"", "new_string": "    say \"b\"",
 		}},
 		{"apply_patch", patch("*** Update File: run.sh\n@@\n-    say \"a\"\n+\tsay \"b\"\n")},
 	} {
@@ -276,13 +271,13 @@ func FuzzEditFile(f *testing.F) {
 			return
 		}
 		if e.content == content {
-			t.Fatal("nothing was changed, and it was not said")
+			t.Fatal("nothing was changed, and no error reports it")
 		}
 		if all {
 			return
 		}
 		before, after := strings.SplitAfter(content, "\n"), strings.SplitAfter(e.content, "\n")
-		first := e.places[0] - 1
+		first := e.lines[0] - 1
 		if diff := cmp.Diff(before[:first], after[:min(first, len(after))]); diff != "" {
 			t.Fatalf("lines above the place were changed:\n%s", diff)
 		}

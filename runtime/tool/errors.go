@@ -10,23 +10,23 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// errorf makes an *Error whose message is for the model. A cause may be given with %w.
+// errorf returns an *Error with a message for the model. A cause may be given with %w.
 func errorf(kind ErrorKind, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	return &Error{Kind: kind, Message: err.Error(), Err: errors.Unwrap(err)}
 }
 
-// classify makes an *Error of what a tool returned. What an environment reports is told in words
-// that say what a model can do about it.
+// classify turns the error of a tool into an *Error. Errors of an environment get a message from
+// which a model learns what it can do.
 func classify(ctx context.Context, err error) *Error {
 	var e *Error
 	if errors.As(err, &e) {
 		return e
 	}
-	// A tool may fail for another reason just before its context ends; only what comes from the
-	// context is its end.
+	// A tool may fail for another reason just before its context ends; only an error that comes from
+	// the context is a cancellation.
 	if ctx.Err() != nil && (errors.Is(err, ctx.Err()) || errors.Is(err, context.Cause(ctx))) {
-		return errorf(KindCanceled, "the call was stopped before it was done: %w", context.Cause(ctx))
+		return errorf(KindCanceled, "the call was canceled before it ended: %w", context.Cause(ctx))
 	}
 	kind, text := describe(err)
 	return &Error{Kind: kind, Message: text, Err: err}
@@ -35,10 +35,10 @@ func classify(ctx context.Context, err error) *Error {
 func describe(err error) (kind ErrorKind, text string) {
 	switch {
 	case errors.Is(err, env.ErrUnknownOutcome):
-		return KindEnvironment, "contact with the environment was lost; what was asked for may or may " +
-			"not have been done, so look before doing it again: " + err.Error()
+		return KindEnvironment, "the connection to the environment was lost, and the operation may or " +
+			"may not have been done; check before you repeat it: " + err.Error()
 	case errors.Is(err, env.ErrGone):
-		return KindEnvironment, "the environment is gone and will not come back: " + err.Error()
+		return KindEnvironment, "the environment no longer exists: " + err.Error()
 	case errors.Is(err, fs.ErrClosed):
 		return KindEnvironment, "the environment is closed: " + err.Error()
 	}
@@ -48,8 +48,8 @@ func describe(err error) (kind ErrorKind, text string) {
 		name = shown(pathErr.Path)
 	}
 	var start *env.StartError
-	if errors.As(err, &start) {
-		name = "the command " + shown(first(start.Argv))
+	if errors.As(err, &start) && len(start.Argv) > 0 {
+		name = "the command " + shown(start.Argv[0])
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -57,19 +57,19 @@ func describe(err error) (kind ErrorKind, text string) {
 	case errors.Is(err, env.ErrReadOnly):
 		return KindPermission, "this environment is read-only, nothing was changed: " + err.Error()
 	case errors.Is(err, env.ErrOutside):
-		return KindPermission, name + " lies outside of the working directory, and nothing there can " +
-			"be used here"
+		return KindPermission, name + " is outside the working directory, and only files below it " +
+			"can be used"
 	case errors.Is(err, fs.ErrPermission):
 		return KindPermission, "no permission: " + err.Error()
 	case errors.Is(err, env.ErrChanged):
-		return KindEditConflict, name + " was changed by somebody else in the meantime, and was left " +
-			"as it is; read it again"
+		return KindEditConflict, name + " was changed by another process since it was read; it was " +
+			"not written; read it again"
 	case errors.Is(err, env.ErrIsDir):
-		return KindOther, name + " is a folder"
+		return KindOther, name + " is a directory"
 	case errors.Is(err, env.ErrNotDir):
-		return KindOther, name + " is not a folder, or one of the folders in its path is a file"
+		return KindOther, name + " is not a directory, or a directory in its path is a file"
 	case errors.Is(err, env.ErrNotRegular):
-		return KindOther, name + " is a device, socket or pipe, which cannot be read or written here"
+		return KindOther, name + " is a device, socket or FIFO, which tools cannot read or write"
 	case errors.Is(err, env.ErrNoSpace):
 		return KindOther, "the disk is full: " + err.Error()
 	case errors.Is(err, search.ErrBadPattern):
@@ -78,15 +78,8 @@ func describe(err error) (kind ErrorKind, text string) {
 	return KindOther, err.Error()
 }
 
-func first(argv []string) string {
-	if len(argv) == 0 {
-		return ""
-	}
-	return argv[0]
-}
-
-// shown is a name as a message shows it: quoted if it would not be clear where it ends, and cut if
-// it is very long.
+// shown formats a name for a message: quoted if its end would not be clear, and cut if it is very
+// long.
 func shown(name string) string {
 	const most = 300
 	short := cutRunes(name, most)

@@ -22,17 +22,10 @@ func TestReadFile(t *testing.T) {
 		"a.txt": "one\ntwo\nthree\n", "noend": "one\ntwo", "empty": "", "crlf": "one\r\ntwo\r\n",
 		"bom": "\uFEFFone\n",
 		"big": numbered(5000), "long": long + "\nnext\n", "latin": "caf\xe9\n", "link": "-> a.txt",
-		"d/":  "",
-		"elf": "\x7fELF\x02\x01\x01\x00\x00", "zip": "PK\x03\x04\x00", "odd": "a\x00b",
-		"utf16": "\xff\xfea\x00",
-		"lines": "\n\n\n", "esc": "\x1b[31mred\n",
+		"d/": "", "elf": "\x7fELF\x02\x01\x01\x00\x00", "zip": "PK\x03\x04\x00", "odd": "a\x00b",
+		"utf16": "\xff\xfea\x00", "lines": "\n\n\n", "esc": "\x1b[31mred\n",
 	})
-	for _, tt := range []struct {
-		name string
-		args args
-		kind ErrorKind
-		want string
-	}{
+	checkCalls(t, ReadFile(), m, []callCase{
 		{"whole", args{"file_path": "a.txt"}, "", "1 | one\n2 | two\n3 | three\n"},
 		{"absolute", args{"file_path": "/work/a.txt"}, "", "1 | one\n2 | two\n3 | three\n"},
 		{"link", args{"file_path": "link"}, "", "1 | one\n2 | two\n3 | three\n"},
@@ -75,16 +68,16 @@ func TestReadFile(t *testing.T) {
 			"byte order mark",
 			args{"file_path": "bom"},
 			"",
-			"1 | one\n[the file begins with a byte order mark]\n",
+			"1 | one\n[the file starts with a byte order mark]\n",
 		},
 		{"not UTF-8", args{"file_path": "latin"}, "", "1 | caf\uFFFD\n"},
 		{"escapes stay", args{"file_path": "esc"}, "", "1 | \x1b[31mred\n"},
 		{"missing", args{"file_path": "nope"}, KindNotFound, "nope does not exist"},
 		{
-			"folder",
+			"directory",
 			args{"file_path": "d"},
 			KindOther,
-			"d is a folder; see what is in it with list_dir: open d: is a directory",
+			"d is a directory; use list_dir to list it: open d: is a directory",
 		},
 		{
 			"ELF",
@@ -96,7 +89,7 @@ func TestReadFile(t *testing.T) {
 			"zip",
 			args{"file_path": "zip"},
 			KindOther,
-			"zip is a binary file (a zip archive or a document packed as one, 5 bytes); it cannot be " +
+			"zip is a binary file (a zip archive or a document in zip format, 5 bytes); it cannot be " +
 				"shown as text",
 		},
 		{
@@ -109,7 +102,7 @@ func TestReadFile(t *testing.T) {
 			"UTF-16",
 			args{"file_path": "utf16"},
 			KindOther,
-			"utf16 is a binary file (perhaps text in UTF-16, 4 bytes); it cannot be shown as text",
+			"utf16 is a binary file (possibly text in UTF-16, 4 bytes); it cannot be shown as text",
 		},
 		{
 			"offset zero",
@@ -121,16 +114,9 @@ func TestReadFile(t *testing.T) {
 			"no outputs",
 			args{"file_path": "output://x"},
 			KindNotFound,
-			"output://x cannot be read: this session keeps no outputs",
+			"open output://x: this session keeps no outputs",
 		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			o := use(t, m, "read_file", tt.args)
-			if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || kind(o) != tt.kind {
-				t.Errorf("%s\n%s", kind(o), diff)
-			}
-		})
-	}
+	})
 	t.Run("2000 lines", func(t *testing.T) {
 		text := use(t, m, "read_file", args{"file_path": "big"}).Result.Text()
 		if !strings.HasPrefix(text, "1 | 1\n2 | 2\n") || !strings.HasSuffix(text,
@@ -148,10 +134,10 @@ func TestReadFile(t *testing.T) {
 	})
 }
 
-// A file of any size is read in bounded memory, and what is shown of it is bounded too.
+// A file of any size is read in bounded memory, and the output is bounded, too.
 func TestReadFileHuge(t *testing.T) {
 	m := newMemory(map[string]string{"huge": strings.Repeat(strings.Repeat("x", 9999)+"\n", 5000)})
-	o := registry(t).Run(t.Context(), Scope{Env: m, Spool: folderSpool{dir: t.TempDir()}},
+	o := registry(t).Run(t.Context(), Scope{Env: m, Spool: dirSpool{dir: t.TempDir()}},
 		call(t, "read_file", args{"file_path": "huge"}))
 	if o.Output.Size > maxReadBytes+1<<16 || !strings.HasSuffix(o.Result.Text(),
 		"[lines 1 to 420 of more than 2098; go on with offset 421]\n") {
@@ -170,8 +156,7 @@ func TestReadFileImages(t *testing.T) {
 		"wav": "RIFF\x00\x00\x00\x00WAVE",
 	})
 	for name, mime := range map[string]string{
-		"p.txt": "image/png", "j": "image/jpeg",
-		"g": "image/gif", "w": "image/webp",
+		"p.txt": "image/png", "j": "image/jpeg", "g": "image/gif", "w": "image/webp",
 	} {
 		o := use(t, m, "read_file", args{"file_path": name})
 		if len(o.Result.Parts) != 2 || o.Result.Parts[1].Image == nil ||
@@ -224,16 +209,14 @@ func TestOutputScheme_C1(t *testing.T) {
 			"read_file",
 			args{"file_path": "output://c/2"},
 			KindNotFound,
-			"output://c/2 cannot be read; only an output that was shortened has such a name, which its " +
-				"mark tells: file does not exist",
+			"open output://c/2: file does not exist (only the mark of a shortened output gives such a name)",
 		},
 		{"grep", args{"pattern": "^one$", "path": "output://c/1"}, "", "output://c/1:1:one\n"},
 		{
 			"grep",
 			args{"pattern": "x", "path": "output://c/2"},
 			KindNotFound,
-			"output://c/2 cannot be read; only an output that was shortened has such a name, which its " +
-				"mark tells: file does not exist",
+			"open output://c/2: file does not exist (only the mark of a shortened output gives such a name)",
 		},
 	} {
 		o := registry(t).Run(t.Context(), s, call(t, tt.tool, tt.args))
@@ -253,18 +236,15 @@ func TestWriteFile(t *testing.T) {
 		change        event.FileChange
 	}{
 		{"a.txt", "new\n", "", "overwrote a.txt: 4 bytes", event.FileChange{
-			Path: "a.txt",
-			Kind: event.FileModified,
+			Path: "a.txt", Kind: event.FileModified,
 		}},
 		{"/work/n/b.txt", "é", "", "created /work/n/b.txt: 2 bytes", event.FileChange{
-			Path: "n/b.txt",
-			Kind: event.FileCreated,
+			Path: "n/b.txt", Kind: event.FileCreated,
 		}},
 		{"/tmp/c", "", "", "created /tmp/c: 0 bytes", event.FileChange{
-			Path: "/tmp/c",
-			Kind: event.FileCreated,
+			Path: "/tmp/c", Kind: event.FileCreated,
 		}},
-		{"d", "x", KindOther, "d is a folder", event.FileChange{}},
+		{"d", "x", KindOther, "d is a directory", event.FileChange{}},
 		{"full", "x", KindOther, "the disk is full: write full: no space left", event.FileChange{}},
 		{
 			"secret", "x", KindPermission, "no permission: write secret: permission denied",
@@ -340,16 +320,16 @@ func TestEditFile(t *testing.T) {
 		},
 		{
 			"not found", "a\n", "x", "y", false, KindEditConflict, "",
-			"old_string is not in f, and nothing like its first line is; read the file again",
+			"old_string is not in f, and no line is similar to its first line; read the file again",
 		},
 		{
 			"only the first line", "a\nb\n", "\na\nc\n", "y", false, KindEditConflict, "",
-			"old_string is not in f. Its first line is there at line 1, but the lines after it differ; " +
+			"old_string is not in f. Its first line is at line 1, but the lines after it differ; " +
 				"read them again",
 		},
 		{
 			"the same", "a\n", "a", "a", false, KindValidation, "",
-			"old_string and new_string are the same; there is nothing to change",
+			"old_string and new_string are the same; nothing would change",
 		},
 		{
 			"empty", "a\n", "", "b", false, KindValidation, "",
@@ -359,8 +339,7 @@ func TestEditFile(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			m := newMemory(map[string]string{"f": tt.file})
 			o := use(t, m, "edit_file", args{
-				"file_path": "f", "old_string": tt.old, "new_string": tt.new,
-				"replace_all": tt.all,
+				"file_path": "f", "old_string": tt.old, "new_string": tt.new, "replace_all": tt.all,
 			})
 			if diff := cmp.Diff(tt.text, o.Result.Text()); diff != "" || kind(o) != tt.kind {
 				t.Errorf("%s\n%s", kind(o), diff)
@@ -379,8 +358,7 @@ func TestEditFile(t *testing.T) {
 	}
 	t.Run("missing", func(t *testing.T) {
 		o := use(t, newMemory(nil), "edit_file", args{
-			"file_path": "f", "old_string": "a",
-			"new_string": "b",
+			"file_path": "f", "old_string": "a", "new_string": "b",
 		})
 		if kind(o) != KindNotFound {
 			t.Errorf("%s: %s", kind(o), o.Result.Text())
@@ -389,8 +367,7 @@ func TestEditFile(t *testing.T) {
 	t.Run("concurrent change", func(t *testing.T) {
 		m := newMemory(map[string]string{"f": "a"})
 		o := use(t, &meddler{memory: m, name: "f"}, "edit_file", args{
-			"file_path": "f", "old_string": "a",
-			"new_string": "b",
+			"file_path": "f", "old_string": "a", "new_string": "b",
 		})
 		if kind(o) != KindEditConflict || string(m.nodes["/work/f"].data) != "meddled" {
 			t.Errorf("%s: %s", kind(o), o.Result.Text())

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// signature is how files of a type begin.
+// signature is the prefix of files of a type.
 type signature struct{ prefix, name string }
 
-// imageType returns the MIME type of an image that providers can show, or "".
+// imageType returns the MIME type of an image that providers accept, or "".
 func imageType(start []byte) string {
 	for _, s := range []signature{
 		{"\x89PNG\r\n\x1a\n", "image/png"},
@@ -33,15 +33,15 @@ func fileType(start []byte) string {
 		{"MZ", "a Windows program or library"},
 		{"\xcf\xfa\xed\xfe", "a Mach-O program or library"},
 		{"%PDF-", "a PDF document"},
-		{"PK\x03\x04", "a zip archive or a document packed as one"},
+		{"PK\x03\x04", "a zip archive or a document in zip format"},
 		{"\x1f\x8b", "gzip data"},
 		{"BZh", "bzip2 data"},
 		{"\xfd7zXZ\x00", "xz data"},
 		{"\x28\xb5\x2f\xfd", "zstd data"},
 		{"SQLite format 3\x00", "an SQLite database"},
 		{"\x00asm", "WebAssembly"},
-		{"\xff\xfe", "perhaps text in UTF-16"},
-		{"\xfe\xff", "perhaps text in UTF-16"},
+		{"\xff\xfe", "possibly text in UTF-16"},
+		{"\xfe\xff", "possibly text in UTF-16"},
 	} {
 		if strings.HasPrefix(string(start), s.prefix) {
 			return s.name

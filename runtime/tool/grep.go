@@ -3,19 +3,13 @@ package tool
 import (
 	"bufio"
 	"context"
-	_ "embed" // For the description.
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env/search"
-	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
-
-//go:embed grep.md
-var grepText string
 
 // Modes of grep's output.
 const (
@@ -24,71 +18,64 @@ const (
 	grepCount   = "count"
 )
 
-// Grep is the tool grep with the parameters that all models are offered.
+// Grep returns the tool grep with the parameters that all models get.
 func Grep() Tool { return grepTool("", nil, false) }
 
-// AnthropicGrep is the tool grep with those that Claude models know as well: lines around matches,
-// types of files, matches of several lines, and results from an offset on.
+// AnthropicGrep returns the tool grep with the additional parameters that Claude models know: lines
+// around matches, types of files, matches of several lines, and an offset.
 func AnthropicGrep() Tool {
 	return grepTool(`,
-		"-A": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show after each match, as path-line-text."},
-		"-B": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show before each match, as path-line-text."},
-		"-C": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show before and after each match, as path-line-text."},
-		"-n": {"type": "boolean", "description": "Show line numbers. Default true."},
-		"type": {"type": "string", "description": "Only files of this kind, such as go, py, ts, rust or java."},
-		"multiline": {"type": "boolean", "description": "Match across lines: a match may span several, and a dot is a line ending, too. Default false."},
-		"offset": {"type": "integer", "minimum": 0, "maximum": 1000000000, "description": "How many results to leave out before the first that is shown. Default 0."}`,
+			"-A": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show after each match, as path-line-text."},
+			"-B": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show before each match, as path-line-text."},
+			"-C": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show before and after each match, as path-line-text."},
+			"-n": {"type": "boolean", "description": "Show line numbers. Default true."},
+			"type": {"type": "string", "description": "Only files of this type, such as go, py, ts, rust or java."},
+			"multiline": {"type": "boolean", "description": "Match across lines: a match may span several, and a dot matches a line ending. Default false."},
+			"offset": {"type": "integer", "minimum": 0, "maximum": 1000000000, "description": "How many results to leave out before the first that is shown. Default 0."}`,
 		map[string]string{
-			"glob": "glob_filter", "-i": "case_insensitive", "head_limit": "max_results",
-			"context": "-C",
+			"glob": "glob_filter", "-i": "case_insensitive", "head_limit": "max_results", "context": "-C",
 		}, true)
 }
 
-// GeminiGrep is the tool grep with those that Gemini models know as well: lines around matches,
-// files to leave out, names only, texts instead of expressions, ignored files, and a limit for each
-// file.
+// GeminiGrep returns the tool grep with the additional parameters that Gemini models know: lines
+// around matches, files to leave out, names only, literal patterns, ignored files, and a limit for
+// each file.
 func GeminiGrep() Tool {
 	return grepTool(`,
-		"exclude_pattern": {"type": "string", "description": "No files whose name matches, such as *.min.js or vendor/**."},
-		"names_only": {"type": "boolean", "description": "Show only the names of files, as output_mode files_with_matches does. Default false."},
-		"case_sensitive": {"type": "boolean", "description": "The opposite of case_insensitive; give one of the two."},
-		"fixed_strings": {"type": "boolean", "description": "Take the pattern for a text, not an expression. Default false."},
-		"context": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show before and after each match, as path-line-text."},
-		"before": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show before each match, as path-line-text."},
-		"after": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show after each match, as path-line-text."},
-		"no_ignore": {"type": "boolean", "description": "Search what git ignores, too. Default false."},
-		"max_matches_per_file": {"type": "integer", "minimum": 1, "maximum": 1000000000, "description": "How many matching lines to take of each file at most."}`,
+			"exclude_pattern": {"type": "string", "description": "No files whose name matches, such as *.min.js or vendor/**."},
+			"names_only": {"type": "boolean", "description": "Show only the names of files, as output_mode files_with_matches does. Default false."},
+			"case_sensitive": {"type": "boolean", "description": "The opposite of case_insensitive; give one of the two."},
+			"fixed_strings": {"type": "boolean", "description": "Match the pattern literally, not as an expression. Default false."},
+			"context": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show before and after each match, as path-line-text."},
+			"before": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show before each match, as path-line-text."},
+			"after": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show after each match, as path-line-text."},
+			"no_ignore": {"type": "boolean", "description": "Search what git ignores, too. Default false."},
+			"max_matches_per_file": {"type": "integer", "minimum": 1, "maximum": 1000000000, "description": "How many matching lines of each file to show at most."}`,
 		map[string]string{
-			"dir_path": "path", "include_pattern": "glob_filter",
-			"total_max_matches": "max_results",
+			"dir_path": "path", "include_pattern": "glob_filter", "total_max_matches": "max_results",
 		}, false)
 }
 
-// grepTool returns a form of the tool with more parameters than all have. If it pages, there is the
-// parameter offset.
+// grepTool returns a variant of the tool with more parameters. If it pages, offset is one of them.
 func grepTool(more string, aliases map[string]string, pages bool) Tool {
-	return Tool{
-		ToolSpec: llm.ToolSpec{Name: "grep", Description: grepText, Schema: json.RawMessage(`{
-			"type": "object",
-			"properties": {
-				"pattern": {"type": "string", "minLength": 1, "description": "A regular expression (RE2 syntax), matched line by line."},
-				"path": {"type": "string", "description": "The file or folder to search, or output://ID. Default: the working directory."},
-				"glob_filter": {"type": "string", "description": "Only files whose name matches, such as *.go or src/**/*.ts."},
-				"case_insensitive": {"type": "boolean", "description": "Take upper and lower case for the same. Default false."},
-				"output_mode": {"type": "string", "enum": ["content", "files_with_matches", "count"], "description": "Matching lines (default), only the names of files, or the number of matching lines in each file."},
-				"max_results": {"type": "integer", "minimum": 0, "maximum": 1000000000, "description": "How many results (matching lines, files or counts) to show at most; 0 for all. Default 100."}` + more + `
-			},
-			"required": ["pattern"],
-			"additionalProperties": false
-		}`)},
+	return builtin(Tool{
+		ToolSpec: spec("grep", `
+			"pattern": {"type": "string", "minLength": 1, "description": "A regular expression (RE2 syntax), matched line by line."},
+			"path": {"type": "string", "description": "The file or directory to search, or output://ID. Default: the working directory."},
+			"glob_filter": {"type": "string", "description": "Only files whose name matches, such as *.go or src/**/*.ts."},
+			"case_insensitive": {"type": "boolean", "description": "Ignore case. Default false."},
+			"output_mode": {"type": "string", "enum": ["content", "files_with_matches", "count"], "description": "Matching lines (default), only the names of files, or the number of matching lines in each file."},
+			"max_results": {"type": "integer", "minimum": 0, "maximum": 1000000000, "description": "How many results (matching lines, files or counts) to show at most; 0 for all. Default 100."}`+more,
+			"pattern"),
 		ReadOnly: true, NeedsEnv: true,
 		Limit:   Limit{Chars: 20_000, Lines: 200, Keep: KeepHead},
 		Aliases: aliases,
-		Run:     func(ctx context.Context, call *Call) (Result, error) { return grep(ctx, call, pages) },
-	}
+	}, func(ctx context.Context, call *Call, args grepArgs) (Result, error) {
+		return grep(ctx, call, args, pages)
+	})
 }
 
-// grepArgs are the parameters of all forms of the tool.
+// grepArgs are the parameters of all variants of the tool.
 type grepArgs struct {
 	Pattern    string   `json:"pattern"`
 	Path       string   `json:"path"`
@@ -107,7 +94,7 @@ type grepArgs struct {
 
 	Exclude    string  `json:"exclude_pattern"`
 	NamesOnly  bool    `json:"names_only"`
-	MindCase   *bool   `json:"case_sensitive"`
+	MatchCase  *bool   `json:"case_sensitive"`
 	Literal    bool    `json:"fixed_strings"`
 	Context    integer `json:"context"`
 	Before     integer `json:"before"`
@@ -116,26 +103,22 @@ type grepArgs struct {
 	MaxPerFile integer `json:"max_matches_per_file"`
 }
 
-// options returns what is searched for. An error is of KindValidation.
+// options returns the options of the search. Errors are of KindValidation.
 func (a *grepArgs) options() (search.GrepOptions, error) {
 	opts := search.GrepOptions{
-		Pattern: a.Pattern, Literal: a.Literal, Multiline: a.Multiline, Path: a.Path, Glob: a.Glob,
-		Exclude: a.Exclude, NoIgnore: a.NoIgnore,
+		Pattern: a.Pattern, Literal: a.Literal, Multiline: a.Multiline,
+		Path: a.Path, Glob: a.Glob, Exclude: a.Exclude, NoIgnore: a.NoIgnore,
+		IgnoreCase:     or(a.IgnoreCase, !or(a.MatchCase, true)),
 		MaxFileMatches: int(a.MaxPerFile), MaxMatches: -1,
 	}
-	switch {
-	case a.MindCase != nil && a.IgnoreCase != nil && *a.MindCase == *a.IgnoreCase:
+	if a.MatchCase != nil && opts.IgnoreCase == *a.MatchCase {
 		return opts, errorf(KindValidation, "case_sensitive and case_insensitive are both %t, which "+
-			"contradict each other; give one of them", *a.MindCase)
-	case a.MindCase != nil:
-		opts.IgnoreCase = !*a.MindCase
-	case a.IgnoreCase != nil:
-		opts.IgnoreCase = *a.IgnoreCase
+			"contradict each other; give one of them", *a.MatchCase)
 	}
 	if a.Type != "" {
 		if types := search.FileTypes(); !slices.Contains(types, a.Type) {
-			return opts, errorf(KindValidation, "there is no type of files %s; use glob_filter, or one "+
-				"of these: %s", shown(a.Type), strings.Join(types, ", "))
+			return opts, errorf(KindValidation, "unknown type of files %s; use glob_filter, or one of "+
+				"these: %s", shown(a.Type), strings.Join(types, ", "))
 		}
 		opts.Types = []string{a.Type}
 	}
@@ -147,17 +130,19 @@ func (a *grepArgs) options() (search.GrepOptions, error) {
 		}
 		mode = grepFiles
 	}
-	opts.Mode = map[string]search.GrepMode{
-		grepFiles: search.GrepFiles,
-		grepCount: search.GrepCounts,
-	}[mode]
+	switch mode {
+	case grepFiles:
+		opts.Mode = search.GrepFiles
+	case grepCount:
+		opts.Mode = search.GrepCounts
+	}
 	var err error
 	if opts.Before, opts.After, err = a.around(); err != nil {
 		return opts, err
 	}
 	if opts.Mode != search.GrepLines && opts.Before+opts.After > 0 {
 		return opts, errorf(KindValidation, "lines around matches can only be shown with the matching "+
-			"lines, but the output is %s; leave them out, or ask for output_mode content", mode)
+			"lines, but the output is %s; leave them out, or use output_mode content", mode)
 	}
 	if most := a.most(); most > 0 {
 		opts.MaxMatches = int(a.Offset) + most
@@ -166,12 +151,7 @@ func (a *grepArgs) options() (search.GrepOptions, error) {
 }
 
 // most returns how many results to show, 0 for all.
-func (a *grepArgs) most() int {
-	if a.Max == nil {
-		return search.DefaultMaxMatches
-	}
-	return int(*a.Max)
-}
+func (a *grepArgs) most() int { return int(or(a.Max, search.DefaultMaxMatches)) }
 
 // around returns how many lines before and after a match to show.
 func (a *grepArgs) around() (before, after int, err error) {
@@ -195,18 +175,14 @@ func (a *grepArgs) around() (before, after int, err error) {
 	return int(both.n), int(both.n), nil
 }
 
-func grep(ctx context.Context, call *Call, pages bool) (Result, error) {
-	var args grepArgs
-	if err := unmarshal(call, &args); err != nil {
-		return Result{}, err
-	}
+func grep(ctx context.Context, call *Call, args grepArgs, pages bool) (Result, error) {
 	opts, err := args.options()
 	if err != nil {
 		return Result{}, err
 	}
 	out := bufio.NewWriter(call.Out)
 	g := &grepOutput{
-		out: out, numbers: args.Numbers == nil || *args.Numbers, offset: int(args.Offset),
+		out: out, numbers: or(args.Numbers, true), offset: int(args.Offset),
 		groups: opts.Before+opts.After > 0, before: opts.Before,
 	}
 	stats, err := search.Grep(ctx, readerFor(call, args.Path), opts, g.match)
@@ -218,26 +194,24 @@ func grep(ctx context.Context, call *Call, pages bool) (Result, error) {
 		return Result{}, err
 	}
 	switch {
-	case stats.Truncated && pages:
-		note += fmt.Sprintf("[stopped after %d results, there are more: narrow the pattern or the "+
-			"path, or go on with offset %d]\n", args.most(), opts.MaxMatches)
 	case stats.Truncated:
-		note += fmt.Sprintf("[stopped after %d results, there are more: narrow the pattern or the "+
-			"path, or raise max_results]\n", args.most())
+		more := "raise max_results"
+		if pages {
+			more = fmt.Sprintf("go on with offset %d", opts.MaxMatches)
+		}
+		note += fmt.Sprintf("[stopped after %d results, more match: narrow the pattern or the path, or "+
+			"%s]\n", args.most(), more)
 	case g.results == 0:
 		note += fmt.Sprintf("[no matches in %d files]\n", stats.Files)
 	case g.results <= g.offset:
-		note += fmt.Sprintf("[%d results were found, and offset leaves out %d]\n", g.results, g.offset)
+		note += fmt.Sprintf("[%d results match, and offset leaves out %d]\n", g.results, g.offset)
 	}
-	switch stats.Stopped {
-	case search.GrepOverTime:
-		note += fmt.Sprintf("[stopped after %v with a part of the files not searched, since the "+
-			"pattern has no text in it to look for: narrow the path, or add to the pattern]\n",
-			search.DefaultGrepTime)
-	case search.GrepOverBytes:
-		note += fmt.Sprintf("[stopped after %d GiB with a part of the files not searched, since the "+
-			"pattern has no text in it to look for: narrow the path, or add to the pattern]\n",
-			search.DefaultGrepBytes>>30)
+	if stopped := map[search.GrepStop]string{
+		search.GrepOverTime:  search.DefaultGrepTime.String(),
+		search.GrepOverBytes: fmt.Sprintf("%d GiB", search.DefaultGrepBytes>>30),
+	}[stats.Stopped]; stopped != "" {
+		note += fmt.Sprintf("[stopped after %s with a part of the files not searched, since the pattern "+
+			"requires no literal text: narrow the path, or add text to the pattern]\n", stopped)
 	}
 	if stats.SkippedBinary > 0 {
 		note += fmt.Sprintf("[%d binary files were not searched]\n", stats.SkippedBinary)
@@ -245,12 +219,12 @@ func grep(ctx context.Context, call *Call, pages bool) (Result, error) {
 	return Result{Text: note}, nil
 }
 
-// unreadable makes a note of an error that only says that parts of the tree could not be read.
+// unreadable turns an error about unreadable parts of a tree into a note to the model.
 func unreadable(err error) (note string, rest error) {
 	var u *search.UnreadableError
 	if !errors.As(err, &u) {
 		return "", err
 	}
-	return fmt.Sprintf("[%d files or folders could not be read, the first because of: %s]\n", u.Count,
+	return fmt.Sprintf("[%d files or directories could not be read; the first error: %s]\n", u.Count,
 		cutRunes(u.First.Error(), 300)), nil
 }

@@ -8,24 +8,24 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// grepOutput writes what a search finds.
+// grepOutput writes the results of a search.
 type grepOutput struct {
 	out *bufio.Writer
-	// numbers says that lines have their numbers.
+	// numbers reports whether lines have numbers.
 	numbers bool
 	// offset is how many results are left out before the first that is written.
 	offset int
-	// groups says that a line marks where lines do not follow each other.
+	// groups reports whether "--" separates lines that are not adjacent.
 	groups bool
 	// before is how many lines before a match are written.
 	before int
 
-	// results is how many there were, with those left out.
+	// results counts all results, with those left out.
 	results int
-	// held are the last lines before the first result that is written. As many as there are of its
-	// file belong in front of it.
+	// held are the last lines before the first result that is written. Those of its file are written
+	// before it.
 	held []search.GrepMatch
-	// file and line are those of the line written last.
+	// file and line identify the line written last.
 	file string
 	line int
 }
@@ -61,7 +61,7 @@ func (g *grepOutput) hold(m search.GrepMatch) {
 	g.held = append(g.held, m)
 }
 
-// write writes a line, a file or a count. Flush of out tells the error.
+// write writes a line, a file or a count. Flush of out returns the error.
 func (g *grepOutput) write(m search.GrepMatch) {
 	if g.groups && g.file != "" && (m.Name != g.file || m.Line != g.line+1) {
 		_, _ = g.out.WriteString("--\n")
@@ -86,7 +86,7 @@ func (g *grepOutput) write(m search.GrepMatch) {
 	}
 }
 
-// oneLine is a file name that stays on its line: one with control characters is quoted.
+// oneLine returns a file name for a line of output: quoted if it has control characters.
 func oneLine(name string) string {
 	if strings.ContainsFunc(name, func(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 }) {
 		return fmt.Sprintf("%q", name)

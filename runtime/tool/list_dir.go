@@ -3,51 +3,37 @@ package tool
 import (
 	"bufio"
 	"context"
-	_ "embed" // For the description.
-	"encoding/json"
 	"fmt"
 	"io/fs"
 
 	"github.com/sandboxagent/sandboxagent/env/search"
-	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
-
-//go:embed list_dir.md
-var listDirText string
 
 // maxListed is how many entries list_dir shows.
 const maxListed = 2000
 
-// ListDir is the tool list_dir.
+// ListDir returns the tool list_dir.
 func ListDir() Tool {
-	return Tool{
-		ToolSpec: llm.ToolSpec{Name: "list_dir", Description: listDirText, Schema: json.RawMessage(`{
-			"type": "object",
-			"properties": {
-				"path": {"type": "string", "minLength": 1, "description": "The folder, absolute or relative to the working directory, which is \".\"."},
-				"depth": {"type": "integer", "minimum": 1, "description": "How many levels to show. Default 1: only the folder itself."}
-			},
-			"required": ["path"],
-			"additionalProperties": false
-		}`)},
+	return builtin(Tool{
+		ToolSpec: spec("list_dir", `
+			"path": {"type": "string", "minLength": 1, "description": "The directory, absolute or relative to the working directory, which is \".\"."},
+			"depth": {"type": "integer", "minimum": 1, "description": "How many levels to show. Default 1: only the directory itself."}`,
+			"path"),
 		ReadOnly: true, NeedsEnv: true,
 		Limit: Limit{Chars: defaultLimit, Keep: KeepHead},
-		Run:   listDir,
-	}
+	}, listDir)
 }
 
-func listDir(ctx context.Context, call *Call) (Result, error) {
-	var args struct {
-		Path  string  `json:"path"`
-		Depth integer `json:"depth"`
-	}
-	if err := unmarshal(call, &args); err != nil {
-		return Result{}, err
-	}
+type listDirArgs struct {
+	Path  string  `json:"path"`
+	Depth integer `json:"depth"`
+}
+
+func listDir(ctx context.Context, call *Call, args listDirArgs) (Result, error) {
 	depth := int(min(max(args.Depth, 1), 1000))
 	out := bufio.NewWriter(call.Out)
 	count, more, unread := 0, false, 0
-	// One level is shown as it is. Below it, what git ignores would bury the rest.
+	// One level is shown as it is. Below it, ignored files would outnumber the others.
 	opts := search.WalkOptions{MaxDepth: depth, Details: true, NoIgnore: depth == 1}
 	err := search.Walk(ctx, call.Env, args.Path, opts, func(e search.Entry) error {
 		if e.Err != nil {
@@ -71,10 +57,9 @@ func listDir(ctx context.Context, call *Call) (Result, error) {
 	text := ""
 	switch {
 	case more:
-		text = fmt.Sprintf("[stopped after %d entries; list a folder below this one, or use glob]\n",
-			maxListed)
+		text = fmt.Sprintf("[stopped after %d entries; list a subdirectory, or use glob]\n", maxListed)
 	case count == 0:
-		text = "[the folder is empty]\n"
+		text = "[the directory is empty]\n"
 	}
 	if unread > 0 {
 		text += fmt.Sprintf("[%d entries could not be read]\n", unread)
@@ -86,11 +71,11 @@ func entryLine(e search.Entry) string {
 	name := oneLine(e.Name)
 	switch {
 	case e.Mode.IsDir():
-		return name + "/  folder"
+		return name + "/  directory"
 	case e.Mode.IsRegular():
 		return fmt.Sprintf("%s  file  %d bytes", name, e.Size)
 	case e.Mode&fs.ModeSymlink != 0:
-		return name + "  link"
+		return name + "  symlink"
 	default:
 		return name + "  special file"
 	}

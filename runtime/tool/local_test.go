@@ -16,7 +16,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
-// here makes an environment of this machine in a folder with files.
+// here returns a local environment in a new directory with files.
 func here(t *testing.T, files map[string]string) (env.Environment, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "work")
@@ -79,7 +79,7 @@ func TestLocalReadThenEdit_9_12(t *testing.T) {
 			"X = 3\n*** Delete File: n/new.txt\n"), "A src/b.go\nD src/a.go\nD n/new.txt\n"},
 		{"grep", args{"pattern": "X ="}, "src/b.go:3:var X = 3\n"},
 		{"glob", args{"pattern": "**/*.go"}, "src/b.go\n"},
-		{"list_dir", args{"path": "."}, "n/  folder\nsrc/  folder\n"},
+		{"list_dir", args{"path": "."}, "n/  directory\nsrc/  directory\n"},
 	} {
 		o := use(t, e, step.tool, step.args)
 		if diff := cmp.Diff(step.want, o.Result.Text()); diff != "" || o.Err != nil {
@@ -177,7 +177,7 @@ func TestLocalShell(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		s := Scope{Env: e, OnOutput: func(p []byte) { cancel() }}
 		o := registry(t).Run(ctx, s, call(t, "shell", args{"command": "echo begin; sleep 60"}))
-		if kind(o) != KindCanceled || !strings.HasPrefix(o.Result.Text(), "begin\nthe call was stopped") {
+		if kind(o) != KindCanceled || !strings.HasPrefix(o.Result.Text(), "begin\nthe call was canceled") {
 			t.Errorf("%s: %s", kind(o), o.Result.Text())
 		}
 	})
@@ -188,7 +188,7 @@ func TestLocalShellOutput_C1(t *testing.T) {
 	posix(t)
 	e, _ := here(t, nil)
 	outputs := map[string]func() (io.ReadCloser, error){}
-	s := Scope{Env: e, Spool: folderSpool{dir: t.TempDir()}, Outputs: func(id string) (io.ReadCloser,
+	s := Scope{Env: e, Spool: dirSpool{dir: t.TempDir()}, Outputs: func(id string) (io.ReadCloser,
 		error,
 	) {
 		return outputs[id]()
@@ -242,8 +242,7 @@ func TestLocalShellMemory_F13(t *testing.T) {
 		}
 	}}
 	o := registry(t).Run(t.Context(), s, call(t, "shell", args{
-		"command":    "yes | head -c 268435456",
-		"timeout_ms": int(5 * time.Minute / time.Millisecond),
+		"command": "yes | head -c 268435456", "timeout_ms": int(5 * time.Minute / time.Millisecond),
 	}))
 	if o.Err != nil || o.Output.Size < 256<<20 {
 		t.Fatalf("%v, %d bytes", o.Err, o.Output.Size)
@@ -255,8 +254,8 @@ func TestLocalShellMemory_F13(t *testing.T) {
 
 var _ io.Writer = (*recorder)(nil)
 
-// TestLocalGlobAbove searches a folder above what a link leads to: the names that are told lead
-// there, too.
+// TestLocalGlobAbove searches the parent directory of the target of a symlink: the reported names
+// are valid.
 func TestLocalGlobAbove(t *testing.T) {
 	posix(t)
 	e, dir := here(t, map[string]string{"other/sub/x": "", "other/f.go": "", "g.go": ""})
@@ -264,8 +263,7 @@ func TestLocalGlobAbove(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o := use(t, e, "glob", args{
-		"pattern": "*.go",
-		"path":    "link/..",
+		"pattern": "*.go", "path": "link/..",
 	}); o.Result.Text() != "link/../f.go\n" {
 		t.Errorf("%v: %q", o.Err, o.Result.Text())
 	}

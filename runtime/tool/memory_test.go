@@ -30,7 +30,7 @@ type memory struct {
 	shell []string
 	// fail makes operations on a name fail; the key is such as "write a.txt".
 	fail map[string]error
-	// calls notes what was done, such as "write /work/a".
+	// calls records the changes, such as "write /work/a".
 	calls []string
 }
 
@@ -53,7 +53,7 @@ func (n *node) Info() (fs.FileInfo, error) { return n, nil }
 
 var _ env.Environment = (*memory)(nil)
 
-// newMemory makes an environment with files. A name that ends in / is a folder; a content that
+// newMemory makes an environment with files. A name that ends in / is a directory; a content that
 // begins with "-> " makes a link. Relative names are below /work.
 func newMemory(files map[string]string) *memory {
 	m := &memory{

@@ -13,8 +13,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 )
 
-// recorder is what Call.Out is: it keeps all bytes, in memory while they are few and in the spool
-// from then on, and the part of them that the model will see.
+// recorder is the writer in Call.Out. It keeps all bytes, up to event.InlineLimit in memory and
+// more of them in the spool, and the part that the model will see.
 type recorder struct {
 	mu       sync.Mutex
 	id       string
@@ -25,7 +25,7 @@ type recorder struct {
 	size   int64
 	memory []byte
 	file   SpoolFile
-	// lost is why not all bytes were kept, or nil.
+	// lost is the reason why not all bytes were kept, or nil.
 	lost   error
 	closed bool
 
@@ -36,7 +36,7 @@ type recorder struct {
 	last byte
 }
 
-var errNoSpool = errors.New("there is nowhere to keep it")
+var errNoSpool = errors.New("the session has no spool")
 
 func newRecorder(
 	id string, limit Limit, mode cleanMode, spool Spool, onOutput func([]byte),
@@ -47,8 +47,7 @@ func newRecorder(
 	}
 }
 
-// Write never fails for size, and not if the spool fails either: the outcome tells. It fails after
-// the call has ended.
+// Write fails only after the call has ended. Failures of the spool appear in the outcome.
 func (r *recorder) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,7 +66,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// show hands cleaned text to the cutter.
+// show passes cleaned text to the cutter.
 func (r *recorder) show(p []byte) {
 	if len(p) > 0 {
 		r.cutter.write(p)
@@ -90,7 +89,7 @@ func (r *recorder) keep(p []byte) {
 	}
 }
 
-// open moves from memory to the spool.
+// open moves the output from memory to the spool.
 func (r *recorder) open(p []byte) error {
 	memory := r.memory
 	r.memory = nil
@@ -108,8 +107,8 @@ func (r *recorder) open(p []byte) error {
 	return write(file, p)
 }
 
-// store puts an output that is in memory into the spool as well, so that the model can read what it
-// is not shown.
+// store also writes an output that is in memory to the spool, so that the model can read the part
+// that was left out.
 func (r *recorder) store() error {
 	file, err := r.spool.Create(r.id)
 	if err != nil {
@@ -123,20 +122,20 @@ func write(f SpoolFile, p []byte) error {
 	return err
 }
 
-// lose notes that bytes are missing from the file, which is then of no use.
+// lose records that bytes are missing in the file, which makes it useless.
 func (r *recorder) lose(err error) {
 	if err == nil {
 		return
 	}
 	r.lost = err
 	if r.file != nil {
-		_ = r.file.Close() // The first error tells more.
+		_ = r.file.Close() // The first error is the cause.
 		r.file = nil
 	}
 }
 
-// finish ends the output with trailer, on a line of its own. It returns all of it and the text for
-// the model, who can read what is in the spool if readable is set.
+// finish ends the output with trailer, on a line of its own. It returns the whole output and the
+// text for the model; readable reports whether the model can read outputs in the spool.
 func (r *recorder) finish(
 	trailer string, readable bool,
 ) (out event.Output, text string, truncated bool) {
@@ -153,7 +152,7 @@ func (r *recorder) finish(
 		}
 		r.keep([]byte(trailer))
 	}
-	// What the tool says of its output is shown whole, unless it is an output by itself.
+	// The trailer is not cut, unless it is long or the whole output.
 	if chars := utf8.RuneCountInString(trailer); chars > r.cutter.limit.Chars/2 ||
 		r.size == int64(len(trailer)) {
 		r.cutter.write([]byte(trailer))
@@ -175,11 +174,11 @@ func (r *recorder) finish(
 	return out, t.text(r.where(readable)) + trailer, t.truncated
 }
 
-// nameable is what can stand after output:// in a sentence.
+// nameable matches the IDs that are unambiguous after output:// in a sentence.
 var nameable = lazyregexp.New(`^[A-Za-z0-9_.:-]{1,128}$`)
 
-// where says how the model can see what was left out; readable that it can read the output by its
-// ID.
+// where explains to the model how to see what was left out. readable reports whether the model can
+// read the output by its ID.
 func (r *recorder) where(readable bool) string {
 	switch {
 	case r.lost != nil:

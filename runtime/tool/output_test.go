@@ -18,13 +18,13 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 )
 
-// folderSpool keeps outputs in a folder. Its files take max bytes, or all if max is 0.
-type folderSpool struct {
+// dirSpool keeps outputs in a directory. Its files take max bytes, or all if max is 0.
+type dirSpool struct {
 	dir string
 	max int
 }
 
-func (s folderSpool) Create(id string) (SpoolFile, error) {
+func (s dirSpool) Create(id string) (SpoolFile, error) {
 	f, err := os.Create(filepath.Join(s.dir, id))
 	return &spoolFile{File: f, max: s.max}, err
 }
@@ -66,7 +66,7 @@ func TestRecorder(t *testing.T) {
 		{"empty", nil, nil, true, true, ""},
 		{
 			"as large as fits",
-			folderSpool{dir: t.TempDir()},
+			dirSpool{dir: t.TempDir()},
 			big[:event.InlineLimit], true, true,
 			"The full output is output://id1",
 		},
@@ -77,18 +77,18 @@ func TestRecorder(t *testing.T) {
 			big[:event.InlineLimit], true, true,
 			"The full output was not kept",
 		},
-		{"spooled", folderSpool{dir: t.TempDir()}, big, false, true, "The full output is output://id1"},
+		{"spooled", dirSpool{dir: t.TempDir()}, big, false, true, "The full output is output://id1"},
 		{"no spool", nil, big, false, false, "The full output was not kept"},
 		{"no file", brokenSpool{}, big, false, false, "The full output was not kept"},
 		{
 			"file full at once",
-			folderSpool{dir: t.TempDir(), max: 10},
+			dirSpool{dir: t.TempDir(), max: 10},
 			big, false, false,
 			"The full output was not kept",
 		},
 		{
 			"file full later",
-			folderSpool{dir: t.TempDir(), max: event.InlineLimit + 10},
+			dirSpool{dir: t.TempDir(), max: event.InlineLimit + 10},
 			big, false, false,
 			"The full output was not kept",
 		},
@@ -121,7 +121,7 @@ func TestRecorder(t *testing.T) {
 			if !strings.Contains(text, tt.where) {
 				t.Errorf("%q is missing in %q", tt.where, text)
 			}
-			if spool, ok := tt.spool.(folderSpool); ok && strings.Contains(text, "output://") {
+			if spool, ok := tt.spool.(dirSpool); ok && strings.Contains(text, "output://") {
 				if got, err := os.ReadFile(filepath.Join(spool.dir, "id1")); err != nil || !bytes.Equal(got,
 					tt.data) {
 					t.Errorf("the spool has %d of %d bytes: %v", len(got), len(tt.data), err)
@@ -177,7 +177,7 @@ func TestRecorderName(t *testing.T) {
 		{"a b", true, "Run a narrower call"},
 		{"../../etc/passwd", true, "Run a narrower call"},
 	} {
-		r := newRecorder(tt.id, Limit{Chars: 4}, cleanFile, folderSpool{dir: t.TempDir()}, nil)
+		r := newRecorder(tt.id, Limit{Chars: 4}, cleanFile, dirSpool{dir: t.TempDir()}, nil)
 		_, _ = r.Write([]byte("0123456789"))
 		if _, text, _ := r.finish("", tt.readable); !strings.Contains(text, tt.want) {
 			t.Errorf("id %q: %q", tt.id, text)
@@ -187,7 +187,7 @@ func TestRecorderName(t *testing.T) {
 
 func TestRecorderConcurrent(t *testing.T) {
 	var heard []byte
-	r := newRecorder("id", Limit{Chars: 100}, cleanText, folderSpool{dir: t.TempDir()},
+	r := newRecorder("id", Limit{Chars: 100}, cleanText, dirSpool{dir: t.TempDir()},
 		func(p []byte) { heard = append(heard, p...) })
 	var wg sync.WaitGroup
 	for _, c := range []string{"a", "b", "c", "d"} {

@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	_ "embed" // For the description.
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,53 +13,42 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-//go:embed read_file.md
-var readFileText string
-
 const (
-	// defaultReadLines is how many lines read_file shows if it is not told.
+	// defaultReadLines is how many lines read_file shows by default.
 	defaultReadLines = 2000
-	// maxReadLine is how much of a line read_file shows, in bytes.
+	// maxReadLine is how many bytes of a line read_file shows.
 	maxReadLine = 512 << 10
-	// maxReadBytes is how much read_file shows in one call, in bytes of the file.
+	// maxReadBytes is how many bytes of a file read_file shows in one call.
 	maxReadBytes = 4 << 20
-	// maxCounted is how far read_file reads on to tell how many lines the file has, in bytes.
+	// maxCounted is how many further bytes read_file reads to count the lines of the file.
 	maxCounted = 16 << 20
-	// maxImage is the largest image that is shown, in bytes. Some providers take no larger one.
+	// maxImage is the largest image that is shown, in bytes. Some providers accept no larger one.
 	maxImage = 5 << 20
 )
 
-// ReadFile is the tool read_file. It shows lines with numbers, and images as images.
+// ReadFile returns the tool read_file, which shows lines with numbers, and images as images.
 func ReadFile() Tool {
-	return Tool{
-		ToolSpec: llm.ToolSpec{Name: "read_file", Description: readFileText, Schema: json.RawMessage(`{
-			"type": "object",
-			"properties": {
-				"file_path": {"type": "string", "minLength": 1, "description": "The file, absolute or relative to the working directory, or output://ID."},
-				"offset": {"type": "integer", "minimum": 1, "description": "The first line to show, counted from 1. Default 1."},
-				"limit": {"type": "integer", "minimum": 1, "description": "How many lines to show. Default 2000."}
-			},
-			"required": ["file_path"],
-			"additionalProperties": false
-		}`)},
+	return builtin(Tool{
+		ToolSpec: spec("read_file", `
+			"file_path": {"type": "string", "minLength": 1, "description": "The file, absolute or relative to the working directory, or output://ID."},
+			"offset": {"type": "integer", "minimum": 1, "description": "The first line to show, counted from 1. Default 1."},
+			"limit": {"type": "integer", "minimum": 1, "description": "How many lines to show. Default 2000."}`,
+			"file_path"),
 		ReadOnly: true, NeedsEnv: true,
 		Limit: Limit{Chars: 50_000, Keep: KeepHeadTail},
-		Run:   readFile,
-	}
+	}, readFile)
 }
 
-func readFile(ctx context.Context, call *Call) (Result, error) {
-	var args struct {
-		Path   string  `json:"file_path"`
-		Offset integer `json:"offset"`
-		Limit  integer `json:"limit"`
-	}
-	if err := unmarshal(call, &args); err != nil {
-		return Result{}, err
-	}
+type readFileArgs struct {
+	Path   string  `json:"file_path"`
+	Offset integer `json:"offset"`
+	Limit  integer `json:"limit"`
+}
+
+func readFile(ctx context.Context, call *Call, args readFileArgs) (Result, error) {
 	f, err := readerFor(call, args.Path).Open(ctx, args.Path)
 	if errors.Is(err, env.ErrIsDir) {
-		return Result{}, errorf(KindOther, "%s is a folder; see what is in it with list_dir: %w",
+		return Result{}, errorf(KindOther, "%s is a directory; use list_dir to list it: %w",
 			shown(args.Path), err)
 	}
 	if err != nil {
@@ -115,17 +102,17 @@ func readImage(r io.Reader, name, mime string) (Result, error) {
 	}, nil
 }
 
-// view shows lines of a file.
+// view writes numbered lines of a file.
 type view struct {
 	r            *bufio.Reader
 	out          *bufio.Writer
 	first, limit integer
 
-	// number is that of the last line read, last that of the last line shown.
+	// number is the number of the last line read, last that of the last line shown.
 	number, last integer
 	shown        int64
 	crlf, bom    bool
-	// more says that the file goes on after what was read.
+	// more reports that not all lines of the file were counted.
 	more bool
 }
 
@@ -139,8 +126,8 @@ func (v *view) show(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		inside := v.number+1 >= v.first && v.number+1-v.first < v.limit && v.shown < maxReadBytes
-		line, size, err := v.line(ctx, inside)
+		keep := v.number+1 >= v.first && v.number+1-v.first < v.limit && v.shown < maxReadBytes
+		line, size, err := v.line(ctx, keep)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
@@ -148,7 +135,7 @@ func (v *view) show(ctx context.Context) error {
 			return v.out.Flush()
 		}
 		v.number++
-		if inside {
+		if keep {
 			v.write(line, size)
 		} else if v.number > v.first {
 			if counted += size; counted > maxCounted {
@@ -159,7 +146,7 @@ func (v *view) show(ctx context.Context) error {
 	}
 }
 
-// line reads the next line. It returns the beginning of it if keep is set, and its size with the
+// line reads the next line. It returns the start of the line if keep is set, and its size with the
 // line ending.
 func (v *view) line(ctx context.Context, keep bool) (line []byte, size int64, err error) {
 	for {
@@ -190,10 +177,10 @@ func (v *view) write(line []byte, size int64) {
 		line = fmt.Appendf(line, " [line cut: it has %d bytes]", size)
 	}
 	v.shown += int64(len(line))
-	_, _ = fmt.Fprintf(v.out, "%d | %s\n", v.number, line) // Flush tells the error.
+	_, _ = fmt.Fprintf(v.out, "%d | %s\n", v.number, line) // Flush returns the error.
 }
 
-// wholeRunes returns p without the beginning of a character at its end.
+// wholeRunes returns p without an incomplete character at its end.
 func wholeRunes(p []byte) []byte {
 	for i := 1; i < utf8.UTFMax && i <= len(p); i++ {
 		if b := p[len(p)-i]; utf8.RuneStart(b) {
@@ -206,20 +193,20 @@ func wholeRunes(p []byte) []byte {
 	return p
 }
 
-// result says which part of the file was shown, if it was not all of it.
+// result describes the part of the file that was shown, unless it is all of it.
 func (v *view) result(name string) (Result, error) {
 	if v.last == 0 {
 		return Result{}, errorf(KindValidation, "offset %d is beyond the end of %s, which has %d lines",
 			v.first, shown(name), v.number)
 	}
-	text := ""
+	text, more := "", ""
+	if v.more {
+		more = "more than "
+	}
 	switch {
-	case v.more:
-		text = fmt.Sprintf("[lines %d to %d of more than %d; go on with offset %d]\n", v.first, v.last,
-			v.number, v.last+1)
 	case v.last < v.number:
-		text = fmt.Sprintf("[lines %d to %d of %d; go on with offset %d]\n", v.first, v.last, v.number,
-			v.last+1)
+		text = fmt.Sprintf("[lines %d to %d of %s%d; go on with offset %d]\n", v.first, v.last, more,
+			v.number, v.last+1)
 	case v.first > 1:
 		text = fmt.Sprintf("[lines %d to %d, the end of the file]\n", v.first, v.last)
 	}
@@ -227,7 +214,7 @@ func (v *view) result(name string) (Result, error) {
 		text += "[lines end with CRLF]\n"
 	}
 	if v.bom {
-		text += "[the file begins with a byte order mark]\n"
+		text += "[the file starts with a byte order mark]\n"
 	}
 	return Result{Text: text}, nil
 }

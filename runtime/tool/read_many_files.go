@@ -4,19 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	_ "embed" // For the description.
-	"encoding/json"
 	"errors"
 	"fmt"
 	"path"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/search"
-	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
-
-//go:embed read_many_files.md
-var readManyFilesText string
 
 const (
 	// maxManyFiles is how many files read_many_files reads.
@@ -25,35 +19,27 @@ const (
 	maxManyFile = 1 << 20
 )
 
-// ReadManyFiles is the tool read_many_files. It reads all files at once, so that a remote
-// environment is asked once.
+// ReadManyFiles returns the tool read_many_files. It reads all files with one call of
+// [env.ReadFiles], which is one round trip to a remote environment.
 func ReadManyFiles() Tool {
-	return Tool{
-		ToolSpec: llm.ToolSpec{Name: "read_many_files", Description: readManyFilesText, Schema: json.RawMessage(`{
-			"type": "object",
-			"properties": {
-				"paths": {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 100, "description": "The files, absolute or relative to the working directory."},
-				"patterns": {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 20, "description": "Patterns such as src/**/*.py, relative to the working directory."}
-			},
-			"additionalProperties": false
-		}`)},
+	return builtin(Tool{
+		ToolSpec: spec("read_many_files", `
+			"paths": {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 100, "description": "The files, absolute or relative to the working directory."},
+			"patterns": {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 20, "description": "Patterns such as src/**/*.py, relative to the working directory."}`),
 		ReadOnly: true, NeedsEnv: true,
 		Limit:   Limit{Chars: 50_000, Keep: KeepHeadTail},
 		Aliases: map[string]string{"include": "patterns"},
-		Run:     readManyFiles,
-	}
+	}, readManyFiles)
 }
 
-func readManyFiles(ctx context.Context, call *Call) (Result, error) {
-	var args struct {
-		Paths    []string `json:"paths"`
-		Patterns []string `json:"patterns"`
-	}
-	if err := unmarshal(call, &args); err != nil {
-		return Result{}, err
-	}
+type readManyFilesArgs struct {
+	Paths    []string `json:"paths"`
+	Patterns []string `json:"patterns"`
+}
+
+func readManyFiles(ctx context.Context, call *Call, args readManyFilesArgs) (Result, error) {
 	if len(args.Paths)+len(args.Patterns) == 0 {
-		return Result{}, errorf(KindValidation, "neither paths nor patterns are given; say which "+
+		return Result{}, errorf(KindValidation, "paths and patterns are both missing; name the "+
 			"files to read")
 	}
 	names, note, err := manyNames(ctx, call.Env, args.Paths, args.Patterns)
@@ -73,29 +59,25 @@ func readManyFiles(ctx context.Context, call *Call) (Result, error) {
 	if err := m.out.Flush(); err != nil {
 		return Result{}, err
 	}
-	if m.failed != nil && m.told == 0 {
+	if m.failed != nil && m.readable == 0 {
 		return Result{Text: note}, errorf(m.failed.Kind, "none of the files could be read")
 	}
 	return Result{Text: note}, nil
 }
 
-// manyNames returns the names of the files to read, each once, and what to say about those left
-// out.
+// manyNames returns the names of the files to read, each once, and a note to the model about those
+// left out.
 func manyNames(
 	ctx context.Context, e env.Environment, paths, patterns []string,
 ) (names []string, note string, err error) {
 	seen := map[string]bool{}
-	add := func(name string) bool {
+	add := func(name string) (fits bool) {
 		key := path.Clean(name)
-		if seen[key] {
-			return true
+		if fits = seen[key] || len(names) < maxManyFiles; fits && !seen[key] {
+			seen[key] = true
+			names = append(names, name)
 		}
-		if len(names) == maxManyFiles {
-			return false
-		}
-		seen[key] = true
-		names = append(names, name)
-		return true
+		return fits
 	}
 	for _, name := range paths {
 		add(name)
@@ -124,25 +106,25 @@ func manyNames(
 	return names, note, nil
 }
 
-// manyView shows files one below the other.
+// manyView writes files one below the other.
 type manyView struct {
 	out   *bufio.Writer
 	bytes int64
-	// told counts the files of which something could be told, failed is why the first other one could
-	// not be read.
-	told   int
-	failed *Error
+	// readable counts the files that could be read, failed is the error of the first other one.
+	readable int
+	failed   *Error
 }
 
 func (m *manyView) show(ctx context.Context, c env.FileContent) error {
-	_, _ = fmt.Fprintf(m.out, "=== %s ===\n", oneLine(c.Name)) // Flush tells the error.
+	_, _ = fmt.Fprintf(m.out, "=== %s ===\n", oneLine(c.Name)) // Flush returns the error.
 	text := ""
+	m.readable++
 	switch start := c.Data[:min(len(c.Data), 8<<10)]; {
 	case errors.Is(c.Err, env.ErrTooLarge):
 		text = fmt.Sprintf("[too large to be shown with others: %s; read parts of it with read_file]\n",
 			cutRunes(c.Err.Error(), 300))
-		m.told++
 	case c.Err != nil:
+		m.readable--
 		e := classify(ctx, c.Err)
 		if m.failed == nil {
 			m.failed = e
@@ -150,23 +132,16 @@ func (m *manyView) show(ctx context.Context, c env.FileContent) error {
 		text = fmt.Sprintf("[not read: %s]\n", cutRunes(e.Message, 300))
 	case len(c.Data) == 0:
 		text = "[empty]\n"
-		m.told++
 	case imageType(start) != "":
 		text = fmt.Sprintf("[an image: %s, %d bytes; read_file shows it]\n", imageType(start),
 			len(c.Data))
-		m.told++
 	case bytes.IndexByte(start, 0) >= 0:
 		text = fmt.Sprintf("[a binary file: %s, %d bytes]\n", fileType(start), len(c.Data))
-		m.told++
 	case m.bytes >= maxReadBytes:
 		text = "[not shown: the files above are long enough; read it in another call]\n"
-		m.told++
 	default:
-		m.told++
-		v := view{
-			r: bufio.NewReader(bytes.NewReader(c.Data)), out: m.out, first: 1,
-			limit: defaultReadLines,
-		}
+		from := bufio.NewReader(bytes.NewReader(c.Data))
+		v := view{r: from, out: m.out, first: 1, limit: defaultReadLines}
 		if err := v.show(ctx); err != nil {
 			return err
 		}
@@ -177,6 +152,6 @@ func (m *manyView) show(ctx context.Context, c env.FileContent) error {
 		}
 		text = r.Text
 	}
-	_, _ = fmt.Fprintln(m.out, text) // Flush tells the error.
+	_, _ = fmt.Fprintln(m.out, text) // Flush returns the error.
 	return nil
 }

@@ -1,7 +1,6 @@
 package tool
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,7 +23,7 @@ type entry struct {
 	schema func() (*argumentSchema, error)
 }
 
-// NewRegistry makes a registry of tools.
+// NewRegistry returns a registry of tools.
 func NewRegistry(tools ...Tool) (*Registry, error) {
 	r := &Registry{tools: map[string]entry{}}
 	for _, t := range tools {
@@ -35,21 +34,22 @@ func NewRegistry(tools ...Tool) (*Registry, error) {
 	return r, nil
 }
 
-// toolName is what all providers accept.
+// toolName matches the names that all providers accept.
 var toolName = lazyregexp.New(`^[a-zA-Z0-9_-]{1,64}$`)
 
-// Register adds t, or replaces the tool of the same name, whose place in the order it takes. A name
-// that providers do not accept, a missing Run and a schema that is malformed, refers to other
-// documents or whose root is not an object are errors; the registry then stays as it was.
+// Register adds t, or replaces the tool of the same name without changing the order. It returns an
+// error, and leaves the registry unchanged, if a provider might reject the name, if Run is nil, or
+// if the schema is malformed, refers to other documents or has a root that is not an object.
 func (r *Registry) Register(t Tool) error {
 	if !toolName().MatchString(t.Name) {
-		return fmt.Errorf("register tool %s: a name has 1 to 64 letters, digits, _ and -", shown(t.Name))
+		return fmt.Errorf("register tool %s: a name must have 1 to 64 letters, digits, _ or -",
+			shown(t.Name))
 	}
 	if t.Run == nil {
-		return fmt.Errorf("register tool %s: %w", t.Name, errors.New("it has no Run"))
+		return fmt.Errorf("register tool %s: Run is nil", t.Name)
 	}
 	t.Schema = slices.Clone(t.Schema)
-	schema, err := lazySchema(t.Schema)
+	schema, err := lazySchema(t)
 	if err != nil {
 		return fmt.Errorf("register tool %s: %w", t.Name, err)
 	}
@@ -63,7 +63,7 @@ func (r *Registry) Register(t Tool) error {
 	return nil
 }
 
-// Unregister removes the tool name and reports whether it was there.
+// Unregister removes the tool name and reports whether it was registered.
 func (r *Registry) Unregister(name string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,7 +75,7 @@ func (r *Registry) Unregister(name string) bool {
 	return true
 }
 
-// Get returns the tool name.
+// Get returns the tool called name.
 func (r *Registry) Get(name string) (Tool, bool) {
 	e, ok := r.get(name)
 	return e.tool, ok
@@ -95,7 +95,8 @@ func (r *Registry) Names() []string {
 	return slices.Clone(r.order)
 }
 
-// Definitions returns what a model is told of the tools, in the order of their registration.
+// Definitions returns the specifications of the tools that are sent to a model, in the order of
+// their registration.
 func (r *Registry) Definitions() []llm.ToolSpec {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -106,7 +107,7 @@ func (r *Registry) Definitions() []llm.ToolSpec {
 	return specs
 }
 
-// Clone returns a registry of the same tools that changes independently.
+// Clone returns an independent registry with the same tools.
 func (r *Registry) Clone() *Registry {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

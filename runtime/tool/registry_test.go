@@ -67,13 +67,13 @@ func TestRegisterErrors(t *testing.T) {
 		tool Tool
 		want string
 	}{
-		{"no name", fake("", anyObject, nil), "a name has"},
-		{"bad name", fake("a b", anyObject, nil), "a name has"},
-		{"long name", fake(strings.Repeat("a", 65), anyObject, nil), "a name has"},
+		{"no name", fake("", anyObject, nil), "a name must have"},
+		{"bad name", fake("a b", anyObject, nil), "a name must have"},
+		{"long name", fake(strings.Repeat("a", 65), anyObject, nil), "a name must have"},
 		{
 			"no run",
 			Tool{ToolSpec: llm.ToolSpec{Name: "a", Schema: json.RawMessage(anyObject)}},
-			"it has no Run",
+			"Run is nil",
 		},
 		{"no schema", fake("a", "", nil), "schema"},
 		{"malformed schema", fake("a", "{", nil), "schema"},
@@ -122,7 +122,7 @@ func TestRegistryConcurrent(t *testing.T) {
 	}
 }
 
-// The built-in tools say what they are and bound what they show.
+// The built-in tools have descriptions and bound their output.
 func TestBuiltins_A3(t *testing.T) {
 	limits := map[string]Limit{
 		"read_file": {50_000, 0, KeepHeadTail}, "read_many_files": {

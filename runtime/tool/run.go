@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -14,48 +15,38 @@ import (
 )
 
 const (
-	// DefaultTimeout is how long a command may take if neither the call nor the session says.
+	// DefaultTimeout is the timeout of a command if neither the call nor the session sets one.
 	DefaultTimeout = 10 * time.Second
-	// MaxTimeout is how long a command may take at most if the session does not say.
+	// MaxTimeout bounds the timeout of a command if the session does not.
 	MaxTimeout = 10 * time.Minute
 )
 
-// Scope is what a call runs in. The zero value is usable: without an environment, tools that need
-// one give an error result.
+// Scope holds what a session provides to a call. The zero value is usable: without an environment,
+// tools that need one return an error result.
 type Scope struct {
 	Env env.Environment
-	// Spool keeps outputs of more than event.InlineLimit bytes. Without one, only their beginning and
-	// end reach the model and the rest is lost, which the result says.
+	// Spool stores outputs of more than event.InlineLimit bytes. Without one, only their start and end
+	// reach the model, the rest is lost, and the result says so.
 	Spool Spool
-	// Backups keeps what files held before a tool wrote or removed them; nil keeps nothing.
+	// Backups keeps the content of files before a tool writes or removes them; nil keeps nothing.
 	Backups Backups
-	// Outputs finds whole outputs of earlier calls; see Call.Outputs. Without it the model is not told
-	// of them.
+	// Outputs opens the whole outputs of earlier calls; see Call.Outputs. Without it, results do not
+	// mention them.
 	Outputs func(id string) (io.ReadCloser, error)
-	// OutputID is the name under which this call's output is kept, in the spool and for Outputs; empty
-	// means the call's ID. It should be unique in the session, which the ID of a call need not be.
-	OutputID string
-	// DefaultTimeout and MaxTimeout are for commands; zero means the constants of these names.
+	// DefaultTimeout and MaxTimeout bound commands; zero means the constants of these names.
 	DefaultTimeout, MaxTimeout time.Duration
-	// Limits replace the limits of tools by name. A field that is zero keeps the tool's own value;
-	// negative Lines lift the limit of lines.
+	// Limits override the limits of tools by name. A zero field keeps the tool's own value; negative
+	// Lines remove the limit of lines.
 	Limits map[string]Limit
-	// OnOutput receives what a tool writes to Call.Out, while it runs, as it is: not sanitized. It
-	// must not keep the slice. The tool waits for it. Calls of it do not overlap.
+	// OnOutput receives the output of a tool while it runs, not sanitized. It must not keep the slice.
+	// The tool waits for it. Calls of it do not overlap.
 	OnOutput func([]byte)
-	// Clock tells when the call began; nil means the system's. How long it took is measured on one
-	// that never jumps.
+	// Clock gives Outcome.Started; nil means the system's clock. Outcome.Duration is measured with a
+	// monotonic clock.
 	Clock interface{ Now() time.Time }
-	// Logger is told of panics in tools, with the stack, and of outputs that could not be kept; nil
-	// discards it.
+	// Logger receives panics in tools, with the stack, and failures to store outputs; nil discards
+	// them.
 	Logger *slog.Logger
-}
-
-func (s Scope) now() time.Time {
-	if s.Clock == nil {
-		return time.Now()
-	}
-	return s.Clock.Now()
 }
 
 func (s Scope) logger() *slog.Logger {
@@ -65,12 +56,15 @@ func (s Scope) logger() *slog.Logger {
 	return s.Logger
 }
 
-// Run runs one call: look up, validate, execute, cut, record. It always returns an outcome whose
-// Result answers the call; whatever goes wrong is an error result. If ctx ends, Run still waits for
-// the tool, so that nothing it started goes on behind its back.
+// Run runs one call: look up, validate, execute, truncate, record. It always returns an outcome
+// whose Result answers the call; every failure is an error result. If ctx ends, Run still waits for
+// the tool, so that nothing of the call runs after Run has returned.
 func (r *Registry) Run(ctx context.Context, s Scope, c llm.ToolCall) Outcome {
-	o := Outcome{Call: c, Started: s.now()}
 	began := time.Now()
+	o := Outcome{Call: c, Started: began}
+	if s.Clock != nil {
+		o.Started = s.Clock.Now()
+	}
 	limit := Limit{}
 	mode := cleanFile
 	e, known := r.get(c.Name)
@@ -80,17 +74,13 @@ func (r *Registry) Run(ctx context.Context, s Scope, c llm.ToolCall) Outcome {
 			mode = cleanText
 		}
 	}
-	id := s.OutputID
-	if id == "" {
-		id = c.ID
-	}
-	rec := newRecorder(id, limit.over(s.Limits[c.Name]), mode, s.Spool, s.OnOutput)
-	var result Result
-	var failure *Error
+	rec := newRecorder(c.ID, limit.over(s.Limits[c.Name]), mode, s.Spool, s.OnOutput)
+	result, failure := Result{}, (*Error)(nil)
 	if known {
 		result, failure = e.execute(ctx, s, c, rec)
 	} else {
-		failure = r.unknown(c.Name)
+		names := cmp.Or(strings.Join(r.Names(), ", "), "none")
+		failure = errorf(KindUnknownTool, "unknown tool %s (available tools: %s)", shown(c.Name), names)
 	}
 	trailer := result.Text
 	switch {
@@ -117,7 +107,7 @@ func (r *Registry) Run(ctx context.Context, s Scope, c llm.ToolCall) Outcome {
 	return o
 }
 
-// parts makes the parts of a result; there is always one, because providers refuse an empty result.
+// parts returns the parts of a result, at least one, because providers reject an empty result.
 func parts(text string, images []llm.Image) []llm.Part {
 	if text == "" && len(images) == 0 {
 		text = "[no output]"
@@ -132,16 +122,7 @@ func parts(text string, images []llm.Image) []llm.Part {
 	return parts
 }
 
-func (r *Registry) unknown(name string) *Error {
-	names := r.Names()
-	if len(names) == 0 {
-		return errorf(KindUnknownTool, "there is no tool %s; there are no tools", shown(name))
-	}
-	return errorf(KindUnknownTool, "there is no tool %s; the tools are %s", shown(name),
-		strings.Join(names, ", "))
-}
-
-// execute validates the arguments and runs the tool. A panic in either is an error like any other.
+// execute validates the arguments and runs the tool. It turns a panic in either into an error.
 func (e entry) execute(
 	ctx context.Context, s Scope, c llm.ToolCall, out io.Writer,
 ) (result Result, failure *Error) {
@@ -151,7 +132,7 @@ func (e entry) execute(
 				"stack", string(debug.Stack()))
 			text := cutRunes(fmt.Sprint(p), 200)
 			result, failure = Result{}, errorf(KindPanic,
-				"the tool %s broke down (%s); what it had begun may be half done", c.Name, text)
+				"the tool %s panicked (%s); its work may be half done", c.Name, text)
 		}
 	}()
 	args, failure := parseArguments(e.tool, e.schema, c.Arguments)
@@ -159,26 +140,21 @@ func (e entry) execute(
 		return Result{}, failure
 	}
 	if e.tool.NeedsEnv && s.Env == nil {
-		return Result{}, errorf(KindEnvironment, "the tool %s needs an environment, and this session "+
-			"has none", c.Name)
+		return Result{}, errorf(KindEnvironment, "the tool %s needs an environment, which this session "+
+			"does not have", c.Name)
 	}
 	if ctx.Err() != nil {
 		return Result{}, errorf(KindCanceled, "the call was not started: %w", context.Cause(ctx))
 	}
 	call := &Call{
 		ID: c.ID, Name: c.Name, Args: args, Env: s.Env, Out: out, Outputs: s.Outputs,
-		DefaultTimeout: s.DefaultTimeout, MaxTimeout: s.MaxTimeout,
-	}
-	if call.MaxTimeout <= 0 {
-		call.MaxTimeout = MaxTimeout
-	}
-	if call.DefaultTimeout <= 0 {
-		call.DefaultTimeout = DefaultTimeout
+		DefaultTimeout: cmp.Or(max(s.DefaultTimeout, 0), DefaultTimeout),
+		MaxTimeout:     cmp.Or(max(s.MaxTimeout, 0), MaxTimeout),
 	}
 	if s.Backups != nil && s.Env != nil && !e.tool.ReadOnly {
 		kept := newBackupEnv(s.Env, s.Backups)
 		call.Env = kept
-		defer func() { kept.note(result.Changes) }()
+		defer func() { kept.addTo(result.Changes) }()
 	}
 	result, err := e.tool.Run(ctx, call)
 	if err != nil {

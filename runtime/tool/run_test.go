@@ -25,8 +25,7 @@ import (
 const strict = `{
 	"type": "object",
 	"properties": {
-		"name": {"type": "string"},
-		"count": {"type": "integer", "minimum": 1},
+		"name": {"type": "string"}, "count": {"type": "integer", "minimum": 1},
 		"list": {"type": "array", "items": {"type": "object", "properties": {"kind": {"enum": ["x", "y"]}}}}
 	},
 	"required": ["name"],
@@ -94,7 +93,7 @@ func TestArguments_9_3_3(t *testing.T) {
 		},
 		{
 			"5 MB", `{"name":"` + long + `"}`, KindValidation,
-			"are 5242891 bytes long, but at most 4194304 are taken",
+			"are 5242891 bytes long, but at most 4194304 are allowed",
 		},
 		{
 			"3 MB of the wrong type", `{"count":"` + long[:3<<20] + `"}`, KindValidation,
@@ -151,7 +150,7 @@ func TestArguments_9_3_3(t *testing.T) {
 func TestRun_9_3_2_UnknownTool(t *testing.T) {
 	o := registry(t, fake("a", anyObject, nil), fake("b", anyObject, nil)).Run(t.Context(), Scope{},
 		llm.ToolCall{ID: "7", Name: "c\x00" + strings.Repeat("d", 5000)})
-	if kind(o) != KindUnknownTool || !strings.Contains(o.Result.Text(), "the tools are a, b") ||
+	if kind(o) != KindUnknownTool || !strings.Contains(o.Result.Text(), "available tools: a, b") ||
 		len(o.Result.Text()) > 1000 {
 		t.Errorf("%s: %s", kind(o), o.Result.Text())
 	}
@@ -175,8 +174,7 @@ func TestRunOutcome(t *testing.T) {
 	var heard []string
 	c := llm.ToolCall{ID: "7", Name: "t", Arguments: "{}"}
 	o := registry(t, tool).Run(t.Context(), Scope{
-		OnOutput: func(p []byte) { heard = append(heard, string(p)) },
-		Clock:    &jumping{now: start},
+		OnOutput: func(p []byte) { heard = append(heard, string(p)) }, Clock: &jumping{now: start},
 	}, c)
 	if o.Duration <= 0 || o.Duration > time.Minute {
 		t.Errorf("the call took %s", o.Duration)
@@ -231,9 +229,9 @@ func TestRun_9_3_4_Errors(t *testing.T) {
 			"no permission: open f.txt: permission denied",
 		},
 		{"read-only", path(env.ErrReadOnly), KindPermission, "this environment is read-only"},
-		{"changed", path(env.ErrChanged), KindEditConflict, "f.txt was changed by somebody else"},
-		{"folder", path(env.ErrIsDir), KindOther, "f.txt is a folder"},
-		{"not a folder", path(env.ErrNotDir), KindOther, "f.txt is not a folder"},
+		{"changed", path(env.ErrChanged), KindEditConflict, "f.txt was changed by another process"},
+		{"directory", path(env.ErrIsDir), KindOther, "f.txt is a directory"},
+		{"not a directory", path(env.ErrNotDir), KindOther, "f.txt is not a directory"},
 		{"device", path(env.ErrNotRegular), KindOther, "f.txt is a device"},
 		{"disk full", path(env.ErrNoSpace), KindOther, "the disk is full"},
 		{
@@ -246,8 +244,7 @@ func TestRun_9_3_4_Errors(t *testing.T) {
 		},
 		{"closed", path(fs.ErrClosed), KindEnvironment, "the environment is closed"},
 		{
-			"gone", fmt.Errorf("exec: %w", env.ErrGone), KindEnvironment,
-			"the environment is gone and will not come back",
+			"gone", fmt.Errorf("exec: %w", env.ErrGone), KindEnvironment, "the environment no longer exists",
 		},
 		{
 			"unknown outcome", fmt.Errorf("exec: %w", env.ErrUnknownOutcome), KindEnvironment,
@@ -314,7 +311,7 @@ func TestRunPanic_F28(t *testing.T) {
 	o := registry(t, tool).Run(t.Context(), Scope{Logger: slog.New(slog.NewTextHandler(&log, nil))},
 		llm.ToolCall{ID: "7", Name: "t"})
 	text := o.Result.Text()
-	if kind(o) != KindPanic || !strings.HasPrefix(text, "so far\nthe tool t broke down (secret") ||
+	if kind(o) != KindPanic || !strings.HasPrefix(text, "so far\nthe tool t panicked (secret") ||
 		len(text) > 1000 {
 		t.Errorf("%s: %s", kind(o), text)
 	}
@@ -343,7 +340,7 @@ func TestRunCanceled(t *testing.T) {
 			context.Cause(ctx))}
 	})
 	o := registry(t, tool).Run(ctx, Scope{}, llm.ToolCall{Name: "t"})
-	if want := "so far\nthe call was stopped before it was done: the user said stop"; kind(o) != KindCanceled || o.Result.Text() != want || !errors.Is(o.Err, why) {
+	if want := "so far\nthe call was canceled before it ended: the user said stop"; kind(o) != KindCanceled || o.Result.Text() != want || !errors.Is(o.Err, why) {
 		t.Errorf("%s: %q", kind(o), o.Result.Text())
 	}
 	ran = false
@@ -403,8 +400,8 @@ func TestRun_9_5_Truncation(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := registry(t, write(tt.text)).Run(t.Context(), Scope{
-				Spool: folderSpool{dir: t.TempDir()}, Outputs: outputs, OutputID: "out-1", Limits: tt.limit,
-			}, llm.ToolCall{ID: "1", Name: "t"})
+				Spool: dirSpool{dir: t.TempDir()}, Outputs: outputs, Limits: tt.limit,
+			}, llm.ToolCall{ID: "out-1", Name: "t"})
 			text := o.Result.Text()
 			if n := utf8.RuneCountInString(text); n > tt.chars+300 {
 				t.Errorf("the model sees %d characters", n)
@@ -428,7 +425,7 @@ func TestRun_9_5_Truncation(t *testing.T) {
 	}
 }
 
-// Whatever a model sends, there is exactly one well-formed result for it.
+// Every call, whatever its arguments, gets exactly one well-formed result.
 func FuzzRun(f *testing.F) {
 	f.Add("read_file", `{"file_path":"a.txt"}`)
 	f.Add("edit_file", `{"file_path":"a.txt","old_string":"a","new_string":"b"}`)

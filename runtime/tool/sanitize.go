@@ -7,25 +7,28 @@ import (
 	"unicode/utf8"
 )
 
-// Sanitize makes text from a command fit to be shown to a model or on a terminal:
+// Sanitize returns the output of a command in a form that is safe to show to a model or on a
+// terminal:
 //
-//   - Terminal control sequences are removed, with what they carry: colours, cursor movements, titles, hyperlinks,
-//     clipboard contents. A sequence that is never ended stops at the end of its line, so that it cannot hide what follows.
-//   - "\r\n" becomes "\n". A lone carriage return starts its line over, as on a terminal: of a progress bar its last
-//     state remains. In a line of more than 8 KiB it becomes a line break.
-//   - Other control characters, but for line break and tab, become visible: U+2400 and following for the C0 range and
-//     DEL, an escape like \u0085 for the C1 range.
-//   - Characters that change the writing direction (U+202A to U+202E, U+2066 to U+2069) become escapes like \u202e.
+//   - Terminal control sequences are removed with their contents: colours, cursor movements,
+//     titles, hyperlinks, clipboard contents. An unterminated sequence stops at the end of its line,
+//     so that it cannot hide the text that follows.
+//   - "\r\n" becomes "\n". A lone carriage return starts its line over, as on a terminal: only the
+//     last state of a progress bar remains. In a line of more than 8 KiB it becomes a line break.
+//   - Other control characters, except line break and tab, become visible: U+2400 and following for
+//     the C0 range and DEL, an escape like \u0085 for the C1 range.
+//   - Characters that change the writing direction (U+202A to U+202E, U+2066 to U+2069) become
+//     escapes like \u202e.
 //   - Invalid UTF-8 becomes U+FFFD, one for each byte.
 //
-// The result is valid UTF-8, and Sanitize leaves it alone.
+// The result is valid UTF-8, and Sanitize does not change it again.
 func Sanitize(s string) string {
 	return (&cleaner{mode: cleanText}).all(s)
 }
 
-// A Sanitizer is Sanitize for text that arrives in pieces and goes to a terminal: sequences and
-// characters may be split anywhere. It does not hold lines back; so a lone carriage return becomes
-// a line break. It is not safe for concurrent use.
+// A Sanitizer sanitizes text that arrives in pieces and goes to a terminal, as [Sanitize] does.
+// Sequences and characters may be split anywhere. It does not delay lines, so a lone carriage
+// return becomes a line break. It is not safe for concurrent use.
 type Sanitizer struct {
 	w   io.Writer
 	c   cleaner
@@ -43,7 +46,7 @@ func (s *Sanitizer) Write(p []byte) (int, error) {
 	return len(p), s.write()
 }
 
-// Close writes what is left of an unfinished character. It does not close the writer.
+// Close writes an unfinished character. It does not close the writer.
 func (s *Sanitizer) Close() error {
 	s.buf = s.c.flush(s.buf[:0])
 	return s.write()
@@ -60,11 +63,11 @@ func (s *Sanitizer) write() error {
 type cleanMode int
 
 const (
-	// cleanFile keeps everything but NUL, which JSON decoders choke on, and invalid UTF-8.
+	// cleanFile replaces only NUL, which some JSON decoders reject, and invalid UTF-8.
 	cleanFile cleanMode = iota
-	// cleanText is Sanitize.
+	// cleanText cleans as Sanitize does.
 	cleanText
-	// cleanStream is cleanText without holding lines back.
+	// cleanStream is cleanText without delayed lines.
 	cleanStream
 )
 
@@ -85,9 +88,9 @@ const (
 const (
 	esc = 0x1b
 	bel = 0x07
-	// longestLine is how much of a line is held back for a carriage return that may start it over.
+	// longestLine is how many bytes of a line are delayed for a carriage return that may replace them.
 	longestLine = 8 << 10
-	// longestControl is the length of a control sequence that is taken for one.
+	// longestControl is the length of the longest control sequence that is removed.
 	longestControl = 64
 )
 
@@ -95,13 +98,13 @@ const (
 type cleaner struct {
 	mode  cleanMode
 	state cleanState
-	// partial is the beginning of a character, at most three bytes.
+	// partial is the start of a character, at most three bytes.
 	partial []byte
 	// length counts the characters of the present control sequence.
 	length int
-	// cr says that a carriage return waits for what follows it.
+	// cr reports that the last character was a carriage return.
 	cr bool
-	// line is the present line as far as it is held back; long says that its beginning is not.
+	// line is the delayed part of the current line; long reports that its start was already emitted.
 	line []byte
 	long bool
 }
@@ -144,7 +147,7 @@ func (c *cleaner) flush(dst []byte) []byte {
 	return dst
 }
 
-// plain returns how many bytes at the beginning of p are printable ASCII, outside a sequence.
+// plain returns how many bytes at the start of p are printable ASCII, outside a sequence.
 func (c *cleaner) plain(p []byte) int {
 	if c.state != inText || c.cr {
 		return 0
@@ -156,7 +159,7 @@ func (c *cleaner) plain(p []byte) int {
 	return n
 }
 
-// emit appends text to dst or to the line that is held back.
+// emit appends text to dst or to the delayed line.
 func (c *cleaner) emit(dst, text []byte) []byte {
 	if c.mode != cleanText {
 		return append(dst, text...)
@@ -214,7 +217,7 @@ func (c *cleaner) rune(dst []byte, r rune) []byte {
 	return dst
 }
 
-// skip reports whether r belongs to a control sequence. If it does not, the state is that of text.
+// skip reports whether r belongs to a control sequence. If not, the state is inText.
 func (c *cleaner) skip(r rune) bool {
 	switch c.state {
 	case inEscape:
@@ -256,7 +259,7 @@ func (c *cleaner) skip(r rune) bool {
 	return true
 }
 
-// leave ends a sequence before the present character, which is then looked at as text.
+// leave ends a sequence before the current character, which is then handled as text.
 func (c *cleaner) leave() bool {
 	c.state = inText
 	return false

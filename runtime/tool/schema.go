@@ -1,12 +1,10 @@
 package tool
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"math/big"
 	"net/url"
 	"slices"
@@ -28,8 +26,8 @@ type argumentSchema struct {
 // compileSchema compiles the JSON Schema of a tool's arguments: draft 7, 2020-12, and the drafts
 // between. A draft 4 or 6 schema is read as draft 7.
 //
-// A schema may come from a stranger, so every $ref must point into the same document and must not
-// lead back to itself: the library would read the first from elsewhere and follow the second
+// A schema may come from an untrusted MCP server, so every $ref must point into the same document
+// and must not lead back to itself: the library would load other documents and follow a cycle
 // forever.
 func compileSchema(schema json.RawMessage) (*argumentSchema, error) {
 	var s argumentSchema
@@ -63,62 +61,17 @@ func compileSchema(schema json.RawMessage) (*argumentSchema, error) {
 	return &s, nil
 }
 
-// lazySchema returns a function that compiles schema when it is first called. Errors of the schema
-// are returned at once: one whose keywords could be wrong in more ways than isPlain checks is
-// compiled now.
-func lazySchema(schema json.RawMessage) (func() (*argumentSchema, error), error) {
-	compiled := sync.OnceValues(func() (*argumentSchema, error) { return compileSchema(schema) })
-	var doc map[string]any
-	if json.Unmarshal(schema, &doc) == nil && doc["type"] == "object" && isPlain(doc) {
+// lazySchema returns a function that compiles the schema of t when it is first called. It returns
+// errors of the schema at once: only the schemas of the built-in tools are not compiled now,
+// because compiling all of them would dominate the start of the program.
+func lazySchema(t Tool) (func() (*argumentSchema, error), error) {
+	compiled := sync.OnceValues(func() (*argumentSchema, error) { return compileSchema(t.Schema) })
+	if t.proven != "" && t.proven == string(t.Schema) {
 		return compiled, nil
 	}
 	_, err := compiled()
 	return compiled, err
 }
-
-// isPlain reports whether v is a schema that compiles without an error. It accepts the keywords of
-// the built-in tools only.
-func isPlain(v any) bool {
-	schema, ok := v.(map[string]any)
-	if !ok {
-		return false
-	}
-	for keyword, value := range schema {
-		switch keyword {
-		case "type":
-			name, _ := value.(string)
-			ok = slices.Contains(typeNames, name)
-		case "description":
-			_, ok = value.(string)
-		case "additionalProperties":
-			_, ok = value.(bool)
-		case "properties":
-			var properties map[string]any
-			properties, ok = value.(map[string]any)
-			for _, property := range properties {
-				ok = ok && isPlain(property)
-			}
-		case "items":
-			ok = isPlain(value)
-		case "enum":
-			_, ok = value.([]any)
-		case "required":
-			_, ok = value.([]any)
-			ok = ok && texts(value) != nil
-		case "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems":
-			n, isNumber := value.(float64)
-			ok = isNumber && n >= 0 && n < 1<<31 && n == math.Trunc(n)
-		default:
-			ok = false
-		}
-		if !ok {
-			return false
-		}
-	}
-	return true
-}
-
-var typeNames = []string{"array", "boolean", "integer", "null", "number", "object", "string"}
 
 func refuseDocument(u *url.URL) (*jsonschema.Schema, error) {
 	return nil, fmt.Errorf("%s: a schema may not refer to other documents", shown(u.String()))
@@ -157,20 +110,20 @@ func (s *argumentSchema) validateRefs(v any, root bool) error {
 }
 
 // cyclic reports whether validating a value by the schema v validates the same value by v again.
-// open is true for the references on the way, and false for those that were found to be sound.
+// open is true for the references on the path to v, and false for those without a cycle.
 func (s *argumentSchema) cyclic(v any, open map[string]bool) bool {
 	switch v := v.(type) {
 	case []any:
 		return slices.ContainsFunc(v, func(item any) bool { return s.cyclic(item, open) })
 	case map[string]any:
 		if ref, ok := v["$ref"].(string); ok {
-			onWay, seen := open[ref]
+			onPath, seen := open[ref]
 			if !seen {
 				open[ref] = true
-				onWay = s.cyclic(s.lookup(ref), open)
+				onPath = s.cyclic(s.lookup(ref), open)
 				open[ref] = false
 			}
-			if onWay {
+			if onPath {
 				return true
 			}
 		}
@@ -235,8 +188,8 @@ func (s *argumentSchema) validate(arguments map[string]any) error {
 	return errors.New(strings.Join(e.problems, "\n"))
 }
 
-// withoutNumbers returns v with each json.Number as an int64, or as a float64 where that is no
-// integer in range: the library takes a json.Number for a string.
+// withoutNumbers returns v with each json.Number as an int64, or as a float64 if it is no integer
+// in range: the library treats a json.Number as a string.
 func withoutNumbers(v any) any {
 	switch v := v.(type) {
 	case json.Number:
@@ -262,19 +215,20 @@ func withoutNumbers(v any) any {
 }
 
 // explanation collects the problems of invalid arguments in words that a model can act on. The
-// library reports the first problem only, by its place in the schema. explanation decides nothing:
-// it covers the keywords that tools use, and leaves the rest to the library's words.
+// library reports only the first problem, by its position in the schema. explanation does not
+// decide whether arguments are valid: it covers the keywords that tools use, and for other keywords
+// the model reads the library's message.
 type explanation struct{ problems []string }
 
 func (e *explanation) add(path []string, format string, args ...any) {
-	place := strings.Join(path, ".")
-	if place != "" {
-		place = shown(place) + ": "
+	at := strings.Join(path, ".")
+	if at != "" {
+		at = shown(at) + ": "
 	}
-	e.problems = append(e.problems, "- "+place+cutRunes(fmt.Sprintf(format, args...), 200))
+	e.problems = append(e.problems, "- "+at+cutRunes(fmt.Sprintf(format, args...), 200))
 }
 
-// walk compares v, which stands at path in the arguments, with a part of the schema s.
+// walk compares v, the value at path in the arguments, with a part of the schema s.
 func (e *explanation) walk(s *argumentSchema, part, v any, path []string) {
 	schema, ok := part.(map[string]any)
 	if !ok {
@@ -300,11 +254,11 @@ func (e *explanation) walk(s *argumentSchema, part, v any, path []string) {
 	}
 	switch v := v.(type) {
 	case json.Number:
-		e.number(schema, v, path)
+		e.limits(schema, v.String(), path, "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 	case string:
-		e.bounds(schema, "minLength", "maxLength", utf8.RuneCountInString(v), path)
+		e.limits(schema, strconv.Itoa(utf8.RuneCountInString(v)), path, "minLength", "maxLength")
 	case []any:
-		e.bounds(schema, "minItems", "maxItems", len(v), path)
+		e.limits(schema, strconv.Itoa(len(v)), path, "minItems", "maxItems")
 		for i, item := range v {
 			e.walk(s, schema["items"], item, append(slices.Clip(path), strconv.Itoa(i)))
 		}
@@ -328,11 +282,12 @@ func (e *explanation) object(s *argumentSchema, schema, v map[string]any, path [
 			unknown = append(unknown, name)
 		}
 	}
-	if noun := "property"; len(missing) > 0 {
-		if len(missing) > 1 {
-			noun = "properties"
-		}
-		e.add(path, "missing %s '%s'", noun, strings.Join(missing, "', '"))
+	switch len(missing) {
+	case 0:
+	case 1:
+		e.add(path, "missing property '%s'", missing[0])
+	default:
+		e.add(path, "missing properties '%s'", strings.Join(missing, "', '"))
 	}
 	if schema["additionalProperties"] == false && schema["patternProperties"] == nil &&
 		len(unknown) > 0 {
@@ -340,30 +295,22 @@ func (e *explanation) object(s *argumentSchema, schema, v map[string]any, path [
 	}
 }
 
-func (e *explanation) number(schema map[string]any, v json.Number, path []string) {
-	got, ok := new(big.Rat).SetString(v.String())
-	if !ok {
-		return
-	}
-	for keyword, wrong := range map[string]func(sign int) bool{
-		"minimum":          func(sign int) bool { return sign < 0 },
-		"exclusiveMinimum": func(sign int) bool { return sign <= 0 },
-		"maximum":          func(sign int) bool { return sign > 0 },
-		"exclusiveMaximum": func(sign int) bool { return sign >= 0 },
-	} {
-		limit, ok := schema[keyword].(float64)
-		if ok && wrong(got.Cmp(new(big.Rat).SetFloat64(limit))) {
-			e.add(path, "%s: got %s, want %v", keyword, v, limit)
+// limits checks a number, or the length of a string or an array, against keywords of the schema.
+func (e *explanation) limits(
+	schema map[string]any, got string, path []string, keywords ...string,
+) {
+	n, ok := new(big.Rat).SetString(got)
+	for _, keyword := range keywords {
+		limit, given := schema[keyword].(float64)
+		if !ok || !given {
+			continue
 		}
-	}
-}
-
-func (e *explanation) bounds(schema map[string]any, least, most string, n int, path []string) {
-	if limit, ok := schema[least].(float64); ok && float64(n) < limit {
-		e.add(path, "%s: got %d, want %v", least, n, limit)
-	}
-	if limit, ok := schema[most].(float64); ok && float64(n) > limit {
-		e.add(path, "%s: got %d, want %v", most, n, limit)
+		sign := n.Cmp(new(big.Rat).SetFloat64(limit))
+		bound, exclusive := strings.CutPrefix(strings.ToLower(keyword), "exclusive")
+		if sign == 0 && exclusive || sign < 0 && strings.HasPrefix(bound, "min") ||
+			sign > 0 && strings.HasPrefix(bound, "max") {
+			e.add(path, "%s: got %s, want %v", keyword, got, limit)
+		}
 	}
 }
 
@@ -404,10 +351,10 @@ func typeOf(v any) string {
 }
 
 func isType(v any, name string) bool {
-	if name != "integer" {
+	number, ok := v.(json.Number)
+	if name != "integer" || !ok {
 		return typeOf(v) == name
 	}
-	number, _ := v.(json.Number)
-	n, ok := new(big.Rat).SetString(cmp.Or(number.String(), "none"))
+	n, ok := new(big.Rat).SetString(number.String())
 	return ok && n.IsInt()
 }

@@ -3,6 +3,7 @@ package tool
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -15,11 +16,8 @@ func TestSchemasRefused(t *testing.T) {
 			`"properties":{"a":{"$ref":"https://example.com/s"}}`,
 			"may not refer to other documents",
 		},
-		"relative": {
-			`"properties":{"a":{"$ref":"other.json#/a"}}`,
-			"may not refer to other documents",
-		},
-		"itself": {`"$ref":"#"`, "leads back to itself"},
+		"relative": {`"properties":{"a":{"$ref":"other.json#/a"}}`, "may not refer to other documents"},
+		"itself":   {`"$ref":"#"`, "leads back to itself"},
 		"through a keyword": {
 			`"properties":{"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"anyOf":[{"not":{"$ref":"#/$defs/y"}}]},"y":{"$ref":"#/$defs/x"}}`,
 			"leads back to itself",
@@ -60,10 +58,7 @@ func TestProblemsOfArguments(t *testing.T) {
 		"list":{"type":"array","minItems":1,"items":{"$ref":"#/$defs/item"}}, "odd":{"oneOf":[{"const":1},{"const":2}]}, "even":{"multipleOf":2}},
 		"$defs":{"item":{"type":"object","required":["k"],"properties":{"k":{"enum":["a","b"]},"more":{"$ref":"#/$defs/item"}}}}`
 	for name, tt := range map[string]struct{ drafts, args, want string }{
-		"fits": {
-			"", `{"n":1.0,"s":null,"list":[{"k":"a","more":{"k":"b"}}],"odd":2,"even":4}`,
-			"",
-		},
+		"fits":        {"", `{"n":1.0,"s":null,"list":[{"k":"a","more":{"k":"b"}}],"odd":2,"even":4}`, ""},
 		"missing":     {"", `{}`, "- missing properties 'n', 's'"},
 		"one missing": {"", `{"n":1}`, "- missing property 's'"},
 		"types": {
@@ -111,22 +106,21 @@ func TestProblemsOfArguments(t *testing.T) {
 	}
 }
 
-// Schemas of the built-in tools are compiled when they are first used, so a test must prove them.
+// Schemas of the built-in tools are compiled on first use, so only this test proves that they compile.
 func TestSchemasOfBuiltins(t *testing.T) {
-	for _, tool := range builtins() {
-		s, err := compileSchema(tool.Schema)
-		if err != nil || !isPlain(s.doc) {
-			t.Errorf("%s: %v; compiled on first use: %t", tool.Name, err, err == nil && isPlain(s.doc))
+	tools := slices.Concat(builtins(), AgentTools(&fakeAgents{}, testKinds), []Tool{
+		AnthropicGrep(), GeminiGrep(), AnthropicGlob(), GeminiGlob(),
+	})
+	for _, tool := range tools {
+		if _, err := compileSchema(tool.Schema); err != nil || tool.proven != string(tool.Schema) {
+			t.Errorf("%s: %v; compiled on first use: %t", tool.Name, err, tool.proven != "")
 		}
 	}
-	for _, schema := range []string{
-		`{"type":"x"}`, `{"type":3}`, `{"minimum":"1"}`, `{"minLength":1.5}`, `{"required":[1]}`,
-		`{"enum":1}`, `{"items":1}`, `{"properties":{"a":1}}`,
-		`{"additionalProperties":{}}`, `{"description":1}`, `{"pattern":"("}`, `{"$ref":"#"}`,
-	} {
-		var doc any
-		if err := json.Unmarshal([]byte(schema), &doc); err != nil || isPlain(doc) {
-			t.Errorf("%s is plain, %v", schema, err)
+	changed := Shell()
+	changed.Schema = json.RawMessage(`{"type": "object", "pattern": "("}`)
+	for _, tool := range []Tool{changed, fake("x", "", nil)} {
+		if _, err := NewRegistry(tool); err == nil {
+			t.Errorf("the malformed schema %q of %s is accepted", tool.Schema, tool.Name)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// formsTree has files for the forms of grep and glob that the providers' models know.
+// formsTree has files for the variants of grep and glob.
 func formsTree() *memory {
 	return newMemory(map[string]string{
 		"log":           "one\nneedle 1\nthree\nfour\nfive\nneedle 2\nneedle 3\neight\n",
@@ -25,35 +25,15 @@ func formsTree() *memory {
 	})
 }
 
-type formCase struct {
-	name string
-	args args
-	kind ErrorKind
-	want string
-}
-
-// checkForms runs the tool with each case.
-func checkForms(t *testing.T, tool Tool, m *memory, cases []formCase) {
-	t.Helper()
-	for _, tt := range cases {
-		t.Run(tt.name, func(t *testing.T) {
-			o := registry(t, tool).Run(t.Context(), Scope{Env: m}, call(t, tool.Name, tt.args))
-			if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || kind(o) != tt.kind {
-				t.Errorf("%s\n%s", kind(o), diff)
-			}
-		})
-	}
-}
-
 func TestAnthropicGrep(t *testing.T) {
 	all := "log:2:needle 1\nlog:6:needle 2\nlog:7:needle 3\nsub/a.go:1:// needle " +
 		"a.b\nsub/a_test.go:1:// needle aXb\nsub/v.ts:1:needle\n"
 	lines := strings.SplitAfter(all, "\n")
 	more := func(n, offset int) string {
-		return fmt.Sprintf("[stopped after %d results, there are more: narrow the pattern or the "+
+		return fmt.Sprintf("[stopped after %d results, more match: narrow the pattern or the "+
 			"path, or go on with offset %d]\n", n, offset)
 	}
-	checkForms(t, AnthropicGrep(), formsTree(), []formCase{
+	checkCalls(t, AnthropicGrep(), formsTree(), []callCase{
 		{"lines by default", args{"pattern": "needle"}, "", all},
 		{"all", args{"pattern": "needle", "head_limit": 0}, "", all},
 		{
@@ -89,8 +69,7 @@ func TestAnthropicGrep(t *testing.T) {
 				"F(\n--\nsub/a_test.go:1:// needle aXb\n",
 		},
 		{"groups of several files whose numbers follow each other", args{
-			"pattern": "^needle$|^last$",
-			"-A":      1,
+			"pattern": "^needle$|^last$", "-A": 1,
 		}, "", "sub/v.ts:1:needle\n--\nsub/w.ts:2:last\n"},
 		{
 			"no numbers",
@@ -119,7 +98,7 @@ func TestAnthropicGrep(t *testing.T) {
 			"offset at the end",
 			args{"pattern": "needle", "offset": 6},
 			"",
-			"[6 results were found, and offset leaves out 6]\n",
+			"[6 results match, and offset leaves out 6]\n",
 		},
 		{
 			"offset of nothing",
@@ -140,8 +119,7 @@ func TestAnthropicGrep(t *testing.T) {
 			"log:6:needle 2\nlog:7:needle 3\nlog-8-eight\n",
 		},
 		{"offset with lines before in another file", args{
-			"pattern": "needle", "offset": 3, "-B": 9,
-			"head_limit": 1,
+			"pattern": "needle", "offset": 3, "-B": 9, "head_limit": 1,
 		}, "", lines[3] + more(1, 4)},
 		{"files", args{
 			"pattern": "needle", "output_mode": "files_with_matches", "offset": 1,
@@ -160,10 +138,9 @@ func TestAnthropicGrep(t *testing.T) {
 			"sub/v.ts:1\n",
 		},
 		{"around the names of files", args{
-			"pattern": "needle", "output_mode": "files_with_matches",
-			"-C": 1,
+			"pattern": "needle", "output_mode": "files_with_matches", "-C": 1,
 		}, KindValidation, "lines around matches can only be shown with the matching lines, " +
-			"but the output is files_with_matches; leave them out, or ask for output_mode content"},
+			"but the output is files_with_matches; leave them out, or use output_mode content"},
 		{
 			"around in two ways",
 			args{"pattern": "x", "-C": 1, "-A": 2},
@@ -200,8 +177,8 @@ func TestAnthropicGrep(t *testing.T) {
 			KindOther, "read large: the file has more than 4 MiB, too many for matches of several lines",
 		},
 	})
-	checkForms(t, AnthropicGrep(), newMemory(map[string]string{"n": strings.Repeat("x\n", 150)}),
-		[]formCase{
+	checkCalls(t, AnthropicGrep(), newMemory(map[string]string{"n": strings.Repeat("x\n", 150)}),
+		[]callCase{
 			{"no limit", args{"pattern": "x", "head_limit": 0, "offset": 149}, "", "n:150:x\n"},
 			{"the usual limit", args{"pattern": "x", "offset": 49, "-n": false}, "", strings.Repeat("n:x\n",
 				100) + more(100, 149)},
@@ -209,15 +186,15 @@ func TestAnthropicGrep(t *testing.T) {
 	o := registry(t, AnthropicGrep()).Run(t.Context(), Scope{Env: formsTree()}, call(t, "grep",
 		args{"pattern": "x", "type": "golang"}))
 	if text := o.Result.Text(); kind(o) != KindValidation || !strings.HasPrefix(text,
-		"there is no type of files golang; use glob_filter, or one of these: ada, ") || !strings.Contains(text, ", go, ") {
+		"unknown type of files golang; use glob_filter, or one of these: ada, ") || !strings.Contains(text, ", go, ") {
 		t.Errorf("%s: %s", kind(o), text)
 	}
 }
 
 func TestGeminiGrep(t *testing.T) {
-	const more = "[stopped after 2 results, there are more: narrow the pattern or the path, or " +
+	const more = "[stopped after 2 results, more match: narrow the pattern or the path, or " +
 		"raise max_results]\n"
-	checkForms(t, GeminiGrep(), formsTree(), []formCase{
+	checkCalls(t, GeminiGrep(), formsTree(), []callCase{
 		{"native names", args{
 			"pattern": "needle", "dir_path": "sub", "include_pattern": "*.{go,ts}",
 			"exclude_pattern": "*_test.go", "total_max_matches": 2,
@@ -236,8 +213,7 @@ func TestGeminiGrep(t *testing.T) {
 			"sub/a.go\nsub/a_test.go\nsub/v.ts\n",
 		},
 		{"names in two ways", args{
-			"pattern": "needle 1", "names_only": true,
-			"output_mode": "files_with_matches",
+			"pattern": "needle 1", "names_only": true, "output_mode": "files_with_matches",
 		}, "", "log\n"},
 		{
 			"no names",
@@ -254,8 +230,7 @@ func TestGeminiGrep(t *testing.T) {
 		},
 		{"nor does it so", args{"pattern": "NEEDLE 1", "case_insensitive": true}, "", "log:2:needle 1\n"},
 		{"case in both ways", args{
-			"pattern": "NEEDLE 1", "case_insensitive": true,
-			"case_sensitive": false,
+			"pattern": "NEEDLE 1", "case_insensitive": true, "case_sensitive": false,
 		}, "", "log:2:needle 1\n"},
 		{"a text", args{"pattern": "a.b", "fixed_strings": true}, "", "sub/a.go:1:// needle a.b\n"},
 		{
@@ -279,8 +254,7 @@ func TestGeminiGrep(t *testing.T) {
 		{"ignored", args{"pattern": "needle out", "no_ignore": true}, "", "out/x:1:needle out\n"},
 		{"not ignored", args{"pattern": "needle o", "path": "."}, "", "[no matches in 7 files]\n"},
 		{"a limit for files", args{
-			"pattern": "needle", "max_matches_per_file": 1,
-			"exclude_pattern": "sub/**",
+			"pattern": "needle", "max_matches_per_file": 1, "exclude_pattern": "sub/**",
 		}, "", "log:2:needle 1\n"},
 		{
 			"context and before",
@@ -298,7 +272,7 @@ func TestGeminiGrep(t *testing.T) {
 			args{"pattern": "x", "names_only": true, "after": 1},
 			KindValidation,
 			"lines around matches can only be shown with the matching lines, but the output is " +
-				"files_with_matches; leave them out, or ask for output_mode content",
+				"files_with_matches; leave them out, or use output_mode content",
 		},
 		{
 			"contradicting cases",
@@ -346,7 +320,7 @@ func TestGrepOutputs(t *testing.T) {
 		{
 			AnthropicGrep(),
 			args{"pattern": "needle", "path": "output://c1", "-B": 1, "head_limit": 1},
-			"output://c1-1-ab\noutput://c1:2:needle\n[stopped after 1 results, there are more: narrow " +
+			"output://c1-1-ab\noutput://c1:2:needle\n[stopped after 1 results, more match: narrow " +
 				"the pattern or the path, or go on with offset 1]\n",
 		},
 		{
@@ -374,16 +348,15 @@ func TestGrepOutputs(t *testing.T) {
 
 func TestGeminiGlob(t *testing.T) {
 	m := newMemory(map[string]string{
-		"A.Go": "", "sub/b.go": "", "out/c.go": "",
-		".gitignore": "out/\n",
+		"A.Go": "", "sub/b.go": "", "out/c.go": "", ".gitignore": "out/\n",
 	})
 	for name, age := range map[string]time.Duration{"A.Go": 3, "sub/b.go": 1, "out/c.go": 2} {
 		m.nodes["/work/"+name].time = time.Unix(1e9, 0).Add(-age * time.Hour)
 	}
-	checkForms(t, GeminiGlob(), m, []formCase{
+	checkCalls(t, GeminiGlob(), m, []callCase{
 		{"case does not count", args{"pattern": "**/*.GO"}, "", "sub/b.go\nA.Go\n"},
 		{"case counts", args{"pattern": "**/*.go", "case_sensitive": true}, "", "sub/b.go\n"},
-		{"a folder", args{"pattern": "B.*", "dir_path": "sub"}, "", "sub/b.go\n"},
+		{"a directory", args{"pattern": "B.*", "dir_path": "sub"}, "", "sub/b.go\n"},
 		{
 			"ignored",
 			args{"pattern": "**/*.go", "respect_git_ignore": false},
@@ -398,7 +371,7 @@ func TestGeminiGlob(t *testing.T) {
 			"the arguments do not fit glob:\n- case_sensitive: got string, want boolean",
 		},
 	})
-	checkForms(t, Glob(), m, []formCase{
+	checkCalls(t, Glob(), m, []callCase{
 		{"case counts in the core", args{"pattern": "**/*.go"}, "", "sub/b.go\n"},
 		{
 			"the core is strict",
@@ -425,9 +398,9 @@ func TestAnthropicGlob(t *testing.T) {
 		}
 		return list.String()
 	}
-	checkForms(t, AnthropicGlob(), m, []formCase{
+	checkCalls(t, AnthropicGlob(), m, []callCase{
 		{"one too many", args{"pattern": "f*"}, "", newest(100, 1) +
-			"[these are the 100 newest files, there are more: narrow the pattern or the path]\n"},
+			"[these are the 100 newest files, more match: narrow the pattern or the path]\n"},
 		{"just enough", args{"pattern": "f0*"}, "", newest(99, 0)},
 		{"case counts", args{"pattern": "F09*"}, "", "[no files match]\n"},
 	})

@@ -10,17 +10,17 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// stopping is an environment whose searches leave files out because of a limit, of which they tell.
+// stopping is an environment whose searches report that they stopped at a limit.
 type stopping struct {
 	*memory
 	at   search.GrepStop
-	asks []search.GrepOptions
+	opts []search.GrepOptions
 }
 
 func (s *stopping) Grep(
 	ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
 ) (search.GrepStats, error) {
-	s.asks = append(s.asks, opts)
+	s.opts = append(s.opts, opts)
 	stats, err := search.Grep(ctx, s.memory, opts, fn)
 	stats.Stopped = s.at
 	return stats, err
@@ -36,13 +36,13 @@ func (s *stopping) Walk(
 	return search.Walk(ctx, s.memory, root, opts, fn)
 }
 
-// Every form of grep says that a search has ended at a limit, whatever it has found.
+// Every variant of grep reports that a search stopped at a limit, whatever its results.
 func TestGrepStopped(t *testing.T) {
 	const (
-		overTime = "[stopped after 30s with a part of the files not searched, since the pattern has " +
-			"no text in it to look for: narrow the path, or add to the pattern]\n"
+		overTime = "[stopped after 30s with a part of the files not searched, since the pattern " +
+			"requires no literal text: narrow the path, or add text to the pattern]\n"
 		overBytes = "[stopped after 2 GiB with a part of the files not searched, since the pattern " +
-			"has no text in it to look for: narrow the path, or add to the pattern]\n"
+			"requires no literal text: narrow the path, or add text to the pattern]\n"
 	)
 	forms := map[string]Tool{"core": Grep(), "Anthropic": AnthropicGrep(), "Gemini": GeminiGrep()}
 	for name, tool := range forms {
@@ -63,12 +63,11 @@ func TestGrepStopped(t *testing.T) {
 				"no matches": {args{"pattern": "[A-Z]"}, "[no matches in 2 files]\n" + note +
 					"[1 binary files were not searched]\n"},
 				"files": {args{
-					"pattern": "[0-9]", "path": "a",
-					"output_mode": "files_with_matches",
+					"pattern": "[0-9]", "path": "a", "output_mode": "files_with_matches",
 				}, "a\n" + note},
 				"more than allowed": {
 					args{"pattern": "[0-9]", "max_results": 1},
-					"a:1:1\n[stopped after 1 results, there are more: narrow the pattern or the path, or " + more +
+					"a:1:1\n[stopped after 1 results, more match: narrow the pattern or the path, or " + more +
 						"]\n" + note,
 				},
 			} {
@@ -81,9 +80,9 @@ func TestGrepStopped(t *testing.T) {
 					if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || o.Err != nil {
 						t.Errorf("%v\n%s", o.Err, diff)
 					}
-					if len(s.asks) != 1 || s.asks[0].MaxTime != 0 || s.asks[0].MaxBytes != 0 {
-						t.Errorf("the limits of which the note tells are the usual ones, but it asked for %+v",
-							s.asks)
+					if len(s.opts) != 1 || s.opts[0].MaxTime != 0 || s.opts[0].MaxBytes != 0 {
+						t.Errorf("the note names the default limits, but the options are %+v",
+							s.opts)
 					}
 				})
 			}

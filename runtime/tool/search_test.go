@@ -13,8 +13,7 @@ func searchable() *memory {
 	m := newMemory(map[string]string{
 		"a.go": "package a\n\nfunc A() {}\nfunc a() {}\n", "sub/b.go": "func B() {}\n",
 		"sub/c.txt": "func in text\n",
-		"bin":       "func\x00", ".gitignore": "ignored/\n", "ignored/d.go": "func D() {}\n",
-		"empty/":        "",
+		"bin":       "func\x00", ".gitignore": "ignored/\n", "ignored/d.go": "func D() {}\n", "empty/": "",
 		"link":          "-> a.go",
 		"two\nlines.go": "func E() {}\n", "wide": "needle" + strings.Repeat("x", 5000) + "\n",
 	})
@@ -28,12 +27,7 @@ func searchable() *memory {
 }
 
 func TestGrep(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		args args
-		kind ErrorKind
-		want string
-	}{
+	checkCalls(t, Grep(), searchable(), []callCase{
 		{
 			"all",
 			args{"pattern": "^func [A-Z]"},
@@ -49,19 +43,19 @@ func TestGrep(t *testing.T) {
 			"a.go:3:func A() {}\na.go:4:func a() {}\n",
 		},
 		{
-			"folder",
+			"directory",
 			args{"pattern": "func", "path": "sub"},
 			"",
 			"sub/b.go:1:func B() {}\nsub/c.txt:1:func in text\n",
 		},
 		{
-			"absolute folder",
+			"absolute directory",
 			args{"pattern": "B", "path": "/work/sub"},
 			"",
 			"/work/sub/b.go:1:func B() {}\n",
 		},
 		{
-			"ignored folder by name",
+			"ignored directory by name",
 			args{"pattern": "D", "path": "ignored"},
 			"",
 			"ignored/d.go:1:func D() {}\n",
@@ -76,21 +70,20 @@ func TestGrep(t *testing.T) {
 			"more than allowed",
 			args{"pattern": "func", "path": "a.go", "max_results": 1},
 			"",
-			"a.go:3:func A() {}\n[stopped after 1 results, there are more: narrow the pattern or the " +
+			"a.go:3:func A() {}\n[stopped after 1 results, more match: narrow the pattern or the " +
 				"path, or raise max_results]\n",
 		},
 		{"none", args{"pattern": "nothing", "path": "sub"}, "", "[no matches in 2 files]\n"},
 		{"long line", args{"pattern": "needle", "path": "wide"}, "", "wide:1:needle" + strings.Repeat("x",
 			494) + " [line cut]\n"},
 		{"files", args{
-			"pattern": "func", "output_mode": "files_with_matches",
-			"glob_filter": "*.{go,txt}",
+			"pattern": "func", "output_mode": "files_with_matches", "glob_filter": "*.{go,txt}",
 		}, "", "a.go\nsub/b.go\nsub/c.txt\n\"two\\nlines.go\"\n"},
 		{"more files than allowed", args{
 			"pattern": "func", "output_mode": "files_with_matches",
 			"glob_filter": "*.{go,txt}", "max_results": 2,
 		}, "", "a.go\nsub/b.go\n[stopped after 2 " +
-			"results, there are more: narrow the pattern or the path, or raise max_results]\n"},
+			"results, more match: narrow the pattern or the path, or raise max_results]\n"},
 		{
 			"count",
 			args{"pattern": "func", "output_mode": "count", "glob_filter": "*.go"},
@@ -98,8 +91,7 @@ func TestGrep(t *testing.T) {
 			"a.go:2\nsub/b.go:1\n\"two\\nlines.go\":1\n",
 		},
 		{"count with a limit of files", args{
-			"pattern": "func", "output_mode": "count", "path": "a.go",
-			"max_results": 1,
+			"pattern": "func", "output_mode": "count", "path": "a.go", "max_results": 1,
 		}, "", "a.go:2\n"},
 		{
 			"content",
@@ -115,14 +107,7 @@ func TestGrep(t *testing.T) {
 				"'files_with_matches', 'count'",
 		},
 		{"missing path", args{"pattern": "B", "path": "nope"}, KindNotFound, "nope does not exist"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			o := use(t, searchable(), "grep", tt.args)
-			if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || kind(o) != tt.kind {
-				t.Errorf("%s\n%s", kind(o), diff)
-			}
-		})
-	}
+	})
 	t.Run("bad pattern", func(t *testing.T) {
 		o := use(t, searchable(), "grep", args{"pattern": "a(" + strings.Repeat("b", 10_000)})
 		if text := o.Result.Text(); kind(o) != KindValidation || !strings.HasPrefix(text,
@@ -142,15 +127,10 @@ func TestGrep(t *testing.T) {
 }
 
 func TestGlob(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		args args
-		kind ErrorKind
-		want string
-	}{
+	checkCalls(t, Glob(), searchable(), []callCase{
 		{"newest first", args{"pattern": "**/*.go"}, "", "sub/b.go\n\"two\\nlines.go\"\na.go\n"},
-		{"folder", args{"pattern": "*", "path": "sub/"}, "", "sub/b.go\nsub/c.txt\n"},
-		{"absolute folder", args{"pattern": "*.go", "path": "/work/sub"}, "", "/work/sub/b.go\n"},
+		{"directory", args{"pattern": "*", "path": "sub/"}, "", "sub/b.go\nsub/c.txt\n"},
+		{"absolute directory", args{"pattern": "*.go", "path": "/work/sub"}, "", "/work/sub/b.go\n"},
 		{"none", args{"pattern": "*.rs"}, "", "[no files match]\n"},
 		{
 			"bad pattern",
@@ -159,54 +139,31 @@ func TestGlob(t *testing.T) {
 			`the pattern is malformed: glob "[a": syntax error in pattern`,
 		},
 		{"missing path", args{"pattern": "*", "path": "nope"}, KindNotFound, "nope does not exist"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			o := use(t, searchable(), "glob", tt.args)
-			if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || kind(o) != tt.kind {
-				t.Errorf("%s\n%s", kind(o), diff)
-			}
-		})
-	}
+	})
 }
 
 func TestListDir(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		args args
-		kind ErrorKind
-		want string
-	}{
+	checkCalls(t, ListDir(), searchable(), []callCase{
 		{"one level", args{"path": "."}, "", ".gitignore  file  9 bytes\na.go  file  35 bytes\nbin  " +
-			"file  5 bytes\nempty/  folder\nignored/  folder\nlink  link\nsub/  " +
-			"folder\n\"two\\nlines.go\"  file  12 bytes\nwide  file  5007 bytes\n"},
+			"file  5 bytes\nempty/  directory\nignored/  directory\nlink  symlink\nsub/  directory\n\"two\\nlines.go\"  file  12 bytes\nwide  file  5007 bytes\n"},
 		{
 			"two levels",
 			args{"path": "/work", "depth": 2},
 			"",
-			".gitignore  file  9 bytes\na.go  file  35 bytes\nbin  file  5 bytes\nempty/  folder\nlink  " +
-				"link\nsub/  folder\nsub/b.go  file  12 bytes\nsub/c.txt  file  13 " +
+			".gitignore  file  9 bytes\na.go  file  35 bytes\nbin  file  5 bytes\nempty/  directory\nlink  symlink\nsub/  directory\nsub/b.go  file  12 bytes\nsub/c.txt  file  13 " +
 				"bytes\n\"two\\nlines.go\"  file  12 bytes\nwide  file  5007 bytes\n",
 		},
-		{"empty", args{"path": "empty"}, "", "[the folder is empty]\n"},
+		{"empty", args{"path": "empty"}, "", "[the directory is empty]\n"},
 		{"missing", args{"path": "nope"}, KindNotFound, "nope does not exist"},
-		{"file", args{"path": "a.go"}, KindOther, "a.go is not a folder, or one of the folders in its " +
-			"path is a file"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			o := use(t, searchable(), "list_dir", tt.args)
-			if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || kind(o) != tt.kind {
-				t.Errorf("%s\n%s", kind(o), diff)
-			}
-		})
-	}
+		{"file", args{"path": "a.go"}, KindOther, "a.go is not a directory, or a directory in its path is a file"},
+	})
 	t.Run("many", func(t *testing.T) {
 		files := map[string]string{}
 		for i := range maxListed + 1 {
 			files[fmt.Sprintf("f%06d", i)] = ""
 		}
 		text := use(t, newMemory(files), "list_dir", args{"path": "."}).Result.Text()
-		if !strings.HasSuffix(text, "[stopped after 2000 entries; list a folder below this one, or "+
-			"use glob]\n") {
+		if !strings.HasSuffix(text, "[stopped after 2000 entries; list a subdirectory, or use glob]\n") {
 			t.Errorf("got … %q", text[len(text)-200:])
 		}
 	})

@@ -2,8 +2,6 @@ package tool
 
 import (
 	"context"
-	_ "embed" // For the description.
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,40 +9,28 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-//go:embed shell.md
-var shellText string
-
-// Shell is the tool shell.
+// Shell returns the tool shell.
 func Shell() Tool {
-	return Tool{
-		ToolSpec: llm.ToolSpec{Name: "shell", Description: shellText, Schema: json.RawMessage(`{
-			"type": "object",
-			"properties": {
-				"command": {"type": "string", "minLength": 1, "description": "The command line or script for the shell."},
-				"timeout_ms": {"type": "integer", "minimum": 1, "description": "After how many milliseconds the command is killed."},
-				"description": {"type": "string", "description": "What the command does, in a few words, for people who watch."}
-			},
-			"required": ["command"],
-			"additionalProperties": false
-		}`)},
+	return builtin(Tool{
+		ToolSpec: spec("shell", `
+			"command": {"type": "string", "minLength": 1, "description": "The command line or script for the shell."},
+			"timeout_ms": {"type": "integer", "minimum": 1, "description": "Kill the command after this many milliseconds."},
+			"description": {"type": "string", "description": "What the command does, in a few words, for people who watch."}`,
+			"command"),
 		NeedsEnv: true,
 		Terminal: true,
 		Limit:    Limit{Chars: 30_000, Lines: 256, Keep: KeepHeadTail},
-		Run:      shell,
-	}
+	}, shell)
 }
 
-func shell(ctx context.Context, call *Call) (Result, error) {
-	var args struct {
-		Command string  `json:"command"`
-		Timeout integer `json:"timeout_ms"`
-	}
-	if err := unmarshal(call, &args); err != nil {
-		return Result{}, err
-	}
+type shellArgs struct {
+	Command string  `json:"command"`
+	Timeout integer `json:"timeout_ms"`
+}
+
+func shell(ctx context.Context, call *Call, args shellArgs) (Result, error) {
 	info := call.Env.Info()
 	switch {
 	case strings.TrimSpace(args.Command) == "":
@@ -60,57 +46,48 @@ func shell(ctx context.Context, call *Call) (Result, error) {
 		Stdout: call.Out, Stderr: call.Out,
 		Timeout: timeout,
 	})
-	if err != nil {
-		return Result{}, commandError(ctx, err)
+	var start *env.StartError
+	switch {
+	case errors.As(err, &start) && ctx.Err() == nil:
+		kind, _ := describe(err)
+		return Result{}, errorf(kind, "the command did not run: %w", err)
+	case err != nil:
+		return Result{}, err
 	}
 	if result.Detached {
-		note += "[A background process of this command runs on; what it still writes is not seen.]\n"
+		note += "[A background process of this command still runs; its further output is discarded.]\n"
 	}
 	elapsed := result.Elapsed.Round(time.Millisecond)
+	var end string
 	switch {
 	case result.TimedOut:
-		return Result{}, &Error{Kind: KindShellTimeout, Message: fmt.Sprintf(
-			"[The command was killed, with all processes it had started, because it ran for more than %d "+
-				"ms. What it wrote until then is above. "+
-				"If it needs longer, call shell again with a larger timeout_ms, at most %d.]\n%s",
-			timeout.Milliseconds(), call.MaxTimeout.Milliseconds(), note)}
+		return Result{}, errorf(KindShellTimeout, "[The command was killed, with all processes that it "+
+			"had started, because it ran for more than %d ms. Its output until then is above. If it needs "+
+			"longer, call shell again with a larger timeout_ms, at most %d.]\n%s",
+			timeout.Milliseconds(), call.MaxTimeout.Milliseconds(), note)
 	case result.OutOfMemory:
-		return Result{}, &Error{
-			Kind: KindShellExit,
-			Message: fmt.Sprintf("[killed for using too much memory, exit code %d, after %s]\n%s",
-				result.ExitCode, elapsed, note),
-		}
+		end = fmt.Sprintf("killed for using too much memory, exit code %d, after", result.ExitCode)
 	case result.Signal != "":
-		return Result{}, &Error{
-			Kind: KindShellExit,
-			Message: fmt.Sprintf("[ended by %s, exit code %d, after %s]\n%s", result.Signal, result.ExitCode,
-				elapsed, note),
-		}
-	case result.ExitCode != 0:
-		return Result{}, &Error{Kind: KindShellExit, Message: fmt.Sprintf("[exit code %d after %s]\n%s",
-			result.ExitCode, elapsed, note)}
+		end = fmt.Sprintf("killed by %s, exit code %d, after", result.Signal, result.ExitCode)
+	default:
+		end = fmt.Sprintf("exit code %d after", result.ExitCode)
 	}
-	return Result{Text: fmt.Sprintf("[exit code 0 after %s]\n%s", elapsed, note)}, nil
+	end = fmt.Sprintf("[%s %s]\n%s", end, elapsed, note)
+	if result.ExitCode != 0 || result.OutOfMemory || result.Signal != "" {
+		return Result{}, errorf(KindShellExit, "%s", end)
+	}
+	return Result{Text: end}, nil
 }
 
-// commandTimeout returns how long a command may take, and what the model must know about it.
-func commandTimeout(call *Call, asked integer) (timeout time.Duration, note string) {
-	if asked == 0 {
+// commandTimeout returns the timeout of a command, and a note to the model if it is not the
+// requested one.
+func commandTimeout(call *Call, requested integer) (timeout time.Duration, note string) {
+	if requested == 0 {
 		return min(call.DefaultTimeout, call.MaxTimeout), ""
 	}
-	if most := call.MaxTimeout.Milliseconds(); int64(asked) > most {
-		return call.MaxTimeout, fmt.Sprintf("[timeout_ms %d is more than is allowed; %d was used.]\n",
-			asked, most)
+	if most := call.MaxTimeout.Milliseconds(); int64(requested) > most {
+		return call.MaxTimeout, fmt.Sprintf("[timeout_ms %d is more than the maximum; %d was used.]\n",
+			requested, most)
 	}
-	return time.Duration(asked) * time.Millisecond, ""
-}
-
-// commandError tells of a command that could not be started or observed.
-func commandError(ctx context.Context, err error) error {
-	var start *env.StartError
-	if errors.As(err, &start) && ctx.Err() == nil {
-		kind, _ := describe(err)
-		return errorf(kind, "the command did not run: %w", err)
-	}
-	return err
+	return time.Duration(requested) * time.Millisecond, ""
 }

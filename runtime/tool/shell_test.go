@@ -39,7 +39,7 @@ func TestShell(t *testing.T) {
 			"signal",
 			args{"command": "x"},
 			env.Result{ExitCode: 137, Signal: "SIGKILL", Elapsed: 5 * ms},
-			nil, KindShellExit, "out\nerr\n[ended by SIGKILL, exit code 137, after 5ms]\n",
+			nil, KindShellExit, "out\nerr\n[killed by SIGKILL, exit code 137, after 5ms]\n",
 		},
 		{"memory", args{"command": "x"}, env.Result{
 			ExitCode: 137, Signal: "SIGKILL", OutOfMemory: true,
@@ -49,23 +49,21 @@ func TestShell(t *testing.T) {
 		{"timeout", args{"command": "x", "timeout_ms": 50}, env.Result{
 			TimedOut: true, ExitCode: 143,
 			Elapsed: 60 * ms,
-		}, nil, KindShellTimeout, "out\nerr\n[The command was killed, with all " +
-			"processes it had started, because it ran for more than 50 ms. What it wrote until then is " +
+		}, nil, KindShellTimeout, "out\nerr\n[The command was killed, with all processes that it had started, because it ran for more than 50 ms. Its output until then is " +
 			"above. If it needs longer, call shell again with a larger timeout_ms, at most 600000.]\n"},
 		{
 			"detached",
 			args{"command": "x"},
 			env.Result{Detached: true, Elapsed: 5 * ms},
 			nil, "",
-			"out\nerr\n[exit code 0 after 5ms]\n[A background process of this command runs on; what it " +
-				"still writes is not seen.]\n",
+			"out\nerr\n[exit code 0 after 5ms]\n[A background process of this command still runs; its further output is discarded.]\n",
 		},
 		{
 			"cap",
 			args{"command": "x", "timeout_ms": 9999999},
 			env.Result{Elapsed: 5 * ms},
 			nil, "",
-			"out\nerr\n[exit code 0 after 5ms]\n[timeout_ms 9999999 is more than is allowed; 600000 was " +
+			"out\nerr\n[exit code 0 after 5ms]\n[timeout_ms 9999999 is more than the maximum; 600000 was " +
 				"used.]\n",
 		},
 		{"shell not found", args{"command": "x"}, env.Result{}, &env.StartError{
@@ -77,7 +75,7 @@ func TestShell(t *testing.T) {
 			args{"command": "x"},
 			env.Result{},
 			env.ErrGone, KindEnvironment,
-			"out\nerr\nthe environment is gone and will not come back: the environment is gone",
+			"out\nerr\nthe environment no longer exists: the environment is gone",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -128,8 +126,7 @@ func TestShellCommand(t *testing.T) {
 		{"per_call_9_4_3", Scope{}, args{"command": "x", "timeout_ms": 1500}, 1500 * time.Millisecond},
 		{"capped_9_4_3", Scope{}, args{"command": "x", "timeout_ms": 600_001}, 10 * time.Minute},
 		{"capped by the session", Scope{MaxTimeout: time.Second}, args{
-			"command":    "x",
-			"timeout_ms": 1001,
+			"command": "x", "timeout_ms": 1001,
 		}, time.Second},
 		{
 			"written with a point",

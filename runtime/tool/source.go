@@ -11,11 +11,10 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// outputScheme begins the names of whole outputs of earlier calls.
+// outputScheme is the prefix of the names of whole outputs of earlier calls.
 const outputScheme = "output://"
 
-// readerFor returns where name is to be read: among the outputs of earlier calls, or in the
-// environment.
+// readerFor returns the reader of name: the outputs of earlier calls or the environment.
 func readerFor(call *Call, name string) env.FileReader {
 	if strings.HasPrefix(name, outputScheme) {
 		return outputReader{call.Outputs}
@@ -23,28 +22,28 @@ func readerFor(call *Call, name string) env.FileReader {
 	return call.Env
 }
 
-// outputReader lets outputs of earlier calls be read and searched like files. They may come from a
-// terminal program and are sanitized.
+// outputReader presents the outputs of earlier calls as files. It sanitizes them, because they may
+// come from a terminal program.
 type outputReader struct {
 	outputs func(id string) (io.ReadCloser, error)
 }
 
 var _ env.FileReader = outputReader{}
 
-// Open opens the output that name stands for.
+// Open opens the output called name.
 func (o outputReader) Open(_ context.Context, name string) (fs.File, error) {
 	if o.outputs == nil {
-		return nil, errorf(KindNotFound, "%s cannot be read: this session keeps no outputs", shown(name))
+		return nil, errorf(KindNotFound, "open %s: this session keeps no outputs", shown(name))
 	}
 	r, err := o.outputs(strings.TrimPrefix(name, outputScheme))
 	if err != nil {
-		return nil, errorf(KindNotFound, "%s cannot be read; only an output that was shortened has "+
-			"such a name, which its mark tells: %w", shown(name), err)
+		return nil, errorf(KindNotFound, "open %s: %w (only the mark of a shortened output gives "+
+			"such a name)", shown(name), err)
 	}
 	return &outputFile{name: name, from: r, cleaner: cleaner{mode: cleanText}}, nil
 }
 
-// Stat describes the output, whose size is not known.
+// Stat describes the output, whose size is unknown.
 func (o outputReader) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
 	f, err := o.Open(ctx, name)
 	if err != nil {
@@ -64,7 +63,7 @@ func (o outputReader) ReadLink(_ context.Context, name string) (string, error) {
 	return "", &fs.PathError{Op: "readlink", Path: name, Err: fs.ErrInvalid}
 }
 
-// ReadDir fails: an output is no folder.
+// ReadDir fails: an output is not a directory.
 func (o outputReader) ReadDir(_ context.Context, name string) ([]fs.DirEntry, error) {
 	return nil, &fs.PathError{Op: "readdir", Path: name, Err: env.ErrNotDir}
 }
@@ -75,7 +74,7 @@ type outputFile struct {
 	from    io.ReadCloser
 	cleaner cleaner
 	raw     [32 << 10]byte
-	// ready is sanitized and not yet read; done is why there is no more.
+	// ready is sanitized and not yet read; done is the error after it.
 	ready, buf []byte
 	done       error
 }
@@ -110,7 +109,8 @@ func (outputInfo) ModTime() time.Time { return time.Time{} }
 func (outputInfo) IsDir() bool        { return false }
 func (outputInfo) Sys() any           { return nil }
 
-// changedName is a name as a change is told: relative where it lies in the working directory.
+// changedName returns the name of a file for event.FileChange: relative if it is below the working
+// directory.
 func changedName(e env.Environment, name string) string {
 	name = path.Clean(name)
 	if dir := e.Info().WorkDir; path.IsAbs(name) {

@@ -11,77 +11,77 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// Tool is something a model can call.
+// Tool is a tool that a model can call.
 type Tool struct {
-	// Name, Description and Schema are what the model is told.
+	// ToolSpec is sent to the model: the name, the description and the JSON Schema of the arguments.
 	llm.ToolSpec
-	// ReadOnly says that a call changes nothing, so that it may run beside others and be repeated.
+	// ReadOnly marks a tool that changes nothing. Its calls may run concurrently and be repeated.
 	ReadOnly bool
-	// NeedsEnv says that the tool is not offered without an environment.
+	// NeedsEnv marks a tool that is offered only with an environment.
 	NeedsEnv bool
-	// NeedsShell says that the tool is not offered where the environment has no shell.
+	// NeedsShell marks a tool that is offered only where the environment has a shell.
 	NeedsShell bool
-	// Waits says that the tool waits for something and is called again and again on purpose, so that
-	// repeating it is no loop.
+	// Waits marks a tool that waits for an event. Repeated calls of it are not counted as a loop.
 	Waits bool
-	// Limit is how much of the output the model sees, unless the session's configuration says
-	// otherwise.
+	// Limit bounds what the model sees of the output. The session's configuration may override it.
 	Limit Limit
-	// Terminal says that Call.Out receives what was meant for a terminal; the model sees it as
-	// [Sanitize] leaves it. All bytes stay in Outcome.Output.
+	// Terminal marks a tool whose output is meant for a terminal. The model sees the output as
+	// [Sanitize] returns it; Outcome.Output keeps all bytes.
 	Terminal bool
-	// Aliases are other names that models use for a parameter, with the parameter's own name. They are
-	// renamed before the arguments are validated.
+	// Aliases maps other names that models use for a parameter to the parameter's name. Arguments are
+	// renamed before they are validated.
 	Aliases map[string]string
 	// Run executes a call whose arguments have been validated against Schema. An error becomes an
-	// error result; its text is for the model. What Run wrote to call.Out comes before the error's
-	// text.
+	// error result with its text, after the output that Run wrote to call.Out; the model reads both.
 	Run func(ctx context.Context, call *Call) (Result, error)
+
+	// proven is a schema that the tests of this package compile. A tool that still has it is
+	// registered without compiling it.
+	proven string
 }
 
-// Call is one call as a tool sees it.
+// Call is one tool call, as Run receives it.
 type Call struct {
 	ID   string
 	Name string
-	// Args is the JSON object that the model gave, validated.
+	// Args is the JSON object with the arguments, validated.
 	Args json.RawMessage
-	// Env is where the tool acts; nil for tools that need none.
+	// Env is the environment to act on; nil if the session has none.
 	Env env.Environment
-	// Out receives output while the tool runs. All of it reaches TOOL_CALL_END; the model sees it cut
-	// to the limit. Writes never fail for size.
+	// Out receives output while the tool runs. The event TOOL_CALL_END holds all of it; the model sees
+	// as much as the limit allows. Writes do not fail because of their size.
 	Out io.Writer
-	// DefaultTimeout and MaxTimeout are for commands.
+	// DefaultTimeout and MaxTimeout bound the commands that the tool runs.
 	DefaultTimeout, MaxTimeout time.Duration
-	// Outputs finds the whole output of an earlier call by its ID, for names of the form output://ID;
-	// nil if there are none. An unknown ID is fs.ErrNotExist.
+	// Outputs opens the whole output of an earlier call by its ID, for names of the form output://ID;
+	// nil if the session keeps none. The error for an unknown ID wraps fs.ErrNotExist.
 	Outputs func(id string) (io.ReadCloser, error)
 }
 
-// Result is what a call gives besides what it wrote to Call.Out.
+// Result is the result of a call, besides what it wrote to Call.Out.
 type Result struct {
-	// Text is appended to what was written to Out.
+	// Text is appended to the output in Out.
 	Text string
 	// Images are shown to the model after the text.
 	Images []llm.Image
-	// IsError marks the result as a failure although Run returned no error, such as a command's
-	// non-zero exit.
+	// IsError marks the result as a failure although Run returned no error.
 	IsError bool
 	// Changes lists the files that the tool changed.
 	Changes []event.FileChange
-	// Exit asks the loop to end the run.
+	// Exit makes the loop end the run.
 	Exit *Exit
-	// Question asks the loop to wait for the user's answer.
+	// Question makes the loop wait for the user's answer.
 	Question string
 }
 
-// Exit is how the model ends a run by itself.
+// Exit is the end of a run that the model decided.
 type Exit struct {
-	// Code is 0 for done, 1 for failed, 2 for "a human is needed", -1 for out of time.
+	// Code is 0 for done, 1 for failed, 2 if a human is needed, -1 if the time is over.
 	Code   int
 	Reason string
 }
 
-// Keep says which part of a long output the model sees.
+// Keep selects the part of a long output that the model sees.
 type Keep string
 
 // Parts that can be kept.
@@ -91,8 +91,8 @@ const (
 	KeepHeadTail Keep = "head_tail"
 )
 
-// Limit bounds what the model sees of an output. Characters, which are Unicode code points, are cut
-// first, lines after.
+// Limit bounds what the model sees of an output. Characters (Unicode code points) are cut first,
+// then lines.
 type Limit struct {
 	// Chars is the largest number of characters; zero means the default of 30,000.
 	Chars int `json:"chars,omitempty"`
@@ -102,14 +102,14 @@ type Limit struct {
 	Keep Keep `json:"keep,omitempty"`
 }
 
-// Spool keeps outputs that are too long for memory.
+// Spool stores outputs that are too long for memory.
 type Spool interface {
-	// Create makes a file for the output of the call id, which may be any text, since a model's server
-	// chose it. The caller closes the file.
+	// Create creates a file for the output of the call id. The caller closes the file. The provider
+	// chooses id, so it may be any text.
 	Create(id string) (SpoolFile, error)
 }
 
-// SpoolFile is one output being kept.
+// SpoolFile is one stored output.
 type SpoolFile interface {
 	io.WriteCloser
 	// Name is the path of the file on the host.
@@ -155,12 +155,12 @@ type Outcome struct {
 	Result llm.ToolResult
 	// Output is everything the call produced.
 	Output event.Output
-	// Truncated says that Result shows less than Output.
+	// Truncated reports that Result shows less than Output.
 	Truncated bool
 	Changes   []event.FileChange
 	Exit      *Exit
 	Question  string
-	// Err is set if Result.IsError; it tells the kind of failure.
+	// Err is set if and only if Result.IsError.
 	Err      *Error
 	Started  time.Time
 	Duration time.Duration

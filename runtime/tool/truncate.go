@@ -7,11 +7,10 @@ import (
 	"unicode/utf8"
 )
 
-// defaultLimit is for tools that do not say how much of their output the model sees.
+// defaultLimit is the limit of characters of a tool that sets none.
 const defaultLimit = 30_000
 
-// over returns the limit l with the fields that are set in override taken from there. Negative
-// lines lift the limit of lines.
+// over returns l with the fields that override sets. Negative lines remove the limit of lines.
 func (l Limit) over(override Limit) Limit {
 	if override.Chars > 0 {
 		l.Chars = override.Chars
@@ -28,8 +27,8 @@ func (l Limit) over(override Limit) Limit {
 	return l
 }
 
-// cutter keeps the beginning and the end of a text that passes through it, and counts the rest. The
-// text is valid UTF-8 and arrives in whole characters. Memory is bounded by the limit.
+// cutter keeps the start and the end of a text that is written to it, and counts the rest. The text
+// is valid UTF-8 and arrives in whole characters. The limit bounds the memory.
 type cutter struct {
 	limit Limit
 	// head holds the first limit.Chars characters, tail at least the last limit.Chars of the rest.
@@ -63,11 +62,11 @@ type cut struct {
 	head, tail []byte
 	// chars and breaks count the characters and line breaks left out.
 	chars, breaks int64
-	// truncated says that something was left out.
+	// truncated reports that a part was left out.
 	truncated bool
 }
 
-// cut returns the part of the text that fits into the limit, less what reserved takes of it.
+// cut returns the part of the text that fits into the limit together with reserved.
 func (c *cutter) cut(reserved string) cut {
 	chars := c.limit.Chars - utf8.RuneCountInString(reserved)
 	var t cut
@@ -93,7 +92,7 @@ func (c *cutter) last(n int) []byte {
 	if missing <= 0 {
 		return c.tail[lastRunes(c.tail, n):]
 	}
-	// The tail has lost nothing yet, so the text is head and tail.
+	// The tail is still complete, so the text is head and tail.
 	return append(bytes.Clone(c.head[lastRunes(c.head, missing):]), c.tail...)
 }
 
@@ -105,15 +104,13 @@ func (t *cut) cutLines(n int, keep Keep) {
 	}
 	front, back := shares(n, keep)
 	if !t.truncated {
-		t.head, t.tail = t.head[:lines(t.head, front)], t.head[lastLines(t.head, back):]
-		t.truncated = true
-		return
+		t.tail, t.truncated = t.head, true
 	}
 	t.head = t.head[:lines(t.head, front)]
 	t.tail = t.tail[lastLines(t.tail, back):]
 }
 
-// shares divides n between the beginning and the end.
+// shares divides n between the start and the end.
 func shares(n int, keep Keep) (front, back int) {
 	switch keep {
 	case KeepHead:
@@ -125,7 +122,8 @@ func shares(n int, keep Keep) (front, back int) {
 	}
 }
 
-// text returns the cut text with a mark that says what is missing. where says how to read the rest.
+// text returns the cut text with a mark in place of the missing part. where explains how to read
+// it.
 func (t cut) text(where string) string {
 	if !t.truncated {
 		return string(t.head)
@@ -160,7 +158,7 @@ func runes(p []byte, n int) int {
 	return i
 }
 
-// lastRunes returns where the last n characters of p begin.
+// lastRunes returns the index of the last n characters of p.
 func lastRunes(p []byte, n int) int {
 	i := len(p)
 	for ; n > 0 && i > 0; n-- {
@@ -192,7 +190,7 @@ func lines(p []byte, n int) int {
 	return i
 }
 
-// lastLines returns where the last n lines of p begin.
+// lastLines returns the index of the last n lines of p.
 func lastLines(p []byte, n int) int {
 	i := len(p)
 	for ; n > 0 && i > 0; n-- {

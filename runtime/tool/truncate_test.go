@@ -209,10 +209,10 @@ func FuzzCut(f *testing.F) {
 		}
 		removed := text[len(head) : len(text)-len(tail)]
 		if m[1] != strconv.Itoa(utf8.RuneCountInString(removed)) {
-			t.Fatalf("the mark says %s characters, %q was removed", m[1], removed)
+			t.Fatalf("the mark counts %s characters, %q was removed", m[1], removed)
 		}
 		if n := strings.Count(removed, "\n"); n > 0 && m[2] != strconv.Itoa(n) {
-			t.Fatalf("the mark says %s line breaks, %q was removed", m[2], removed)
+			t.Fatalf("the mark counts %s line breaks, %q was removed", m[2], removed)
 		}
 	})
 }

@@ -2,45 +2,31 @@ package tool
 
 import (
 	"context"
-	_ "embed" // For the description.
-	"encoding/json"
 	"fmt"
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
-	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-//go:embed write_file.md
-var writeFileText string
-
-// WriteFile is the tool write_file.
+// WriteFile returns the tool write_file.
 func WriteFile() Tool {
-	return Tool{
-		ToolSpec: llm.ToolSpec{Name: "write_file", Description: writeFileText, Schema: json.RawMessage(`{
-			"type": "object",
-			"properties": {
-				"file_path": {"type": "string", "minLength": 1, "description": "The file, absolute or relative to the working directory."},
-				"content": {"type": "string", "description": "What the file is to hold: all of it."}
-			},
-			"required": ["file_path", "content"],
-			"additionalProperties": false
-		}`)},
+	return builtin(Tool{
+		ToolSpec: spec("write_file", `
+			"file_path": {"type": "string", "minLength": 1, "description": "The file, absolute or relative to the working directory."},
+			"content": {"type": "string", "description": "The whole new content of the file."}`,
+			"file_path", "content"),
 		NeedsEnv: true,
 		Limit:    Limit{Chars: 1_000, Keep: KeepTail},
-		Run:      writeFile,
-	}
+	}, writeFile)
 }
 
-func writeFile(ctx context.Context, call *Call) (Result, error) {
-	var args struct {
-		Path    string `json:"file_path"`
-		Content string `json:"content"`
-	}
-	if err := unmarshal(call, &args); err != nil {
-		return Result{}, err
-	}
+type writeFileArgs struct {
+	Path    string `json:"file_path"`
+	Content string `json:"content"`
+}
+
+func writeFile(ctx context.Context, call *Call, args writeFileArgs) (Result, error) {
 	written, err := call.Env.WriteFile(ctx, args.Path, strings.NewReader(args.Content),
 		env.WriteOptions{})
 	if err != nil {
@@ -56,7 +42,7 @@ func writeFile(ctx context.Context, call *Call) (Result, error) {
 	}, nil
 }
 
-// inPlace says that a write was not atomic.
+// inPlace reports to the model that a write was not atomic.
 func inPlace(w env.Written) string {
 	if w.InPlace {
 		return " (written in place, since the file could not be replaced)"

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// FuzzAgainstGit compares with git on an ignore file at the top and one in a folder, which are of
-// any content, and names that need not exist, one a line.
+// FuzzAgainstGit compares with git on ignore files of any content at the top and in a directory,
+// and names, one per line, of files that need not exist.
 func FuzzAgainstGit(f *testing.F) {
 	git, err := exec.LookPath("git")
 	if err != nil {
@@ -61,7 +61,7 @@ func FuzzAgainstGit(f *testing.F) {
 	})
 }
 
-// isName tells whether git takes a text for the name of a file as it is.
+// isName reports whether git takes a text unchanged for the name of a file.
 func isName(name string) bool {
 	if len(name) > 1000 || strings.ContainsRune(name, 0) {
 		return false

@@ -1,9 +1,9 @@
-// Package gitignore decides which files the ignore files of a git repository exclude. It follows
-// what git does, byte for byte, also where that differs from git's manual. Names are
-// slash-separated; letter case always counts.
+// Package gitignore decides which files the ignore files of a git repository exclude. It matches as
+// git does, byte for byte, also where that differs from git's manual. Names are slash-separated and
+// case-sensitive.
 //
-// The package reads no files: callers parse what they read, stack it folder by folder, and ask
-// about one entry at a time. As in git, nothing below an ignored folder can be brought back, so
+// The package reads no files: callers parse their content, stack the rules directory by directory,
+// and check one entry at a time. As in git, no rule includes a file below an ignored directory, so
 // callers do not descend into one.
 package gitignore
 
@@ -12,15 +12,15 @@ import (
 	"strings"
 )
 
-// Decision is what ignore rules say about a file or folder.
+// Decision is the result of ignore rules for a file or directory.
 type Decision int
 
 const (
-	// None means that no rule speaks about it.
+	// None means that no rule matches.
 	None Decision = iota
-	// Ignore means that it is excluded.
+	// Ignore means that a rule excludes it.
 	Ignore
-	// Include means that a rule with a leading ! brings it back.
+	// Include means that a rule with a leading ! includes it.
 	Include
 )
 
@@ -29,8 +29,7 @@ type Rules struct {
 	rules []rule
 }
 
-// Parse reads the content of an ignore file. There are no malformed files: a pattern that makes no
-// sense matches nothing.
+// Parse parses the content of an ignore file. A malformed pattern matches nothing.
 func Parse(content []byte) *Rules {
 	r := &Rules{}
 	content = bytes.TrimPrefix(content, []byte("\xef\xbb\xbf"))
@@ -43,8 +42,8 @@ func Parse(content []byte) *Rules {
 	return r
 }
 
-// Match tells what the last matching rule says about name, which is relative to the folder of the
-// ignore file.
+// Match returns the decision of the last rule that matches name, which is relative to the directory
+// of the ignore file.
 func (r *Rules) Match(name string, isDir bool) Decision {
 	base := name[strings.LastIndexByte(name, '/')+1:]
 	for i := len(r.rules) - 1; i >= 0; i-- {
@@ -59,17 +58,16 @@ func (r *Rules) Match(name string, isDir bool) Decision {
 	return None
 }
 
-// Stack holds the rules that are in force in one folder: those of its own ignore file and of all
-// that enclose it. A nil Stack has no rules. A Stack is read-only and may be used concurrently.
+// Stack holds the rules in force in one directory: those of its ignore file and of the directories
+// above it. A nil Stack has no rules. A Stack is read-only and may be used concurrently.
 type Stack struct {
 	outer *Stack
-	dir   string // with a slash at its end, or empty
+	dir   string // with a trailing slash, or empty
 	rules *Rules
 }
 
-// Push returns the stack with rules added, which take precedence over those in s. They stand in the
-// folder dir; it is given by its name below some top folder, the same for the whole stack, or as ""
-// for the top itself.
+// Push returns a stack of s and the rules of the directory dir, which take precedence. Dir is
+// relative to a top directory, the same for the whole stack; "" is the top itself.
 func (s *Stack) Push(dir string, rules *Rules) *Stack {
 	if len(rules.rules) == 0 {
 		return s
@@ -80,8 +78,8 @@ func (s *Stack) Push(dir string, rules *Rules) *Stack {
 	return &Stack{outer: s, dir: dir, rules: rules}
 }
 
-// Ignored tells whether the entry name, given by its name below the top folder, is excluded. It
-// looks at the entry alone: one in an ignored folder is excluded as well, but not by its own name.
+// Ignored reports whether the rules exclude the entry name, relative to the top directory. It
+// ignores the directories above the entry, which may be excluded themselves.
 func (s *Stack) Ignored(name string, isDir bool) bool {
 	for ; s != nil; s = s.outer {
 		below, ok := strings.CutPrefix(name, s.dir)

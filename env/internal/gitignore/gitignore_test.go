@@ -20,7 +20,7 @@ func TestMatch(t *testing.T) {
 	const none, ignore, include = gitignore.None, gitignore.Ignore, gitignore.Include
 	tests := []struct {
 		rules string
-		name  string // a slash at the end makes it a folder
+		name  string // with a trailing slash, a directory
 		want  gitignore.Decision
 	}{
 		// Blank lines, comments and quoting.
@@ -258,8 +258,8 @@ func FuzzMatch(f *testing.F) {
 	})
 }
 
-// TestAgainstGit compares with git on random patterns: first one pattern a folder against names
-// that need not exist, then trees of folders with several ignore files each.
+// TestAgainstGit compares with git on random patterns: first one pattern per directory with names
+// of missing files, then trees with several ignore files each.
 func TestAgainstGit(t *testing.T) {
 	git, err := exec.LookPath("git")
 	if err != nil {
@@ -289,12 +289,12 @@ func TestAgainstGit(t *testing.T) {
 	}
 }
 
-// generator makes a folder with random ignore files and a list of names in it.
+// generator makes a directory with random ignore files and a list of names in it.
 type generator struct {
 	*rand.Rand
 	t      *testing.T
 	root   string
-	ignore map[string]string // folder to content
+	ignore map[string]string // directory to content
 	names  []string
 }
 
@@ -438,7 +438,7 @@ func (g *generator) compare(git string) {
 	}
 }
 
-// ignored goes down to name as a walk would.
+// ignored checks name and the directories above it, as a walk does.
 func (g *generator) ignored(name string) bool {
 	var s *gitignore.Stack
 	if content, ok := g.ignore[""]; ok {

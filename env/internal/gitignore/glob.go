@@ -15,10 +15,10 @@ const (
 	literal   op = iota // the byte lit
 	anyByte             // ?
 	inClass             // [...]
-	star                // any bytes but slashes
-	folders             // **/ : nothing, or anything up to and with a slash
-	folderSep           // **\/ : anything up to and with a slash
-	remainder           // ** at the end: anything
+	star                // any bytes except slashes
+	dirs                // **/ : nothing, or any bytes up to and including a slash
+	dirsSlash           // **\/ : any bytes up to and including a slash
+	remainder           // ** at the end: any bytes
 )
 
 // class is a set of bytes.
@@ -27,10 +27,9 @@ type class [4]uint64
 func (c *class) add(b byte)      { c[b/64] |= 1 << (b % 64) }
 func (c *class) has(b byte) bool { return c[b/64]&(1<<(b%64)) != 0 }
 
-// parseGlob compiles a pattern; the result is false if it can never match. Only in an anchored
-// pattern do two stars differ from one. What looks odd here is what git does: two stars are special
-// after a slash or at the start of pattern, which is where the first special byte of the line is,
-// and three mean the same as two.
+// parseGlob compiles a pattern; it reports false for one that can never match. Two stars differ
+// from one only in an anchored pattern. As in git, two stars are special after a slash or at the
+// start of pattern, which is the first special byte of the line, and three mean the same as two.
 func parseGlob(pattern string, anchored bool) ([]token, bool) {
 	var glob []token
 	for i := 0; i < len(pattern); {
@@ -46,9 +45,9 @@ func parseGlob(pattern string, anchored bool) ([]token, bool) {
 			case whole && after == "":
 				glob = append(glob, token{op: remainder})
 			case whole && strings.HasPrefix(after, "/"):
-				glob, end = append(glob, token{op: folders}), end+1
+				glob, end = append(glob, token{op: dirs}), end+1
 			case whole && strings.HasPrefix(after, `\/`):
-				glob, end = append(glob, token{op: folderSep}), end+2
+				glob, end = append(glob, token{op: dirsSlash}), end+2
 			default:
 				glob = append(glob, token{op: star})
 			}
@@ -73,8 +72,8 @@ func parseGlob(pattern string, anchored bool) ([]token, bool) {
 	return glob, true
 }
 
-// parseClass compiles the class at the start of pattern and tells its length. It is false for a
-// class without an end, and for one with an unknown name such as [:letters:].
+// parseClass compiles the class at the start of pattern and returns its length. It reports false
+// for a class without an end, and for one with an unknown name such as [:letters:].
 func parseClass(pattern string) (set *class, length int, ok bool) {
 	set = &class{}
 	i := 1
@@ -82,7 +81,7 @@ func parseClass(pattern string) (set *class, length int, ok bool) {
 	if negated {
 		i++
 	}
-	var low byte // the byte that a range would start from, 0 if there is none
+	var low byte // the start of a possible range; 0 is none
 	for first := true; ; first = false {
 		if i >= len(pattern) {
 			return nil, 0, false
@@ -136,9 +135,9 @@ func parseClass(pattern string) (set *class, length int, ok bool) {
 	}
 }
 
-// className returns the name in a text that starts with [:name:]. It is false if the next closing
-// bracket does not end one; without any closing bracket the class around it has no end either, so
-// that does not matter.
+// className returns the name in a text that starts with [:name:]. It reports false if the next
+// closing bracket does not end a name. Without a closing bracket the class around it is malformed
+// anyway.
 func className(text string) (string, bool) {
 	text = text[len("[:"):]
 	end := strings.IndexByte(text, ']')
@@ -148,8 +147,7 @@ func className(text string) (string, bool) {
 	return text[:end-1], true
 }
 
-// addNamed adds the bytes of a named class; it is false if there is none of that name. Only ASCII
-// bytes belong to any.
+// addNamed adds the bytes of a named class, all ASCII; it reports false for an unknown name.
 func (c *class) addNamed(name string) bool {
 	var in func(b byte) bool
 	upper := func(b byte) bool { return 'A' <= b && b <= 'Z' }
@@ -193,10 +191,9 @@ func (c *class) addNamed(name string) bool {
 	return true
 }
 
-// matchGlob tells whether glob matches all of name. It takes time in the product of both lengths at
-// most per folder of name: of several stars, only the last one needs to be retried, since an
-// earlier one that took more would only leave fewer choices to the later; and the same holds for
-// folders.
+// matchGlob reports whether glob matches all of name. Its time is at most the product of both
+// lengths per directory of name: of several stars only the last one is retried, since a longer
+// match of an earlier one would leave the later only fewer choices; likewise for dirs.
 func matchGlob(glob []token, name string) bool {
 	retry := struct{ star, starName, dirs, dirsName int }{star: -1, dirs: -1}
 	g, n := 0, 0
@@ -213,10 +210,10 @@ func matchGlob(glob []token, name string) bool {
 				g++
 				retry.star, retry.starName = g, n
 				continue
-			case folders, folderSep:
+			case dirs, dirsSlash:
 				g++
 				retry.star, retry.dirs, retry.dirsName = -1, g, n
-				if t.op == folders {
+				if t.op == dirs {
 					continue
 				}
 			default:
@@ -226,8 +223,8 @@ func matchGlob(glob []token, name string) bool {
 				}
 			}
 		}
-		// What comes after the last star did not match here: let it take one more byte, or else the
-		// folders one more.
+		// The rest after the last star did not match: extend the star by one byte, or else dirs by one
+		// directory.
 		if retry.star >= 0 && retry.starName < len(name) && name[retry.starName] != '/' {
 			retry.starName++
 			g, n = retry.star, retry.starName

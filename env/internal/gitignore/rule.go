@@ -8,7 +8,7 @@ import (
 type rule struct {
 	include bool // the line starts with !
 	dirOnly bool // the pattern ends with a slash
-	// the pattern has a slash elsewhere and so stands for a whole name, not for its last element
+	// anchored: the pattern has another slash, so it matches the whole name, not its last element
 	anchored bool
 	prefix   string
 	suffix   string
@@ -16,7 +16,7 @@ type rule struct {
 	glob     []token // follows prefix; for kind globbed only
 }
 
-// kind says how a rule is matched; most need no glob.
+// kind is the way to match a rule; most need no glob.
 type kind int
 
 const (
@@ -26,11 +26,10 @@ const (
 	globbed             // prefix, then glob
 )
 
-// special lists the bytes that have a meaning in a pattern.
+// special are the bytes with a meaning in a pattern.
 const special = `*?[\`
 
-// parseRule reads one line without its line ending. The result is false for a line that holds no
-// pattern.
+// parseRule parses one line without its ending; it reports false for a line without a pattern.
 func parseRule(line string) (rule, bool) {
 	// Like git, stop at a NUL byte.
 	line, _, _ = strings.Cut(line, "\x00")
@@ -64,7 +63,7 @@ func parseRule(line string) (rule, bool) {
 	return r, true
 }
 
-// trimSpaces cuts spaces off the end, up to one that is quoted by a backslash. Tabs stay.
+// trimSpaces removes trailing spaces, up to one that a backslash quotes. Tabs stay.
 func trimSpaces(line string) string {
 	end := 0
 	for i := 0; i < len(line); i++ {

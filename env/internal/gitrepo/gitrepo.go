@@ -1,5 +1,5 @@
-// Package gitrepo finds git repositories in an environment by the layout of their directories,
-// without running git.
+// Package gitrepo recognizes and reads git repositories by their files, without running git: in an
+// environment git may be missing, and its configuration could make it run programs.
 package gitrepo
 
 import (
@@ -31,7 +31,7 @@ type Dirs struct {
 // repository.
 func Find(ctx context.Context, e env.FileReader, top string) (*Dirs, error) {
 	git := pathname.Join(top, DirName)
-	_, err := e.Stat(ctx, pathname.Join(git, "HEAD"))
+	_, err := e.Stat(ctx, pathname.Join(git, Head))
 	if err == nil {
 		return &Dirs{Private: git, Common: git}, nil
 	}
@@ -42,7 +42,7 @@ func Find(ctx context.Context, e env.FileReader, top string) (*Dirs, error) {
 	if err != nil || private == "" {
 		return nil, err
 	}
-	common, err := readPointer(ctx, e, private, pathname.Join(private, "commondir"), "")
+	common, err := readPointer(ctx, e, private, pathname.Join(private, CommonDir), "")
 	if err != nil {
 		return nil, err
 	}

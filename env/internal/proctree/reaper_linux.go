@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// behindTime is how long a command that has exited may stand before others that wait to be reaped.
+// behindTime is how long orphans may wait behind an exited command before they are reaped.
 const behindTime = 50 * time.Millisecond
 
 // reapOrphans reaps children that are not commands, whenever one has died, until stop is closed.
@@ -35,9 +35,8 @@ func (v *supervisor) reapOrphans(died <-chan os.Signal, stop <-chan struct{}) {
 	}
 }
 
-// reapFront reaps orphans until there are none, or until a command stands first in the kernel's
-// list of dead children. It reports whether one does. What it looks at it does not reap, since the
-// status of a command is for whoever waits for it.
+// reapFront reaps orphans until none is left, or until a command is first in the kernel's list of
+// dead children, and reports the latter. It never reaps commands: Process.Reap needs their status.
 func (v *supervisor) reapFront() (command bool) {
 	for {
 		pid := firstDead()
@@ -50,15 +49,15 @@ func (v *supervisor) reapFront() (command bool) {
 	}
 }
 
-// reapOrphan reaps a dead child unless it is a command. A command that starts is known once the
-// lock is free.
+// reapOrphan reaps a dead child unless it is a command. The lock excludes starting commands, which
+// are not in the list yet.
 func (v *supervisor) reapOrphan(pid int) bool {
 	v.fork.Lock()
 	defer v.fork.Unlock()
 	return !v.isCommand(pid) && reap(pid)
 }
 
-// reapBehind reaps orphans that stand behind a dead command.
+// reapBehind reaps the orphans behind a dead command.
 func (v *supervisor) reapBehind() {
 	list, err := processes(0)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 
 // Set is the processes of one environment. Its methods may be called concurrently.
 type Set struct {
-	marker     string // what the markers of all commands begin with
+	marker     string // the prefix of the markers of all commands
 	supervisor *supervisor
 
 	mu      sync.Mutex
@@ -72,9 +72,8 @@ type Process struct {
 	wait    func() (*os.ProcessState, error)
 }
 
-// Start starts file as os.StartProcess does. A file that was just written may for an instant still
-// be open for writing in a child that another goroutine is about to start; Start waits for that.
-// Each process that was started must be reaped.
+// Start starts file as os.StartProcess does. It retries ETXTBSY: a file that was just written may
+// briefly be open in another child. Each started process must be reaped.
 func (s *Set) Start(file string, argv []string, attr *os.ProcAttr) (*Process, error) {
 	if attr.Sys == nil {
 		attr.Sys = new(syscall.SysProcAttr)
@@ -173,7 +172,7 @@ func (s *Set) tree(leaders ...*Process) *tree {
 	return s.newTree(leaders, markers, false)
 }
 
-// wholeTree returns the trees of leaders, which are all commands that run, and what earlier
+// wholeTree returns the trees of leaders, all running commands, and the processes that earlier
 // commands left.
 func (s *Set) wholeTree(leaders []*Process) *tree {
 	return s.newTree(leaders, []string{s.marker}, true)
@@ -182,17 +181,17 @@ func (s *Set) wholeTree(leaders []*Process) *tree {
 func (s *Set) newTree(leaders []*Process, markers []string, all bool) *tree {
 	t := newTree(leaders)
 	t.all = all
-	t.carries = func(pid int) (marked, hidden bool) { return carries(pid, markers) }
+	t.hasMark = func(pid int) (marked, hidden bool) { return hasMark(pid, markers) }
 	s.supervisor.arm(t)
 	return t
 }
 
-// Stop sends SIGTERM to the tree of p, and SIGKILL to what is left after env.GraceTime. When it
+// Stop sends SIGTERM to the tree of p, and SIGKILL to the rest after env.GraceTime. When it
 // returns nil, the tree is dead. It must not run beside Reap of p.
 func (s *Set) Stop(p *Process) error { return s.tree(p).terminate(env.GraceTime) }
 
-// StopAll does to all processes of the set what Stop does to a tree. No command may be started
-// after it was called.
+// StopAll stops all processes of the set as Stop stops a tree. No command may be started
+// afterwards.
 func (s *Set) StopAll() error {
 	leaders, done := s.use()
 	defer done()
@@ -248,13 +247,13 @@ func (s *Set) Signal(sig os.Signal) error {
 	return nil
 }
 
-// Close frees what the Set holds. StopAll must have returned.
+// Close releases the resources of the Set. StopAll must have returned.
 func (s *Set) Close() error {
 	s.supervisor.close()
 	return nil
 }
 
-// Guarantees returns what the Set promises for env.KillTree, env.CleanClose and env.CleanCrash.
+// Guarantees returns the guarantees env.KillTree, env.CleanClose and env.CleanCrash.
 func (s *Set) Guarantees() []env.Guarantee {
 	kill := env.Guarantee{
 		Promise: env.KillTree, Strength: env.BestEffort,

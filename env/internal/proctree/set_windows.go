@@ -100,7 +100,8 @@ func (s *Set) Start(file string, argv []string, attr *os.ProcAttr) (*Process, er
 
 // release assigns a suspended process to jobs, the outer one first, and resumes it.
 func release(child *os.Process, jobs ...windows.Handle) error {
-	const access = windows.PROCESS_SET_QUOTA | windows.PROCESS_TERMINATE | windows.PROCESS_SUSPEND_RESUME
+	const access = windows.PROCESS_SET_QUOTA | windows.PROCESS_TERMINATE |
+		windows.PROCESS_SUSPEND_RESUME
 	handle, err := windows.OpenProcess(access, false, uint32(child.Pid))
 	if err != nil {
 		return os.NewSyscallError("OpenProcess", err)
@@ -148,8 +149,7 @@ func (s *Set) Stop(p *Process) error {
 	return os.NewSyscallError("TerminateJobObject", windows.TerminateJobObject(p.job, killedCode))
 }
 
-// StopAll does to all processes of the set what Stop does to one. No command may be started after
-// it was called.
+// StopAll stops all processes of the set as Stop stops one. No command may be started afterwards.
 func (s *Set) StopAll() error {
 	s.mu.Lock()
 	leaders := slices.Collect(maps.Keys(s.running))
@@ -187,12 +187,12 @@ func (s *Set) Signal(sig os.Signal) error {
 	return fmt.Errorf("signal %v: %w", sig, errors.ErrUnsupported)
 }
 
-// Close frees what the Set holds, which kills processes that are left.
+// Close releases the job objects, which kills the processes that are left.
 func (s *Set) Close() error { return windows.CloseHandle(s.all) }
 
-// Guarantees returns what the Set promises for env.KillTree, env.CleanClose and env.CleanCrash.
+// Guarantees returns the guarantees env.KillTree, env.CleanClose and env.CleanCrash.
 func (s *Set) Guarantees() []env.Guarantee {
-	const outside = "a job object; what another service starts for a command is outside"
+	const outside = "a job object; a process that another service starts for a command escapes"
 	return []env.Guarantee{
 		{Promise: env.KillTree, Strength: env.BestEffort, By: outside},
 		{Promise: env.CleanClose, Strength: env.BestEffort, By: outside},

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// send sends a signal to a process, unless its number means another one by now. A process that is
-// gone is no error.
-func send(s seen, signal unix.Signal) error {
+// send sends a signal to a process, unless its number belongs to another one by now. An ended
+// process is no error.
+func send(s procInfo, signal unix.Signal) error {
 	handle, err := os.FindProcess(s.pid)
 	if err != nil {
 		return nil
 	}
 	defer func() { _ = handle.Release() }()
-	now, err := look(s.pid)
+	now, err := readProcess(s.pid)
 	if err != nil || now.start != s.start {
 		return nil
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// supervisor is empty: these systems give a process of its own nothing more.
+// supervisor is empty: these systems have neither a sub-reaper flag nor tags.
 type supervisor struct{}
 
 func supervise() (*supervisor, error) { return &supervisor{}, nil }
@@ -33,7 +33,7 @@ func (v *supervisor) guarantee(kill, clean, crash *env.Guarantee) {
 	if v == nil {
 		return
 	}
-	const same = "; this system gives a process of its own nothing more"
+	const same = "; a supervisor finds no more processes on this system"
 	kill.By += same
 	clean.By += same
 	crash.Strength = env.BestEffort

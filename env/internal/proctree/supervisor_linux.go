@@ -13,7 +13,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// supervisor is what makes a Set find more. The methods of nil are those of a Set made by New.
+// supervisor adds descent and tags to a Set made by Supervise. It is nil in a Set made by New.
 type supervisor struct {
 	first  bool   // this process is PID 1 of its pid namespace
 	tag    uint64 // the first tag; 0 if commands carry none
@@ -26,11 +26,11 @@ type supervisor struct {
 	// for an orphan, and while processes are stopped, so that none is stopped before it has
 	// executed its program.
 	fork sync.Mutex
-	// again asks for another look at dead children.
+	// again makes the reaper check the dead children again.
 	again chan struct{}
 
-	known    sync.Mutex
-	commands map[int]command // that may not have been reaped; guarded by known
+	commandsMu sync.Mutex
+	commands   map[int]command // not reaped yet, by number
 }
 
 // command is a command with its tag, or 0.
@@ -50,7 +50,7 @@ func supervise() (*supervisor, error) {
 	if !supervising.CompareAndSwap(false, true) {
 		return nil, errSupervised
 	}
-	// Package os starts a child of its own to try out what the system can do, once.
+	// The first call makes package os start a child that tests the system.
 	if p, err := os.FindProcess(os.Getpid()); err == nil {
 		_ = p.Release()
 	}
@@ -104,17 +104,17 @@ func (v *supervisor) start(p *Process, fork func() (*os.Process, error)) (err er
 		tag = nextTag()
 	}
 	if p.os, err = fork(); err == nil {
-		v.known.Lock()
+		v.commandsMu.Lock()
 		v.commands[p.os.Pid] = command{p, tag}
-		v.known.Unlock()
+		v.commandsMu.Unlock()
 	}
 	return err
 }
 
 // isCommand reports whether a child is a command, whose exit status is not for the reaper.
 func (v *supervisor) isCommand(pid int) bool {
-	v.known.Lock()
-	defer v.known.Unlock()
+	v.commandsMu.Lock()
+	defer v.commandsMu.Unlock()
 	return v.commands[pid].Process != nil
 }
 
@@ -124,11 +124,11 @@ func (v *supervisor) reaped(p *Process) {
 	if v == nil {
 		return
 	}
-	v.known.Lock()
+	v.commandsMu.Lock()
 	if v.commands[p.os.Pid].Process == p {
 		delete(v.commands, p.os.Pid)
 	}
-	v.known.Unlock()
+	v.commandsMu.Unlock()
 	select {
 	case v.again <- struct{}{}:
 	default:
@@ -146,8 +146,8 @@ func (v *supervisor) childless() bool {
 	return errors.Is(err, unix.ECHILD)
 }
 
-// arm gives a tree what the supervisor has beyond sessions: descent and tags. All descendants of
-// this process are members of the whole tree.
+// arm makes a tree use descent and tags. All descendants of this process are members of the whole
+// tree.
 func (v *supervisor) arm(t *tree) {
 	if v == nil {
 		return
@@ -164,10 +164,10 @@ func (v *supervisor) arm(t *tree) {
 		}
 		return slices.Contains(tags, tag)
 	}
-	t.carries = func(pid int) (marked, hidden bool) {
+	t.hasMark = func(pid int) (marked, hidden bool) {
 		tag, ok := tagOf(pid)
 		if !ok {
-			_, err := look(pid)
+			_, err := readProcess(pid)
 			return false, err != nil
 		}
 		return wanted(tag), false
@@ -177,8 +177,8 @@ func (v *supervisor) arm(t *tree) {
 
 // tags returns the tags of commands that have not been reaped.
 func (v *supervisor) tags(commands []*Process) []uint64 {
-	v.known.Lock()
-	defer v.known.Unlock()
+	v.commandsMu.Lock()
+	defer v.commandsMu.Unlock()
 	var tags []uint64
 	for _, p := range commands {
 		if c := v.commands[p.os.Pid]; c.Process == p && c.tag != 0 {

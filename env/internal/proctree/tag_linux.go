@@ -16,17 +16,16 @@ import (
 // anybody may lower it, nobody without special rights may raise it, and it counts for threads with
 // real-time priority only. Nothing notices values as large as these: they are microseconds.
 const (
-	// tagTop is where tags end if there is no limit: 36,000 years.
+	// tagTop is the largest tag if no limit is set: 36,000 years.
 	tagTop = 1 << 60
 	// tagRange is how many tags a supervisor may give.
 	tagRange = 1 << 40
-	// tagFloor is what no tag goes below: nine years.
+	// tagFloor is the smallest tag: nine years.
 	tagFloor = 1 << 48
 )
 
 // firstTag lowers this process's limit to the first tag. It is a random one, so that no two
-// supervisors, inside of each other or not, give the same tags. If that is not possible, it returns
-// 0 and says why not.
+// supervisors, nested or not, give the same tags. If it fails, it returns 0 and the reason.
 func firstTag() (first uint64, reason string) {
 	var limit unix.Rlimit
 	if err := unix.Prlimit(0, unix.RLIMIT_RTTIME, nil, &limit); err != nil {
@@ -72,14 +71,14 @@ func tagOf(pid int) (tag uint64, ok bool) {
 	case !errors.Is(err, unix.EPERM):
 		return 0, false // gone
 	}
-	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/limits") // somebody else's
+	data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/limits") // another user's
 	if err != nil {
 		return 0, false
 	}
 	return parseLimits(data)
 }
 
-// parseLimits finds the tag in what the kernel writes in /proc/PID/limits.
+// parseLimits finds the tag in the text of /proc/PID/limits.
 func parseLimits(data []byte) (tag uint64, ok bool) {
 	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
 		rest, found := strings.CutPrefix(lines.Text(), "Max realtime timeout")
@@ -98,8 +97,8 @@ func parseLimits(data []byte) (tag uint64, ok bool) {
 	return 0, false
 }
 
-// stopTagged sends SIGSTOP to all processes with a tag that is wanted. It needs a small part of the
-// time that a look at them takes, of which a fork bomb leaves next to nothing.
+// stopTagged sends SIGSTOP to all processes with a wanted tag. It takes a small part of the time of
+// a scan, of which a fork bomb leaves hardly any.
 func stopTagged(wanted func(tag uint64) bool) {
 	numbers, err := processNumbers()
 	if err != nil {
@@ -114,7 +113,7 @@ func stopTagged(wanted func(tag uint64) bool) {
 		if err != nil {
 			continue
 		}
-		if tag, ok := tagOf(pid); ok && wanted(tag) { // or the number had got a new meaning
+		if tag, ok := tagOf(pid); ok && wanted(tag) { // or the number belongs to another process now
 			_ = unix.PidfdSendSignal(fd, unix.SIGSTOP, nil, 0)
 		}
 		_ = unix.Close(fd)

@@ -19,51 +19,51 @@ import (
 func TestParseStat(t *testing.T) {
 	for _, tt := range []struct {
 		name, line string
-		want       seen
+		want       procInfo
 		bad        bool
 	}{
-		{"plain", "7 (sh) S 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345 6 7", seen{
+		{"plain", "7 (sh) S 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345 6 7", procInfo{
 			pid: 7, ppid: 10,
 			pgid: 20, sid: 30, start: 12345,
 		}, false},
-		{"zombie", "7 (sh) Z 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345", seen{
+		{"zombie", "7 (sh) Z 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345", procInfo{
 			pid: 7, ppid: 10,
 			pgid: 20, sid: 30, start: 12345, dead: true,
 		}, false},
 		{
 			"main thread ended, others live", "7 (sh) Z 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 3 0 12345",
-			seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345, headless: true},
+			procInfo{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345, headless: true},
 			false,
 		},
-		{"stopped", "7 (sh) T 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345", seen{
+		{"stopped", "7 (sh) T 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345", procInfo{
 			pid: 7, ppid: 10,
 			pgid: 20, sid: 30, start: 12345, stopped: true,
 		}, false},
 		{
 			"name with parentheses", "7 (a) Z (1 2) S 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345",
-			seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345},
+			procInfo{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345},
 			false,
 		},
 		{
 			"name with line feed", "7 (a\n) S 1) S 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345\n",
-			seen{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345},
+			procInfo{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345},
 			false,
 		},
-		{"thread of the kernel", "7 (k) I 2 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 12345", seen{
+		{"thread of the kernel", "7 (k) I 2 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 12345", procInfo{
 			pid:  7,
 			ppid: 2, start: 12345, kernel: true,
 		}, false},
-		{"empty", "", seen{}, true},
-		{"cut", "7 (sh) S 10 20", seen{}, true},
-		{"parentheses the wrong way", "7 )sh( S 10 20 30", seen{}, true},
-		{"no number", "7 (sh) S x 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345", seen{}, true},
+		{"empty", "", procInfo{}, true},
+		{"cut", "7 (sh) S 10 20", procInfo{}, true},
+		{"parentheses the wrong way", "7 )sh( S 10 20 30", procInfo{}, true},
+		{"no number", "7 (sh) S x 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345", procInfo{}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := parseStat(tt.line)
 			if (err != nil) != tt.bad {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(seen{})); diff != "" {
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(procInfo{})); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -74,7 +74,7 @@ func FuzzParseStat(f *testing.F) {
 	f.Add("7 (a) Z (1 2) S 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345")
 	f.Add(")(")
 	f.Fuzz(func(t *testing.T, line string) {
-		if s, err := parseStat(line); err != nil && s != (seen{}) {
+		if s, err := parseStat(line); err != nil && s != (procInfo{}) {
 			t.Errorf("%q: %+v with error %v", line, s, err)
 		}
 	})
@@ -95,7 +95,7 @@ func TestSendSparesNumbersUsedAgain(t *testing.T) {
 	if err := cat.Start(); err != nil {
 		t.Fatal(err)
 	}
-	s, err := look(cat.Process.Pid)
+	s, err := readProcess(cat.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func TestWithoutProc(t *testing.T) {
 			if err := tr.terminateGroups(100e6); err != nil {
 				t.Error(err)
 			}
-			if s, err := look(p.os.Pid); err != nil || !s.dead {
+			if s, err := readProcess(p.os.Pid); err != nil || !s.dead {
 				t.Errorf("%+v, %v", s, err)
 			}
 			_, _, _ = p.Reap()
@@ -148,11 +148,12 @@ func TestWithoutProc(t *testing.T) {
 // TestKnownMembersStayCandidates has a member whose parent was there when it was looked at, and
 // gone when it was the parent's turn.
 func TestKnownMembersStayCandidates(t *testing.T) {
-	child, other := seen{pid: 100, ppid: 200, start: 5}, seen{pid: 101, ppid: 200, start: 5}
+	child, other := procInfo{pid: 100, ppid: 200, start: 5}, procInfo{pid: 101, ppid: 200, start: 5}
 	tr := newTree(nil)
 	tr.below, tr.known[child.id()] = true, true
-	list := []seen{child, other}
-	if diff := cmp.Diff([]seen{child}, tr.candidates(list), cmp.AllowUnexported(seen{})); diff != "" {
+	list := []procInfo{child, other}
+	got := tr.candidates(list)
+	if diff := cmp.Diff([]procInfo{child}, got, cmp.AllowUnexported(procInfo{})); diff != "" {
 		t.Error(diff)
 	}
 	if list[1] != other {
@@ -186,7 +187,7 @@ func TestChildrenGoOnBeforeTheirParents(t *testing.T) {
 	}
 	const script = `use POSIX ":sys_wait_h"; $| = 1; $SIG{USR1} = sub { print "end\n"; exit };
 for (1..50) { fork or do { sleep 1000; exit } } print "ready\n";
-while ((my $p = waitpid(-1, WUNTRACED)) > 0) { print "$p stands still\n" } # since none of them ends`
+while ((my $p = waitpid(-1, WUNTRACED)) > 0) { print "$p stands still\n" }`
 	parent := exec.CommandContext(t.Context(), "perl", "-e", script)
 	out, err := parent.StdoutPipe()
 	if err != nil {
@@ -199,13 +200,13 @@ while ((my $p = waitpid(-1, WUNTRACED)) > 0) { print "$p stands still\n" } # sin
 	if !lines.Scan() || lines.Text() != "ready" {
 		t.Fatalf("%q", lines.Text())
 	}
-	await := func(state func(s seen) bool) {
+	await := func(state func(s procInfo) bool) {
 		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 			list, err := processes(0)
 			if err != nil || time.Now().After(deadline) {
 				t.Fatalf("%+v, %v", list, err)
 			}
-			if !slices.ContainsFunc(list, func(s seen) bool { return s.pid != 1 && !state(s) }) {
+			if !slices.ContainsFunc(list, func(s procInfo) bool { return s.pid != 1 && !state(s) }) {
 				return
 			}
 		}
@@ -216,11 +217,11 @@ while ((my $p = waitpid(-1, WUNTRACED)) > 0) { print "$p stands still\n" } # sin
 	if err := parent.Process.Signal(unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	await(func(s seen) bool { return s.stopped || s.pid != parent.Process.Pid })
+	await(func(s procInfo) bool { return s.stopped || s.pid != parent.Process.Pid })
 	tr.haltAfter(0)
-	await(func(s seen) bool { return s.stopped })
-	tr.goOn()
-	await(func(s seen) bool { return !s.stopped })
+	await(func(s procInfo) bool { return s.stopped })
+	tr.resumeOthers()
+	await(func(s procInfo) bool { return !s.stopped })
 	if err := parent.Process.Signal(unix.SIGUSR1); err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +257,7 @@ func TestMainThreadHasEnded(t *testing.T) {
 		_ = c.Wait()
 	}()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-		s, err := look(c.Process.Pid)
+		s, err := readProcess(c.Process.Pid)
 		if err != nil || s.dead {
 			t.Fatalf("it is taken for dead: %+v, %v", s, err)
 		}
@@ -268,7 +269,7 @@ func TestMainThreadHasEnded(t *testing.T) {
 		}
 	}
 	for marker, want := range map[string]bool{other: true, "ANOTHER": false} {
-		if marked, hidden := carries(c.Process.Pid, []string{marker}); marked != want || hidden {
+		if marked, hidden := hasMark(c.Process.Pid, []string{marker}); marked != want || hidden {
 			t.Errorf("marked by %s: %t, hidden: %t", marker, marked, hidden)
 		}
 	}
@@ -291,8 +292,8 @@ func TestMarksAreSeenBetweenPrograms(t *testing.T) {
 		_ = c.Wait()
 	}()
 	for range 3000 {
-		if marked, hidden := carries(c.Process.Pid, []string{marker}); !marked && !hidden {
-			t.Fatal("a process with a mark was seen to have none")
+		if marked, hidden := hasMark(c.Process.Pid, []string{marker}); !marked && !hidden {
+			t.Fatal("a process with a mark was procInfo to have none")
 		}
 	}
 }
@@ -309,15 +310,15 @@ func TestProcessesWithoutVariables(t *testing.T) {
 		_ = c.Wait()
 	}()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-		marked, hidden := carries(c.Process.Pid, []string{"LOCAL_TEST_MARK"})
+		marked, hidden := hasMark(c.Process.Pid, []string{"LOCAL_TEST_MARK"})
 		if marked {
-			t.Fatal("a process without variables was seen to have a mark")
+			t.Fatal("a process without variables was procInfo to have a mark")
 		}
 		if !hidden { // it executes its program now
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("a process without variables is taken for one that can not be seen")
+			t.Fatal("a process without variables is taken for one that can not be procInfo")
 		}
 	}
 }

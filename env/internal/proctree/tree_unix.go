@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A seen is one process as it stood in a list of processes.
-type seen struct {
+// procInfo is one process as the system listed it.
+type procInfo struct {
 	pid, ppid, pgid, sid int
 	start                uint64 // when it started, in a unit of the system
 	dead                 bool   // it is a zombie
@@ -25,13 +25,13 @@ type seen struct {
 	kernel               bool // it is a thread of the kernel
 }
 
-// identity names a process for good: numbers are used again.
+// identity is unique to a process: the system reuses numbers.
 type identity struct {
 	pid   int
 	start uint64
 }
 
-func (s seen) id() identity { return identity{s.pid, s.start} }
+func (s procInfo) id() identity { return identity{s.pid, s.start} }
 
 const (
 	// killTime bounds the wait for processes that got SIGKILL; one in an uninterruptible wait does not
@@ -39,54 +39,53 @@ const (
 	killTime = 5 * time.Second
 	// chaseTime bounds the attempts to get hold of processes that fork all the time.
 	chaseTime = 20 * time.Second
-	// unclearTime bounds the wait for a look that tells for sure that nobody is alive, and minLooks is
-	// how many there are however long they take.
+	// unclearTime bounds the scanning for a certain result that no member is alive; minLooks is the
+	// least number of passes, however long they take.
 	unclearTime = 500 * time.Millisecond
 	minLooks    = 3
-	// pollMin and pollMax are the pauses between looks at dying processes.
+	// pollMin and pollMax bound the pause between two checks of dying processes.
 	pollMin = 500 * time.Microsecond
 	pollMax = 20 * time.Millisecond
-	// freezeTime is how long it is tried to stop the members of a tree one by one, where all processes
-	// can be stopped at once. A fork bomb leaves this process next to no time to run in.
+	// freezeTime bounds the attempts to stop the members of a tree one by one, where all processes can
+	// be stopped at once. A fork bomb leaves this process hardly any time to run.
 	freezeTime = 100 * time.Millisecond
 )
 
-// tree is a set of processes to be killed: leaders, the members of their sessions and groups, their
-// descendants and whatever else carries their mark.
+// tree is a set of processes to kill, its members: leaders, the members of their sessions and
+// groups, their descendants, and every other process with their mark.
 type tree struct {
 	leaders []*Process                          // not reaped while the tree is used
-	carries func(pid int) (marked, hidden bool) // nil without marks
-	// sends SIGSTOP to those that carry marks; nil if that is nothing quick
+	hasMark func(pid int) (marked, hidden bool) // nil without marks
+	// stop sends SIGSTOP to the processes with marks; nil if that is slow
 	stop func()
 	all  bool // members may be older than the leaders
-	// members are descendants of this process, which orphans go to
+	// members are descendants of this process, which adopts orphans
 	below bool
 	sole  bool // all descendants are members
 	first bool // this process is the first of its pid namespace
-	// held while all processes of the pid namespace stand still
+	// held while all processes of the pid namespace are stopped
 	halt *sync.Mutex
 	// held while a command starts and while members are stopped
 	fork sync.Locker
 
-	since uint64            // members did not start before
-	known map[identity]bool // members that were found
-	letGo func()            // undoes haltAfter; nil if there is nothing to undo
+	since    uint64            // members did not start before
+	known    map[identity]bool // members that were found
+	undoHalt func()            // undoes haltAfter; nil if there is nothing to undo
 }
 
 func newTree(leaders []*Process) *tree {
 	return &tree{leaders: leaders, known: make(map[identity]bool), fork: new(sync.Mutex)}
 }
 
-// terminate sends SIGTERM to the tree, waits until it is gone, but no longer than grace, and kills
-// what is left.
+// terminate sends SIGTERM to the tree, waits up to grace until it is dead, and kills the rest.
 func (t *tree) terminate(grace time.Duration) error {
 	if err := t.bound(); err != nil {
 		return t.terminateGroups(grace)
 	}
 	defer t.stopAfter(grace)()
 	t.haltAfter(grace + freezeTime)
-	defer t.goOn()
-	// Members whose parents die of the signal must be found before.
+	defer t.resumeOthers()
+	// Members whose parents die of the signal must be found first.
 	alive, err := t.scan()
 	if err != nil {
 		return t.terminateGroups(grace)
@@ -103,11 +102,11 @@ func (t *tree) terminate(grace time.Duration) error {
 				continue
 			}
 			signalled[s.id()] = true
-			if !groups[s.pgid] { // as a member of a group it has got it
+			if !groups[s.pgid] { // the groups have got it
 				_ = send(s, unix.SIGTERM)
 			}
 			if s.stopped {
-				_ = send(s, unix.SIGCONT) // or it could not act on it
+				_ = send(s, unix.SIGCONT) // a stopped process cannot act on SIGTERM
 			}
 		}
 		if !awaitDeath(alive, deadline) {
@@ -144,7 +143,7 @@ func (t *tree) signal(signal unix.Signal) error {
 func (t *tree) kill() error {
 	immune := make(map[identity]bool)
 	for deadline := time.Now().Add(chaseTime); ; {
-		alive, err := t.strike(immune, deadline)
+		alive, err := t.killOnce(immune, deadline)
 		switch {
 		case err != nil:
 			return t.terminateGroups(0)
@@ -160,11 +159,13 @@ func (t *tree) kill() error {
 	}
 }
 
-// strike sends SIGKILL to all members once, in a way in which none can escape by forking, and
+// killOnce sends SIGKILL to all members once, in a way in which none can escape by forking, and
 // returns those that were alive. It adds those that may not be killed to immune.
-func (t *tree) strike(immune map[identity]bool, deadline time.Time) (alive []seen, err error) {
+func (t *tree) killOnce(
+	immune map[identity]bool, deadline time.Time,
+) (alive []procInfo, err error) {
 	t.haltAfter(freezeTime)
-	defer t.goOn()
+	defer t.resumeOthers()
 	t.signalGroups(unix.SIGSTOP)
 	alive, err = t.freeze(immune, deadline)
 	for _, s := range alive {
@@ -175,9 +176,8 @@ func (t *tree) strike(immune map[identity]bool, deadline time.Time) (alive []see
 	return alive, err
 }
 
-// freeze sends SIGSTOP to all members until a look finds no new ones, and returns those that are
-// alive.
-func (t *tree) freeze(immune map[identity]bool, deadline time.Time) (alive []seen, err error) {
+// freeze sends SIGSTOP to all members until a scan finds no new ones, and returns those alive.
+func (t *tree) freeze(immune map[identity]bool, deadline time.Time) (alive []procInfo, err error) {
 	frozen := make(map[identity]bool)
 	for {
 		fresh, err := false, error(nil)
@@ -190,10 +190,12 @@ func (t *tree) freeze(immune map[identity]bool, deadline time.Time) (alive []see
 	}
 }
 
-// stopFresh sends SIGSTOP to the members that are not frozen yet. A command that is just starting
-// shares the memory of this process until it has executed its program, and this process stands
-// still as long as it does; so none may be starting then.
-func (t *tree) stopFresh(immune, frozen map[identity]bool) (alive []seen, fresh bool, err error) {
+// stopFresh sends SIGSTOP to the members that are not frozen yet. It excludes starts of commands: a
+// starting command shares the memory of this process until it executes its program, and this
+// process waits for that.
+func (t *tree) stopFresh(
+	immune, frozen map[identity]bool,
+) (alive []procInfo, fresh bool, err error) {
 	t.fork.Lock()
 	defer t.fork.Unlock()
 	if t.stop != nil {
@@ -211,9 +213,8 @@ func (t *tree) stopFresh(immune, frozen map[identity]bool) (alive []seen, fresh 
 	return alive, fresh, nil
 }
 
-// stopAfter stops those members after some time that can be stopped quickly, whatever goes on until
-// then: a look at many busy processes may take longer than that. The caller calls cancel in the
-// end.
+// stopAfter stops the members with marks after d: a scan of many busy processes may take longer.
+// The caller calls cancel.
 func (t *tree) stopAfter(d time.Duration) (cancel func()) {
 	if t.stop == nil {
 		return func() {}
@@ -232,11 +233,11 @@ func (t *tree) stopAfter(d time.Duration) (cancel func()) {
 	}
 }
 
-// haltAfter stops all processes of the pid namespace after some time, if this is the first of them
-// and goOn is not called before. A process that a signal waits for does not fork, so that one more
-// look finds all members, and takes no time of the processor.
+// haltAfter stops all processes of the pid namespace after d, if this process is its PID 1, unless
+// resumeOthers is called before. A process with a pending signal does not fork, so one more scan
+// finds all members, and stopped processes use no processor time.
 func (t *tree) haltAfter(d time.Duration) {
-	if !t.first || t.letGo != nil {
+	if !t.first || t.undoHalt != nil {
 		return
 	}
 	halted := make(chan struct{})
@@ -247,7 +248,7 @@ func (t *tree) haltAfter(d time.Duration) {
 		t.fork.Unlock()
 		close(halted)
 	})
-	t.letGo = func() {
+	t.undoHalt = func() {
 		if timer.Stop() {
 			return
 		}
@@ -257,8 +258,8 @@ func (t *tree) haltAfter(d time.Duration) {
 		if err != nil {
 			_ = unix.Kill(-1, unix.SIGCONT)
 		}
-		// A parent that goes on before its child could see that the child stands still.
-		slices.SortFunc(list, func(a, b seen) int {
+		// Children first: a parent could notice that its child is stopped.
+		slices.SortFunc(list, func(a, b procInfo) int {
 			return cmp.Or(cmp.Compare(b.start, a.start),
 				cmp.Compare(b.pid, a.pid))
 		})
@@ -270,28 +271,27 @@ func (t *tree) haltAfter(d time.Duration) {
 	}
 }
 
-// goOn lets those that haltAfter stopped go on, except for members. That includes those who stood
-// still before.
-func (t *tree) goOn() {
-	if t.letGo != nil {
-		t.letGo()
-		t.letGo = nil
+// resumeOthers resumes the processes that haltAfter stopped, except for members. Processes that
+// were stopped before are resumed too.
+func (t *tree) resumeOthers() {
+	if t.undoHalt != nil {
+		t.undoHalt()
+		t.undoHalt = nil
 	}
 }
 
 // living returns the members that are alive and may be killed.
-func (t *tree) living(immune map[identity]bool) ([]seen, error) {
+func (t *tree) living(immune map[identity]bool) ([]procInfo, error) {
 	alive, err := t.scan()
-	return slices.DeleteFunc(alive, func(s seen) bool { return immune[s.id()] }), err
+	return slices.DeleteFunc(alive, func(s procInfo) bool { return immune[s.id()] }), err
 }
 
-// bound finds out since when members may have started: not before the first leader, or not before
-// this process.
+// bound sets t.since to the start of the first leader, or of this process.
 func (t *tree) bound() error {
 	if err := trackable(); err != nil {
 		return err
 	}
-	self, err := look(os.Getpid())
+	self, err := readProcess(os.Getpid())
 	if err != nil {
 		return err
 	}
@@ -301,7 +301,7 @@ func (t *tree) bound() error {
 	}
 	since := uint64(math.MaxUint64)
 	for _, l := range t.leaders {
-		leader, err := look(l.os.Pid)
+		leader, err := readProcess(l.os.Pid)
 		if err != nil {
 			return nil
 		}
@@ -311,22 +311,22 @@ func (t *tree) bound() error {
 	return nil
 }
 
-// scan returns the members that are alive. A look at many processes takes a while: a member may
-// start another one behind its back and be gone when it is its turn. So nobody is alive only if
-// looks at those that have come since find that none of them is gone by its turn. Each process is
-// looked at once, so that little can happen meanwhile even where others start processes all the
-// time. There is one such look more than that, for numbers that have begun again with small ones.
-func (t *tree) scan() ([]seen, error) {
-	var list []seen
-	looked, asked := make(map[int]bool), make(map[identity]bool)
+// scan returns the members that are alive. Listing many processes takes a while: a member may start
+// another one with a number that was already visited, and be gone when its own turn comes. So scan
+// lists the new processes again until two passes in a row find none that was gone by its turn: one
+// proves the absence, the second covers numbers that wrapped around. Each process is read once, so
+// that a pass stays short where other programs start processes all the time.
+func (t *tree) scan() ([]procInfo, error) {
+	var list []procInfo
+	visited, checked := make(map[int]bool), make(map[identity]bool)
 	pause, deadline := pollMin, time.Now().Add(unclearTime)
 	for looks, quiet := 1, 0; ; looks++ {
-		fresh, gone, err := newcomers(t.since, looked)
+		fresh, gone, err := newProcesses(t.since, visited)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, fresh...)
-		alive, unclear := t.members(list, asked)
+		alive, unclear := t.members(list, checked)
 		if quiet++; looks == 1 || gone || unclear {
 			quiet = 0
 		}
@@ -340,10 +340,12 @@ func (t *tree) scan() ([]seen, error) {
 	}
 }
 
-// members returns those of list that are members and alive. Who has been asked for marks is not
-// asked again. It reports whether there were some of which nothing could be seen: they are just
-// executing another program, or have ended.
-func (t *tree) members(list []seen, asked map[identity]bool) (alive []seen, unclear bool) {
+// members returns the members of list that are alive. It checks each process for marks once, and
+// records that in checked. unclear is true if the marks of one could not be read: it is executing
+// another program, or has ended.
+func (t *tree) members(
+	list []procInfo, checked map[identity]bool,
+) (alive []procInfo, unclear bool) {
 	list = t.candidates(list)
 	members := make(map[int]bool)
 	for _, l := range t.leaders {
@@ -354,19 +356,19 @@ func (t *tree) members(list []seen, asked map[identity]bool) (alive []seen, uncl
 			members[s.pid] = true
 		}
 	}
-	spread(list, members)
+	addRelatives(list, members)
 	for _, s := range list {
-		if members[s.pid] || s.dead || s.kernel || t.carries == nil || asked[s.id()] {
+		if members[s.pid] || s.dead || s.kernel || t.hasMark == nil || checked[s.id()] {
 			continue
 		}
-		marked, hidden := t.carries(s.pid)
+		marked, hidden := t.hasMark(s.pid)
 		if marked {
 			members[s.pid] = true
 		}
 		unclear = unclear || hidden
-		asked[s.id()] = !hidden || isGone(s)
+		checked[s.id()] = !hidden || isGone(s)
 	}
-	spread(list, members)
+	addRelatives(list, members)
 	for _, s := range list {
 		if members[s.pid] {
 			t.known[s.id()] = true
@@ -378,13 +380,13 @@ func (t *tree) members(list []seen, asked map[identity]bool) (alive []seen, uncl
 	return alive, unclear
 }
 
-// candidates returns those of list that can be members. Who was one stays one, even if its parent
-// was seen to be the one that has died since.
-func (t *tree) candidates(list []seen) []seen {
+// candidates returns the elements of list that can be members. A known member stays one, even if it
+// was listed with a parent that has died since.
+func (t *tree) candidates(list []procInfo) []procInfo {
 	self := os.Getpid()
 	list = slices.Clone(list)
 	if !t.below {
-		return slices.DeleteFunc(list, func(s seen) bool { return s.pid == self })
+		return slices.DeleteFunc(list, func(s procInfo) bool { return s.pid == self })
 	}
 	below := make(map[int]bool)
 	for changed := true; changed; {
@@ -395,11 +397,12 @@ func (t *tree) candidates(list []seen) []seen {
 			}
 		}
 	}
-	return slices.DeleteFunc(list, func(s seen) bool { return !below[s.pid] })
+	return slices.DeleteFunc(list, func(s procInfo) bool { return !below[s.pid] })
 }
 
-// spread adds the children of members and those whose group or session a member leads.
-func spread(list []seen, members map[int]bool) {
+// addRelatives adds the children of members and the processes whose group or session a member
+// leads.
+func addRelatives(list []procInfo, members map[int]bool) {
 	for changed := true; changed; {
 		changed = false
 		for _, s := range list {
@@ -417,8 +420,8 @@ func (t *tree) signalGroups(signal unix.Signal) {
 	}
 }
 
-// terminateGroups is what remains where processes cannot be listed: it ends the groups and waits
-// for the leaders.
+// terminateGroups serves where processes cannot be listed: it kills the groups and waits for the
+// leaders.
 func (t *tree) terminateGroups(grace time.Duration) error {
 	if grace > 0 {
 		t.signalGroups(unix.SIGTERM)
@@ -434,7 +437,7 @@ func (t *tree) terminateGroups(grace time.Duration) error {
 	}
 	t.signalGroups(unix.SIGKILL)
 	if t.first && t.sole {
-		_ = unix.Kill(-1, unix.SIGKILL) // nobody can be told from those who are to be spared
+		_ = unix.Kill(-1, unix.SIGKILL) // the processes to spare cannot be told apart
 	}
 	timer := time.NewTimer(killTime)
 	defer timer.Stop()
@@ -449,14 +452,14 @@ func (t *tree) terminateGroups(grace time.Duration) error {
 }
 
 // isGone reports whether a process is dead.
-func isGone(s seen) bool {
-	now, err := look(s.pid)
+func isGone(s procInfo) bool {
+	now, err := readProcess(s.pid)
 	return err != nil || now.start != s.start || now.dead
 }
 
 // awaitDeath waits until all of the processes are dead and reports whether that came before the
 // deadline.
-func awaitDeath(list []seen, deadline time.Time) bool {
+func awaitDeath(list []procInfo, deadline time.Time) bool {
 	pause := pollMin
 	for i := 0; i < len(list); {
 		if isGone(list[i]) {

@@ -47,6 +47,18 @@ func (f *StartFailure) Unwrap() error { return f.Err }
 // mechanism may avoid is a *StartFailure.
 type StartFunc func(plan Plan) (promises env.Info, end func() error, err error)
 
+// Machine are the properties of a machine that plans depend on.
+type Machine struct {
+	// Mechanisms are those to try, in this order.
+	Mechanisms []Mechanism
+	// Homes are the home directories in which secrets are hidden.
+	Homes []string
+}
+
+// ThisMachine returns the mechanisms of this system and the home directories that this user can
+// read.
+func ThisMachine() Machine { return Machine{Mechanisms: Mechanisms(), Homes: HomeDirs()} }
+
 // Choose calls start for the strongest available sandbox that enforces s.Enforce. dir has no
 // symlinks; the paths in keep stay read-only even where s allows writes. It returns why no sandbox
 // runs, or an error about a path in s or about the helper.
@@ -55,7 +67,7 @@ func Choose(
 	dir string,
 	s env.Sandbox,
 	keep []string,
-	mechanisms []Mechanism,
+	on Machine,
 	start StartFunc,
 ) (*Unavailable, error) {
 	policy := Policy{
@@ -74,8 +86,8 @@ func Choose(
 	} else if err != nil {
 		return nil, err
 	}
-	for _, by := range mechanisms {
-		promises, end, err := tryMechanism(ctx, policy, by, s.Enforce, none.Why(), start)
+	for _, by := range on.Mechanisms {
+		promises, end, err := tryMechanism(ctx, policy, by, on.Homes, s.Enforce, none.Why(), start)
 		var unable *Error
 		var failed *StartFailure
 		switch {
@@ -113,12 +125,13 @@ func tryMechanism(
 	ctx context.Context,
 	policy Policy,
 	by Mechanism,
+	homes []string,
 	enforce []env.Promise,
 	weaker string,
 	start StartFunc,
 ) (env.Info, func() error, error) {
 	for tries := 1; ; tries++ {
-		plan, err := New(policy, by, HomeDirs(), os.Getenv)
+		plan, err := New(policy, by, homes, os.Getenv)
 		if err != nil {
 			return env.Info{}, nil, err
 		}

@@ -17,18 +17,28 @@ func TestFakes(t *testing.T) {
 	for name, tt := range map[string]struct {
 		script, want string
 	}{
-		"nothing":        {`while [ "$1" != -- ]; do shift; done; shift; exec "$@"`, "no pid namespace"},
-		"a namespace":    {`while [ "$1" != -- ]; do shift; done; shift; exec unshare -Urpf --mount-proc "$@"`, "/ can be changed"},
-		"it fails":       {`echo broken >&2; exit 1`, "broken"},
-		"the network":    {`for a; do shift; [ "$a" = --unshare-net ] || set -- "$@" "$a"; done; exec bwrap "$@"`, "network interface"},
-		"a key":          {`for a; do shift; case $a in */.ssh) a=/mnt ;; esac; set -- "$@" "$a"; done; exec bwrap "$@"`, ".ssh is not hidden"},
-		"a hook":         {`for a; do shift; case $a in */hooks) a=/mnt ;; esac; set -- "$@" "$a"; done; exec bwrap "$@"`, "hooks can be changed"},
-		"a password":     {`for a; do shift; case $a in */.netrc) a=/etc/hostname ;; esac; set -- "$@" "$a"; done; exec bwrap "$@"`, ".netrc is not hidden"},
-		"our settings":   {`for a; do shift; case $a in */sandboxagent.yaml) a=/etc/hostname ;; esac; set -- "$@" "$a"; done; exec bwrap "$@"`, "sandboxagent.yaml can be changed"},
-		"processes talk": {`for a; do shift; [ "$a" = --unshare-ipc ] || set -- "$@" "$a"; done; exec bwrap "$@"`, "no ipc namespace"},
-		"a gap":          {`for a; do shift; [ "$a" = -- ] && set -- "$@" --bind "$OUT" /mnt; set -- "$@" "$a"; done; exec bwrap "$@"`, "/mnt can be changed, which was not planned"},
-		"a gap in work":  {`mkdir "$WORK/gap"; for a; do shift; [ "$a" = -- ] && set -- "$@" --bind "$OUT" "$WORK/gap"; set -- "$@" "$a"; done; exec bwrap "$@"`, "gap can be changed, which was not planned"},
-		"another folder": {
+		"nothing": {`while [ "$1" != -- ]; do shift; done; shift; exec "$@"`, "no pid namespace"},
+		"a namespace": {`while [ "$1" != -- ]; do shift; done; shift; ` +
+			`exec unshare -Urpf --mount-proc "$@"`, "/ can be changed"},
+		"it fails": {`echo broken >&2; exit 1`, "broken"},
+		"the network": {`for a; do shift; [ "$a" = --unshare-net ] || set -- "$@" "$a"; done; ` +
+			`exec bwrap "$@"`, "network interface"},
+		"a key": {`for a; do shift; case $a in */.ssh) a=/mnt ;; esac; set -- "$@" "$a"; ` +
+			`done; exec bwrap "$@"`, ".ssh is not hidden"},
+		"a hook": {`for a; do shift; case $a in */hooks) a=/mnt ;; esac; set -- "$@" "$a"; ` +
+			`done; exec bwrap "$@"`, "hooks can be changed"},
+		"a password": {`for a; do shift; case $a in */.netrc) a=/etc/hostname ;; esac; ` +
+			`set -- "$@" "$a"; done; exec bwrap "$@"`, ".netrc is not hidden"},
+		"our settings": {`for a; do shift; case $a in */sandboxagent.yaml) a=/etc/hostname ;; ` +
+			`esac; set -- "$@" "$a"; done; exec bwrap "$@"`, "sandboxagent.yaml can be changed"},
+		"processes talk": {`for a; do shift; [ "$a" = --unshare-ipc ] || set -- "$@" "$a"; done; ` +
+			`exec bwrap "$@"`, "no ipc namespace"},
+		"a gap": {`for a; do shift; [ "$a" = -- ] && set -- "$@" --bind "$OUT" /mnt; ` +
+			`set -- "$@" "$a"; done; exec bwrap "$@"`, "/mnt can be changed, which was not planned"},
+		"a gap in work": {`mkdir "$WORK/gap"; for a; do shift; [ "$a" = -- ] && ` +
+			`set -- "$@" --bind "$OUT" "$WORK/gap"; set -- "$@" "$a"; done; ` +
+			`exec bwrap "$@"`, "gap can be changed, which was not planned"},
+		"another directory": {
 			`mv "$WORK" "$WORK.old"; cp -r "$WORK.old" "$WORK"; exec bwrap "$@"`,
 			"has become something else",
 		},
@@ -36,8 +46,10 @@ func TestFakes(t *testing.T) {
 			`mv "$WORK/.git" "$OUT/git"; cp -r "$OUT/git" "$WORK/.git"; exec bwrap "$@"`,
 			"has become something else",
 		},
-		"a link":         {`mv "$WORK/.git" "$WORK/old"; mkdir "$OUT/hooks"; ln -s ../out "$WORK/.git"; exec bwrap "$@"`, ""},
-		"not as process": {`for a; do shift; [ "$a" = --as-pid-1 ] || set -- "$@" "$a"; done; exec bwrap "$@"`, "no pid namespace"},
+		"a link": {`mv "$WORK/.git" "$WORK/old"; mkdir "$OUT/hooks"; ` +
+			`ln -s ../out "$WORK/.git"; exec bwrap "$@"`, ""},
+		"not as process": {`for a; do shift; [ "$a" = --as-pid-1 ] || set -- "$@" "$a"; done; ` +
+			`exec bwrap "$@"`, "no pid namespace"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -111,14 +123,14 @@ func TestWhoseBubblewrap(t *testing.T) {
 	for name, tt := range map[string]struct {
 		candidate, want string
 	}{
-		"missing":                      {w.root + "/no/bwrap", "not installed"},
-		"a folder":                     {w.root, "is no program"},
-		"not executable":               {put("plain/bwrap", 0o644, 0), "is no program"},
-		"another user's":               {put("theirs/bwrap", 0o755, nobody), "belongs to user 65534"},
-		"one that others may change":   {put("open/bwrap", 0o777, 0), "others than root may change"},
-		"one in a folder of another's": {put("folder/bwrap", 0o755, 0), "belongs to user 65534"},
+		"missing":                         {w.root + "/no/bwrap", "not installed"},
+		"a directory":                     {w.root, "is no program"},
+		"not executable":                  {put("plain/bwrap", 0o644, 0), "is no program"},
+		"another user's":                  {put("theirs/bwrap", 0o755, nobody), "belongs to user 65534"},
+		"one that others may change":      {put("open/bwrap", 0o777, 0), "others than root may change"},
+		"one in a directory of another's": {put("directory/bwrap", 0o755, 0), "belongs to user 65534"},
 	} {
-		if name == "one in a folder of another's" {
+		if name == "one in a directory of another's" {
 			if err := os.Chown(filepath.Dir(tt.candidate), nobody, nobody); err != nil {
 				t.Fatal(err)
 			}

@@ -149,7 +149,7 @@ func (p *Plan) Tidy() (err error) {
 	}
 	if p.lastUser() {
 		for _, name := range p.Placeholders {
-			_, _ = p.remove(name, true) // a folder with something in it stays
+			_, _ = p.remove(name, true) // a directory that is not empty stays
 		}
 	}
 	p.unlock()

@@ -16,7 +16,8 @@ import (
 func TestWorktree(t *testing.T) {
 	each(t, func(t *testing.T, w *world, by Mechanism) {
 		tree := w.root + "/tree"
-		script := `set -e; cd "$0"; rm -rf .git; git init -q; git -c user.name=a -c user.email=a@b commit -q --allow-empty -m one; git worktree add -q "$1"`
+		script := `set -e; cd "$0"; rm -rf .git; git init -q; ` +
+			`git -c user.name=a -c user.email=a@b commit -q --allow-empty -m one; git worktree add -q "$1"`
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", script, w.work, tree)
 		cmd.Env = append(os.Environ(), "HOME="+w.home, "GIT_CONFIG_NOSYSTEM=1")
 		cmd.SysProcAttr = w.credential()
@@ -24,11 +25,13 @@ func TestWorktree(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 		w.policy.Dir = tree
-		script = `set -e; cd "$ROOT/tree"; echo x >new; git add new; git -c user.name=a -c user.email=a@b commit -q -m two; git log --oneline | grep -q two`
+		script = `set -e; cd "$ROOT/tree"; echo x >new; git add new; ` +
+			`git -c user.name=a -c user.email=a@b commit -q -m two; git log --oneline | grep -q two`
 		if out, code := w.run(t, by, script); code != 0 {
 			t.Errorf("exit code %d, %s", code, out)
 		}
-		if out, code := w.run(t, by, `echo x >"$WORK/.git/hooks/post-commit"`); (code == 0) != (by == Landlock) {
+		if out, code := w.run(t, by, `echo x `+
+			`>"$WORK/.git/hooks/post-commit"`); (code == 0) != (by == Landlock) {
 			t.Errorf("a hook of the repository: exit code %d, %s", code, out)
 		}
 		if out, code := w.run(t, by, `echo x >"$WORK/other"`); code == 0 {
@@ -37,7 +40,7 @@ func TestWorktree(t *testing.T) {
 	})
 }
 
-// TestPointerElsewhere has a file .git that came with a repository and names a folder that knows
+// TestPointerElsewhere has a file .git that came with a repository and names a directory that knows
 // nothing of it.
 func TestPointerElsewhere(t *testing.T) {
 	w := newWorld(t)
@@ -66,7 +69,7 @@ func TestPointerElsewhere(t *testing.T) {
 func TestLinksToKeep(t *testing.T) {
 	for name, script := range map[string]string{
 		"our settings": `ln -sf ../../../run sandboxagent.yaml`,
-		"a folder":     `ln -s ../../../proc .sandboxagent`,
+		"a directory":  `ln -s ../../../proc .sandboxagent`,
 		"nothing":      `ln -sf /nonexistent sandboxagent.yaml`,
 		"hooks":        `rmdir .git/hooks; ln -s ../hooks .git/hooks`,
 		"settings":     `mv .git/config x; ln -s ../x .git/config`,
@@ -119,7 +122,8 @@ func TestAbsent(t *testing.T) {
 	out, code := w.start(
 		t,
 		p,
-		`cd "$WORK/.git"; mkdir hooks; echo x >hooks/post-commit && exit 1; echo x >config.worktree && exit 2; rm -rf hooks config.worktree; [ -d hooks ]`,
+		`cd "$WORK/.git"; mkdir hooks; echo x >hooks/post-commit && exit 1; `+
+			`echo x >config.worktree && exit 2; rm -rf hooks config.worktree; [ -d hooks ]`,
 	)
 	if code != 0 {
 		t.Errorf("exit code %d, %s", code, out)
@@ -139,9 +143,9 @@ func TestAbsent(t *testing.T) {
 	}
 }
 
-// TestSubfolder works in a folder of a working tree, and in a submodule, whose repositories are
-// elsewhere.
-func TestSubfolder(t *testing.T) {
+// TestSubdirectory works in a directory of a working tree, and in a submodule, whose repositories
+// are elsewhere.
+func TestSubdirectory(t *testing.T) {
 	each(t, func(t *testing.T, w *world, by Mechanism) {
 		roots := []string{w.root}
 		if w.uid < 0 {
@@ -152,8 +156,11 @@ func TestSubfolder(t *testing.T) {
 			if err := os.WriteFile(other, nil, 0o644); err != nil {
 				t.Fatal(err)
 			}
-			script := `set -e; cd "$0"; git init -q module; cd module; git -c user.name=a -c user.email=a@b commit -q --allow-empty -m one
-				git init -q ../tree; cd ../tree; git -c protocol.file.allow=always submodule --quiet add ../module sub; mkdir dir; echo x >dir/file; echo x >file; git add .; git -c user.name=a -c user.email=a@b commit -q -m one
+			script := `set -e; commit() { git -c user.name=a -c user.email=a@b commit -q -m one "$@"; }
+				cd "$0"; git init -q module; cd module; commit --allow-empty
+				git init -q ../tree; cd ../tree
+				git -c protocol.file.allow=always submodule --quiet add ../module sub
+				mkdir dir; echo x >dir/file; echo x >file; git add .; commit
 				git worktree add -q ../linked; cd ../linked/dir; echo x >../file`
 			cmd := exec.CommandContext(t.Context(), "sh", "-c", script, root)
 			cmd.Env = append(os.Environ(), "HOME="+w.home, "GIT_CONFIG_NOSYSTEM=1")
@@ -164,11 +171,14 @@ func TestSubfolder(t *testing.T) {
 			for _, dir := range []string{"/tree/dir", "/tree/sub", "/linked/dir"} {
 				w.policy.Dir = root + dir
 				script := `set -e; cd "` + w.policy.Dir +
-					`"; echo y >new; git add new; git -c user.name=a -c user.email=a@b commit -q -m two; git log --oneline | grep -q two`
+					`"; echo y >new; git add new; git -c user.name=a -c user.email=a@b commit -q -m two; ` +
+					`git log --oneline | grep -q two`
 				if out, code := w.run(t, by, script); code != 0 {
 					t.Errorf("%s: exit code %d, %s", dir, code, out)
 				}
-				if out, code := w.run(t, by, `cd "`+w.policy.Dir+`"; echo x >"$(git rev-parse --git-common-dir)/hooks/post-commit"`); (code == 0) != (by == Landlock) ||
+				if out, code := w.run(t, by, `cd "`+w.policy.Dir+`"; `+
+					`echo x >"$(git rev-parse `+
+					`--git-common-dir)/hooks/post-commit"`); (code == 0) != (by == Landlock) ||
 					code == 125 {
 					t.Errorf("%s: a hook of the repository: exit code %d, %s", dir, code, out)
 				}
@@ -209,7 +219,7 @@ func TestSubfolder(t *testing.T) {
 }
 
 // TestAnotherRepository has a command make git take a repository of its own for that of the working
-// folder.
+// directory.
 func TestAnotherRepository(t *testing.T) {
 	each(t, func(t *testing.T, w *world, by Mechanism) {
 		p := w.plan(t, by)
@@ -233,7 +243,8 @@ func TestAnotherRepository(t *testing.T) {
 		}
 		w.write(t, "work/.git/worktrees/[x]/"+name)
 	}
-	if out, code := w.run(t, Bubblewrap, `cd "$WORK/.git/worktrees/[x]"; echo x >commondir || echo x >gitdir || mv "$PWD" "$WORK/y"`); code == 0 {
+	if out, code := w.run(t, Bubblewrap, `cd "$WORK/.git/worktrees/[x]"; echo x >commondir || `+
+		`echo x >gitdir || mv "$PWD" "$WORK/y"`); code == 0 {
 		t.Errorf("it changes another working tree: %s", out)
 	}
 }

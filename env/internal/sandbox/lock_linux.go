@@ -28,10 +28,11 @@ func (p *Plan) lock(git string) {
 // that has content. It acts in the directory that was locked: a command may have put a symlink in
 // its place.
 func (p *Plan) remove(name string, onlyPlaceholder bool) (removed bool, err error) {
-	at, base := unix.AT_FDCWD, name
-	if i := slices.IndexFunc(p.locks, func(f *os.File) bool { return f.Name() == filepath.Dir(name) }); i >= 0 {
+	at, base, dir := unix.AT_FDCWD, name, filepath.Dir(name)
+	i := slices.IndexFunc(p.locks, func(f *os.File) bool { return f.Name() == dir })
+	if i >= 0 {
 		at, base = int(p.locks[i].Fd()), filepath.Base(name)
-	} else if real, err := filepath.EvalSymlinks(filepath.Dir(name)); err != nil || real != filepath.Dir(name) {
+	} else if real, err := filepath.EvalSymlinks(dir); err != nil || real != dir {
 		return false, nil
 	}
 	var stat unix.Stat_t

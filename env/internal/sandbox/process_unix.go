@@ -96,7 +96,7 @@ func (p *Process) Kill() {
 }
 
 // SocketPair returns two ends of a stream. The local one is non-blocking.
-func SocketPair() (ours, theirs *os.File, err error) {
+func SocketPair() (local, remote *os.File, err error) {
 	syscall.ForkLock.RLock()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err == nil {
@@ -107,15 +107,15 @@ func SocketPair() (ours, theirs *os.File, err error) {
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}
-	theirs = os.NewFile(uintptr(pair[1]), "helper")
+	remote = os.NewFile(uintptr(pair[1]), "helper")
 	if err := unix.SetNonblock(pair[0], true); err != nil {
 		return nil, nil, errors.Join(
 			os.NewSyscallError("fcntl", err),
 			unix.Close(pair[0]),
-			theirs.Close(),
+			remote.Close(),
 		)
 	}
-	return os.NewFile(uintptr(pair[0]), "helper"), theirs, nil
+	return os.NewFile(uintptr(pair[0]), "helper"), remote, nil
 }
 
 // startRetrying starts a command in a session of its own and in the root directory. It retries

@@ -13,7 +13,7 @@ import (
 // Program is the program of a helper.
 type Program struct {
 	Path string // by which it is executed
-	Name string // by which people know it
+	Name string // for messages
 	Args []string
 	File *os.File // nil until it is opened
 }
@@ -21,7 +21,7 @@ type Program struct {
 // ProgramAt returns the program at a path.
 func ProgramAt(path string, args []string) (_ *Program, err error) {
 	p := &Program{Path: path, Name: path, Args: args}
-	if strings.Contains(path, "/") { // the helper works in another folder
+	if strings.Contains(path, "/") { // the helper works in another directory
 		p.Path, err = filepath.Abs(path)
 	}
 	return p, err

@@ -47,7 +47,7 @@ func TestNetwork(t *testing.T) {
 			{"the metadata address", "tcp 169.254.169.254:80", nil},
 			{"an abstract socket", "unix " + abstract.Addr().String(), map[Mechanism]bool{Bubblewrap: true}},
 			{"a socket with a name", "unix " + named, map[Mechanism]bool{}},
-			{"a socket in a folder for temporary files", "unix " + privateDirs, map[Mechanism]bool{}},
+			{"a socket in a directory for temporary files", "unix " + privateDirs, map[Mechanism]bool{}},
 		} {
 			for _, network := range []bool{false, true} {
 				if network && tt.open == nil {
@@ -166,7 +166,8 @@ func TestWidened(t *testing.T) {
 	each(t, func(t *testing.T, w *world, by Mechanism) {
 		w.policy.Write = []string{w.out}
 		w.policy.Read = []string{w.home + "/.ssh"}
-		if out, code := w.run(t, by, `echo x >"$OUT/new" && cat "$HOME/.ssh/id" && ! echo x >"$HOME/.ssh/id"`); code != 0 {
+		if out, code := w.run(t, by, `echo x >"$OUT/new" && cat "$HOME/.ssh/id" && `+
+			`! echo x >"$HOME/.ssh/id"`); code != 0 {
 			t.Errorf("exit code %d, %s", code, out)
 		}
 		if w.content("out/new") != "x\n" ||
@@ -185,14 +186,15 @@ func TestWidened(t *testing.T) {
 	})
 }
 
-// TestClosedFolder has a home in a folder that cannot be listed, as /home on machines of many
+// TestClosedFolder has a home in a directory that cannot be listed, as /home on machines of many
 // users.
 func TestClosedFolder(t *testing.T) {
 	each(t, func(t *testing.T, w *world, by Mechanism) {
 		if err := errors.Join(os.Chown(w.root, 0, 0), os.Chmod(w.root, 0o711)); err != nil {
 			t.Skip(err)
 		}
-		if out, code := w.run(t, by, `cat "$HOME/plain" "$WORK/file" && ! cat "$HOME/.ssh/id"`); code != 0 ||
+		if out, code := w.run(t, by, `cat "$HOME/plain" "$WORK/file" && `+
+			`! cat "$HOME/.ssh/id"`); code != 0 ||
 			!strings.Contains(out, "content of home/plain") {
 			t.Errorf("exit code %d, %s", code, out)
 		}
@@ -289,7 +291,8 @@ func TestLaterSecrets(t *testing.T) {
 			t,
 			by,
 			`cd "$HOME"; : >"$WORK/ready"; while ! [ -e "$WORK/go" ]; do sleep 0.01; done
-			cat .netrc .git-credentials .aws/credentials .ssh/id old/id; [ -e .aws/credentials ] && echo seen; cat plain`,
+			cat .netrc .git-credentials .aws/credentials .ssh/id old/id
+			[ -e .aws/credentials ] && echo seen; cat plain`,
 		)
 		if err := <-changed; err != nil {
 			t.Fatal(err)
@@ -340,7 +343,8 @@ func TestLaterMount(t *testing.T) {
 				changed <- errors.Join(err, os.WriteFile(w.work+"/go", nil, 0o644))
 			}()
 			out, _ := w.run(t, by, `: >"$WORK/ready"; while ! [ -e "$WORK/go" ]; do sleep 0.01; done
-				grep -q "$OUT/stick" /proc/self/mountinfo && echo arrived; echo x >"$OUT/stick/file" && echo written`)
+				grep -q "$OUT/stick" /proc/self/mountinfo && echo arrived
+				echo x >"$OUT/stick/file" && echo written`)
 			if err := <-changed; err != nil {
 				t.Fatal(err)
 			}
@@ -361,13 +365,13 @@ func TestCores(t *testing.T) {
 	})
 }
 
-// TestNoProject refuses folders that are no project's.
+// TestNoProject refuses directories that are no project's.
 func TestNoProject(t *testing.T) {
 	w := newWorld(t)
 	for name, want := range map[string]string{
-		"/": "home folder", "/usr": "whole machine", "/etc": "whole machine", "/tmp": "whole machine",
+		"/": "home directory", "/usr": "whole machine", "/etc": "whole machine", "/tmp": "whole machine",
 		"/proc/self": "lets nothing be changed", "/dev/shm": "lets nothing be changed",
-		w.home: "home folder", w.root: "home folder",
+		w.home: "home directory", w.root: "home directory",
 	} {
 		w.policy.Dir = name
 		if _, err := resolvePolicy(w.policy, []string{"/nonexistent", w.home}, os.Getenv); err == nil ||
@@ -377,12 +381,13 @@ func TestNoProject(t *testing.T) {
 	}
 }
 
-// TestSecretsInWork hides what is in the folder that may be changed, where that can be done.
+// TestSecretsInWork hides what is in the directory that may be changed, where that can be done.
 func TestSecretsInWork(t *testing.T) {
 	need(t, Bubblewrap)
 	w := newWorld(t)
 	w.policy.Hide = []string{w.work + "/file", w.work + "/.git"}
-	if out, code := w.run(t, Bubblewrap, `cat "$WORK/file" "$WORK"/.git/*; echo x >"$WORK/file"; echo x >"$WORK/new"`); code != 0 ||
+	if out, code := w.run(t, Bubblewrap, `cat "$WORK/file" "$WORK"/.git/*; echo x >"$WORK/file"; `+
+		`echo x >"$WORK/new"`); code != 0 ||
 		strings.Contains(out, "content") {
 		t.Errorf("exit code %d, %s", code, out)
 	}
@@ -399,7 +404,7 @@ func TestSecretsInWork(t *testing.T) {
 	}
 }
 
-// TestTemporaryFolder works in a folder among those for temporary files, of which others are not
+// TestTemporaryFolder works in a directory among those for temporary files, of which others are not
 // seen.
 func TestTemporaryFolder(t *testing.T) {
 	need(t, Bubblewrap)
@@ -409,7 +414,8 @@ func TestTemporaryFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.policy.Dir = dir
-	if out, code := w.run(t, Bubblewrap, `echo x >"`+dir+`/new" && ! cat "`+other+`/file" && echo y >/tmp/sandbox-test-private && cat /tmp/sandbox-test-private`); code != 0 {
+	if out, code := w.run(t, Bubblewrap, `echo x >"`+dir+`/new" && ! cat "`+other+`/file" && `+
+		`echo y >/tmp/sandbox-test-private && cat /tmp/sandbox-test-private`); code != 0 {
 		t.Errorf("exit code %d, %s", code, out)
 	}
 	if data, err := os.ReadFile(dir + "/new"); err != nil || string(data) != "x\n" {
@@ -420,7 +426,7 @@ func TestTemporaryFolder(t *testing.T) {
 	}
 }
 
-// TestShownSockets has sockets in what is shown of folders that begin empty, and in what may be
+// TestShownSockets has sockets in what is shown of directories that begin empty, and in what may be
 // read.
 func TestShownSockets(t *testing.T) {
 	need(t, Bubblewrap)
@@ -452,7 +458,7 @@ func TestShownSockets(t *testing.T) {
 	}
 }
 
-// TestUsable has root work in folders of others.
+// TestUsable has root work in directories of others.
 func TestUsable(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

@@ -41,7 +41,7 @@ var ways = map[string]struct {
 		promise: env.ConfinedWrites,
 		passes:  "times",
 	},
-	"make a folder outside": {script: `mkdir "$OUT/new"`, promise: env.ConfinedWrites},
+	"make a directory outside": {script: `mkdir "$OUT/new"`, promise: env.ConfinedWrites},
 	"write by a link": {
 		script:  `ln -s "$OUT/file" "$WORK/link" && echo x >"$WORK/link"`,
 		promise: env.ConfinedWrites,
@@ -50,7 +50,7 @@ var ways = map[string]struct {
 		script:  `ln "$OUT/file" "$WORK/hard" && echo x >"$WORK/hard"`,
 		promise: env.ConfinedWrites,
 	},
-	"move the folder of work": {script: `mv "$WORK" "$OUT/work"`, promise: env.ConfinedWrites},
+	"move the directory of work": {script: `mv "$WORK" "$OUT/work"`, promise: env.ConfinedWrites},
 	"write by a descriptor": {
 		script:  `exec 3<"$OUT/file"; echo x >/proc/self/fd/3`,
 		promise: env.ConfinedWrites,
@@ -121,7 +121,8 @@ var ways = map[string]struct {
 	},
 	"a device": {script: `mknod "$WORK/null" c 1 3`, promise: env.NoNewRights},
 	"a disk": {
-		script:  `for d in /dev/sd* /dev/vd* /dev/nvme* /dev/loop* /dev/mem; do if [ -e "$d" ] && head -c 1 "$d"; then exit 0; fi; done; exit 1`,
+		script: `for d in /dev/sd* /dev/vd* /dev/nvme* /dev/loop* /dev/mem; do if [ -e "$d" ] && ` +
+			`head -c 1 "$d"; then exit 0; fi; done; exit 1`,
 		promise: env.HiddenSecrets,
 		alone:   true,
 		silent:  true,
@@ -167,7 +168,8 @@ var ways = map[string]struct {
 
 // refused are the words in which programs tell that something may not be done, or is not there.
 var refused = regexp.MustCompile(
-	`(?i)permission denied|not permitted|read-only file system|no such file|busy|must be superuser|cross-device`,
+	`(?i)permission denied|not permitted|read-only file system|no such file|busy|must be ` +
+		`superuser|cross-device`,
 )
 
 // TestRefused tries to get out in every way. What Landlock cannot refuse says so in its guarantees.

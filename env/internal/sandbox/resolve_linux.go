@@ -106,7 +106,7 @@ func checkDir(dir string, homes []string) ([]string, error) {
 				which = "holds"
 			}
 			return nil, unsuitable(
-				"%s %s the home folder %s, and a sandbox there would not protect the files that "+
+				"%s %s the home directory %s, and a sandbox there would not protect the files that "+
 					"programs start with",
 				dir,
 				which,
@@ -151,7 +151,7 @@ func resolveExisting(name string) (string, error) {
 	}
 	real, err := realName(name)
 	var path *fs.PathError
-	if errors.As(err, &path) { // which is that of what is missing on the way there
+	if errors.As(err, &path) { // its path is that of the missing parent
 		err = &fs.PathError{Op: "stat", Path: name, Err: path.Err}
 	}
 	return real, err

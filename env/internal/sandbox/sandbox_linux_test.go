@@ -109,7 +109,8 @@ func do(what string, args []string) error {
 	case "userns":
 		err := unix.Unshare(unix.CLONE_NEWUSER)
 		if errors.Is(err, unix.EINVAL) { // which a program with threads is told
-			err = (&exec.Cmd{Path: "/bin/true", SysProcAttr: &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}}).Run()
+			attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
+			err = (&exec.Cmd{Path: "/bin/true", SysProcAttr: attr}).Run()
 		}
 		return err
 	case "euid":
@@ -133,8 +134,8 @@ type world struct {
 	uid                   int // -1: this user
 }
 
-// newWorld makes one. A folder for temporary files is no place for it, since a confined program has
-// another one.
+// newWorld makes one. A directory for temporary files is no place for it, since a confined program
+// has another one.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	above := "/srv"
@@ -338,12 +339,17 @@ func need(t *testing.T, by Mechanism) {
 // TestAllowed does what work needs.
 func TestAllowed(t *testing.T) {
 	for name, script := range map[string]string{
-		"write":                  `echo x >"$WORK/new" && cat "$WORK/new"`,
-		"folders and links":      `mkdir -p "$WORK/a/b" && ln -s b "$WORK/a/l" && echo x >"$WORK/a/l/f" && ln "$WORK/a/b/f" "$WORK/hard" && mv "$WORK/a/b/f" "$WORK/f" && rm -r "$WORK/a"`,
-		"temporary files":        `f=$(mktemp) && echo x >"$f" && cat "$f" && rm "$f"`,
-		"run what was made":      `printf '#!/bin/sh\necho x\n' >"$WORK/run" && chmod +x "$WORK/run" && "$WORK/run" && cp "$WORK/run" "$TMPDIR/run" && "$TMPDIR/run"`,
-		"read elsewhere":         `cat "$OUT/file" "$HOME/plain" /etc/passwd >/dev/null && ls /usr/bin >/dev/null`,
-		"devices":                `echo x >/dev/null && head -c 1 /dev/urandom >/dev/null && head -c 1 /dev/zero >/dev/null`,
+		"write": `echo x >"$WORK/new" && cat "$WORK/new"`,
+		"directories and links": `mkdir -p "$WORK/a/b" && ln -s b "$WORK/a/l" && ` +
+			`echo x >"$WORK/a/l/f" && ln "$WORK/a/b/f" "$WORK/hard" && mv "$WORK/a/b/f" "$WORK/f" && ` +
+			`rm -r "$WORK/a"`,
+		"temporary files": `f=$(mktemp) && echo x >"$f" && cat "$f" && rm "$f"`,
+		"run what was made": `printf '#!/bin/sh\necho x\n' >"$WORK/run" && ` +
+			`chmod +x "$WORK/run" && "$WORK/run" && cp "$WORK/run" "$TMPDIR/run" && "$TMPDIR/run"`,
+		"read elsewhere": `cat "$OUT/file" "$HOME/plain" /etc/passwd >/dev/null && ` +
+			`ls /usr/bin >/dev/null`,
+		"devices": `echo x >/dev/null && head -c 1 /dev/urandom >/dev/null && ` +
+			`head -c 1 /dev/zero >/dev/null`,
 		"a repository":           `echo x >"$WORK/.git/index" && mkdir "$WORK/.git/objects"`,
 		"a pair of sockets":      `$DO pair`,
 		"processes and pipes":    `sh -c 'seq 100 | tail -1 | grep -qx 100 & wait'`,

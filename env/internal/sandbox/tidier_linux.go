@@ -20,26 +20,26 @@ func startTidier(plan *Plan, prog *Program) (t *tidier, err error) {
 	if plan == nil || !plan.Leaves() {
 		return nil, nil
 	}
-	theirs, ours, err := os.Pipe()
+	end, life, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = theirs.Close() }()
+	defer func() { _ = end.Close() }()
 	cmd, err := startRetrying(func() (*exec.Cmd, func(), error) {
 		cmd := exec.Command(prog.Path, prog.Argv("tidy")...)
 		cmd.Args[0] = "sandboxd"
-		cmd.Stdin, cmd.ExtraFiles = theirs, plan.Locks()
+		cmd.Stdin, cmd.ExtraFiles = end, plan.Locks()
 		return cmd, func() {}, nil
 	})
 	if err != nil {
-		return nil, errors.Join(err, ours.Close())
+		return nil, errors.Join(err, life.Close())
 	}
-	t = &tidier{cmd: cmd, life: ours, ended: make(chan struct{})}
+	t = &tidier{cmd: cmd, life: life, ended: make(chan struct{})}
 	go func() {
 		defer close(t.ended)
-		_ = cmd.Wait() // nobody could be told
+		_ = cmd.Wait() // nothing could handle an error
 	}()
-	if err := plan.Entrust(ours); err != nil {
+	if err := plan.Entrust(life); err != nil {
 		t.dismiss()
 		return nil, err
 	}

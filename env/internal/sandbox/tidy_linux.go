@@ -58,11 +58,11 @@ func RunTidier(r io.Reader) error {
 	in := bufio.NewReader(r)
 	line, err := in.ReadBytes('\n')
 	if err != nil {
-		return fmt.Errorf("what to tidy up: %w", err)
+		return fmt.Errorf("read the plan: %w", err)
 	}
 	var left tidyState
 	if err := json.Unmarshal(line, &left); err != nil {
-		return fmt.Errorf("what to tidy up: %w", err)
+		return fmt.Errorf("read the plan: %w", err)
 	}
 	for i, name := range left.Locks {
 		left.Plan.locks = append(left.Plan.locks, os.NewFile(uintptr(firstLock+i), name))

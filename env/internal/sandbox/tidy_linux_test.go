@@ -43,7 +43,7 @@ func TestTidyStays(t *testing.T) {
 	}
 }
 
-// TestKept has something kept in a folder that may be changed.
+// TestKept has something kept in a directory that may be changed.
 func TestKept(t *testing.T) {
 	need(t, Bubblewrap)
 	w := newWorld(t)
@@ -59,7 +59,8 @@ func TestKept(t *testing.T) {
 		w.home + "/plain",
 		w.out + "/missing",
 	}
-	if out, code := w.run(t, Bubblewrap, `echo x >"$OUT/new" && ! echo x >"$OUT/sub/kept/file" && ! mv "$OUT/sub" "$OUT/moved"`); code != 0 {
+	if out, code := w.run(t, Bubblewrap, `echo x >"$OUT/new" && ! echo x >"$OUT/sub/kept/file" `+
+		`&& ! mv "$OUT/sub" "$OUT/moved"`); code != 0 {
 		t.Errorf("exit code %d, %s", code, out)
 	}
 	if got := w.content("out/sub/kept/file"); got != "kept\n" {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// FuzzUnpackEntries builds archives from nasty names and links; FuzzUnpackBytes takes any bytes.
+// FuzzUnpackEntries builds archives of hostile names and links; FuzzUnpackBytes reads any bytes.
 func FuzzUnpackEntries(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12})
 	f.Add([]byte{1, 3, 9, 0, 14, 0, 1, 2, 3})
@@ -54,8 +54,8 @@ func FuzzUnpackBytes(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) { checkContained(t, data) })
 }
 
-// checkContained unpacks an archive both ways and fails if anything beside the root changed, or if,
-// unpacked strictly, a link in it leads out.
+// checkContained unpacks an archive both ways and fails if a file outside the root changed, or if a
+// strictly unpacked symlink leads out of the root.
 func checkContained(t *testing.T, archive []byte) {
 	for _, strict := range []bool{false, true} {
 		base := t.TempDir()

@@ -17,27 +17,27 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// headSize is how much of a file is read before its header is written. A file that fits is packed
-// with the size that was read, whatever happens to it meanwhile.
+// headSize is the length of the start of a file that is read before its header is written. A file
+// that fits is packed with the size read, even if it changes meanwhile.
 const headSize = 64 << 10
 
-// PackOptions say what to pack.
+// PackOptions are options of Pack.
 type PackOptions struct {
-	// Names are slash-separated names relative to the root, files or whole folders. None means
-	// everything in the root. A name that leaves the root is env.ErrEscapes, a missing one
+	// Names are slash-separated names relative to the root, of files or of directories with their
+	// trees. None means the whole root. A name that leaves the root is env.ErrEscapes, a missing one
 	// fs.ErrNotExist.
 	Names []string
-	// Skip, if set, leaves out what it returns true for, with what is below it. It is not asked about
-	// Names themselves.
+	// Skip, if set, reports the names to leave out, with the trees of directories. Pack does not call
+	// it for Names.
 	Skip func(name string) bool
 }
 
-// Pack writes the tree below root to w as a tar stream. Each folder comes before what is in it, and
-// names within a folder are in lexical order; the same tree gives the same bytes. Links are packed
-// as links wherever they point. Pipes, sockets and devices are left out, and so is a file that
-// vanishes while its folder is packed. A file that grows is cut to the size it had; if a large file
-// shrinks, that is ErrShrunk. After an error the stream has no end mark, so that nobody can take it
-// for whole. Pack returns after ctx ended at the latest when a call of w returns.
+// Pack writes the tree below root to w as a tar stream. A directory precedes its entries, which are
+// in lexical order; the same tree gives the same bytes. Symlinks are packed as symlinks whatever
+// their targets. FIFOs, sockets and devices are left out, and so is a file that vanishes while its
+// directory is packed. A file that grows is cut to its former size; a large file that shrinks is
+// ErrShrunk. After an error the stream has no end mark, so that no reader takes it for complete.
+// After the end of ctx, Pack returns when the current Write of w does.
 func Pack(ctx context.Context, w io.Writer, root *os.Root, opts PackOptions) error {
 	p := newPacker(ctx, w)
 	p.skip = opts.Skip
@@ -53,10 +53,9 @@ func Pack(ctx context.Context, w io.Writer, root *os.Root, opts PackOptions) err
 		names = append(names, clean)
 	}
 	slices.SortFunc(names, compareNames)
-	var folder string
+	var dir string // the last packed directory
 	for i, name := range names {
-		if i > 0 && (name == names[i-1] || folder == "." || folder != "" && strings.HasPrefix(name,
-			folder+"/")) {
+		if i > 0 && (name == names[i-1] || dir == "." || dir != "" && strings.HasPrefix(name, dir+"/")) {
 			continue
 		}
 		isDir, err := p.named(root, name)
@@ -64,7 +63,7 @@ func Pack(ctx context.Context, w io.Writer, root *os.Root, opts PackOptions) err
 			return fmt.Errorf("pack: %w", escapes(err))
 		}
 		if isDir {
-			folder = name
+			dir = name
 		}
 	}
 	if err := p.tw.Close(); err != nil {
@@ -96,8 +95,7 @@ func PackFile(ctx context.Context, w io.Writer, f *os.File, name string) error {
 	return nil
 }
 
-// compareNames orders names as a walk visits them: by their elements, so that "a/b" comes before
-// "a-b".
+// compareNames orders names as a walk visits them: by their elements, so that "a/b" precedes "a-b".
 func compareNames(a, b string) int {
 	return slices.CompareFunc(strings.Split(a, "/"), strings.Split(b, "/"), cmp.Compare[string])
 }
@@ -117,10 +115,10 @@ func newPacker(ctx context.Context, w io.Writer) *packer {
 	}
 }
 
-// named packs a name that the caller gave, which must exist, and tells whether it was a folder.
+// named packs one of PackOptions.Names, which must exist, and reports whether it is a directory.
 func (p *packer) named(root *os.Root, name string) (isDir bool, err error) {
 	if name == "." {
-		return true, p.folder(root, "")
+		return true, p.dir(root, "")
 	}
 	fi, err := root.Lstat(name)
 	if err != nil {
@@ -129,8 +127,8 @@ func (p *packer) named(root *os.Root, name string) (isDir bool, err error) {
 	return fi.IsDir(), relabel(p.entry(root, name, fi, name), name, name)
 }
 
-// folder packs what is in root, with prefix before each name.
-func (p *packer) folder(root *os.Root, prefix string) error {
+// dir packs the entries of root, with prefix before each name.
+func (p *packer) dir(root *os.Root, prefix string) error {
 	f, err := root.Open(".")
 	if err != nil {
 		return err
@@ -162,7 +160,7 @@ func (p *packer) folder(root *os.Root, prefix string) error {
 	return nil
 }
 
-// relabel names a file by its full name in an error that names it relative to its folder.
+// relabel replaces the name relative to a directory in an error by the full name.
 func relabel(err error, local, full string) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) && (pe.Path == local || pe.Path == ".") {
@@ -171,7 +169,7 @@ func relabel(err error, local, full string) error {
 	return err
 }
 
-// vanished reports whether err came from a file that is not there any more.
+// vanished reports whether err is of a file that no longer exists.
 func vanished(root *os.Root, name string, err error) bool {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return false
@@ -180,17 +178,17 @@ func vanished(root *os.Root, name string, err error) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// entry packs one file, link or folder with all that is in it. local is its name in root, full its
+// entry packs one file, symlink or directory with its tree. Local is its name in root, full its
 // name in the archive.
 func (p *packer) entry(root *os.Root, local string, fi fs.FileInfo, full string) error {
 	switch {
 	case fi.IsDir():
-		return p.subfolder(root, local, fi, full)
+		return p.subdir(root, local, fi, full)
 	case fi.Mode().IsRegular():
 		return p.file(root, local, full)
 	case fi.Mode()&fs.ModeSymlink != 0:
 		target, err := root.Readlink(local)
-		if errors.Is(err, syscall.EINVAL) { // it is no link any more
+		if errors.Is(err, syscall.EINVAL) { // another file has replaced the symlink
 			err = &fs.PathError{Op: "readlink", Path: full, Err: ErrReplaced}
 		}
 		if err != nil {
@@ -202,8 +200,8 @@ func (p *packer) entry(root *os.Root, local string, fi fs.FileInfo, full string)
 	}
 }
 
-func (p *packer) subfolder(root *os.Root, local string, fi fs.FileInfo, full string) error {
-	sub, err := openFolder(root, local)
+func (p *packer) subdir(root *os.Root, local string, fi fs.FileInfo, full string) error {
+	sub, err := openDir(root, local)
 	if err != nil {
 		return err
 	}
@@ -218,7 +216,7 @@ func (p *packer) subfolder(root *os.Root, local string, fi fs.FileInfo, full str
 	if err := p.header(fi, full, ""); err != nil {
 		return err
 	}
-	return p.folder(sub, full)
+	return p.dir(sub, full)
 }
 
 func (p *packer) file(root *os.Root, local, full string) error {
@@ -260,7 +258,7 @@ func (p *packer) content(f *os.File, fi fs.FileInfo, full string) error {
 	return err
 }
 
-// sized is a FileInfo with the size that is packed.
+// sized is a FileInfo with the packed size.
 type sized struct {
 	fs.FileInfo
 	size int64
@@ -275,8 +273,7 @@ func (p *packer) header(fi fs.FileInfo, full, target string) error {
 		Name:     full,
 		Mode:     int64(fi.Mode().Perm()),
 		ModTime:  fi.ModTime(),
-		// Times in other formats are cut to the second, which would make builds take stale outputs for
-		// fresh.
+		// Other formats cut times to the second, so that builds would take stale outputs for fresh.
 		Format: tar.FormatPAX,
 	}
 	if fi.Mode()&fs.ModeSetuid != 0 {

@@ -11,38 +11,37 @@ import (
 
 const (
 	blockSize = 512
-	// maxTrailer bounds what may follow the end mark of an archive; tar programs fill up their last
-	// record.
+	// maxTrailer bounds the data after the end mark of an archive: tar programs pad their last record.
 	maxTrailer = 1 << 20
 )
 
-// Reader reads a tar stream like a tar.Reader, but does not take a stream that was cut between two
-// entries for whole.
+// Reader reads a tar stream like a tar.Reader, but reports a stream that was cut between two
+// entries.
 type Reader struct {
 	tr  *tar.Reader
 	src *countingReader
 }
 
-// NewReader returns a Reader of r. Once ctx has ended its methods fail, at the latest when a Read
-// of r returns.
+// NewReader returns a Reader of r. After the end of ctx its methods fail when the current Read of r
+// returns.
 func NewReader(ctx context.Context, r io.Reader) *Reader {
 	src := &countingReader{r: contextReader{func() error { return env.ContextError(ctx) }, r}}
 	return &Reader{tr: tar.NewReader(src), src: src}
 }
 
-// Next goes on to the next entry, past what is left of the content of the present one. At the end
-// of the archive it reads r to its end, so that the sender can finish and its last error is seen,
-// and returns io.EOF. A stream without end mark is io.ErrUnexpectedEOF. A failure of the sender may
-// wrap io.EOF, so callers compare with ==.
+// Next skips the rest of the current entry and returns the header of the next one. At the end of
+// the archive it reads r to its end, so that the sender can finish and report an error, and returns
+// io.EOF. A stream without end mark is io.ErrUnexpectedEOF. An error of the sender may wrap io.EOF,
+// so callers compare with ==.
 func (r *Reader) Next() (*tar.Header, error) {
 	if _, err := io.Copy(io.Discard, r.tr); err != nil {
 		return nil, err
 	}
-	// The tar.Reader now skips what is left of the content's last block. If it reads nothing beyond,
-	// there was no end mark.
+	// The tar.Reader now skips the padding of the content. If it reads no block after that, the stream
+	// has no end mark.
 	boundary := (r.src.n + blockSize - 1) / blockSize * blockSize
 	h, err := r.tr.Next()
-	if err != io.EOF { //nolint:errorlint // A failure that wraps io.EOF is no end.
+	if err != io.EOF { //nolint:errorlint // An error that wraps io.EOF is not the end.
 		return h, err
 	}
 	if r.src.n < boundary+blockSize {
@@ -58,7 +57,7 @@ func (r *Reader) Next() (*tar.Header, error) {
 	return nil, io.EOF
 }
 
-// Read reads the content of the present entry.
+// Read reads the content of the current entry.
 func (r *Reader) Read(p []byte) (int, error) { return r.tr.Read(p) }
 
 type countingReader struct {
@@ -72,7 +71,7 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// contextReader fails once check does. It cannot interrupt a Read that blocks.
+// contextReader fails once check does. It cannot interrupt a blocked Read.
 type contextReader struct {
 	check func() error
 	r     io.Reader

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// readFlags open a file for reading. A pipe that took a file's place must not block.
+// readFlags open a file for reading. A FIFO that has replaced a file must not block.
 const readFlags = os.O_RDONLY | syscall.O_NONBLOCK
 
 // validHere reports whether a clean name means the same on this system as in an archive.

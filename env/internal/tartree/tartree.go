@@ -1,13 +1,13 @@
-// Package tartree moves trees of files as tar streams, on both sides through an os.Root, so that no
-// name, link or race leads outside the tree.
+// Package tartree packs directories into tar streams and unpacks them, on both sides through an
+// os.Root, so that no name, symlink or race leads out of the directory.
 //
-// Kept are contents, permission bits, modification times, symbolic links, empty folders and names
-// of any length. Not kept are owners, hard links (each name becomes a file of its own), the times
-// of symbolic links, and on unpacking the setuid, setgid and sticky bits, because an archive must
-// not be able to hand out its creator's rights.
+// Archives keep contents, permission bits, modification times, symlinks, empty directories and
+// names of any length. They do not keep owners, hard links (each name becomes a separate file) and
+// times of symlinks. Unpack drops the setuid, setgid and sticky bits, so that an archive cannot
+// grant its creator's rights.
 //
-// Unpack treats an archive as hostile. The kernel keeps names inside the root where the system can
-// (openat and its kin, by os.Root); what an archive may contain is decided here.
+// Unpack treats an archive as hostile. The kernel keeps names inside the root where the system
+// supports it (openat, by os.Root); this package validates the entries.
 package tartree
 
 import (
@@ -22,21 +22,21 @@ import (
 
 // Reasons for which an entry of an archive is refused; they come wrapped in an *EntryError.
 var (
-	// ErrSpecial means that an entry is neither a file nor a folder nor a link.
-	ErrSpecial = errors.New("is a device, a pipe or of an unknown kind")
+	// ErrSpecial means that an entry is neither a regular file nor a directory nor a link.
+	ErrSpecial = errors.New("is a device, a FIFO or of an unknown type")
 	// ErrInvalidName means that a name cannot be used on this system.
 	ErrInvalidName = errors.New("invalid name")
 )
 
-// Changes of a file that is being read, which end the stream that it is in.
+// Changes of a file while Pack reads it, which end the stream.
 var (
 	// ErrShrunk means that a file became shorter while it was being packed.
 	ErrShrunk = errors.New("the file shrank while it was being read")
-	// ErrReplaced means that another kind of file took the place of a file between two looks at it.
+	// ErrReplaced means that a file of another type replaced a file while it was opened.
 	ErrReplaced = errors.New("the file was replaced while it was being read")
 )
 
-// EntryError tells which entry of an archive could not be unpacked, and why.
+// EntryError is the error of one entry of an archive.
 type EntryError struct {
 	Name string
 	Err  error
@@ -47,8 +47,8 @@ func (e *EntryError) Error() string { return fmt.Sprintf("unpack %q: %v", e.Name
 // Unwrap returns the cause.
 func (e *EntryError) Unwrap() error { return e.Err }
 
-// escapes turns the error with which an os.Root refuses to leave its folder, which has no exported
-// value, into env.ErrEscapes. Other errors are returned as they are.
+// escapes wraps the error of an os.Root for a name that escapes it, which has no exported value, in
+// env.ErrEscapes. It returns other errors unchanged.
 func escapes(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) && pe.Err != nil && strings.Contains(pe.Err.Error(),
@@ -58,9 +58,9 @@ func escapes(err error) error {
 	return err
 }
 
-// openFolder opens the folder called name, which is in the folder in. A pipe that has taken its
-// place is refused and not waited for, which is what naming something in the folder is for.
-func openFolder(in *os.Root, name string) (*os.Root, error) {
+// openDir opens the directory name in the directory in. It opens "name/.", so that a FIFO that has
+// replaced the directory is an error and does not block.
+func openDir(in *os.Root, name string) (*os.Root, error) {
 	root, err := in.OpenRoot(name + "/.")
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
@@ -69,13 +69,12 @@ func openFolder(in *os.Root, name string) (*os.Root, error) {
 	return root, err
 }
 
-// maxName is the longest path that a system accepts; an os.Root would make longer ones, folder by
-// folder.
+// maxName is the longest path that a system accepts; an os.Root would make longer ones, directory
+// by directory.
 const maxName = 4096
 
-// cleanName checks a relative slash-separated name and returns it without redundant parts; "." is
-// the root itself. A ".." element is refused even where it would not leave the root, because with
-// links its meaning depends on what is there.
+// cleanName validates a relative slash-separated name and returns it without redundant elements;
+// "." is the root itself. It refuses all ".." elements, whose meaning depends on symlinks.
 func cleanName(name string) (string, error) {
 	if name == "" || len(name) > maxName || strings.ContainsRune(name, 0) {
 		return "", ErrInvalidName
@@ -103,8 +102,8 @@ func cleanName(name string) (string, error) {
 	return clean, nil
 }
 
-// Limit converts a limit whose zero is byDefault and whose negative values mean none into one whose
-// zero means none.
+// Limit converts a limit whose zero means byDefault, and negative values no limit, into one whose
+// zero means no limit.
 func Limit(n, byDefault int64) int64 {
 	if n == 0 {
 		return byDefault

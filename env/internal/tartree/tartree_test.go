@@ -21,14 +21,14 @@ import (
 
 var stamp = time.Unix(1_600_000_000, 123_456_789)
 
-// node is what a test wants to see of a file.
+// node is the compared part of a file.
 type node struct {
 	Mode    fs.FileMode
 	Content string // of a file, or the target of a link
 	Time    time.Time
 }
 
-// tree lists everything below dir.
+// tree returns all files below dir.
 func tree(t *testing.T, dir string) map[string]node {
 	t.Helper()
 	got := map[string]node{}
@@ -99,7 +99,7 @@ func link(t *testing.T, target, name string) {
 	}
 }
 
-// writable lets t.TempDir remove read-only folders.
+// writable lets t.TempDir remove read-only directories.
 func writable(t *testing.T, dir string) {
 	t.Cleanup(func() {
 		_ = filepath.WalkDir(dir, func(p string, d fs.DirEntry, _ error) error {
@@ -148,7 +148,7 @@ func TestRoundTrip(t *testing.T) {
 	if !bytes.Equal(archive.Bytes(), again.Bytes()) {
 		t.Error("the same tree was packed into different bytes")
 	}
-	// Unpacking twice proves that existing files, links and read-only folders are replaced or filled.
+	// The second Unpack replaces files and symlinks, and fills read-only directories.
 	for range 2 {
 		if err := Unpack(t.Context(), openRoot(t, dst), bytes.NewReader(archive.Bytes()),
 			UnpackOptions{}); err != nil {

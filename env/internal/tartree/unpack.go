@@ -18,51 +18,50 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// UnpackOptions are limits on what an archive may do. The zero value has none but the root.
+// UnpackOptions are limits of an archive. With the zero value only the root limits it.
 type UnpackOptions struct {
-	// MaxEntries bounds the number of entries, including folders that entries need without naming
-	// them; zero means no limit.
+	// MaxEntries bounds the number of entries, including missing parent directories; zero means no
+	// limit.
 	MaxEntries int
 	// MaxBytes bounds the sum of the sizes of all files; zero means no limit.
 	MaxBytes int64
-	// RefuseOutsideLinks refuses symbolic links that point out of the root, and entries that pass
-	// through a symbolic link. Then no link that the archive brought leads its reader out of the root.
-	// Without it links are made as they are, though nothing is ever written through one that leaves
-	// the root.
+	// RefuseOutsideLinks refuses symlinks that lead out of the root, and entries below a symlink, so
+	// that no symlink of the archive leads its reader out of the root. Without it Unpack makes any
+	// symlink, but never writes through one that leaves the root.
 	RefuseOutsideLinks bool
-	// Skip, if set, leaves out the entries whose clean name it returns true for, though they count for
-	// the limits. It is asked before anything is made of an entry.
+	// Skip, if set, reports the clean names of the entries to leave out; they count for the limits.
+	// Unpack calls it before it makes any part of an entry.
 	Skip func(name string) bool
 }
 
 // Unpack writes the tree in the tar stream r below root and reads r to its end.
 //
-// A file or link that exists is removed and made anew, so that nothing is written through a link;
-// of two entries with one name the last wins. Existing folders stay and take the mode of their
-// entry. A file where a folder is needed is syscall.ENOTDIR, a folder where a file is needed
-// syscall.EISDIR. Folders get their modes and times at the end, so that read-only folders can be
-// filled. A hard link becomes a copy of the file that it names, which must be in the root.
+// Unpack removes an existing file or symlink and makes it again, so that it writes through no link;
+// of two entries with one name the last wins. Existing directories stay and take the mode of their
+// entry. A file in place of a directory is syscall.ENOTDIR, a directory in place of a file
+// syscall.EISDIR. Directories get their modes and times at the end, so that read-only ones can be
+// filled. A hard link becomes a copy of its target, which must be in the root.
 //
-// Names that leave the root, devices and pipes are an *EntryError, and so is everything else that
-// goes wrong with one entry. A stream without the end mark of an archive is io.ErrUnexpectedEOF.
-// Entries before an error stay. The end of ctx is noticed when a Read of r returns.
+// Names that leave the root, devices and FIFOs are an *EntryError, and so is any other error of one
+// entry. A stream without end mark is io.ErrUnexpectedEOF. Entries before an error stay. After the
+// end of ctx, Unpack returns when the current Read of r does.
 func Unpack(ctx context.Context, root *os.Root, r io.Reader, opts UnpackOptions) (err error) {
 	u := &unpacker{
 		root: root,
 		tr:   NewReader(ctx, r),
 		opts: opts,
-		dirs: make(map[string]folderState),
+		dirs: make(map[string]dirState),
 		buf:  make([]byte, 64<<10),
 	}
 	defer func() {
 		u.closeParent()
-		if ferr := u.finishFolders(); err == nil {
+		if ferr := u.finishDirs(); err == nil {
 			err = ferr
 		}
 	}()
 	for {
 		h, err := u.tr.Next()
-		if err == io.EOF { //nolint:errorlint // A failure that wraps io.EOF is no end.
+		if err == io.EOF { //nolint:errorlint // An error that wraps io.EOF is not the end.
 			return nil
 		}
 		if err != nil {
@@ -74,7 +73,7 @@ func Unpack(ctx context.Context, root *os.Root, r io.Reader, opts UnpackOptions)
 	}
 }
 
-type folderState struct {
+type dirState struct {
 	mode  fs.FileMode
 	mtime time.Time
 }
@@ -85,8 +84,8 @@ type unpacker struct {
 	opts    UnpackOptions
 	entries int
 	bytes   int64
-	dirs    map[string]folderState
-	// parent is the folder of the entry before, still open, if it is not the root.
+	dirs    map[string]dirState
+	// parent is the open parent directory of the previous entry, if it is not the root.
 	parent     *os.Root
 	parentName string
 	buf        []byte
@@ -118,7 +117,7 @@ func (u *unpacker) entry(h *tar.Header) error {
 	}
 	switch h.Typeflag {
 	case tar.TypeDir:
-		return u.folder(in, name, h)
+		return u.dir(in, name, h)
 	case tar.TypeReg, tar.TypeGNUSparse, tar.TypeCont, '\x00':
 		if strings.HasSuffix(h.Name, "/") {
 			return ErrInvalidName
@@ -133,9 +132,9 @@ func (u *unpacker) entry(h *tar.Header) error {
 	}
 }
 
-// openParent makes and opens the folder that an entry is in, and with RefuseOutsideLinks checks
-// that no part of it is a link. It stays open for the next entry, so that the cost of a tree does
-// not grow with its depth. The caller does not close it.
+// openParent makes and opens the parent directory of an entry, and with RefuseOutsideLinks refuses
+// symlinks in its path. The directory stays open for the next entry, so that the cost of an entry
+// does not grow with its depth. The caller does not close it.
 func (u *unpacker) openParent(dir string) (*os.Root, error) {
 	if dir == "." {
 		return u.root, nil
@@ -169,15 +168,15 @@ func (u *unpacker) closeParent() {
 	}
 }
 
-// enter opens the folder called name, which is in the folder in, and makes it if it is missing.
+// enter opens the directory name, whose parent is in, and makes a missing one.
 func (u *unpacker) enter(in *os.Root, name string) (*os.Root, error) {
 	base := path.Base(name)
 	fi, err := in.Lstat(base)
 	if err == nil && fi.Mode()&fs.ModeSymlink != 0 {
 		if u.opts.RefuseOutsideLinks {
-			return nil, fmt.Errorf("%w: %q is a symbolic link", env.ErrEscapes, name)
+			return nil, fmt.Errorf("%w: %q is a symlink", env.ErrEscapes, name)
 		}
-		// The link may lead out of its folder, but not out of the root.
+		// The symlink may lead out of its directory, but not out of the root.
 		in, base = u.root, name
 		fi, err = in.Stat(base)
 	} else if errors.Is(err, fs.ErrNotExist) {
@@ -187,7 +186,7 @@ func (u *unpacker) enter(in *os.Root, name string) (*os.Root, error) {
 		if err := in.Mkdir(base, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, err
 		}
-		return openFolder(in, base)
+		return openDir(in, base)
 	}
 	if err != nil {
 		return nil, err
@@ -195,10 +194,10 @@ func (u *unpacker) enter(in *os.Root, name string) (*os.Root, error) {
 	if !fi.IsDir() {
 		return nil, &fs.PathError{Op: "mkdir", Path: name, Err: syscall.ENOTDIR}
 	}
-	return openFolder(in, base)
+	return openDir(in, base)
 }
 
-// countEntry counts one more file, link or folder to make.
+// countEntry counts one more file, symlink or directory.
 func (u *unpacker) countEntry() error {
 	if u.entries++; u.opts.MaxEntries > 0 && u.entries > u.opts.MaxEntries {
 		return fmt.Errorf("%w: more than %d entries", env.ErrTreeTooLarge, u.opts.MaxEntries)
@@ -218,8 +217,8 @@ func (u *unpacker) countBytes(size int64) error {
 	return nil
 }
 
-// folder makes a folder that can be filled and remembers what it shall look like in the end.
-func (u *unpacker) folder(in *os.Root, name string, h *tar.Header) error {
+// dir makes a writable directory and records its final mode and time.
+func (u *unpacker) dir(in *os.Root, name string, h *tar.Header) error {
 	base := path.Base(name)
 	fi, err := in.Lstat(base)
 	switch {
@@ -227,7 +226,7 @@ func (u *unpacker) folder(in *os.Root, name string, h *tar.Header) error {
 		err = in.Mkdir(base, 0o700)
 	case err != nil:
 	case fi.Mode()&fs.ModeSymlink != 0 && u.opts.RefuseOutsideLinks:
-		err = fmt.Errorf("%w: a symbolic link is there already", env.ErrEscapes)
+		err = fmt.Errorf("%w: a symlink has the name", env.ErrEscapes)
 	default:
 		if fi.Mode()&fs.ModeSymlink != 0 {
 			fi, err = u.root.Stat(name)
@@ -242,13 +241,13 @@ func (u *unpacker) folder(in *os.Root, name string, h *tar.Header) error {
 	if err != nil {
 		return err
 	}
-	u.dirs[name] = folderState{mode: permissions(h), mtime: h.ModTime}
+	u.dirs[name] = dirState{mode: permissions(h), mtime: h.ModTime}
 	return nil
 }
 
-// finishFolders gives the folders their modes and times, deepest first, because a mode may take
-// away the right to go deeper.
-func (u *unpacker) finishFolders() error {
+// finishDirs sets the modes and times of the directories, deepest first, since a mode may deny
+// access to subdirectories.
+func (u *unpacker) finishDirs() error {
 	names := slices.Sorted(maps.Keys(u.dirs))
 	slices.Reverse(names)
 	var errs []error
@@ -262,8 +261,8 @@ func (u *unpacker) finishFolders() error {
 	return errors.Join(errs...)
 }
 
-// setTime sets a modification time. A time that the file system cannot hold is no reason to refuse
-// a file.
+// setTime sets a modification time. It ignores errors, such as of a time out of the file system's
+// range.
 func setTime(in *os.Root, name string, t time.Time) {
 	_ = in.Chtimes(name, time.Time{}, t)
 }
@@ -282,7 +281,7 @@ func (u *unpacker) file(in *os.Root, name string, r io.Reader, size int64, h *ta
 	if err != nil {
 		return err
 	}
-	// Without the other methods of f the copy uses the given buffer.
+	// Hide ReaderFrom, so that the copy uses the given buffer.
 	n, err := io.CopyBuffer(struct{ io.Writer }{f}, r, u.buf)
 	if err == nil && n != size {
 		err = io.ErrUnexpectedEOF
@@ -301,11 +300,11 @@ func (u *unpacker) file(in *os.Root, name string, r io.Reader, size int64, h *ta
 	return nil
 }
 
-// permissions are the mode bits of an entry that are kept.
+// permissions returns the permission bits of an entry.
 func permissions(h *tar.Header) fs.FileMode { return fs.FileMode(h.Mode) & fs.ModePerm }
 
-// replace removes the file or link called base in a folder, if there is one, and calls create,
-// which must fail with fs.ErrExist if somebody was faster.
+// replace removes the file or symlink base in a directory, if it exists, and calls create, which
+// must return fs.ErrExist if another program has made a file meanwhile.
 func replace(in *os.Root, base string, create func() error) error {
 	var err error
 	for range 3 {
@@ -332,18 +331,18 @@ func replace(in *os.Root, base string, create func() error) error {
 
 func (u *unpacker) symlink(in *os.Root, name, target string) error {
 	if target == "" || strings.ContainsRune(target, 0) {
-		return fmt.Errorf("%w: link to %q", ErrInvalidName, target)
+		return fmt.Errorf("%w: symlink to %q", ErrInvalidName, target)
 	}
 	if u.opts.RefuseOutsideLinks && !staysInside(name, target) {
-		return fmt.Errorf("%w: link to %q", env.ErrEscapes, target)
+		return fmt.Errorf("%w: symlink to %q", env.ErrEscapes, target)
 	}
 	base := path.Base(name)
 	return replace(in, base, func() error { return in.Symlink(target, base) })
 }
 
-// staysInside reports whether a link called name, in a folder that is reached without links, leads
-// to a name in the root. After a name, a ".." may be anywhere, because the name may be a link; so
-// only leading ones are allowed.
+// staysInside reports whether a symlink called name, reached through no other symlink, leads to a
+// name in the root. It allows only leading "..": the name before another one may be a symlink to
+// any directory.
 func staysInside(name, target string) bool {
 	if path.IsAbs(target) {
 		return false
@@ -364,7 +363,7 @@ func staysInside(name, target string) bool {
 	return len(below) == 0 || validHere(strings.Join(below, "/"))
 }
 
-// hardLink makes a copy of an earlier file.
+// hardLink copies an earlier file.
 func (u *unpacker) hardLink(in *os.Root, name string, h *tar.Header) error {
 	old, err := cleanName(h.Linkname)
 	if err != nil {

@@ -91,12 +91,12 @@ func TestUnpackRefuses(t *testing.T) {
 			[]entry{symlink("l", ".."), file("l/canary")},
 			env.ErrEscapes,
 		},
-		{"folder through link", UnpackOptions{}, []entry{symlink("l", ".."), {
+		{"directory through link", UnpackOptions{}, []entry{symlink("l", ".."), {
 			kind: tar.TypeDir,
 			name: "l/d",
 		}}, env.ErrEscapes},
 		{
-			"folder on link",
+			"directory on link",
 			UnpackOptions{},
 			[]entry{symlink("l", ".."), {kind: tar.TypeDir, name: "l"}},
 			env.ErrEscapes,
@@ -136,19 +136,19 @@ func TestUnpackRefuses(t *testing.T) {
 			link: "h",
 		}}, ErrInvalidName},
 		{
-			"file on folder",
+			"file on directory",
 			UnpackOptions{},
 			[]entry{{kind: tar.TypeDir, name: "d"}, file("d")},
 			syscall.EISDIR,
 		},
 		{
-			"link on folder",
+			"link on directory",
 			UnpackOptions{},
 			[]entry{{kind: tar.TypeDir, name: "d"}, symlink("d", "x")},
 			syscall.EISDIR,
 		},
 		{
-			"folder on file",
+			"directory on file",
 			UnpackOptions{},
 			[]entry{file("f"), {kind: tar.TypeDir, name: "f"}},
 			syscall.ENOTDIR,
@@ -166,7 +166,7 @@ func TestUnpackRefuses(t *testing.T) {
 			symlink("l", "d"),
 			file("l/x"),
 		}, env.ErrEscapes},
-		{"strict: folder on link", strict, []entry{
+		{"strict: directory on link", strict, []entry{
 			{kind: tar.TypeDir, name: "d"},
 			symlink("l", "d"),
 			{kind: tar.TypeDir, name: "l"},
@@ -178,7 +178,7 @@ func TestUnpackRefuses(t *testing.T) {
 			env.ErrTreeTooLarge,
 		},
 		{
-			"folders nobody named",
+			"directories nobody named",
 			UnpackOptions{MaxEntries: 4},
 			[]entry{file("a/b/c/d/e")},
 			env.ErrTreeTooLarge,
@@ -233,7 +233,7 @@ func TestUnpackAccepts(t *testing.T) {
 		entry{kind: tar.TypeLink, name: "hard", link: "d/e/f"},
 		entry{kind: tar.TypeXGlobalHeader, name: "pax"},
 	)
-	// Filling up the last record, as tar programs do, is no error.
+	// tar programs pad their last record.
 	archive = append(archive, make([]byte, 10<<10)...)
 	opts := UnpackOptions{RefuseOutsideLinks: true, MaxEntries: 9, MaxBytes: 17}
 	if err := Unpack(t.Context(), openRoot(t, dst), bytes.NewReader(archive), opts); err != nil {
@@ -267,7 +267,7 @@ func TestUnpackThroughInsideLink(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := tree(t, dst); got["real/x"].Content != "new" || got["l"].Content != "real" {
-		t.Errorf("got %v, want the link kept and its folder filled", got)
+		t.Errorf("got %v, want the symlink kept and its directory filled", got)
 	}
 }
 
@@ -291,7 +291,7 @@ func TestUnpackDropsSpecialBits(t *testing.T) {
 	}
 }
 
-// Every proper prefix of an archive is an error, wherever it is cut, also between two entries.
+// Unpack reports a cut archive, even one cut between two entries.
 func TestUnpackTruncated(t *testing.T) {
 	zeros := strings.Repeat("\x00", 2*blockSize)
 	archive := raw(t, entry{kind: tar.TypeReg, name: "a", content: zeros}, entry{
@@ -343,7 +343,7 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// A file that is cut off in mid-content does not stay behind half.
+// Unpack leaves no half file behind if the archive is cut in it.
 func TestUnpackRemovesHalfFile(t *testing.T) {
 	dst := t.TempDir()
 	archive := raw(t, entry{kind: tar.TypeReg, name: "a", content: strings.Repeat("x", 5000)})
@@ -356,8 +356,7 @@ func TestUnpackRemovesHalfFile(t *testing.T) {
 	}
 }
 
-// A thread that swaps a folder for a link that leaves the root all the time never gets anything
-// written there.
+// Unpack never writes out of the root while a thread swaps a directory for an escaping symlink.
 func TestUnpackRace(t *testing.T) {
 	base := t.TempDir()
 	dst, outside := filepath.Join(base, "root"), filepath.Join(base, "outside")

@@ -1,5 +1,5 @@
-// Package treefake is an environment for tests: it reads and copies files of one directory of the
-// host.
+// Package treefake provides an environment for tests, without Exec: a directory of the host, with
+// counters and hooks.
 package treefake
 
 import (
@@ -21,15 +21,14 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/tartree"
 )
 
-// Tree reads and copies files of one folder of the host. Relative names are relative to that
-// folder.
+// Tree reads and copies files of the directory Dir of the host.
 type Tree struct {
 	Dir string
-	// OS is the system that Info reports; empty means none.
+	// OS is the operating system that Info reports.
 	OS string
 	// CopyOuts counts calls of CopyOut, ReadDirs those of ReadDir.
 	CopyOuts, ReadDirs atomic.Int32
-	// BeforeCopy, if set, is called with the names before they are packed, and may refuse.
+	// BeforeCopy, if set, is called with the names before CopyOut, and may return an error.
 	BeforeCopy func(names []string) error
 }
 
@@ -153,13 +152,13 @@ func (s *stream) Close() error {
 	return err
 }
 
-// File is a file of a test's tree. A link has a target instead of content.
+// File is a file in a tree. A symlink has a target instead of content.
 type File struct {
 	Content, Target string
 	Executable      bool
 }
 
-// Write makes files below dir; a name that ends in a slash is an empty folder.
+// Write makes files below dir; a name with a trailing slash is an empty directory.
 func Write(t testing.TB, dir string, files map[string]File) {
 	t.Helper()
 	for name, f := range files {
@@ -189,7 +188,7 @@ func Write(t testing.TB, dir string, files map[string]File) {
 	}
 }
 
-// Read returns the files and links below dir, but not what is in a folder .git.
+// Read returns the files and symlinks below dir, without directories named .git.
 func Read(t testing.TB, dir string) map[string]File {
 	t.Helper()
 	files := map[string]File{}
@@ -224,7 +223,7 @@ func Read(t testing.TB, dir string) map[string]File {
 	return files
 }
 
-// Tar returns an archive of files with their contents.
+// Tar returns an archive of files by name.
 func Tar(files map[string]string) []byte {
 	var buf bytes.Buffer
 	tw := tar.NewWriter(&buf)

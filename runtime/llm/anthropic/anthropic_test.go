@@ -45,7 +45,7 @@ func wire() clienttest.Wire {
 	}
 }
 
-func ask() llm.Request { return wire().Ask() }
+func newRequest() llm.Request { return wire().Request() }
 
 func thought(text string) llm.Part { return clienttest.Thought(text) }
 
@@ -108,8 +108,9 @@ func TestConversation(t *testing.T) {
 	second.Reasoning = "Once more."
 	second.Calls = []llmtest.Call{{Name: "shell", Arguments: `{"command": broken`}, {Name: "shell"}}
 	srv, c := w.Connect(t, llmtest.Sequence(w.Reply(), second, llmtest.Say("done")))
-	req := clienttest.Converse(t, c, w.Ask(), 3)
-	// What the server reads is what was meant, but that results in a row make one message.
+	req := clienttest.Converse(t, c, w.Request(), 3)
+	// The server decodes the request of the client, but for consecutive results, which make one
+	// message.
 	got := srv.Requests()[2].Messages
 	var want []llm.Message
 	for _, m := range req.Messages[:len(req.Messages)-3] {

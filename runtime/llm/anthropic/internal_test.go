@@ -19,15 +19,12 @@ func FuzzDecoder(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, second, third string) {
 		dec := &decoder{provider: "p"}
 		var a llm.Assembler
-		seq := 0
 		for _, data := range []string{first, second, third, first} {
-			deltas, err := dec.event([]byte(data))
+			deltas, err := dec.Event([]byte(data))
 			for _, d := range deltas {
-				d.Seq = seq
-				seq++
 				a.Add(d)
 				if d.Part != nil && len(d.Part.Reasoning.Opaque) > 0 && !json.Valid(d.Part.Reasoning.Opaque) {
-					t.Errorf("the thinking %q is no JSON", d.Part.Reasoning.Opaque)
+					t.Errorf("the thinking %q is not JSON", d.Part.Reasoning.Opaque)
 				}
 			}
 			var info *exchange.Refusal

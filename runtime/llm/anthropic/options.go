@@ -10,8 +10,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// splitOptions returns the options that are fields of the body, and the value of the header
-// anthropic-beta.
+// splitOptions separates the fields of the body from the value of the header anthropic-beta.
 func splitOptions(options map[string]any) (fields map[string]any, betas string, err error) {
 	value, ok := options["betas"]
 	if !ok {
@@ -26,7 +25,7 @@ func splitOptions(options map[string]any) (fields map[string]any, betas string, 
 		for _, v := range value {
 			name, ok := v.(string)
 			if !ok {
-				return nil, "", fmt.Errorf(`the option "betas" has %v, which is no name`, v)
+				return nil, "", fmt.Errorf(`the option "betas" has %v, which is not a valid tool name`, v)
 			}
 			names = append(names, name)
 		}
@@ -38,7 +37,7 @@ func splitOptions(options map[string]any) (fields map[string]any, betas string, 
 			return r <= ' ' || r >= 0x7f ||
 				r == ','
 		}) {
-			return nil, "", fmt.Errorf(`the option "betas" has %q, which is no name`, name)
+			return nil, "", fmt.Errorf(`the option "betas" has %q, which is not a valid tool name`, name)
 		}
 	}
 	fields = maps.Clone(options)
@@ -46,15 +45,15 @@ func splitOptions(options map[string]any) (fields map[string]any, betas string, 
 	return fields, strings.Join(names, ","), nil
 }
 
-// reason asks for thinking as the model of req takes it.
+// reason sets the thinking fields that the model of req accepts.
 func reason(body *wireRequest, req llm.Request) error {
 	if req.ReasoningEffort == "" {
 		return nil
 	}
-	_, own := req.Options["thinking"]
-	if !wantsBudget(req.Model) {
+	_, replaced := req.Options["thinking"]
+	if !hasBudget(req.Model) {
 		body.OutputConfig = &wireOutputConfig{Effort: req.ReasoningEffort}
-		if !own {
+		if !replaced {
 			body.Thinking = &wireThinking{Type: "adaptive", Display: "summarized"}
 		}
 		return nil
@@ -70,16 +69,16 @@ func reason(body *wireRequest, req llm.Request) error {
 	}
 	const least = 1024 // what the server takes
 	budget = min(budget, body.MaxTokens/2)
-	if !own && budget >= least && mayThink(body.Messages) {
+	if !replaced && budget >= least && mayThink(body.Messages) {
 		body.Thinking = &wireThinking{Type: "enabled", BudgetTokens: budget}
 	}
 	return nil
 }
 
-// wantsBudget reports whether a model takes a budget of thinking tokens and not adaptive thinking.
-// Those are old models only, so that a name that is not known is that of a newer one.
-func wantsBudget(model string) bool {
-	// Gateways write versions with a dot, and put something before the name.
+// hasBudget reports whether a model has a budget of thinking tokens instead of adaptive thinking.
+// Only old models do, so an unknown name is that of a newer one.
+func hasBudget(model string) bool {
+	// Gateways write versions with a dot, and prefix the name.
 	model = strings.ReplaceAll(model, ".", "-")
 	for _, name := range []string{
 		"claude-3-7", "claude-sonnet-4-0", "claude-sonnet-4-2025", "claude-opus-4-0",
@@ -93,8 +92,8 @@ func wantsBudget(model string) bool {
 	return false
 }
 
-// mayThink reports whether thinking with a budget may be on: the server refuses it if the last
-// answer has calls and did not begin with thinking.
+// mayThink reports whether the server accepts thinking with a budget: it does not if the last
+// answer has calls and did not start with thinking.
 func mayThink(messages []wireMessage) bool {
 	for _, m := range slices.Backward(messages) {
 		if m.Role == roleAssistant {
@@ -105,8 +104,8 @@ func mayThink(messages []wireMessage) bool {
 	return true
 }
 
-// markCache sets the four marks that a request may have: what each one covers is all that comes
-// before it, tools first.
+// markCache sets the four marks that a request may have. A mark covers everything before it, tools
+// first.
 func markCache(body *wireRequest) {
 	mark := &wireCacheControl{Type: "ephemeral"}
 	if n := len(body.Tools); n > 0 {

@@ -13,10 +13,10 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
-// noContent stands where the server wants a text and there is none.
+// noContent replaces a missing text where the server requires one.
 const noContent = "(no content)"
 
-// request returns the request body for req, but for the options.
+// request returns the request body for req without the options.
 func (c *client) request(req llm.Request) (wireRequest, error) {
 	messages, err := c.messages(req.Messages)
 	if err != nil {
@@ -42,15 +42,15 @@ func (c *client) request(req llm.Request) (wireRequest, error) {
 	if err := reason(&body, req); err != nil {
 		return wireRequest{}, err
 	}
-	if _, own := req.Options["cache_control"]; !own {
+	if _, replaced := req.Options["cache_control"]; !replaced {
 		markCache(&body)
 	}
 	return body, nil
 }
 
-// messages returns what is sent of a conversation. The server knows users and assistants only, who
-// take turns: all that comes between two answers makes one message, results of calls first, as the
-// server wants them.
+// messages returns the wire form of a conversation. The server has only users and assistants, who
+// alternate: the messages between two answers become one, results of calls first, as the server
+// requires.
 func (c *client) messages(messages []llm.Message) ([]wireMessage, error) {
 	var out []wireMessage
 	for i, m := range messages {
@@ -82,8 +82,8 @@ func resultsFirst(b *wireBlock) int {
 	return 1
 }
 
-// trimmed takes the white space off the end of a conversation that ends with an answer, which the
-// model is to go on with. The server refuses it there, and only there.
+// trimmed removes the white space at the end of a conversation whose last message is an answer,
+// which the model continues. The server rejects it only there.
 func trimmed(messages []wireMessage) []wireMessage {
 	n := len(messages)
 	if n == 0 || messages[n-1].Role != roleAssistant {
@@ -95,7 +95,7 @@ func trimmed(messages []wireMessage) []wireMessage {
 	return messages
 }
 
-// blocks returns the role and the content of m, which is empty if nothing of it can be sent.
+// blocks returns the role and the content of m, which is empty if the server accepts nothing of m.
 func (c *client) blocks(m llm.Message) (string, []*wireBlock, error) {
 	switch m.Role {
 	case llm.RoleAssistant:
@@ -105,7 +105,7 @@ func (c *client) blocks(m llm.Message) (string, []*wireBlock, error) {
 		var blocks []*wireBlock
 		for _, p := range m.Parts {
 			if p.Kind != llm.PartToolResult || p.ToolResult == nil {
-				return "", nil, unfit(p, m.Role)
+				return "", nil, exchange.UnsendablePart(p, m.Role)
 			}
 			block, err := result(*p.ToolResult)
 			if err != nil {
@@ -125,7 +125,7 @@ func (c *client) blocks(m llm.Message) (string, []*wireBlock, error) {
 			case p.Kind == llm.PartImage && p.Image != nil:
 				blocks = append(blocks, imageBlock(*p.Image))
 			default:
-				return "", nil, unfit(p, m.Role)
+				return "", nil, exchange.UnsendablePart(p, m.Role)
 			}
 		}
 		if len(blocks) == 0 {
@@ -133,36 +133,32 @@ func (c *client) blocks(m llm.Message) (string, []*wireBlock, error) {
 		}
 		return roleUser, blocks, nil
 	}
-	return "", nil, fmt.Errorf("the role %q is unknown", m.Role)
+	return "", nil, exchange.UnknownRole(m.Role)
 }
 
-func unfit(p llm.Part, role llm.Role) error {
-	return fmt.Errorf("a part of kind %q cannot be sent in a message of role %q", p.Kind, role)
-}
-
-// answer returns the content of a message of the model, in the order in which it came. The server
-// refuses thinking at the end of a message, where an answer has been cut.
+// answer returns the content of a message of the model, in its order. The server rejects thinking
+// at the end of a message, where an answer was cut.
 func (c *client) answer(m llm.Message) ([]*wireBlock, error) {
 	var blocks []*wireBlock
 	for _, p := range m.Parts {
 		switch {
 		case p.Kind == llm.PartReasoning:
-			if r := p.Reasoning; r != nil && r.Provider == c.provider && len(r.Opaque) > 0 {
+			if r := p.Reasoning; r != nil && r.Provider == c.Provider && len(r.Opaque) > 0 {
 				blocks = append(blocks, &wireBlock{Type: blockThinking, raw: r.Opaque})
 			}
 		case p.Kind == llm.PartText:
-			// The server refuses a text without a visible character, though models write them.
+			// The server rejects a text without a visible character, though models write such texts.
 			if !isBlank(p.Text) {
 				blocks = append(blocks, textBlock(p.Text))
 			}
 		case p.Kind == llm.PartToolCall && p.ToolCall != nil:
 			call := p.ToolCall
 			blocks = append(blocks, &wireBlock{
-				Type: blockToolUse, ID: callID(call.ID), Name: toolName(call.Name),
+				Type: blockToolUse, ID: callID(call.ID), Name: exchange.ToolName(call.Name),
 				Input: input(call.Arguments),
 			})
 		default:
-			return nil, unfit(p, m.Role)
+			return nil, exchange.UnsendablePart(p, m.Role)
 		}
 	}
 	for len(blocks) > 0 && isThinking(blocks[len(blocks)-1]) {
@@ -173,7 +169,7 @@ func (c *client) answer(m llm.Message) ([]*wireBlock, error) {
 
 func isThinking(b *wireBlock) bool { return b.Type == blockThinking }
 
-// result returns the block of a result, whose content may be empty unless it is an error.
+// result returns the block of a result. Its content may be empty unless it is an error.
 func result(r llm.ToolResult) (*wireBlock, error) {
 	block := &wireBlock{Type: blockToolResult, ToolUseID: callID(r.CallID)}
 	for _, p := range r.Parts {
@@ -185,7 +181,7 @@ func result(r llm.ToolResult) (*wireBlock, error) {
 		case p.Kind == llm.PartImage && p.Image != nil:
 			block.Content = append(block.Content, imageBlock(*p.Image))
 		default:
-			return nil, fmt.Errorf("result of %s: %w", r.Name, unfit(p, llm.RoleTool))
+			return nil, fmt.Errorf("result of %s: %w", r.Name, exchange.UnsendablePart(p, llm.RoleTool))
 		}
 	}
 	if r.IsError {
@@ -197,8 +193,9 @@ func result(r llm.ToolResult) (*wireBlock, error) {
 	return block, nil
 }
 
-// input returns the arguments of a call as the object that the server wants. What is none goes into
-// one, under the name that Anthropic gives for it, so that the model sees what it wrote.
+// input returns the arguments of a call as the object that the server requires. Other arguments go
+// into an object under the name that Anthropic defines for them, so that the model sees its own
+// text.
 func input(arguments string) json.RawMessage {
 	return exchange.ArgumentsObject(arguments, "INVALID_JSON")
 }
@@ -206,29 +203,13 @@ func input(arguments string) json.RawMessage {
 // isBlank reports whether s has no visible character.
 func isBlank(s string) bool { return strings.TrimSpace(s) == "" }
 
-// toolName makes a name that the server takes back of one that a model has made up. Other names it
-// refuses, with the whole conversation.
-func toolName(name string) string {
-	name = word(name)
-	return cmp.Or(name[:min(len(name), 64)], "_")
-}
-
-// callID makes an ID that the server takes of one that another provider has given. Different IDs
-// stay different, for the server refuses two calls of one ID.
+// callID returns an ID that the server accepts for the ID of any provider. Different IDs stay
+// different: the server rejects two calls of one ID.
 func callID(id string) string {
-	fit := word(id)
+	fit := exchange.Word(id)
 	if fit == id {
 		return id
 	}
 	sum := sha256.Sum256([]byte(id))
 	return fit + "_" + hex.EncodeToString(sum[:4])
-}
-
-func word(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {
-			return r
-		}
-		return '_'
-	}, s)
 }

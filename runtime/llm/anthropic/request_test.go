@@ -25,7 +25,7 @@ func opaque(provider, raw string) llm.Part {
 }
 
 func everything() llm.Request {
-	req := ask()
+	req := newRequest()
 	req.Messages = []llm.Message{
 		{Role: llm.RoleUser, Parts: []llm.Part{llm.Text("look"), picture()}},
 		answered(
@@ -68,7 +68,7 @@ func everything() llm.Request {
 }
 
 func TestRequestBodies(t *testing.T) {
-	budget := ask()
+	budget := newRequest()
 	budget.Model, budget.ReasoningEffort = "claude-haiku-4-5", "medium"
 	for name, req := range map[string]llm.Request{
 		"everything": everything(), "budget": budget,
@@ -90,7 +90,7 @@ func TestRequestBodies(t *testing.T) {
 	}
 }
 
-// fields returns what is sent for req.
+// fields returns the fields of the body for req.
 func fields(t *testing.T, req llm.Request) map[string]json.RawMessage {
 	t.Helper()
 	_, body, err := wire().Sent(t, clienttest.Config{}, req)
@@ -112,14 +112,8 @@ func TestThinking(t *testing.T) {
 		thinking, config string
 	}{
 		"default": {model: "claude-opus-5-5"},
-		"new": {
-			model: "claude-opus-5-5", effort: "low", thinking: adaptive,
-			config: `{"effort":"low"}`,
-		},
-		"4.6": {
-			model: "claude-opus-4-6", effort: "max", thinking: adaptive,
-			config: `{"effort":"max"}`,
-		},
+		"new":     {model: "claude-opus-5-5", effort: "low", thinking: adaptive, config: `{"effort":"low"}`},
+		"4.6":     {model: "claude-opus-4-6", effort: "max", thinking: adaptive, config: `{"effort":"max"}`},
 		"unknown": {
 			model: "someone/new:free", effort: "own", thinking: adaptive,
 			config: `{"effort":"own"}`,
@@ -133,15 +127,9 @@ func TestThinking(t *testing.T) {
 			model: "claude-opus-5", effort: "low",
 			options: map[string]any{"thinking": nil}, config: `{"effort":"low"}`,
 		},
-		"4.5, low": {
-			model: "claude-haiku-4-5-20251001", effort: "low",
-			thinking: budget("4096"),
-		},
-		"4.5, high": {
-			model: "anthropic/claude-sonnet-4.5", effort: "high",
-			thinking: budget("24576"),
-		},
-		"4.5, max": {model: "claude-opus-4-5", effort: "max", thinking: budget("32000")},
+		"4.5, low":  {model: "claude-haiku-4-5-20251001", effort: "low", thinking: budget("4096")},
+		"4.5, high": {model: "anthropic/claude-sonnet-4.5", effort: "high", thinking: budget("24576")},
+		"4.5, max":  {model: "claude-opus-4-5", effort: "max", thinking: budget("32000")},
 		"4.5, short answer": {
 			model: "claude-opus-4-5", effort: "max", limit: 4000,
 			thinking: budget("2000"),
@@ -176,7 +164,7 @@ func TestThinking(t *testing.T) {
 		},
 	}
 	for name, tt := range tests {
-		req := ask()
+		req := newRequest()
 		req.Model, req.ReasoningEffort, req.MaxOutputTokens, req.Options = tt.model, tt.effort, tt.limit,
 			tt.options
 		req.Messages = append(req.Messages, tt.messages...)
@@ -191,7 +179,7 @@ func TestThinking(t *testing.T) {
 // IDs of other providers are made fit, and stay different from each other.
 func TestIDsOfOthers(t *testing.T) {
 	ids := []string{"call_1-A", "a:1", "a;1", "a_1", "é", "ü", "_"}
-	req := ask()
+	req := newRequest()
 	answer, results := llm.Message{Role: llm.RoleAssistant}, llm.Message{Role: llm.RoleTool}
 	for _, id := range ids {
 		answer.Parts = append(answer.Parts, called(id, "shell", "{}"))
@@ -229,7 +217,7 @@ func TestIDsOfOthers(t *testing.T) {
 }
 
 func TestMaxTokens(t *testing.T) {
-	req := ask()
+	req := newRequest()
 	if got := string(fields(t, req)["max_tokens"]); got != "64000" {
 		t.Errorf("default: %s", got)
 	}
@@ -245,11 +233,10 @@ func TestParallelToolCalls(t *testing.T) {
 		want            string
 	}{
 		{true, true, ""}, {true, false, `{"disable_parallel_tool_use":true,"type":"auto"}`}, {
-			false,
-			false, "",
+			false, false, "",
 		},
 	} {
-		req := ask()
+		req := newRequest()
 		req.ParallelToolCalls = tt.parallel
 		if !tt.tools {
 			req.Tools = nil
@@ -263,7 +250,7 @@ func TestParallelToolCalls(t *testing.T) {
 // Each request has a mark where the one before it had its last, so that the cache is found.
 func TestCacheMarks(t *testing.T) {
 	const mark = `"cache_control":{"type":"ephemeral"}`
-	req := ask()
+	req := newRequest()
 	for turn := range 4 {
 		_, body, _ := wire().Sent(t, clienttest.Config{}, req)
 		want := min(turn, 1) + 3
@@ -291,9 +278,9 @@ func TestCacheMarks(t *testing.T) {
 	}
 }
 
-// White space at the end is refused in an answer that is to go on, and part of one that is done.
+// The server rejects white space at the end of an answer only if the model continues it.
 func TestAnswersThatGoOn(t *testing.T) {
-	req := ask()
+	req := newRequest()
 	req.Messages = append(req.Messages, answered(llm.Text("yes \n")))
 	if got := string(fields(t, req)["messages"]); !strings.Contains(got, `"text":"yes"`) {
 		t.Errorf("sent %s", got)
@@ -306,7 +293,7 @@ func TestAnswersThatGoOn(t *testing.T) {
 
 func unsendable() map[string]func(*llm.Request) {
 	return map[string]func(*llm.Request){
-		"thinking is no JSON": func(r *llm.Request) {
+		"thinking is not JSON": func(r *llm.Request) {
 			r.Messages[0] = answered(opaque("anthropic", `{`),
 				llm.Text("x"))
 		},

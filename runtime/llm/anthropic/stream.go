@@ -11,7 +11,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
-// block is a block of content that has begun and not ended.
+// block is an unfinished block of content.
 type block struct {
 	Type      string          `json:"type"`
 	Text      string          `json:"text"`
@@ -21,11 +21,11 @@ type block struct {
 	Name      string          `json:"name"`
 	Input     json.RawMessage `json:"input"`
 
-	// raw is the block as it began.
+	// raw is the first form of the block.
 	raw json.RawMessage
-	// call is the index of a tool call.
+	// call is the index of the tool call.
 	call int
-	// grown says that there were pieces of arguments.
+	// grown is true after a piece of arguments.
 	grown    bool
 	thinking strings.Builder
 }
@@ -39,22 +39,18 @@ type decoder struct {
 	done     llm.Done
 }
 
-// event takes the data of one event. An answer is complete with DeltaDone, which is the last delta.
-func (d *decoder) event(data []byte) ([]llm.Delta, error) {
-	var head struct {
-		Type string `json:"type"`
+var _ exchange.Decoder = (*decoder)(nil)
+
+// End implements exchange.Decoder: only message_stop completes an answer.
+func (d *decoder) End(bool) (llm.Delta, bool) { return llm.Delta{}, false }
+
+// Event implements exchange.Decoder.
+func (d *decoder) Event(data []byte) ([]llm.Delta, error) {
+	typ, err := exchange.EventType(data)
+	if err != nil {
+		return nil, err
 	}
-	if err := json.Unmarshal(data, &head); err != nil {
-		return nil, fmt.Errorf("an event is not valid JSON: %w", err)
-	}
-	switch head.Type {
-	case "error":
-		return nil, errorEvent(data)
-	case "":
-		if info := exchange.RefusalOf(data); info.Found {
-			return nil, &info
-		}
-		return nil, errors.New("an event has no type")
+	switch typ {
 	case "message_start", "content_block_start", "content_block_delta", "content_block_stop",
 		"message_delta", "message_stop":
 	default:
@@ -62,20 +58,12 @@ func (d *decoder) event(data []byte) ([]llm.Delta, error) {
 	}
 	var e wireEvent
 	if err := json.Unmarshal(data, &e); err != nil {
-		return nil, fmt.Errorf("the event %s is not understood: %w", head.Type, err)
+		return nil, fmt.Errorf("the event %s is not understood: %w", typ, err)
 	}
-	return d.known(head.Type, e)
+	return d.known(typ, e)
 }
 
-// errorEvent returns the error of an event of type error.
-func errorEvent(data []byte) error {
-	info := exchange.RefusalOf(data)
-	if info.Message == "" {
-		info.Message = "the server reports an error without a text"
-	}
-	return &info
-}
-
+// known returns the deltas of an event of a known type.
 func (d *decoder) known(typ string, e wireEvent) ([]llm.Delta, error) {
 	switch typ {
 	case "message_start":
@@ -83,7 +71,7 @@ func (d *decoder) known(typ string, e wireEvent) ([]llm.Delta, error) {
 		e.Message.Usage.addTo(&d.done.Usage)
 		return nil, nil
 	case "content_block_start":
-		return d.begin(e.Index, e.ContentBlock)
+		return d.start(e.Index, e.ContentBlock)
 	case "message_delta":
 		if e.Delta.StopReason != "" {
 			d.stop = e.Delta.StopReason
@@ -100,7 +88,7 @@ func (d *decoder) known(typ string, e wireEvent) ([]llm.Delta, error) {
 	}
 	b := d.blocks[e.Index]
 	if b == nil {
-		return nil, fmt.Errorf("an event is for block %d, which has not begun", e.Index)
+		return nil, fmt.Errorf("an event is for block %d, which has not started", e.Index)
 	}
 	if typ == "content_block_stop" {
 		delete(d.blocks, e.Index)
@@ -109,8 +97,8 @@ func (d *decoder) known(typ string, e wireEvent) ([]llm.Delta, error) {
 	return b.grow(e), nil
 }
 
-// begin takes the start of a block, which may have content already.
-func (d *decoder) begin(index int, raw json.RawMessage) ([]llm.Delta, error) {
+// start returns the deltas of the start of a block, which may have content.
+func (d *decoder) start(index int, raw json.RawMessage) ([]llm.Delta, error) {
 	b := &block{raw: raw}
 	if err := json.Unmarshal(raw, b); err != nil {
 		return nil, fmt.Errorf("a block is not understood: %w", err)
@@ -146,7 +134,7 @@ func text(kind llm.DeltaKind, s string) []llm.Delta {
 	return []llm.Delta{{Kind: kind, Text: s}}
 }
 
-// grow takes a piece of b. Pieces that do not belong to such a block are nothing to this client,
+// grow returns the deltas of a piece of b. Pieces that do not belong to such a block are ignored,
 // such as citations.
 func (b *block) grow(e wireEvent) []llm.Delta {
 	switch b.Type {
@@ -170,7 +158,7 @@ func (b *block) arguments(piece string) []llm.Delta {
 	return []llm.Delta{{Kind: llm.DeltaArguments, Index: b.call, Text: piece}}
 }
 
-// end emits what the pieces of a block have not told.
+// end emits the part of a block that its pieces did not have.
 func (d *decoder) end(b *block) ([]llm.Delta, error) {
 	switch b.Type {
 	case blockToolUse:
@@ -180,7 +168,7 @@ func (d *decoder) end(b *block) ([]llm.Delta, error) {
 		return nil, nil
 	case blockThinking:
 		r := &llm.Reasoning{Text: b.thinking.String(), Provider: d.provider}
-		// The server takes no thinking back without a signature.
+		// The server rejects thinking without a signature.
 		if b.Signature != "" {
 			raw, err := b.whole(r.Text)
 			if err != nil {
@@ -201,7 +189,7 @@ func (d *decoder) end(b *block) ([]llm.Delta, error) {
 	return nil, nil
 }
 
-// whole returns a block of thinking as it is at its end, with the fields that it began with.
+// whole returns the final form of a block of thinking, with the fields of its start.
 func (b *block) whole(thinking string) (json.RawMessage, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(b.raw, &fields); err != nil {

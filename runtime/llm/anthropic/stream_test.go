@@ -111,12 +111,10 @@ func TestStreams(t *testing.T) {
 			llm.FinishStop,
 		},
 		"max_tokens": {[]string{
-			begun, aText, stop("0"), start("1", aTool), stop("1"),
-			ended("max_tokens"), stopped,
+			begun, aText, stop("0"), start("1", aTool), stop("1"), ended("max_tokens"), stopped,
 		}, []llm.Part{llm.Text("a")}, llm.FinishLength},
 		"context is full": {[]string{
-			begun, aText, stop("0"), ended("model_context_window_exceeded"),
-			stopped,
+			begun, aText, stop("0"), ended("model_context_window_exceeded"), stopped,
 		}, []llm.Part{llm.Text("a")}, llm.FinishLength},
 		"refusal": {
 			[]string{begun, aText, stop("0"), ended("refusal"), stopped},
@@ -132,7 +130,7 @@ func TestStreams(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			resp, err := llm.Complete(t.Context(), wire().Raw(t, sse(tt.stream...)), ask())
+			resp, err := llm.Complete(t.Context(), wire().Raw(t, sse(tt.stream...)), newRequest())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -154,11 +152,11 @@ func kept(text, raw string) llm.Part {
 	}}
 }
 
-func TestUsageIsTheLastTold(t *testing.T) {
+func TestLastUsageCounts(t *testing.T) {
 	last := `{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_tokens":30,"cache_read_input_tokens":null,"cache_creation_input_tokens":10,` +
 		`"output_tokens":50,"output_tokens_details":{"thinking_tokens":40}}}`
 	resp, err := llm.Complete(t.Context(), wire().Raw(t, sse(begun, aText, stop("0"), last, stopped)),
-		ask())
+		newRequest())
 	if want := (llm.Usage{
 		Input: 30, Output: 50, Reasoning: 40, CacheRead: 2,
 		CacheWrite: 10,
@@ -176,17 +174,13 @@ func TestStreamErrors(t *testing.T) {
 		kind   llm.ErrorKind
 		text   string
 	}{
-		"overloaded": {
-			failed("overloaded_error", "Overloaded"), llm.KindOverloaded,
-			"Overloaded",
-		},
+		"overloaded": {failed("overloaded_error", "Overloaded"), llm.KindOverloaded, "Overloaded"},
 		"rate limit": {failed("rate_limit_error", "slow"), llm.KindRateLimit, "slow"},
 		"server":     {failed("api_error", "Internal server error"), llm.KindServer, "Internal"},
 		"timeout":    {failed("timeout_error", "late"), llm.KindTimeout, "late"},
 		"invalid":    {failed("invalid_request_error", "bad"), llm.KindInvalid, "bad"},
 		"long": {
-			failed("invalid_request_error", "prompt is too long: 5 > 4"),
-			llm.KindContextLength, "5 > 4",
+			failed("invalid_request_error", "prompt is too long: 5 > 4"), llm.KindContextLength, "5 > 4",
 		},
 		"too large":  {failed("request_too_large", "big"), llm.KindContextLength, "big"},
 		"key":        {failed("authentication_error", "key"), llm.KindAuth, "key"},
@@ -195,19 +189,14 @@ func TestStreamErrors(t *testing.T) {
 		"not found":  {failed("not_found_error", "model: x"), llm.KindNotFound, "model: x"},
 		"unknown":    {failed("new_error", "hm"), llm.KindServer, "hm"},
 		"no reason":  {sse(`{"type":"error"}`), llm.KindServer, "without a text"},
-		"bare": {
-			sse(`{"error":{"message":"bare","type":"api_error"}}`), llm.KindServer,
-			"bare",
-		},
-		"no JSON": {sse(`{"type":`), llm.KindStream, "not valid JSON"},
-		"no type": {sse(`{}`), llm.KindStream, "no type"},
+		"bare":       {sse(`{"error":{"message":"bare","type":"api_error"}}`), llm.KindServer, "bare"},
+		"no JSON":    {sse(`{"type":`), llm.KindStream, "not valid JSON"},
+		"no type":    {sse(`{}`), llm.KindStream, "no type"},
 		"wrong form": {
-			sse(begun, `{"type":"content_block_delta","index":"x"}`), llm.KindStream,
-			"is not understood",
+			sse(begun, `{"type":"content_block_delta","index":"x"}`), llm.KindStream, "is not understood",
 		},
 		"wrong block": {
-			sse(begun, start("0", `{"type":7}`)), llm.KindStream,
-			"a block is not understood",
+			sse(begun, start("0", `{"type":7}`)), llm.KindStream, "a block is not understood",
 		},
 		"no block": {
 			sse(begun, `{"type":"content_block_start","index":0}`), llm.KindStream,
@@ -215,24 +204,21 @@ func TestStreamErrors(t *testing.T) {
 		},
 		"block twice": {sse(begun, aText, aText), llm.KindStream, "began twice"},
 		"piece of no block": {
-			sse(begun, piece("1", `{"type":"text_delta","text":"b"}`)),
-			llm.KindStream, "has not begun",
+			sse(begun, piece("1", `{"type":"text_delta","text":"b"}`)), llm.KindStream, "has not started",
 		},
 		"piece after its end": {sse(begun, aText, stop("0"),
-			piece("0", `{"type":"text_delta","text":"b"}`)), llm.KindStream, "has not begun"},
+			piece("0", `{"type":"text_delta","text":"b"}`)), llm.KindStream, "has not started"},
 		"end within a block": {
-			sse(begun, aText, ended("end_turn"), stopped), llm.KindStream,
-			"within a block",
+			sse(begun, aText, ended("end_turn"), stopped), llm.KindStream, "within a block",
 		},
 		"no message_stop": {
-			sse(begun, aText, stop("0"), ended("end_turn")), llm.KindStream,
-			"before it was complete",
+			sse(begun, aText, stop("0"), ended("end_turn")), llm.KindStream, "before it was complete",
 		},
 		"nothing at all": {"", llm.KindStream, "before it was complete"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := llm.Complete(t.Context(), wire().Raw(t, tt.stream), ask())
+			_, err := llm.Complete(t.Context(), wire().Raw(t, tt.stream), newRequest())
 			if llm.KindOf(err) != tt.kind || !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("got %v, want kind %s with %q", err, tt.kind, tt.text)
 			}

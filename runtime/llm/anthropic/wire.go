@@ -7,8 +7,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// The types of this file are those of the Messages API, with the fields that the client uses. They
-// are documented on these pages:
+// The types of this file are those of the Messages API, with the fields that the client uses. These
+// pages document them:
 //
 //	https://docs.claude.com/en/api/messages                             requests, blocks, stop reasons, usage
 //	https://docs.claude.com/en/docs/build-with-claude/streaming         events
@@ -80,7 +80,7 @@ const (
 	blockRedactedThinking = "redacted_thinking"
 )
 
-// wireBlock is a block of content to be sent. Type decides which other fields it has.
+// wireBlock is a block of content of a request. Type decides which other fields it has.
 type wireBlock struct {
 	// Of type tool_result, together with Content and IsError.
 	ToolUseID string `json:"tool_use_id,omitempty"`
@@ -98,7 +98,7 @@ type wireBlock struct {
 	Content      []*wireBlock      `json:"content,omitempty"`
 	Type         string            `json:"type"`
 
-	// raw is sent instead of all fields: thinking goes back as the server wrote it.
+	// raw replaces all fields: thinking goes back as the server wrote it.
 	raw json.RawMessage
 }
 
@@ -146,7 +146,7 @@ type wireEvent struct {
 	Usage wireUsage `json:"usage"`
 }
 
-// wireUsage has pointers because a later event may leave out what an earlier one reported.
+// wireUsage has pointers because a later event may omit numbers of an earlier one.
 type wireUsage struct {
 	Input      *int64 `json:"input_tokens"`
 	Output     *int64 `json:"output_tokens"`
@@ -171,8 +171,8 @@ func (u wireUsage) addTo(total *llm.Usage) {
 	set(&total.Reasoning, u.Details.Thinking)
 }
 
-// stopReason is the reason why an answer ended. Of the others, end_turn, stop_sequence, tool_use
-// and pause_turn, none needs to be told apart.
+// stopReason is the reason why an answer ended. The client treats the other ones, end_turn,
+// stop_sequence, tool_use and pause_turn, alike.
 type stopReason string
 
 const (

@@ -38,12 +38,10 @@ func TestErrorKinds(t *testing.T) {
 			"", llm.KindInvalid,
 		},
 		"wrong key": {
-			400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key.",
-			noKey, llm.KindAuth,
+			400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key.", noKey, llm.KindAuth,
 		},
 		"expired key": {
-			400, "INVALID_ARGUMENT", "API key expired. Please renew the API key.", noKey,
-			llm.KindAuth,
+			400, "INVALID_ARGUMENT", "API key expired. Please renew the API key.", noKey, llm.KindAuth,
 		},
 		"too many tokens": {
 			400, "INVALID_ARGUMENT",
@@ -51,8 +49,7 @@ func TestErrorKinds(t *testing.T) {
 			llm.KindContextLength,
 		},
 		"too many, older": {
-			400, "INVALID_ARGUMENT", "The input token count exceeds the maximum.", "",
-			llm.KindContextLength,
+			400, "INVALID_ARGUMENT", "The input token count exceeds the maximum.", "", llm.KindContextLength,
 		},
 		"too many bytes": {
 			400, "INVALID_ARGUMENT",
@@ -64,18 +61,15 @@ func TestErrorKinds(t *testing.T) {
 		"quota of minute": {429, "RESOURCE_EXHAUSTED", quota, minute, llm.KindRateLimit},
 		"quota of day":    {429, "RESOURCE_EXHAUSTED", quota, day, llm.KindQuota},
 		"credits": {
-			429, "RESOURCE_EXHAUSTED", "Your prepayment credits are depleted.", "",
-			llm.KindQuota,
+			429, "RESOURCE_EXHAUSTED", "Your prepayment credits are depleted.", "", llm.KindQuota,
 		},
 		"canceled": {499, "CANCELLED", "The operation was cancelled.", "", llm.KindServer},
 		"internal": {500, "INTERNAL", "An internal error has occurred.", "", llm.KindServer},
 		"overloaded": {
-			503, "UNAVAILABLE", "The model is overloaded. Please try again later.", "",
-			llm.KindOverloaded,
+			503, "UNAVAILABLE", "The model is overloaded. Please try again later.", "", llm.KindOverloaded,
 		},
 		"unavailable": {
-			503, "UNAVAILABLE", "The service is currently unavailable.", "",
-			llm.KindOverloaded,
+			503, "UNAVAILABLE", "The service is currently unavailable.", "", llm.KindOverloaded,
 		},
 		"deadline":     {504, "DEADLINE_EXCEEDED", "Deadline expired.", "", llm.KindTimeout},
 		"a new status": {503, "SOMETHING", "x", "", llm.KindServer},
@@ -88,7 +82,7 @@ func TestErrorKinds(t *testing.T) {
 				"object": {Status: tt.status, Body: body}, "list": {Status: tt.status, Body: "[" + body + "]"},
 			} {
 				_, c := wire().Connect(t, llmtest.Sequence(llmtest.Reply{Fault: fault}))
-				_, err := llm.Complete(t.Context(), c, ask())
+				_, err := llm.Complete(t.Context(), c, newRequest())
 				var e *llm.Error
 				if !errors.As(err, &e) || e.Kind != tt.kind || e.Status != tt.status ||
 					!strings.Contains(e.Message, tt.text) {
@@ -98,8 +92,8 @@ func TestErrorKinds(t *testing.T) {
 					t.Errorf("%s: the code is %q", form, e.Code)
 				}
 			}
-			// The same inside of a stream, whose status tells nothing.
-			_, err := llm.Complete(t.Context(), wire().Raw(t, sse(text("a"), body)), ask())
+			// The same in a stream, whose status is 200.
+			_, err := llm.Complete(t.Context(), wire().Raw(t, sse(text("a"), body)), newRequest())
 			var e *llm.Error
 			if !errors.As(err, &e) || e.Kind != tt.kind || e.Status != 200 {
 				t.Errorf("in the stream: got %#v, want kind %s", err, tt.kind)
@@ -118,16 +112,13 @@ func TestRetryAfter(t *testing.T) {
 		want         time.Duration
 		none         bool
 	}{
-		"seconds":          {body: info("34s"), want: 34 * time.Second},
-		"part of a second": {body: info("0.250s"), want: 250 * time.Millisecond},
-		"zero":             {body: info("0s")},
-		"negative":         {body: info("-3s")},
-		"nonsense":         {body: info("soon"), none: true},
-		"none":             {body: refused(429, "RESOURCE_EXHAUSTED", "x", ""), none: true},
-		"header": {
-			body: refused(429, "RESOURCE_EXHAUSTED", "x", ""), header: "7",
-			want: 7 * time.Second,
-		},
+		"seconds":           {body: info("34s"), want: 34 * time.Second},
+		"part of a second":  {body: info("0.250s"), want: 250 * time.Millisecond},
+		"zero":              {body: info("0s")},
+		"negative":          {body: info("-3s")},
+		"nonsense":          {body: info("soon"), none: true},
+		"none":              {body: refused(429, "RESOURCE_EXHAUSTED", "x", ""), none: true},
+		"header":            {body: refused(429, "RESOURCE_EXHAUSTED", "x", ""), header: "7", want: 7 * time.Second},
 		"header says first": {body: info("34s"), header: "7", want: 7 * time.Second},
 	}
 	for name, tt := range tests {
@@ -140,13 +131,13 @@ func TestRetryAfter(t *testing.T) {
 				fault.Header.Set("Retry-After", tt.header)
 			}
 			_, c := wire().Connect(t, llmtest.Sequence(llmtest.Reply{Fault: fault}))
-			_, err := llm.Complete(t.Context(), c, ask())
+			_, err := llm.Complete(t.Context(), c, newRequest())
 			var e *llm.Error
 			if !errors.As(err, &e) || e.HasRetryAfter == tt.none || e.RetryAfter != tt.want {
 				t.Errorf("got %#v", err)
 			}
 			if tt.header == "" {
-				_, err = llm.Complete(t.Context(), wire().Raw(t, sse(tt.body)), ask())
+				_, err = llm.Complete(t.Context(), wire().Raw(t, sse(tt.body)), newRequest())
 				if !errors.As(err, &e) || e.HasRetryAfter == tt.none || e.RetryAfter != tt.want {
 					t.Errorf("in the stream: got %#v", err)
 				}
@@ -157,7 +148,7 @@ func TestRetryAfter(t *testing.T) {
 
 func TestKeyInAFinishMessage(t *testing.T) {
 	stream := sse(`{"candidates":[{"finishReason":"OTHER","finishMessage":"` + clienttest.Key + `"}]}`)
-	_, err := llm.Complete(t.Context(), wire().Raw(t, stream), ask())
+	_, err := llm.Complete(t.Context(), wire().Raw(t, stream), newRequest())
 	if err == nil || strings.Contains(fmt.Sprintf("%v %+v", err, err), clienttest.Key) {
 		t.Errorf("got %v", err)
 	}

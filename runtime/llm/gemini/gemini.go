@@ -1,47 +1,44 @@
 // Package gemini is an llm.Client for Google's Gemini API (streamGenerateContent).
 //
-// # What a complete answer is
+// # Complete answers
 //
-// A stream is complete if a finish reason has come and the body has ended properly. A body that
-// breaks off after the finish reason is complete, too, once the usage has come with the finish
-// reason or after it, for nothing is missing then. Whatever else ends a stream is an *llm.Error,
-// and so is a finish reason that says that the model has failed, such as MALFORMED_FUNCTION_CALL; a
-// caller may retry both. One event may have 16 MiB, an answer 256 MiB.
+// A stream is complete if it has a finish reason and ends regularly. A stream that breaks off after
+// the finish reason is complete, too, if the usage came with the finish reason or after it. Any
+// other end of a stream is an *llm.Error, and so is the finish reason of a failed model, such as
+// MALFORMED_FUNCTION_CALL; a caller may retry both. The limits are 16 MiB for an event and 256 MiB
+// for an answer.
 //
 // # Tool calls
 //
 // Most models give their calls no ids, and llm.ToolCall.ID is empty then. In later requests a call
 // has an id only if the model gave it one; results stand in the order of the calls, in one content.
-// The API has no setting against parallel calls, so llm.Request.ParallelToolCalls changes nothing.
+// The API cannot disable parallel calls, so llm.Request.ParallelToolCalls changes nothing.
 //
 // # Reasoning
 //
-// A model signs some parts of its answer, and wants each signature back on its part. What is to
-// come back beside texts and calls is a part of reasoning in the message, directly before the text
-// or call that it belongs to: its Opaque is the part as the API has it, without the text and
-// without the arguments. A part that is neither text nor call, such as one of code that the server
-// has run, is kept whole. Models from Gemini 3 on refuse a call without a signature; one that was
-// made by another model is sent with the value that Google names for it.
+// A model signs some parts of its answer, and each signature must go back with its part. A part of
+// reasoning in the message, directly before the text or call, holds the fields that go back with
+// it: its Opaque is the part of the API without the text and without the arguments. Parts that are
+// neither text nor call, such as code that the server ran, are kept whole. Models from Gemini 3 on
+// reject a call without a signature; a call of another model gets the value that Google defines for
+// this.
 //
 // Request.ReasoningEffort is a thinking level (minimal, low, medium, high) from Gemini 3 on. Before
 // that it becomes a budget: 1,024 tokens for minimal and low, 8,192 for medium, 24,576 for high. A
-// number is a budget with any model, and "none" is the budget 0. Thoughts are asked for where the
+// number is a budget with any model, and "none" is the budget 0. Requests include thoughts if the
 // model has them.
 //
 // # Options
 //
-// Request.Options are merged into the request body as RFC 7396 says: objects are merged, other
+// Request.Options are merged into the request body as RFC 7396 defines: objects are merged, other
 // values replace, and nil removes a field. Their names are those of the body, such as
 // safetySettings, toolConfig, generationConfig and cachedContent. A list of tools is appended to
-// the request's own: {"tools": [{"googleSearch": {}}]} adds grounding.
+// those of the request: {"tools": [{"googleSearch": {}}]} adds grounding.
 package gemini
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"iter"
 	"net/http"
 	"net/url"
@@ -52,104 +49,48 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
-// Defaults of Config.
-const (
-	DefaultBaseURL     = "https://generativelanguage.googleapis.com"
-	DefaultIdleTimeout = 5 * time.Minute
-	DefaultProvider    = "gemini"
-)
+// DefaultBaseURL is the address of Google's servers.
+const DefaultBaseURL = "https://generativelanguage.googleapis.com"
 
-// Config says how to reach a server. No variables of the process are read, but for those of
-// proxies.
+// Config describes how to reach a server.
 type Config struct {
 	// APIKey is sent in the header x-goog-api-key. It may be empty only if BaseURL is set.
 	APIKey string
 	// BaseURL is the address up to and without "/v1beta"; empty means DefaultBaseURL. A "/v1beta" at
 	// its end is ignored.
 	BaseURL string
-	// HTTPClient sends the requests. Nil means one with the proxies of the process's variables
+	// HTTPClient sends the requests. Nil means one with the proxies of the environment variables
 	// (HTTPS_PROXY and so on), the system's root certificates and no limit for a whole answer.
 	HTTPClient *http.Client
 	// Headers are sent with each request, and replace those of the same name.
 	Headers map[string]string
-	// IdleTimeout is how long to wait for the next byte, from sending the request on; zero means
-	// DefaultIdleTimeout.
+	// IdleTimeout bounds the wait for the next byte, from sending the request on; zero means 5
+	// minutes.
 	IdleTimeout time.Duration
 	// Provider names the server in errors and marks its opaque reasoning, which goes back to the same
-	// Provider only; empty means DefaultProvider.
+	// Provider only; empty means "gemini".
 	Provider string
 }
 
-// New returns a client. It sends nothing.
+// New returns a client. It sends nothing, and reads no environment variables but those of proxies.
 func New(cfg Config) (llm.Client, error) {
-	if cfg.APIKey == "" && cfg.BaseURL == "" {
-		return nil, errors.New("gemini: the API key is missing")
-	}
-	cfg.BaseURL = cmp.Or(cfg.BaseURL, DefaultBaseURL)
-	cfg.Provider = cmp.Or(cfg.Provider, DefaultProvider)
-	endpoint, err := exchange.New(exchange.Config{
-		Provider: cfg.Provider, APIKey: cfg.APIKey, BaseURL: cfg.BaseURL, HTTPClient: cfg.HTTPClient,
-		Headers:     cfg.Headers,
-		IdleTimeout: cmp.Or(cfg.IdleTimeout, DefaultIdleTimeout),
-	})
+	endpoint, err := exchange.New(exchange.Config(cfg), "gemini", DefaultBaseURL)
 	if err != nil {
-		return nil, fmt.Errorf("gemini: %w", err)
+		return nil, err
 	}
-	return &client{
-		root: strings.TrimSuffix(strings.TrimRight(cfg.BaseURL, "/"), "/v1beta"), key: cfg.APIKey,
-		endpoint: endpoint, provider: cfg.Provider,
-	}, nil
+	return &client{endpoint}, nil
 }
 
-type client struct {
-	root     string
-	key      string
-	endpoint *exchange.Endpoint
-	provider string
-}
+type client struct{ *exchange.Endpoint }
 
 var _ llm.Client = (*client)(nil)
 
 // Stream implements llm.Client.
 func (c *client) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
-	return c.endpoint.Stream(ctx, func(ctx context.Context, x *exchange.Exchange,
-		emit func(llm.Delta) bool,
-	) error {
-		return c.exchange(ctx, x, req, emit)
-	})
-}
-
-// exchange sends req and emits the answer until it is complete, fails, or emit returns false.
-func (c *client) exchange(
-	ctx context.Context, x *exchange.Exchange, req llm.Request, emit func(llm.Delta) bool,
-) error {
-	if err := c.send(ctx, x, req); err != nil {
-		return x.SendError(err)
-	}
-	dec := decoder{provider: c.provider}
-	for {
-		data, err := x.Event()
-		if len(data) > 0 {
-			deltas, failure := dec.event(data)
-			for _, d := range deltas {
-				if !emit(d) {
-					return nil
-				}
-			}
-			if failure != nil {
-				return x.EventError(failure)
-			}
-		}
-		if err == nil {
-			continue
-		}
-		done, complete := dec.end(errors.Is(err, io.EOF))
-		if !complete || x.Interrupted() {
-			return x.ReadError(err)
-		}
-		emit(done)
-		return nil
-	}
+	return c.Endpoint.Stream(ctx,
+		func(ctx context.Context, x *exchange.Exchange) (exchange.Decoder, error) {
+			return &decoder{provider: c.Provider}, c.send(ctx, x, req)
+		})
 }
 
 func (c *client) send(ctx context.Context, x *exchange.Exchange, req llm.Request) error {
@@ -165,22 +106,23 @@ func (c *client) send(ctx context.Context, x *exchange.Exchange, req llm.Request
 		return err
 	}
 	header := make(http.Header)
-	if c.key != "" {
-		header.Set("X-Goog-Api-Key", c.key)
+	if c.APIKey != "" {
+		header.Set("X-Goog-Api-Key", c.APIKey)
 	}
 	return x.Post(ctx, address, header, body)
 }
 
-// address returns where requests for a model go. A name may begin with "models/" or with another
-// collection of models.
+// address returns the address of requests for a model. A name may have the prefix "models/" or that
+// of another collection of models.
 func (c *client) address(model string) (string, error) {
 	collection, name, ok := strings.Cut(model, "/")
 	if !ok {
 		collection, name = "models", model
 	}
 	if name == "" || collection != "models" && collection != "tunedModels" {
-		return "", fmt.Errorf("%q is no name of a model", model)
+		return "", fmt.Errorf("%q is not the name of a model", model)
 	}
-	return c.root + "/v1beta/" + collection + "/" + url.PathEscape(name) +
+	root := strings.TrimSuffix(strings.TrimRight(c.BaseURL, "/"), "/v1beta")
+	return root + "/v1beta/" + collection + "/" + url.PathEscape(name) +
 		":streamGenerateContent?alt=sse", nil
 }

@@ -51,7 +51,7 @@ func wire() clienttest.Wire {
 			"200 list": {Fault: llmtest.Fault{
 				Status: 200, Body: `[{"candidates":[]}]`,
 				Header: http.Header{"Content-Type": {"application/json"}},
-			}, Kind: llm.KindStream, Text: "no stream"},
+			}, Kind: llm.KindStream, Text: "not a stream"},
 		},
 		Broken: map[string]clienttest.Failure{
 			"internal": {Fault: llmtest.Fault{
@@ -71,7 +71,7 @@ func wire() clienttest.Wire {
 	}
 }
 
-func ask() llm.Request { return wire().Ask() }
+func newRequest() llm.Request { return wire().Request() }
 
 func thought(text string) llm.Part { return clienttest.Thought(text) }
 
@@ -101,7 +101,7 @@ func TestConversation(t *testing.T) {
 		t.Run(model, func(t *testing.T) {
 			srv, c := wire().Connect(t, llmtest.Sequence(wire().Reply(), noIDs, llmtest.Say("wait"),
 				llmtest.Say("done")))
-			req := ask()
+			req := newRequest()
 			req.Model = model
 			req.Messages[0].Parts = append(req.Messages[0].Parts, picture())
 			for round := range 4 {
@@ -109,7 +109,7 @@ func TestConversation(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// A loop gives ids of its own to the calls that have none, and others to those that have one.
+				// A loop gives ids to the calls without one, and other ids to the calls with one.
 				calls := 0
 				for i, p := range resp.Message.Parts {
 					if p.Kind == llm.PartToolCall {
@@ -120,7 +120,7 @@ func TestConversation(t *testing.T) {
 					}
 				}
 				req.Messages = append(req.Messages, resp.Message)
-				// Each result is a message of its own, and they come in another order than the calls.
+				// Each result is a separate message, in another order than the calls.
 				for i, call := range slices.Backward(resp.Message.ToolCalls()) {
 					result := llm.Text("result of " + call.ID)
 					if i == 0 {
@@ -159,7 +159,7 @@ func TestConversation(t *testing.T) {
 // signatures.
 func TestForeignHistory(t *testing.T) {
 	srv, c := wire().Connect(t, llmtest.Sequence(llmtest.Say("ok")))
-	req := ask()
+	req := newRequest()
 	req.Messages = append(
 		req.Messages,
 		llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{
@@ -172,8 +172,8 @@ func TestForeignHistory(t *testing.T) {
 		answered("c1", "made up name!", llm.Text("a")), answered("c2", "9.lives"),
 	)
 	if _, err := llm.Complete(t.Context(), c, req); err != nil {
-		// The server knows no dots in names, which real ones do.
-		if !strings.Contains(err.Error(), "is no name of a tool") {
+		// The test server rejects dots in names, which real ones accept.
+		if !strings.Contains(err.Error(), "is not a valid tool name") {
 			t.Fatal(err)
 		}
 		srv.TakeViolations()
@@ -193,14 +193,13 @@ func TestForeignHistory(t *testing.T) {
 	}
 }
 
-// Calls of one id are told apart by their order.
+// The order identifies calls with equal ids.
 func TestResultsOfEqualIDs(t *testing.T) {
 	_, c := wire().Connect(t, llmtest.Sequence(llmtest.Say("ok")))
-	req := ask()
+	req := newRequest()
 	req.Messages = append(
 		req.Messages, llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{
-			called("a", "x", ""),
-			called("a", "y", ""),
+			called("a", "x", ""), called("a", "y", ""),
 		}},
 		answered("a", "x", llm.Text("1")), answered("a", "y", llm.Text("2")),
 	)

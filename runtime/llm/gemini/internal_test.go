@@ -6,9 +6,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
-// Whatever a server says, what the decoder makes of it can be sent back.
+// The deltas of any event can be sent back.
 func FuzzDecoder(f *testing.F) {
 	f.Add(`{"candidates":[{"content":{"parts":[{"functionCall":{"id":"i","name":"f","args":{"a":1}},"thoughtSignature":"s"}]},"finishReason":"STOP"}]}`,
 		`{"candidates":[{"content":{"parts":[{"text":"a","thoughtSignature":"s"},{"text":"b"},{"executableCode":{}},{"text":"t","thought":true}]}}]}`)
@@ -17,22 +18,19 @@ func FuzzDecoder(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, second string) {
 		d := decoder{provider: "p"}
 		var a llm.Assembler
-		seq := 0
 		add := func(deltas []llm.Delta) {
 			for _, delta := range deltas {
-				delta.Seq = seq
-				seq++
 				a.Add(delta)
 			}
 		}
 		for _, data := range []string{first, second, first} {
-			deltas, err := d.event([]byte(data))
+			deltas, err := d.Event([]byte(data))
 			add(deltas)
 			if err != nil {
 				return
 			}
 		}
-		done, ok := d.end(true)
+		done, ok := d.End(true)
 		if !ok {
 			return
 		}
@@ -41,7 +39,7 @@ func FuzzDecoder(f *testing.F) {
 		if err != nil || resp.Finish == "" {
 			t.Fatalf("got %+v, %v", resp, err)
 		}
-		c := client{provider: "p"}
+		c := client{&exchange.Endpoint{Config: exchange.Config{Provider: "p"}}}
 		content, err := c.request(llm.Request{
 			Model:    "gemini-3-pro",
 			Messages: []llm.Message{resp.Message},

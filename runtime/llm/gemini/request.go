@@ -12,8 +12,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
-// unsigned is what Google names as the signature of a call that a model from Gemini 3 on has not
-// made itself.
+// unsigned is the signature that Google defines for a call that a model from Gemini 3 on did not
+// make itself.
 const unsigned = `"skip_thought_signature_validator"`
 
 func (c *client) request(req llm.Request) (wireRequest, error) {
@@ -21,7 +21,7 @@ func (c *client) request(req llm.Request) (wireRequest, error) {
 	if req.System != "" {
 		b.SystemInstruction = &wireContent{Parts: []any{wireText{req.System}}}
 	}
-	h := history{provider: c.provider, generation: generationOf(req.Model), ids: make(map[string]bool)}
+	h := history{provider: c.Provider, generation: generationOf(req.Model), ids: make(map[string]bool)}
 	for i, m := range req.Messages {
 		if err := h.add(m); err != nil {
 			return b, fmt.Errorf("message %d: %w", i, err)
@@ -64,7 +64,7 @@ func (c *client) request(req llm.Request) (wireRequest, error) {
 	return b, nil
 }
 
-// otherOptions returns the options without those that request has taken.
+// otherOptions returns the options that request does not handle.
 func otherOptions(options map[string]any) map[string]any {
 	if options["tools"] == nil {
 		return options
@@ -79,23 +79,23 @@ type history struct {
 	provider   string
 	generation float64
 	contents   []wireContent
-	// ids are those of all calls so far.
+	// ids are the ids of all calls so far.
 	ids map[string]bool
-	// calls are those of the last answer, in order, and results what answers them so far.
+	// calls are the calls of the last answer in order, and results their results so far.
 	calls   []sentCall
 	results []sentResult
 }
 
-// sentCall is a call as the server knows it.
+// sentCall is a call in its wire form.
 type sentCall struct {
-	// local is the id that results name; id is the one that the model gave, if it did.
+	// local is the id in tool results; id is the id of the model, if any.
 	local, id, name string
 	answered        bool
 }
 
 type sentResult struct {
-	// place is the place of the call among the calls.
-	place    int
+	// index is the index of the call in history.calls.
+	index    int
 	response wireFunctionResponse
 	images   []any
 }
@@ -112,7 +112,7 @@ func (h *history) add(m llm.Message) error {
 	case llm.RoleTool:
 		for _, p := range m.Parts {
 			if p.Kind != llm.PartToolResult || p.ToolResult == nil {
-				return misplaced(p, m.Role)
+				return exchange.UnsendablePart(p, m.Role)
 			}
 			if err := h.result(*p.ToolResult); err != nil {
 				return err
@@ -120,11 +120,7 @@ func (h *history) add(m llm.Message) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("the role %q is unknown", m.Role)
-}
-
-func misplaced(p llm.Part, role llm.Role) error {
-	return fmt.Errorf("a part of kind %q cannot be sent in a message of role %q", p.Kind, role)
+	return exchange.UnknownRole(m.Role)
 }
 
 func (h *history) user(m llm.Message) error {
@@ -138,27 +134,27 @@ func (h *history) user(m llm.Message) error {
 		case p.Kind == llm.PartImage && p.Image != nil:
 			out.Parts = append(out.Parts, imagePart(*p.Image))
 		default:
-			return misplaced(p, m.Role)
+			return exchange.UnsendablePart(p, m.Role)
 		}
 	}
 	if len(out.Parts) == 0 {
-		// The server refuses a content without parts.
+		// The server rejects a content without parts.
 		out.Parts = append(out.Parts, wireText{" "})
 	}
 	h.contents = append(h.contents, out)
 	return nil
 }
 
-// model adds an answer. One of which nothing can be sent is left out.
+// model adds an answer, unless the server accepts nothing of it.
 func (h *history) model(m llm.Message) error {
-	// The server wants calls to come directly after a content of the user.
+	// The server requires calls to follow a content of the user directly.
 	out := wireContent{Role: "model"}
 	if n := len(h.contents); n > 0 && h.contents[n-1].Role == out.Role {
 		out, h.contents = h.contents[n-1], h.contents[:n-1]
 	} else {
 		h.calls = nil
 	}
-	// mark is what the next part has beside its text or arguments.
+	// mark are the fields of the next part beside its text or arguments.
 	var mark wirePart
 	for _, p := range m.Parts {
 		switch {
@@ -170,7 +166,7 @@ func (h *history) model(m llm.Message) error {
 			}
 			var f wirePart
 			if err := json.Unmarshal(r.Opaque, &f); err != nil {
-				return fmt.Errorf("opaque reasoning is no part: %w", err)
+				return fmt.Errorf("opaque reasoning is not a part: %w", err)
 			}
 			if isWhole(f) {
 				out.Parts = append(out.Parts, r.Opaque)
@@ -191,7 +187,7 @@ func (h *history) model(m llm.Message) error {
 			}
 			out.Parts = append(out.Parts, f)
 		default:
-			return misplaced(p, m.Role)
+			return exchange.UnsendablePart(p, m.Role)
 		}
 	}
 	if len(out.Parts) > 0 {
@@ -200,7 +196,7 @@ func (h *history) model(m llm.Message) error {
 	return nil
 }
 
-// isWhole reports whether opaque reasoning is a part of its own, not what belongs to the next one.
+// isWhole reports whether opaque reasoning is a separate part rather than the mark of the next one.
 func isWhole(f wirePart) bool {
 	for name := range f {
 		if name != "thoughtSignature" && name != "functionCall" {
@@ -210,7 +206,7 @@ func isWhole(f wirePart) bool {
 	return false
 }
 
-// take returns a copy of mark if it is for a part of this kind, and forgets it.
+// take returns a copy of mark if it belongs to a part of this kind, and clears it.
 func take(mark *wirePart, call string, isCall bool) wirePart {
 	f := wirePart{}
 	if _, ok := (*mark)[call]; ok == isCall {
@@ -220,7 +216,7 @@ func take(mark *wirePart, call string, isCall bool) wirePart {
 	return f
 }
 
-// call returns the part of a call, whose mark is f.
+// call returns the part of a call with the mark f.
 func (h *history) call(call llm.ToolCall, f wirePart) (wirePart, error) {
 	sent := wirePart{}
 	if raw := f["functionCall"]; raw != nil {
@@ -230,7 +226,7 @@ func (h *history) call(call llm.ToolCall, f wirePart) (wirePart, error) {
 	}
 	name := toolName(call.Name)
 	if name != call.Name {
-		// What was signed is another call now.
+		// The signature is for another name.
 		delete(f, "thoughtSignature")
 	}
 	if h.generation >= 3 && len(h.calls) == 0 && f["thoughtSignature"] == nil {
@@ -239,11 +235,11 @@ func (h *history) call(call llm.ToolCall, f wirePart) (wirePart, error) {
 	var id string
 	if raw := sent["id"]; raw != nil {
 		if err := json.Unmarshal(raw, &id); err != nil {
-			return nil, fmt.Errorf("the id of a call of %s is no text: %w", call.Name, err)
+			return nil, fmt.Errorf("the id of a call of %s is not a string: %w", call.Name, err)
 		}
 	}
 	if h.ids[id] {
-		// Models repeat ids, and results are told apart by them. The caller's own are unique.
+		// Models repeat ids, which identify results. The ids of the caller are unique.
 		id = call.ID
 		sent["id"] = exchange.MustJSON(id)
 	}
@@ -263,14 +259,14 @@ func (h *history) call(call llm.ToolCall, f wirePart) (wirePart, error) {
 	return f, nil
 }
 
-// result keeps the answer to a call until all of them are there.
+// result collects the result of a call until flush.
 func (h *history) result(r llm.ToolResult) error {
-	sent := sentResult{place: len(h.calls)}
+	sent := sentResult{index: len(h.calls)}
 	response := wireFunctionResponse{Name: toolName(r.Name)}
 	for i, c := range h.calls {
 		if c.local == r.CallID && !c.answered {
 			h.calls[i].answered = true
-			sent.place, response.ID, response.Name = i, c.id, c.name
+			sent.index, response.ID, response.Name = i, c.id, c.name
 			break
 		}
 	}
@@ -280,10 +276,10 @@ func (h *history) result(r llm.ToolResult) error {
 		case p.Kind == llm.PartImage && p.Image != nil && h.generation >= 3:
 			response.Parts = append(response.Parts, imagePart(*p.Image))
 		case p.Kind == llm.PartImage && p.Image != nil:
-			// Older models have no images inside of results.
+			// Older models reject images in results.
 			sent.images = append(sent.images, imagePart(*p.Image))
 		default:
-			return fmt.Errorf("result of %s: %w", r.Name, misplaced(p, llm.RoleTool))
+			return fmt.Errorf("result of %s: %w", r.Name, exchange.UnsendablePart(p, llm.RoleTool))
 		}
 	}
 	key := "output"
@@ -296,14 +292,14 @@ func (h *history) result(r llm.ToolResult) error {
 	return nil
 }
 
-// flush adds the results so far, in the order of their calls.
+// flush adds the collected results, in the order of their calls.
 func (h *history) flush() {
 	if len(h.results) == 0 {
 		return
 	}
 	slices.SortStableFunc(h.results, func(a, b sentResult) int {
-		return cmp.Compare(a.place,
-			b.place)
+		return cmp.Compare(a.index,
+			b.index)
 	})
 	out := wireContent{Role: "user"}
 	for _, r := range h.results {
@@ -316,8 +312,8 @@ func (h *history) flush() {
 	h.results = nil
 }
 
-// toolName makes a name that the server takes back of one that a model has made up. Other names it
-// refuses, with the whole conversation.
+// toolName returns the name that the server accepts for a tool name that a model made up. The
+// server rejects other names together with the whole conversation.
 func toolName(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if isLetter(r) || r >= '0' && r <= '9' || r == '.' || r == '-' {

@@ -16,7 +16,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files")
 
 func everything() llm.Request {
-	req := ask()
+	req := newRequest()
 	failed := answered("c2", "shell", llm.Text("no such file"))
 	failed.Parts[0].ToolResult.IsError = true
 	req.Messages = []llm.Message{
@@ -34,7 +34,7 @@ func everything() llm.Request {
 		failed,
 		answered("c1", "shell", llm.Text("a <b> & c"), picture()),
 		{Role: llm.RoleUser, Parts: []llm.Part{llm.Text("one"), llm.Text(""), llm.Text("two")}},
-		// Nothing of this can be sent: what a mark belonged to is gone.
+		// The server accepts none of these: the part of each mark is missing.
 		{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("",
 			`{"functionCall":{"name":"shell"},"thoughtSignature":"s2"}`), llm.Text("")}},
 		{Role: llm.RoleAssistant, Parts: []llm.Part{
@@ -80,7 +80,7 @@ func TestModelNames(t *testing.T) {
 		"models/": "",
 		"files/x": "",
 	} {
-		req := ask()
+		req := newRequest()
 		req.Model = model
 		r, _, err := wire().Sent(t, clienttest.Config{}, req)
 		if want == "" {
@@ -117,7 +117,7 @@ func TestThinking(t *testing.T) {
 		{"gemma-3-27b-it", "", ``},
 		{"gemma-4", "high", `{"includeThoughts":true,"thinkingLevel":"HIGH"}`},
 	} {
-		req := ask()
+		req := newRequest()
 		req.Model, req.ReasoningEffort = tt.model, tt.effort
 		_, body, _ := wire().Sent(t, clienttest.Config{}, req)
 		var got struct {
@@ -150,7 +150,7 @@ func TestToolsOption(t *testing.T) {
 		"taken away":  {map[string]any{"tools": nil}, true, ""},
 		"not touched": {nil, true, `{"functionDeclarations":[{"name":"x"}]}`},
 	} {
-		req := ask()
+		req := newRequest()
 		req.Tools, req.Options = nil, tt.options
 		if tt.tools {
 			req.Tools = []llm.ToolSpec{{Name: "x"}}
@@ -172,7 +172,7 @@ func TestToolsOption(t *testing.T) {
 
 // Answers that follow each other are one content, for calls must come directly after the user's.
 func TestAnswersInARow(t *testing.T) {
-	req := ask()
+	req := newRequest()
 	req.Messages = []llm.Message{
 		llm.UserText("go"),
 		{Role: llm.RoleAssistant, Parts: []llm.Part{llm.Text("I look.")}},
@@ -190,15 +190,14 @@ func TestAnswersInARow(t *testing.T) {
 	}
 }
 
-// A name that the server does not take back is changed, and so the call is not the one that was
-// signed.
+// A call with an invalid name is sent under another name, and without its signature.
 func TestSignatureOfAnotherName(t *testing.T) {
 	for _, tt := range []struct{ model, name, want string }{
 		{"gemini-3-pro", "shell", `"thoughtSignature":"s"`},
 		{"gemini-3-pro", "bad name", `"thoughtSignature":"skip_thought_signature_validator"`},
 		{"gemini-2.5-pro", "bad name", ""},
 	} {
-		req := ask()
+		req := newRequest()
 		req.Model = tt.model
 		mark := `{"functionCall":{"name":"` + tt.name + `"},"thoughtSignature":"s"}`
 		req.Messages = append(req.Messages, llm.Message{
@@ -214,15 +213,14 @@ func TestSignatureOfAnotherName(t *testing.T) {
 	}
 }
 
-// Models repeat ids. Each call and its result have one that no other call has.
+// Models repeat ids. The wire has a unique id for each call and its result.
 func TestRepeatedIDs(t *testing.T) {
 	const mark = `{"functionCall":{"id":"x","name":"shell"}}`
-	req := ask()
+	req := newRequest()
 	req.Messages = []llm.Message{
 		llm.UserText("go"),
 		{Role: llm.RoleAssistant, Parts: []llm.Part{
-			opaque("", mark), called("x", "shell", ""),
-			opaque("", mark), called("x_2", "shell", ""),
+			opaque("", mark), called("x", "shell", ""), opaque("", mark), called("x_2", "shell", ""),
 		}},
 		answered("x_2", "shell", llm.Text("second")), answered("x", "shell", llm.Text("first")),
 		{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("", mark), called("x_3", "shell", "")}},

@@ -14,21 +14,20 @@ import (
 type decoder struct {
 	provider string
 	calls    int
-	// thought is the text of the thoughts that were emitted last, if nothing else was emitted after
-	// them.
+	// thought is the text of the last emitted deltas if these were thoughts.
 	thought strings.Builder
-	// signed says that the text that was emitted last has a signature, which is not that of a text
-	// after it.
+	// signed is true if the last emitted text has a signature, which does not cover a text after it.
 	signed bool
-	// finish is set once a finish reason has come, and counted once a usage has come with it or after
-	// it.
+	// finish is empty until a finish reason came. counted is true if a usage came with it or after it.
 	finish  llm.FinishReason
 	counted bool
 	done    llm.Done
 }
 
-// event takes the data of one event.
-func (d *decoder) event(data []byte) ([]llm.Delta, error) {
+var _ exchange.Decoder = (*decoder)(nil)
+
+// Event implements exchange.Decoder.
+func (d *decoder) Event(data []byte) ([]llm.Delta, error) {
 	var r wireResponse
 	if err := json.Unmarshal(data, &r); err != nil {
 		if info := exchange.RefusalOf(data); info.Found {
@@ -67,7 +66,7 @@ func (d *decoder) event(data []byte) ([]llm.Delta, error) {
 		}
 	}
 	if u := r.Usage; u != nil {
-		// Each event counts from the beginning of the answer, so the last one tells.
+		// The counts of each event are totals.
 		d.done.Usage = llm.Usage{
 			Input: max(u.Prompt+u.ToolUse-u.Cached, 0), CacheRead: u.Cached, Output: u.Candidates +
 				u.Thoughts, Reasoning: u.Thoughts,
@@ -77,9 +76,9 @@ func (d *decoder) event(data []byte) ([]llm.Delta, error) {
 	return deltas, nil
 }
 
-// end returns what completes the answer if the stream ends now, whole or not; false if the answer
-// is not complete.
-func (d *decoder) end(whole bool) (llm.Delta, bool) {
+// End implements exchange.Decoder. An answer is complete after a finish reason, if the stream ended
+// regularly or has reported the usage.
+func (d *decoder) End(whole bool) (llm.Delta, bool) {
 	if d.finish == "" || !whole && !d.counted {
 		return llm.Delta{}, false
 	}
@@ -91,7 +90,7 @@ func (d *decoder) end(whole bool) (llm.Delta, bool) {
 	return llm.Delta{Kind: llm.DeltaDone, Done: &done}, true
 }
 
-// part takes a part of the answer.
+// part returns the deltas of a part of the answer.
 func (d *decoder) part(raw json.RawMessage) ([]llm.Delta, error) {
 	var f wirePart
 	if err := json.Unmarshal(raw, &f); err != nil {
@@ -156,7 +155,7 @@ func (d *decoder) call(call llm.ToolCall) []llm.Delta {
 	}
 }
 
-// emitted notes that something else than thoughts has been emitted.
+// emitted records that the last delta is not a thought.
 func (d *decoder) emitted() {
 	d.thought.Reset()
 	d.signed = false
@@ -185,7 +184,7 @@ func (d *decoder) text(text string, signature json.RawMessage, signed bool) ([]l
 	}
 	var deltas []llm.Delta
 	if signed || d.signed {
-		// The text is a part of its own, which an empty mark tells, too.
+		// The text is a separate part, which an empty mark preserves, too.
 		var err error
 		if deltas, err = d.opaque(mark); err != nil {
 			return nil, err
@@ -204,8 +203,8 @@ func (d *decoder) opaque(mark wirePart) ([]llm.Delta, error) {
 	return d.keep(raw), nil
 }
 
-// keep emits what is to come back. It takes the place of the thoughts directly before it, so it
-// holds their text.
+// keep emits a part that goes back. It replaces the thoughts directly before it, so it holds their
+// text.
 func (d *decoder) keep(raw json.RawMessage) []llm.Delta {
 	r := &llm.Reasoning{
 		Text: d.thought.String(), Provider: d.provider,
@@ -215,7 +214,7 @@ func (d *decoder) keep(raw json.RawMessage) []llm.Delta {
 	return []llm.Delta{{Kind: llm.DeltaPart, Part: &llm.Part{Kind: llm.PartReasoning, Reasoning: r}}}
 }
 
-// finished takes the finish reason, which is empty until the last event.
+// finished records the finish reason, which is empty before the last event.
 func (d *decoder) finished(reason finishReason, message string) error {
 	switch reason {
 	case "":
@@ -231,7 +230,7 @@ func (d *decoder) finished(reason finishReason, message string) error {
 		return refused(string(reason), "invalid_request_error", "the model has refused the conversation",
 			message)
 	default:
-		// The model has failed, and may do better next time.
+		// The model failed; another attempt may succeed.
 		return errors.New(explained("the model gave up the answer ("+string(reason)+")", message))
 	}
 	return nil

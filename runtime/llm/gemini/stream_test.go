@@ -57,20 +57,15 @@ func TestParts(t *testing.T) {
 		"thoughts": {[]string{
 			chunk(`{"text":"x","thought":true}`),
 			chunk(`{"text":"y","thought":true}`), text("a"), finish("STOP"),
-		}, []llm.Part{
-			thought("xy"),
-			llm.Text("a"),
-		}, llm.FinishStop},
+		}, []llm.Part{thought("xy"), llm.Text("a")}, llm.FinishStop},
 		"a call": {[]string{
-			chunk(`{"functionCall":{"name":"f","args":{"b":1.0,"a":[ 2 ]}}}`),
-			finish("STOP"),
+			chunk(`{"functionCall":{"name":"f","args":{"b":1.0,"a":[ 2 ]}}}`), finish("STOP"),
 		}, []llm.Part{called("", "f", `{"b":1.0,"a":[ 2 ]}`)}, llm.FinishToolCalls},
 		"no args": {[]string{chunk(`{"functionCall":{"name":"f"}}`,
 			`{"functionCall":{"name":"g","args":null}}`), finish("STOP")}, []llm.Part{called("", "f",
 			`{}`), called("", "g", `{}`)}, llm.FinishToolCalls},
 		"a cut call is lost": {[]string{
-			text("a"), chunk(`{"functionCall":{"name":"f"}}`),
-			finish("MAX_TOKENS"),
+			text("a"), chunk(`{"functionCall":{"name":"f"}}`), finish("MAX_TOKENS"),
 		}, []llm.Part{llm.Text("a")}, llm.FinishLength},
 		"a signed call": {
 			[]string{
@@ -86,8 +81,7 @@ func TestParts(t *testing.T) {
 		},
 		"a signed text": {
 			[]string{
-				text("a"), chunk(`{"text":"b","thoughtSignature":"s"}`), text("c"), text("d"),
-				finish("STOP"),
+				text("a"), chunk(`{"text":"b","thoughtSignature":"s"}`), text("c"), text("d"), finish("STOP"),
 			},
 			[]llm.Part{
 				llm.Text("a"), opaque("", `{"thoughtSignature":"s"}`), llm.Text("b"),
@@ -123,7 +117,7 @@ func TestParts(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			c := wire().Raw(t, sse(tt.stream...))
-			resp, err := llm.Complete(t.Context(), c, ask())
+			resp, err := llm.Complete(t.Context(), c, newRequest())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -164,7 +158,7 @@ func TestPartsGoBack(t *testing.T) {
 	}))
 	defer srv.Close()
 	c := wire().Client(t, clienttest.Config{BaseURL: srv.URL, HTTPClient: srv.Client()})
-	req := ask()
+	req := newRequest()
 	req.Model = "gemini-2.5-pro"
 	resp, err := llm.Complete(t.Context(), c, req)
 	if err != nil {
@@ -197,7 +191,7 @@ func TestFinishReasons(t *testing.T) {
 		"LANGUAGE": llm.FinishContentFilter,
 	}
 	for reason, want := range reasons {
-		resp, err := llm.Complete(t.Context(), wire().Raw(t, sse(text("a"), finish(reason))), ask())
+		resp, err := llm.Complete(t.Context(), wire().Raw(t, sse(text("a"), finish(reason))), newRequest())
 		if err != nil || resp.Finish != want {
 			t.Errorf("%s: got %q, %v", reason, resp.Finish, err)
 		}
@@ -209,7 +203,7 @@ func TestFinishReasons(t *testing.T) {
 	}
 	for reason, want := range failures {
 		stream := sse(text("a"), `{"candidates":[{"finishReason":"`+reason+`","finishMessage":"because"}]}`)
-		_, err := llm.Complete(t.Context(), wire().Raw(t, stream), ask())
+		_, err := llm.Complete(t.Context(), wire().Raw(t, stream), newRequest())
 		if llm.KindOf(err) != want || !strings.Contains(err.Error(), reason) ||
 			!strings.Contains(err.Error(), "because") {
 			t.Errorf("%s: got %v", reason, err)
@@ -228,15 +222,14 @@ func TestUsage(t *testing.T) {
 			llm.Usage{Input: 75, CacheRead: 30, Output: 10, Reasoning: 3},
 		},
 		"more cached than there is": {
-			`"promptTokenCount":1,"cachedContentTokenCount":2`,
-			llm.Usage{CacheRead: 2},
+			`"promptTokenCount":1,"cachedContentTokenCount":2`, llm.Usage{CacheRead: 2},
 		},
 		"nothing": {``, llm.Usage{}},
 	}
 	for name, tt := range tests {
 		stream := sse(usage(`"promptTokenCount":50,"candidatesTokenCount":1`), text("a"), finish("STOP"),
 			usage(tt.last))
-		resp, err := llm.Complete(t.Context(), wire().Raw(t, stream), ask())
+		resp, err := llm.Complete(t.Context(), wire().Raw(t, stream), newRequest())
 		if err != nil || resp.Usage != tt.want {
 			t.Errorf("%s: got %+v, %v", name, resp.Usage, err)
 		}
@@ -257,12 +250,9 @@ func TestEndOfTheStream(t *testing.T) {
 			`{"usageMetadata":{"promptTokenCount":1}}`), true, false},
 		"finish reason":                       {sse(text("a"), bare), false, true},
 		"finish reason without an empty line": {strings.TrimSpace(sse(text("a"), bare)), false, true},
-		"half a finish reason": {
-			sse(text("a")) + "data: " + bare[:len(bare)-1], false,
-			false,
-		},
-		"broken after the finish reason": {sse(text("a"), bare), true, false},
-		"broken after the usage with it": {sse(text("a"), finish("STOP")), true, true},
+		"half a finish reason":                {sse(text("a")) + "data: " + bare[:len(bare)-1], false, false},
+		"broken after the finish reason":      {sse(text("a"), bare), true, false},
+		"broken after the usage with it":      {sse(text("a"), finish("STOP")), true, true},
 		"broken after the usage behind it": {sse(text("a"), bare,
 			`{"usageMetadata":{"promptTokenCount":1}}`), true, true},
 		"broken after a usage before it alone": {sse(`{"usageMetadata":{"promptTokenCount":1}}`,
@@ -281,7 +271,7 @@ func TestEndOfTheStream(t *testing.T) {
 			}))
 			defer srv.Close()
 			c := wire().Client(t, clienttest.Config{BaseURL: srv.URL, HTTPClient: srv.Client()})
-			resp, err := llm.Complete(t.Context(), c, ask())
+			resp, err := llm.Complete(t.Context(), c, newRequest())
 			if tt.complete && (err != nil || resp.Message.Text() != "a") {
 				t.Errorf("got %q, %v; want a whole answer", resp.Message.Text(), err)
 			}
@@ -303,23 +293,20 @@ func TestErrorsInTheStream(t *testing.T) {
 			llm.KindContentFilter, "PROHIBITED_CONTENT",
 		},
 		"an error": {
-			`{"error":{"code":503,"message":"x","status":"UNAVAILABLE"}}`,
-			llm.KindOverloaded, "UNAVAILABLE",
+			`{"error":{"code":503,"message":"x","status":"UNAVAILABLE"}}`, llm.KindOverloaded, "UNAVAILABLE",
 		},
 		"an error in list": {
 			`[{"error":{"code":429,"message":"x","status":"RESOURCE_EXHAUSTED"}}]`,
 			llm.KindRateLimit, "RESOURCE_EXHAUSTED",
 		},
-		"an error, number": {`{"error":{"code":504,"message":"x"}}`, llm.KindServer, "504"},
-		"no JSON":          {`{"candidates":`, llm.KindStream, ""},
-		"no parts":         {`{"candidates":[{"content":{"parts":[7]}}]}`, llm.KindStream, ""},
-		"a text of no text": {
-			`{"candidates":[{"content":{"parts":[{"text":7}]}}]}`, llm.KindStream, "",
-		},
+		"an error, number":  {`{"error":{"code":504,"message":"x"}}`, llm.KindServer, "504"},
+		"no JSON":           {`{"candidates":`, llm.KindStream, ""},
+		"no parts":          {`{"candidates":[{"content":{"parts":[7]}}]}`, llm.KindStream, ""},
+		"a text of no text": {`{"candidates":[{"content":{"parts":[{"text":7}]}}]}`, llm.KindStream, ""},
 	}
 	for name, tt := range tests {
 		_, err := llm.Complete(t.Context(), wire().Raw(t, sse(text("a"), tt.event, finish("STOP"))),
-			ask())
+			newRequest())
 		var e *llm.Error
 		if !errors.As(err, &e) || e.Kind != tt.kind || e.Code != tt.code {
 			t.Errorf("%s: got %#v", name, err)

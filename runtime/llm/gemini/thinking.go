@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// generationOf returns the generation that the name of a model tells, such as 2.5. It is the newest
-// if the name tells none, such as "gemini-flash-latest", and 0 if the model is no Gemini.
+// generationOf returns the generation in the name of a model, such as 2.5. It is the newest for a
+// name without one, such as "gemini-flash-latest", and 0 for a model that is not a Gemini.
 func generationOf(model string) float64 {
 	name, ok := strings.CutPrefix(strings.TrimPrefix(model, "models/"), "gemini-")
 	if !ok {
@@ -22,7 +22,7 @@ func generationOf(model string) float64 {
 	return generation
 }
 
-// budget returns the tokens for an effort, where a model takes no level.
+// budget returns the tokens for an effort, for models without levels.
 func budget(effort string) (int64, error) {
 	switch effort {
 	case "minimal", "low":
@@ -36,11 +36,11 @@ func budget(effort string) (int64, error) {
 		"a number of tokens", effort)
 }
 
-// thinking returns how a model is to think, nil for its default without thoughts.
+// thinking returns the thinking configuration; nil means the default of the model without thoughts.
 func thinking(model, effort string) (*wireThinkingConfig, error) {
 	generation := generationOf(model)
 	if effort == "" {
-		// Models that do not think refuse the wish for thoughts, and these do not by default.
+		// Models without thinking reject the request for thoughts, and these do not think by default.
 		if generation < 2.5 || generation < 3 && strings.Contains(model, "flash-lite") {
 			return nil, nil
 		}

@@ -7,7 +7,7 @@ import (
 )
 
 // The types of this file are those of streamGenerateContent, with the fields that the client uses.
-// Their names and fields are documented on these pages:
+// These pages document them:
 //
 //	https://ai.google.dev/api/generate-content  requests, generation config, candidates, usage
 //	https://ai.google.dev/api/caching           contents, parts, tools, function calls and responses
@@ -95,7 +95,7 @@ type wireFunctionResponse struct {
 }
 
 // wireResponse is a GenerateContentResponse (api/generate-content#generatecontentresponse), or an
-// error in its place (https://ai.google.dev/gemini-api/docs/troubleshooting).
+// error instead (https://ai.google.dev/gemini-api/docs/troubleshooting).
 type wireResponse struct {
 	// Candidates are answers (api/generate-content#candidate); the client reads the one of index 0.
 	Candidates []struct {
@@ -123,8 +123,8 @@ type wireResponse struct {
 	Error        json.RawMessage `json:"error"`
 }
 
-// wireAnswerPart has the fields of a part that the client interprets. Args stay as written, because
-// reading numbers loses digits.
+// wireAnswerPart has the fields of a part that the client reads. Args stay as written, because
+// decoding numbers loses digits.
 type wireAnswerPart struct {
 	Text         *string `json:"text"`
 	Thought      bool    `json:"thought"`

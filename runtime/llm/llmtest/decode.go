@@ -17,7 +17,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// strict decodes data into v and refuses fields that v does not have.
+// strict decodes data into v and rejects unknown fields.
 func strict(data []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
@@ -30,15 +30,15 @@ func strict(data []byte, v any) error {
 	return nil
 }
 
-// conversation collects messages, and sees to it that each tool call is answered exactly once.
+// conversation collects messages, and verifies that each tool call has exactly one result.
 type conversation struct {
 	messages []llm.Message
-	// open counts the unanswered calls of an id; names keeps the tool of each id.
+	// open is the number of calls of an id without a result; names are the tools of all ids.
 	open  map[string]int
 	names map[string]string
 }
 
-// add appends a part. Parts of one role in a row make one message, but for user messages.
+// add appends a part. Consecutive parts of one role make one message, but for user messages.
 func (c *conversation) add(role llm.Role, parts ...llm.Part) {
 	if n := len(c.messages); role != llm.RoleUser && n > 0 && c.messages[n-1].Role == role {
 		c.messages[n-1].Parts = append(c.messages[n-1].Parts, parts...)
@@ -47,13 +47,13 @@ func (c *conversation) add(role llm.Role, parts ...llm.Part) {
 	c.messages = append(c.messages, llm.Message{Role: role, Parts: parts})
 }
 
-// call adds a call whose name is one of a tool as names says.
+// call adds a call; names matches the valid names of tools.
 func (c *conversation) call(names *regexp.Regexp, id, name, args string) error {
 	if id == "" {
 		return fmt.Errorf("a call of %s has no id", name)
 	}
 	if !names.MatchString(name) {
-		return fmt.Errorf("%q is no name of a tool", name)
+		return fmt.Errorf("%q is not a valid tool name", name)
 	}
 	if c.open == nil {
 		c.open, c.names = make(map[string]int), make(map[string]string)
@@ -97,7 +97,7 @@ func (c *conversation) answered() error {
 
 var toolName = lazyregexp.New(`^[a-zA-Z0-9_-]{1,64}$`)
 
-// tools checks the tools of a request.
+// tools validates the tools of a request.
 type tools struct {
 	specs []llm.ToolSpec
 	seen  map[string]bool
@@ -105,10 +105,10 @@ type tools struct {
 
 func (t *tools) add(name, description string, schema json.RawMessage) error {
 	if !toolName().MatchString(name) {
-		return fmt.Errorf("%q is no name of a tool", name)
+		return fmt.Errorf("%q is not a valid tool name", name)
 	}
 	if t.seen[name] {
-		return fmt.Errorf("the tool %s is there twice", name)
+		return fmt.Errorf("the tool %s is defined twice", name)
 	}
 	if err := checkSchema(schema); err != nil {
 		return fmt.Errorf("the schema of tool %s: %w", name, err)
@@ -121,8 +121,8 @@ func (t *tools) add(name, description string, schema json.RawMessage) error {
 	return nil
 }
 
-// checkSchema returns an error for a schema that is malformed, refers to another document, or has a
-// root of another type than object.
+// checkSchema rejects a schema that is malformed, refers to another document, or has a root of
+// another type than object.
 func checkSchema(schema json.RawMessage) error {
 	var root jsonschema.Schema
 	if err := json.Unmarshal(schema, &root); err != nil || root.Type != "object" {
@@ -136,11 +136,11 @@ func checkSchema(schema json.RawMessage) error {
 	return err
 }
 
-// image reads a data URL.
+// image decodes a data URL.
 func image(url string) (llm.Part, error) {
 	mime, data, ok := strings.Cut(strings.TrimPrefix(url, "data:"), ";base64,")
 	if !ok || !strings.HasPrefix(url, "data:") || !strings.HasPrefix(mime, "image/") {
-		return llm.Part{}, errors.New("an image is no data URL of an image")
+		return llm.Part{}, errors.New("an image is not a data URL of an image")
 	}
 	raw, err := base64.StdEncoding.DecodeString(data)
 	if err != nil || len(raw) == 0 {

@@ -76,7 +76,7 @@ type chatPart struct {
 	} `json:"image_url"`
 }
 
-// decodeChat checks a request and fills in what it says.
+// decodeChat validates and decodes a request.
 func decodeChat(req *Request, _ map[string]json.RawMessage) (extras, error) {
 	var b chatBody
 	if err := strict(req.Body, &b); err != nil {
@@ -93,7 +93,7 @@ func decodeChat(req *Request, _ map[string]json.RawMessage) (extras, error) {
 	var t tools
 	for _, tool := range b.Tools {
 		if tool.Type != "function" || tool.Function.Strict != nil && *tool.Function.Strict {
-			return extras{}, fmt.Errorf("the tool %q is no function with strict false", tool.Function.Name)
+			return extras{}, fmt.Errorf("the tool %q is not a function with strict false", tool.Function.Name)
 		}
 		if err := t.add(tool.Function.Name, tool.Function.Description,
 			tool.Function.Parameters); err != nil {
@@ -105,7 +105,7 @@ func decodeChat(req *Request, _ map[string]json.RawMessage) (extras, error) {
 	for i, m := range b.Messages {
 		if m.Role == "system" && i == 0 {
 			if err := json.Unmarshal(m.Content, &system); err != nil {
-				return extras{}, errors.New("the system message is no text")
+				return extras{}, errors.New("the system message is not a text")
 			}
 			continue
 		}
@@ -117,7 +117,7 @@ func decodeChat(req *Request, _ map[string]json.RawMessage) (extras, error) {
 		return extras{}, err
 	}
 	if len(conv.messages) == 0 {
-		return extras{}, errors.New("there is a system message only")
+		return extras{}, errors.New("the only message is a system message")
 	}
 	req.Request = llm.Request{
 		Model: b.Model, System: system, Messages: conv.messages, Tools: t.specs,
@@ -129,7 +129,7 @@ func decodeChat(req *Request, _ map[string]json.RawMessage) (extras, error) {
 	return extras{usage: b.StreamOptions.IncludeUsage}, nil
 }
 
-// chat adds a message. The results of calls follow them directly.
+// chat adds a message. The results of calls must follow them directly.
 func (c *conversation) chat(m chatMessage) error {
 	parts, err := chatParts(m)
 	if err != nil {
@@ -140,11 +140,11 @@ func (c *conversation) chat(m chatMessage) error {
 			return err
 		}
 		if m.ToolCallID != "" {
-			return errors.New("tool_call_id has no place here")
+			return errors.New("tool_call_id is only for role tool")
 		}
 	}
 	if m.Role != "assistant" && len(m.ToolCalls) > 0 {
-		return errors.New("tool_calls have no place here")
+		return errors.New("tool_calls are only for role assistant")
 	}
 	switch m.Role {
 	case "user":
@@ -159,26 +159,26 @@ func (c *conversation) chat(m chatMessage) error {
 		return c.result(m.ToolCallID, parts)
 	case "assistant":
 		if len(parts)+len(m.ToolCalls) == 0 {
-			return errors.New("there is neither content nor a tool call")
+			return errors.New("the message has neither content nor a tool call")
 		}
 		if len(parts) > 0 {
 			c.add(llm.RoleAssistant, parts...)
 		}
 		for _, call := range m.ToolCalls {
 			if call.Type != "function" || call.Function.Arguments == nil {
-				return errors.New("a tool call is no function with arguments")
+				return errors.New("a tool call is not a function with arguments")
 			}
 			if err := c.call(toolName(), call.ID, call.Function.Name, *call.Function.Arguments); err != nil {
 				return err
 			}
 		}
 	default:
-		return fmt.Errorf("the role %q has no place here", m.Role)
+		return fmt.Errorf("the role %q is not allowed here", m.Role)
 	}
 	return nil
 }
 
-// chatParts reads the content of a message, a string or a list of parts; none if it is missing.
+// chatParts decodes the content of a message, a string or a list of parts; none if it is missing.
 func chatParts(m chatMessage) ([]llm.Part, error) {
 	if len(m.Content) == 0 || string(m.Content) == "null" {
 		return nil, nil
@@ -203,7 +203,7 @@ func chatParts(m chatMessage) ([]llm.Part, error) {
 			}
 			parts = append(parts, part)
 		default:
-			return nil, fmt.Errorf("a part of type %q has no place here", item.Type)
+			return nil, fmt.Errorf("a part of type %q is not allowed here", item.Type)
 		}
 	}
 	return parts, nil

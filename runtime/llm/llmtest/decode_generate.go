@@ -63,7 +63,7 @@ type generateContent struct {
 	Parts []json.RawMessage `json:"parts"`
 }
 
-// generatePart has the fields of a part. One of them is its data, and only one.
+// generatePart has the fields of a part. Exactly one of them is its data.
 type generatePart struct {
 	CodeExecutionResult json.RawMessage `json:"codeExecutionResult"`
 	ExecutableCode      json.RawMessage `json:"executableCode"`
@@ -96,24 +96,23 @@ type generateBlob struct {
 func (b generateBlob) part() (llm.Part, error) {
 	data, err := base64.StdEncoding.DecodeString(b.Data)
 	if err != nil || len(data) == 0 || !strings.HasPrefix(b.MIMEType, "image/") {
-		return llm.Part{}, errors.New("inlineData is no image in base64")
+		return llm.Part{}, errors.New("inlineData is not an image in base64")
 	}
 	return llm.Part{Kind: llm.PartImage, Image: &llm.Image{MIME: b.MIMEType, Data: data}}, nil
 }
 
-// generateReader reads the contents of a request.
+// generateReader decodes the contents of a request.
 type generateReader struct {
 	conversation
-	// strict says that the model wants signatures and takes images in results, as those from Gemini 3
-	// on do.
+	// strict is true for models that require signatures and accept images in results, those from
+	// Gemini 3 on.
 	strict bool
 	calls  int
-	// open holds the calls of the last content, in order.
+	// open are the calls of the last content, in order.
 	open []generateCall
 }
 
-// generateCall is a call as results name it: by the id that it had on the wire, if it had one, and
-// by its name.
+// generateCall is a call as results name it: by its id on the wire, if any, and by its name.
 type generateCall struct{ id, wireID, name string }
 
 var (
@@ -123,7 +122,7 @@ var (
 	foreignThoughts = "skip_thought_signature_validator"
 )
 
-// decodeGenerate checks a request and fills in what it says.
+// decodeGenerate validates and decodes a request.
 func decodeGenerate(req *Request, _ map[string]json.RawMessage) (extras, error) {
 	var b generateBody
 	if err := strict(req.Body, &b); err != nil {
@@ -141,7 +140,7 @@ func decodeGenerate(req *Request, _ map[string]json.RawMessage) (extras, error) 
 		var p generatePart
 		if len(b.SystemInstruction.Parts) != 1 || strict(b.SystemInstruction.Parts[0], &p) != nil ||
 			p.Text == nil {
-			return extras{}, errors.New("systemInstruction is no text")
+			return extras{}, errors.New("systemInstruction is not a text")
 		}
 		system = *p.Text
 	}
@@ -188,12 +187,12 @@ func (b *generateBody) tools() ([]llm.ToolSpec, error) {
 	return t.specs, nil
 }
 
-// effort returns the reasoning effort that the thinking level or budget says.
+// effort returns the reasoning effort of the thinking level or budget.
 func (b *generateBody) effort() (string, error) {
 	c := b.GenerationConfig.ThinkingConfig
 	switch {
 	case c.ThinkingLevel != "" && c.ThinkingBudget != nil:
-		return "", errors.New("there are both a thinkingLevel and a thinkingBudget")
+		return "", errors.New("thinkingLevel and thinkingBudget exclude each other")
 	case c.ThinkingBudget != nil && *c.ThinkingBudget == 0 && c.IncludeThoughts:
 		return "", errors.New("includeThoughts without thinking")
 	case c.ThinkingBudget != nil:
@@ -242,7 +241,7 @@ func isFunctionCall(raw json.RawMessage) bool {
 	return json.Unmarshal(raw, &p) == nil && p.FunctionCall != nil
 }
 
-// part reads a part and sees to it that it has one kind of data.
+// part decodes a part and verifies that it has one kind of data.
 func (r *generateReader) part(raw json.RawMessage) (generatePart, error) {
 	var p generatePart
 	if err := strict(raw, &p); err != nil {
@@ -267,8 +266,8 @@ func (r *generateReader) part(raw json.RawMessage) (generatePart, error) {
 	return p, nil
 }
 
-// user reads a content of the user: the results of all calls of the content before it, or texts and
-// images.
+// user decodes a content of the user: the results of all calls of the content before it, or texts
+// and images.
 func (r *generateReader) user(parts []json.RawMessage) error {
 	var said []llm.Part
 	results := 0
@@ -301,7 +300,7 @@ func (r *generateReader) user(parts []json.RawMessage) error {
 		}
 	}
 	if results != len(r.open) {
-		return fmt.Errorf("there are %d results for %d calls", results, len(r.open))
+		return fmt.Errorf("%d results for %d calls", results, len(r.open))
 	}
 	r.open = nil
 	if len(said) > 0 {
@@ -310,7 +309,7 @@ func (r *generateReader) user(parts []json.RawMessage) error {
 	return nil
 }
 
-// response reads the result number n of a content.
+// response decodes the result number n of a content.
 func (r *generateReader) response(p generatePart, n int) error {
 	f := p.FunctionResponse
 	if n >= len(r.open) {
@@ -350,7 +349,7 @@ func (r *generateReader) response(p generatePart, n int) error {
 	return nil
 }
 
-// model reads a content of the model.
+// model decodes a content of the model.
 func (r *generateReader) model(parts []json.RawMessage) error {
 	for n, raw := range parts {
 		p, err := r.part(raw)
@@ -376,14 +375,14 @@ func (r *generateReader) modelPart(p generatePart, raw json.RawMessage) error {
 		return errors.New("the user's part is the model's")
 	case p.Text == nil || p.Thought || *p.Text == "":
 		if p.Text != nil && p.ThoughtSignature != signature(*p.Text) {
-			return errors.New("the signature of a text or thought is not what it was")
+			return errors.New("the signature of a text or thought is wrong")
 		}
 		r.opaque(raw)
 		return nil
 	}
 	if p.ThoughtSignature != "" {
 		if p.ThoughtSignature != signature(*p.Text) {
-			return errors.New("the signature of a text is not what it was")
+			return errors.New("the signature of a text is wrong")
 		}
 		r.opaque(mustJSON(mark))
 	}
@@ -398,7 +397,7 @@ func (r *generateReader) opaque(raw json.RawMessage) {
 	})
 }
 
-// functionCall reads a call. One without an id gets one that tells its place, to pair it with its
+// functionCall decodes a call. A call without an id gets one of its number, to pair it with its
 // result.
 func (r *generateReader) functionCall(p generatePart, mark object) error {
 	f := p.FunctionCall
@@ -406,7 +405,7 @@ func (r *generateReader) functionCall(p generatePart, mark object) error {
 		f.Args = json.RawMessage("{}")
 	}
 	if !bytes.HasPrefix(f.Args, []byte("{")) {
-		return fmt.Errorf("the args of %s are no object", f.Name)
+		return fmt.Errorf("the args of %s are not an object", f.Name)
 	}
 	switch p.ThoughtSignature {
 	case foreignThoughts:
@@ -416,7 +415,7 @@ func (r *generateReader) functionCall(p generatePart, mark object) error {
 		}
 	default:
 		if p.ThoughtSignature != callSignature(f.Name, f.Args) {
-			return fmt.Errorf("the signature of the call of %s is not what it was", f.Name)
+			return fmt.Errorf("the signature of the call of %s is wrong", f.Name)
 		}
 	}
 	call := generateCall{id: f.ID, wireID: f.ID, name: f.Name}
@@ -439,7 +438,7 @@ func (r *generateReader) functionCall(p generatePart, mark object) error {
 	return r.call(generateName(), call.id, f.Name, string(f.Args))
 }
 
-// callSignature signs a call, so that any server can tell whether it comes back as it was.
+// callSignature signs a call, so that any server can verify that it comes back unchanged.
 func callSignature(name string, args json.RawMessage) string {
 	var value any
 	if json.Unmarshal(args, &value) != nil {

@@ -116,19 +116,18 @@ type redactedBlock struct {
 
 var toolUseID = lazyregexp.New(`^[a-zA-Z0-9_-]+$`)
 
-// messagesReader reads the messages of a request.
+// messagesReader decodes the messages of a request.
 type messagesReader struct {
 	conversation
-	// known holds the thinking that came before a call, by the ID of the call.
+	// known is the thinking before a call, by the ID of the call.
 	known map[string]json.RawMessage
-	// marks counts the marks for the cache.
+	// marks is the number of cache marks.
 	marks int
-	// bare says that the last answer has calls and does not begin with thinking.
+	// bare is true if the last answer has calls and does not start with thinking.
 	bare bool
 }
 
-// decodeMessages checks a request and fills in what it says. The thinking that was sent before
-// calls is known.
+// decodeMessages validates and decodes a request. Known is the sent thinking by the calls after it.
 func decodeMessages(req *Request, known map[string]json.RawMessage) (extras, error) {
 	var b messagesBody
 	if err := strict(req.Body, &b); err != nil {
@@ -175,7 +174,7 @@ func decodeMessages(req *Request, known map[string]json.RawMessage) (extras, err
 	return extras{}, nil
 }
 
-// check looks at what stands beside the messages.
+// check validates the fields beside the messages.
 func (b *messagesBody) check() error {
 	switch {
 	case b.Model == "":
@@ -217,7 +216,7 @@ func (b *messagesBody) check() error {
 	return fmt.Errorf("thinking of type %q is unknown or has a field too many", b.Thinking.Type)
 }
 
-// mark takes a mark for the cache, of which there may be four.
+// mark counts a cache mark, of which a request may have four.
 func (r *messagesReader) mark(m *cacheMark) error {
 	if m == nil {
 		return nil
@@ -226,12 +225,12 @@ func (r *messagesReader) mark(m *cacheMark) error {
 		return errors.New("a cache_control is not ephemeral for 5m or 1h")
 	}
 	if r.marks++; r.marks > 4 {
-		return errors.New("there are more than 4 blocks with cache_control")
+		return errors.New("more than 4 blocks have cache_control")
 	}
 	return nil
 }
 
-// system reads the system prompt, a text or a list of texts.
+// system decodes the system prompt, a text or a list of texts.
 func (r *messagesReader) system(raw json.RawMessage) (string, error) {
 	if len(raw) == 0 {
 		return "", nil
@@ -251,7 +250,7 @@ func (r *messagesReader) system(raw json.RawMessage) (string, error) {
 	return strings.Join(texts, ""), nil
 }
 
-// blocksOf reads content, a list of blocks or a text in place of one.
+// blocksOf decodes content, a list of blocks or a text instead.
 func blocksOf(raw json.RawMessage) ([]json.RawMessage, error) {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
@@ -264,8 +263,8 @@ func blocksOf(raw json.RawMessage) ([]json.RawMessage, error) {
 	return blocks, nil
 }
 
-// turns adds the messages in order. The results of calls stand first in the message after them, and
-// all of them do.
+// turns adds the messages in order. The results of all calls of a message stand first in the next
+// one.
 func (r *messagesReader) turns(turns []messagesTurn) error {
 	for i, turn := range turns {
 		blocks, err := blocksOf(turn.Content)
@@ -296,7 +295,7 @@ func (r *messagesReader) turns(turns []messagesTurn) error {
 	return nil
 }
 
-// user reads a message of the user. Each text begins a message of its own, for clients put several
+// user decodes a message of the user. Each text starts a separate message: clients join several
 // into one.
 func (r *messagesReader) user(blocks []json.RawMessage) error {
 	results := true
@@ -326,12 +325,12 @@ func (r *messagesReader) user(blocks []json.RawMessage) error {
 
 func typeOf(raw json.RawMessage) string {
 	var head struct{ Type string }
-	// What cannot be read has no type.
+	// Invalid JSON has no type.
 	_ = json.Unmarshal(raw, &head)
 	return head.Type
 }
 
-// content reads a text or an image.
+// content decodes a text or an image.
 func (r *messagesReader) content(raw json.RawMessage) (llm.Part, error) {
 	switch typ := typeOf(raw); typ {
 	case "text":
@@ -359,7 +358,7 @@ func (r *messagesReader) content(raw json.RawMessage) (llm.Part, error) {
 		return llm.Part{Kind: llm.PartImage, Image: &llm.Image{MIME: b.Source.MediaType, Data: data}},
 			r.mark(b.CacheControl)
 	default:
-		return llm.Part{}, fmt.Errorf("a block of type %q has no place here", typ)
+		return llm.Part{}, fmt.Errorf("a block of type %q is not allowed here", typ)
 	}
 }
 
@@ -393,7 +392,7 @@ func (r *messagesReader) toolResult(raw json.RawMessage) error {
 	return r.mark(b.CacheControl)
 }
 
-// assistant reads a message of the model.
+// assistant decodes a message of the model.
 func (r *messagesReader) assistant(blocks []json.RawMessage) error {
 	var thoughts []json.RawMessage
 	isCall := func(raw json.RawMessage) bool { return typeOf(raw) == "tool_use" }
@@ -412,7 +411,7 @@ func (r *messagesReader) assistant(blocks []json.RawMessage) error {
 		default:
 			var part llm.Part
 			if part, err = r.content(raw); err == nil && part.Kind != llm.PartText {
-				err = errors.New("an image has no place here")
+				err = errors.New("an image is not allowed here")
 			}
 			r.add(llm.RoleAssistant, part)
 		}
@@ -448,14 +447,14 @@ func (r *messagesReader) thinking(typ string, raw json.RawMessage) error {
 	return nil
 }
 
-// toolUse reads a call, before which the thinking stands that it came with.
+// toolUse decodes a call, after the thinking that came with it.
 func (r *messagesReader) toolUse(raw json.RawMessage, thoughts []json.RawMessage) error {
 	var b toolUseBlock
 	if err := strict(raw, &b); err != nil {
 		return err
 	}
 	if !toolUseID().MatchString(b.ID) {
-		return fmt.Errorf("%q is no ID of a call", b.ID)
+		return fmt.Errorf("%q is not the ID of a call", b.ID)
 	}
 	if r.names[b.ID] != "" {
 		return fmt.Errorf("two calls have the ID %q", b.ID)
@@ -476,12 +475,12 @@ func (r *messagesReader) toolUse(raw json.RawMessage, thoughts []json.RawMessage
 	return r.mark(b.CacheControl)
 }
 
-// argumentsOf returns what a model wrote as arguments. If it was no object it comes back inside
-// one.
+// argumentsOf returns the arguments as the model wrote them. Arguments that are not an object come
+// back inside one.
 func argumentsOf(input json.RawMessage) (string, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(input, &fields); err != nil || fields == nil {
-		return "", errors.New("input is no object")
+		return "", errors.New("input is not an object")
 	}
 	var wrong string
 	if raw, ok := fields["INVALID_JSON"]; ok && len(fields) == 1 && json.Unmarshal(raw,
@@ -496,5 +495,5 @@ func argumentsOf(input json.RawMessage) (string, error) {
 	}), nil
 }
 
-// htmlEscape finds the escapes of JSON, to undo those that Go adds to what a model has written.
+// htmlEscape finds the escapes of JSON, to undo those that Go adds.
 var htmlEscape = lazyregexp.New(`\\(?:u003c|u003e|u0026|.)`)

@@ -95,8 +95,7 @@ type reasoningItem struct {
 	EncryptedContent string          `json:"encrypted_content"`
 }
 
-// decodeResponses checks a request and fills in what it says. The reasoning items that were sent
-// are known.
+// decodeResponses validates and decodes a request. Known are the sent reasoning items by their ids.
 func decodeResponses(req *Request, known map[string]json.RawMessage) (extras, error) {
 	var b responsesBody
 	if err := strict(req.Body, &b); err != nil {
@@ -115,7 +114,7 @@ func decodeResponses(req *Request, known map[string]json.RawMessage) (extras, er
 	var t tools
 	for _, tool := range b.Tools {
 		if tool.Type != "function" || tool.Strict == nil || *tool.Strict {
-			return extras{}, fmt.Errorf("the tool %q is no function with strict false", tool.Name)
+			return extras{}, fmt.Errorf("the tool %q is not a function with strict false", tool.Name)
 		}
 		if err := t.add(tool.Name, tool.Description, tool.Parameters); err != nil {
 			return extras{}, err
@@ -145,7 +144,7 @@ func decodeResponses(req *Request, known map[string]json.RawMessage) (extras, er
 
 // input adds the items of the input in order.
 func (c *conversation) input(items []json.RawMessage, known map[string]json.RawMessage) error {
-	// alone is set while reasoning waits for what it was for.
+	// alone is true after reasoning whose item has not come.
 	alone := false
 	for i, raw := range items {
 		var head struct{ Type, Role string }
@@ -206,7 +205,7 @@ func (c *conversation) item(
 			return errors.New("the summary of reasoning is missing")
 		}
 		if sent := known[r.ID]; sent != nil && !sameJSON(sent, raw) {
-			return fmt.Errorf("the reasoning %q is not what it was", r.ID)
+			return fmt.Errorf("the reasoning %q was changed", r.ID)
 		}
 		c.add(llm.RoleAssistant, llm.Part{
 			Kind:      llm.PartReasoning,
@@ -250,13 +249,13 @@ func contentParts(items []contentItem, textType string, images bool) ([]llm.Part
 			}
 			parts = append(parts, part)
 		default:
-			return nil, fmt.Errorf("content of type %q has no place here", item.Type)
+			return nil, fmt.Errorf("content of type %q is not allowed here", item.Type)
 		}
 	}
 	return parts, nil
 }
 
-// outputParts reads the output of a call, a string or a list of content.
+// outputParts decodes the output of a call, a string or a list of content.
 func outputParts(raw json.RawMessage) ([]llm.Part, error) {
 	var text string
 	if json.Unmarshal(raw, &text) == nil {
@@ -269,7 +268,7 @@ func outputParts(raw json.RawMessage) ([]llm.Part, error) {
 	return contentParts(items, "input_text", true)
 }
 
-// sameJSON compares two JSON texts, but for white space, escapes and the order of fields.
+// sameJSON compares two JSON texts without white space, escapes and the order of fields.
 func sameJSON(a, b []byte) bool {
 	var values [2]any
 	if json.Unmarshal(a, &values[0]) != nil || json.Unmarshal(b, &values[1]) != nil {

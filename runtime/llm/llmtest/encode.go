@@ -145,7 +145,7 @@ func (w *responsesWriter) calls(req *Request, r Reply) {
 	walkCalls(r, begin, grow, end)
 }
 
-// walkCalls goes through the calls one after the other, or through their pieces in turn.
+// walkCalls visits the calls one after the other, or their pieces in turn.
 func walkCalls(r Reply, begin func(int), grow func(int, string), end func(int)) {
 	if !r.Fault.Interleave {
 		for i, c := range r.Calls {

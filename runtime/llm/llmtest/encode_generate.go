@@ -31,8 +31,8 @@ func generateProtocol() protocol {
 
 var googleStatus = lazyregexp.New(`^[A-Z_]+$`)
 
-// generateRefusal is the body of an error, and the event of one. What OpenAI has a code for, Google
-// has a text or details for.
+// generateRefusal returns the body or the event of an error. Google has texts or details for codes
+// of OpenAI.
 func generateRefusal(status int, f Fault) []byte {
 	name := map[int]string{
 		http.StatusUnauthorized: "UNAUTHENTICATED", http.StatusForbidden: "PERMISSION_DENIED",
@@ -67,8 +67,8 @@ func generateRefusal(status int, f Fault) []byte {
 	}})
 }
 
-// generateEvents returns the events of an answer. Signatures prove themselves, so nothing needs to
-// be remembered.
+// generateEvents returns the events of an answer. Signatures verify themselves, so the server
+// records no reasoning.
 func generateEvents(req *Request, r Reply, ex extras) ([]sseEvent, map[string]json.RawMessage) {
 	var events []sseEvent
 	pad := r.Fault.Pad
@@ -104,8 +104,7 @@ func generateEvents(req *Request, r Reply, ex extras) ([]sseEvent, map[string]js
 		part(AtText, object{"text": piece})
 	}
 	finish := map[llm.FinishReason]string{
-		llm.FinishLength:        "MAX_TOKENS",
-		llm.FinishContentFilter: "SAFETY",
+		llm.FinishLength: "MAX_TOKENS", llm.FinishContentFilter: "SAFETY",
 	}[r.Finish]
 	if finish == "" {
 		finish = "STOP"
@@ -116,7 +115,7 @@ func generateEvents(req *Request, r Reply, ex extras) ([]sseEvent, map[string]js
 			args = json.RawMessage("{}")
 		}
 		if !json.Valid(args) || args[0] != '{' {
-			// The server keeps to itself what is no call.
+			// The server does not send malformed calls.
 			finish = "MALFORMED_FUNCTION_CALL"
 			break
 		}

@@ -19,16 +19,13 @@ func messagesProtocol() protocol {
 		wrongKey: Fault{Type: "authentication_error", Message: "invalid x-api-key"},
 		decode:   decodeMessages, events: messagesEvents, refusal: messagesRefusal,
 		failure: func(f Fault) sseEvent {
-			return sseEvent{
-				name: "error",
-				data: messagesRefusal(http.StatusOK, f),
-			}
+			return sseEvent{name: "error", data: messagesRefusal(http.StatusOK, f)}
 		},
 	}
 }
 
-// messagesRefusal is the body of an error, and the event of one. What OpenAI has a code for,
-// Anthropic has a type or a text for.
+// messagesRefusal returns the body or the event of an error. Anthropic has types or texts for codes
+// of OpenAI.
 func messagesRefusal(status int, f Fault) []byte {
 	known := []string{
 		"invalid_request_error", "authentication_error", "billing_error", "permission_error",
@@ -68,7 +65,7 @@ func messagesRefusal(status int, f Fault) []byte {
 	})
 }
 
-// signature signs thinking, so that any server can tell whether it comes back as it was.
+// signature signs thinking, so that any server can verify that it comes back unchanged.
 func signature(thinking string) string {
 	sum := sha256.Sum256([]byte("llmtest" + thinking))
 	return base64.StdEncoding.EncodeToString(sum[:])
@@ -90,8 +87,8 @@ func (w *messagesWriter) add(typ string, at Point, fields object) {
 	w.events = append(w.events, sseEvent{name: typ, data: mustJSON(fields), at: at})
 }
 
-// begin adds the start of the next block and returns its index.
-func (w *messagesWriter) begin(content object) int {
+// start adds the start of the next block and returns its index.
+func (w *messagesWriter) start(content object) int {
 	w.add("content_block_start", "", object{"index": w.blocks, "content_block": content})
 	w.blocks++
 	return w.blocks - 1
@@ -106,8 +103,8 @@ func (w *messagesWriter) delta(index int, at Point, typ, field, piece string) {
 
 func (w *messagesWriter) end(index int) { w.add("content_block_stop", "", object{"index": index}) }
 
-// messagesEvents returns the events of an answer, and for each call the thinking that must stand
-// before it later.
+// messagesEvents returns the events of an answer, and for each call the thinking that must precede
+// it later.
 func messagesEvents(req *Request, r Reply, _ extras) ([]sseEvent, map[string]json.RawMessage) {
 	w := &messagesWriter{pad: r.Fault.Pad}
 	u := r.Usage
@@ -124,7 +121,7 @@ func messagesEvents(req *Request, r Reply, _ extras) ([]sseEvent, map[string]jso
 	w.add("ping", "", object{})
 	var thought json.RawMessage
 	if r.Reasoning != "" {
-		i := w.begin(object{"type": "thinking", "thinking": "", "signature": ""})
+		i := w.start(object{"type": "thinking", "thinking": "", "signature": ""})
 		for _, piece := range pieces(r.Reasoning) {
 			w.delta(i, "", "thinking_delta", "thinking", piece)
 		}
@@ -140,7 +137,7 @@ func messagesEvents(req *Request, r Reply, _ extras) ([]sseEvent, map[string]jso
 		known[c.ID] = thought
 	}
 	if r.Text != "" {
-		i := w.begin(object{"type": "text", "text": ""})
+		i := w.start(object{"type": "text", "text": ""})
 		for _, piece := range pieces(r.Text) {
 			w.delta(i, AtText, "text_delta", "text", piece)
 		}
@@ -148,7 +145,7 @@ func messagesEvents(req *Request, r Reply, _ extras) ([]sseEvent, map[string]jso
 	}
 	first := w.blocks
 	walkCalls(r, func(i int) {
-		w.begin(object{
+		w.start(object{
 			"type": "tool_use", "id": r.Calls[i].ID, "name": r.Calls[i].Name,
 			"input": object{},
 		})

@@ -2,8 +2,6 @@ package llmtest_test
 
 import (
 	"encoding/json"
-	"io"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -13,33 +11,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 )
 
-// generate posts a streamGenerateContent request and returns the status and the answer.
-func generate(t *testing.T, s *llmtest.Server, address, body string) (int, string) {
-	t.Helper()
-	root := strings.TrimSuffix(s.URL(), "/v1")
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
-		root+"/v1beta/models/"+address, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("X-Goog-Api-Key", s.Key())
-	resp, err := s.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(answer)
-}
-
 const (
-	gemini3 = "gemini-3-pro:streamGenerateContent?alt=sse"
-	gemini2 = "gemini-2.5-pro:streamGenerateContent?alt=sse"
-
 	userContent = `{"role":"user","parts":[{"text":"hi"}]}`
 	modelText   = `{"role":"model","parts":[{"text":"ho"}]}`
 	skip        = `,"thoughtSignature":"skip_thought_signature_validator"`
@@ -75,150 +47,114 @@ func TestGenerateViolations(t *testing.T) {
 	declared := func(fields string) string {
 		return more(contents(userContent), `"tools":[{"functionDeclarations":[{"name":"x"`+fields+`}]}]`)
 	}
-	tests := map[string]struct{ address, body, want string }{
-		"sound": {gemini3, contents(userContent, modelCalls(functionCall("", "x", skip)),
+	testViolations(t, gemini3, map[string]violation{
+		"sound": {contents(userContent, modelCalls(functionCall("", "x", skip)),
 			results(functionResponse("", "x", ""))), ""},
-		"sound, ids": {gemini3, contents(userContent, modelCalls(functionCall("a", "x", skip),
+		"sound, ids": {contents(userContent, modelCalls(functionCall("a", "x", skip),
 			functionCall("b", "x", "")), results(functionResponse("a", "x", ""), functionResponse("b", "x",
 			""))), ""},
-		"sound, dots": {gemini3, contents(userContent, modelCalls(functionCall("", "x.y",
+		"sound, dots": {contents(userContent, modelCalls(functionCall("", "x.y",
 			skip)), results(functionResponse("", "x.y", ""))), ""},
-		"sound, model twice": {gemini3, contents(userContent, modelText, modelText, userContent), ""},
-		"sound, image": {gemini3, contents(userContent, modelCalls(functionCall("", "x", skip)),
+		"sound, model twice": {contents(userContent, modelText, modelText, userContent), ""},
+		"sound, image": {contents(userContent, modelCalls(functionCall("", "x", skip)),
 			results(functionResponse("", "x", image))), ""},
-		"sound, no signature": {gemini2, contents(userContent, modelCalls(functionCall("", "x", "")),
-			results(functionResponse("", "x", ""), `{"inlineData":{"mimeType":"image/png","data":"cG5n"}}`)), ""},
-		"sound, user twice": {
-			gemini3, contents(userContent, userContent, modelText, userContent),
-			"",
-		},
-		"sound, tools": {gemini3, more(contents(userContent),
+		"sound, user twice": {contents(userContent, userContent, modelText, userContent), ""},
+		"sound, tools": {more(contents(userContent),
 			`"tools":[{"functionDeclarations":[{"name":"x","parametersJsonSchema":{"type":"object"}}]},{"googleSearch":{}}]`), ""},
-		"no JSON": {gemini3, `{`, "unexpected EOF"},
-		"unknown field": {
-			gemini3, more(contents(userContent), `"model":"x"`),
-			`unknown field "model"`,
-		},
-		"unknown field in part": {gemini3, contents(`{"role":"user","parts":[{"text":"x","type":"text"}]}`), `unknown field "type"`},
-		"no stream of events":   {"m:streamGenerateContent", contents(userContent), "alt=sse is missing"},
-		"no contents":           {gemini3, contents(), "contents are empty"},
-		"no parts":              {gemini3, contents(`{"role":"user","parts":[]}`), "parts are empty"},
-		"empty part":            {gemini3, contents(`{"role":"user","parts":[{}]}`), "0 kinds of data"},
-		"two kinds":             {gemini3, contents(`{"role":"user","parts":[{"text":"x","inlineData":{"mimeType":"image/png","data":"cG5n"}}]}`), "2 kinds of data"},
-		"empty text": {
-			gemini3, contents(`{"role":"user","parts":[{"text":""}]}`),
-			"a text is empty",
-		},
+		"no JSON":               {`{`, "unexpected EOF"},
+		"unknown field":         {more(contents(userContent), `"model":"x"`), `unknown field "model"`},
+		"unknown field in part": {contents(`{"role":"user","parts":[{"text":"x","type":"text"}]}`), `unknown field "type"`},
+		"no contents":           {contents(), "contents are empty"},
+		"no parts":              {contents(`{"role":"user","parts":[]}`), "parts are empty"},
+		"empty part":            {contents(`{"role":"user","parts":[{}]}`), "0 kinds of data"},
+		"two kinds":             {contents(`{"role":"user","parts":[{"text":"x","inlineData":{"mimeType":"image/png","data":"cG5n"}}]}`), "2 kinds of data"},
+		"empty text":            {contents(`{"role":"user","parts":[{"text":""}]}`), "a text is empty"},
 		"unknown role": {
-			gemini3, contents(`{"role":"assistant","parts":[{"text":"x"}]}`),
-			`the role "assistant" is unknown`,
+			contents(`{"role":"assistant","parts":[{"text":"x"}]}`), `the role "assistant" is unknown`,
 		},
-		"model first": {
-			gemini3, contents(modelText, userContent),
-			"first content is not the user's",
-		},
-		"model last": {
-			gemini3, contents(userContent, modelText),
-			"last content is not the user's",
-		},
-		"system of two": {gemini3, more(contents(userContent),
-			`"systemInstruction":{"parts":[]}`), "systemInstruction is no text"},
-		"image is no base64": {gemini3, contents(`{"role":"user","parts":[{"inlineData":{"mimeType":"image/png","data":"?"}}]}`), "no image in base64"},
-		"image is no image":  {gemini3, contents(`{"role":"user","parts":[{"inlineData":{"mimeType":"text/html","data":"cG5n"}}]}`), "no image in base64"},
-		"image by the model": {gemini3, contents(userContent,
+		"model first": {contents(modelText, userContent), "first content is not the user's"},
+		"model last":  {contents(userContent, modelText), "last content is not the user's"},
+		"system of two": {more(contents(userContent),
+			`"systemInstruction":{"parts":[]}`), "systemInstruction is not a text"},
+		"image is no base64": {contents(`{"role":"user","parts":[{"inlineData":{"mimeType":"image/png","data":"?"}}]}`), "not an image in base64"},
+		"image is no image":  {contents(`{"role":"user","parts":[{"inlineData":{"mimeType":"text/html","data":"cG5n"}}]}`), "not an image in base64"},
+		"image by the model": {contents(userContent,
 			`{"role":"model","parts":[{"inlineData":{"mimeType":"image/png","data":"cG5n"}}]}`,
 			userContent), "user's part is the model's"},
-		"call by the user": {gemini3, contents(`{"role":"user","parts":[` + functionCall("", "x",
+		"call by the user": {contents(`{"role":"user","parts":[` + functionCall("", "x",
 			"") + `]}`), "model's part is the user's"},
-		"thoughts of the user": {gemini3, contents(`{"role":"user","parts":[{"text":"x","thought":true}]}`), "the user has no thoughts"},
-		"no signature": {gemini3, contents(userContent, modelCalls(functionCall("", "x", "")),
+		"thoughts of the user": {contents(`{"role":"user","parts":[{"text":"x","thought":true}]}`), "the user has no thoughts"},
+		"no signature": {contents(userContent, modelCalls(functionCall("", "x", "")),
 			results(functionResponse("", "x", ""))), "is missing a thoughtSignature"},
-		"wrong signature": {gemini2, contents(userContent, modelCalls(functionCall("", "x",
-			`,"thoughtSignature":"c2ln"`)), results(functionResponse("", "x", ""))), "is not what it was"},
-		"wrong, of a text": {gemini3, contents(userContent,
+		"wrong, of a text": {contents(userContent,
 			`{"role":"model","parts":[{"text":"x","thoughtSignature":"c2ln"}]}`,
-			userContent), "is not what it was"},
-		"wrong, of no text": {gemini3, contents(userContent,
+			userContent), "is wrong"},
+		"wrong, of no text": {contents(userContent,
 			`{"role":"model","parts":[{"text":"","thoughtSignature":"c2ln"}]}`,
-			userContent), "is not what it was"},
-		"args are no object": {gemini3, contents(userContent,
+			userContent), "is wrong"},
+		"args are no object": {contents(userContent,
 			modelCalls(`{"functionCall":{"name":"x","args":[]}`+skip+`}`), results(functionResponse("", "x",
-				""))), "are no object"},
-		"odd name": {gemini3, contents(userContent, modelCalls(functionCall("", "a b",
-			skip)), results(functionResponse("", "a b", ""))), `"a b" is no name`},
-		"id twice": {gemini3, contents(userContent, modelCalls(functionCall("a", "x", skip),
+				""))), "are not an object"},
+		"odd name": {contents(userContent, modelCalls(functionCall("", "a b",
+			skip)), results(functionResponse("", "a b", ""))), `"a b" is not a valid tool name`},
+		"id twice": {contents(userContent, modelCalls(functionCall("a", "x", skip),
 			functionCall("a", "x", "")), results(functionResponse("a", "x", ""), functionResponse("a", "x",
 			""))), `two calls have the id "a"`},
-		"id of before": {gemini3, contents(userContent, modelCalls(functionCall("a", "x", skip)),
+		"id of before": {contents(userContent, modelCalls(functionCall("a", "x", skip)),
 			results(functionResponse("a", "x", "")), modelCalls(functionCall("a", "x",
 				skip)), results(functionResponse("a", "x", ""))), `two calls have the id "a"`},
-		"call after model": {gemini3, contents(userContent, modelText, modelCalls(functionCall("",
+		"call after model": {contents(userContent, modelText, modelCalls(functionCall("",
 			"x", skip)), results(functionResponse("", "x", ""))), "do not come after the user's"},
-		"no result": {gemini3, contents(userContent, modelCalls(functionCall("", "x", skip)),
+		"no result": {contents(userContent, modelCalls(functionCall("", "x", skip)),
 			userContent), "0 results for 1 calls"},
-		"model before results": {gemini3, contents(userContent, modelCalls(functionCall("", "x", skip)),
+		"model before results": {contents(userContent, modelCalls(functionCall("", "x", skip)),
 			modelText, userContent), "calls without results"},
-		"one result of two": {gemini3, contents(userContent, modelCalls(functionCall("", "x", skip),
+		"one result of two": {contents(userContent, modelCalls(functionCall("", "x", skip),
 			functionCall("", "y", "")), results(functionResponse("", "x", ""))), "1 results for 2 calls"},
-		"results apart": {gemini3, contents(userContent, modelCalls(functionCall("", "x", skip),
+		"results apart": {contents(userContent, modelCalls(functionCall("", "x", skip),
 			functionCall("", "y", "")), results(functionResponse("", "x", "")), results(functionResponse("",
 			"y", ""))), "1 results for 2 calls"},
 		"a result too many": {
-			gemini3, contents(userContent, results(functionResponse("", "x", ""))),
-			"answers no call",
+			contents(userContent, results(functionResponse("", "x", ""))), "answers no call",
 		},
-		"results mixed up": {gemini3, contents(userContent, modelCalls(functionCall("", "x", skip),
+		"results mixed up": {contents(userContent, modelCalls(functionCall("", "x", skip),
 			functionCall("", "y", "")), results(functionResponse("", "y", ""), functionResponse("", "x",
 			""))), "where that of x"},
-		"result of another id": {gemini3, contents(userContent, modelCalls(functionCall("a", "x", skip)),
+		"result of another id": {contents(userContent, modelCalls(functionCall("a", "x", skip)),
 			results(functionResponse("b", "x", ""))), "where that of x"},
-		"result without the id": {gemini3, contents(userContent, modelCalls(functionCall("a", "x", skip)),
+		"result without the id": {contents(userContent, modelCalls(functionCall("a", "x", skip)),
 			results(functionResponse("", "x", ""))), "where that of x"},
-		"result with an id": {gemini3, contents(userContent, modelCalls(functionCall("", "x", skip)),
+		"result with an id": {contents(userContent, modelCalls(functionCall("", "x", skip)),
 			results(functionResponse("a", "x", ""))), "where that of x"},
-		"text among results": {gemini3, contents(userContent, modelCalls(functionCall("", "x", skip)),
+		"text among results": {contents(userContent, modelCalls(functionCall("", "x", skip)),
 			results(functionResponse("", "x", ""), `{"text":"x"}`)), "a text stands among results"},
-		"image for older ones": {gemini2, contents(userContent, modelCalls(functionCall("", "x", "")),
-			results(functionResponse("", "x", image))), "not for this model"},
-		"response of no form": {gemini3, contents(userContent, modelCalls(functionCall("", "x", skip)),
+		"response of no form": {contents(userContent, modelCalls(functionCall("", "x", skip)),
 			results(`{"functionResponse":{"name":"x","response":{"a":"b"}}}`)), "neither an output nor " +
 			"an error"},
-		"empty tool": {
-			gemini3, more(contents(userContent), `"tools":[{}]`),
-			"tool 0 is empty",
-		},
-		"schema in old form": {
-			gemini3, declared(`,"parameters":{"type":"OBJECT"}`),
-			`unknown field "parameters"`,
-		},
+		"empty tool":         {more(contents(userContent), `"tools":[{}]`), "tool 0 is empty"},
+		"schema in old form": {declared(`,"parameters":{"type":"OBJECT"}`), `unknown field "parameters"`},
 		"schema is no object": {
-			gemini3, declared(`,"parametersJsonSchema":{"type":"string"}`),
-			`not of type "object"`,
+			declared(`,"parametersJsonSchema":{"type":"string"}`), `not of type "object"`,
 		},
-		"tool twice": {gemini3, declared(`},{"name":"x"`), "the tool x is there twice"},
-		"level and budget": {gemini3, more(contents(userContent),
-			`"generationConfig":{"thinkingConfig":{"thinkingLevel":"LOW","thinkingBudget":1}}`), "both a thinkingLevel and a thinkingBudget"},
-		"unknown level": {gemini3, more(contents(userContent),
+		"tool twice": {declared(`},{"name":"x"`), "the tool x is defined twice"},
+		"level and budget": {more(contents(userContent),
+			`"generationConfig":{"thinkingConfig":{"thinkingLevel":"LOW","thinkingBudget":1}}`), "exclude each other"},
+		"unknown level": {more(contents(userContent),
 			`"generationConfig":{"thinkingConfig":{"thinkingLevel":"XHIGH"}}`), "is unknown"},
-		"thoughts of none": {gemini2, more(contents(userContent),
+	})
+	testViolations(t, gemini2, map[string]violation{
+		"sound, no signature": {contents(userContent, modelCalls(functionCall("", "x", "")),
+			results(functionResponse("", "x", ""), `{"inlineData":{"mimeType":"image/png","data":"cG5n"}}`)), ""},
+		"wrong signature": {contents(userContent, modelCalls(functionCall("", "x",
+			`,"thoughtSignature":"c2ln"`)), results(functionResponse("", "x", ""))), "is wrong"},
+		"image for older ones": {contents(userContent, modelCalls(functionCall("", "x", "")),
+			results(functionResponse("", "x", image))), "not for this model"},
+		"thoughts of none": {more(contents(userContent),
 			`"generationConfig":{"thinkingConfig":{"includeThoughts":true,"thinkingBudget":0}}`), "without thinking"},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			s := llmtest.NewServer(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("ok") })
-			status, answer := generate(t, s, tt.address, tt.body)
-			violations := s.TakeViolations()
-			if tt.want == "" {
-				if status != 200 || len(violations) > 0 {
-					t.Errorf("a sound request is refused: %s", answer)
-				}
-				return
-			}
-			if status != 400 || len(violations) != 1 || !strings.Contains(violations[0], tt.want) {
-				t.Errorf("status %d, violations %q; want %q", status, violations, tt.want)
-			}
-		})
-	}
+	})
+	testViolations(t, strings.TrimSuffix(gemini3, "?alt=sse"), map[string]violation{
+		"no stream of events": {contents(userContent), "alt=sse is missing"},
+	})
 }
 
 func TestGenerateRequest(t *testing.T) {
@@ -228,7 +164,7 @@ func TestGenerateRequest(t *testing.T) {
 		results(functionResponse("", "x", ""), `{"functionResponse":{"id":"b","name":"y","response":{"error":"no"}}}`) + `],` +
 		`"systemInstruction":{"parts":[{"text":"be brief"}]},"tools":[{"functionDeclarations":[{"name":"x","description":"d","parametersJsonSchema":{"type":"object"}}]}],` +
 		`"generationConfig":{"maxOutputTokens":7,"thinkingConfig":{"thinkingLevel":"LOW"}}}`
-	if status, answer := generate(t, s, gemini3, body); status != 200 {
+	if status, answer := post(t, s, gemini3, s.Key(), body); status != 200 {
 		t.Fatal(answer)
 	}
 	mark := func(raw string) llm.Part {
@@ -244,10 +180,7 @@ func TestGenerateRequest(t *testing.T) {
 		}}
 	}
 	result := func(r llm.ToolResult) llm.Part {
-		return llm.Part{
-			Kind:       llm.PartToolResult,
-			ToolResult: &r,
-		}
+		return llm.Part{Kind: llm.PartToolResult, ToolResult: &r}
 	}
 	want := llm.Request{
 		Model: "gemini-3-pro", System: "be brief", ReasoningEffort: "low", MaxOutputTokens: 7,
@@ -279,20 +212,9 @@ func TestGenerateRequest(t *testing.T) {
 
 func TestGenerateKey(t *testing.T) {
 	s := llmtest.NewServer(t, llmtest.Sequence())
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, strings.TrimSuffix(s.URL(),
-		"/v1")+"/v1beta/models/"+gemini3, strings.NewReader("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The key is not taken from where others have it.
-	req.Header.Set("Authorization", "Bearer "+s.Key())
-	resp, err := s.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != 401 || !strings.Contains(string(answer), `"UNAUTHENTICATED"`) {
-		t.Errorf("status %d, %s, %v", resp.StatusCode, answer, err)
+	// The header of other wires does not count.
+	status, answer := send(t, s, gemini3, "{}", "Authorization", "Bearer "+s.Key())
+	if status != 401 || !strings.Contains(answer, `"UNAUTHENTICATED"`) {
+		t.Errorf("status %d, %s", status, answer)
 	}
 }

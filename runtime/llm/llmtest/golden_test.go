@@ -22,11 +22,11 @@ import (
 
 var update = flag.Bool("update", false, "write the files in testdata anew")
 
-// speaker is a client of one of the wire formats, with what it is asked in its own way.
+// speaker is a client of one of the wire formats, with its model and options.
 type speaker struct {
 	client func(*llmtest.Server) (llm.Client, error)
 	model  string
-	// options are provider options, and cache those about caching; nil where there are none.
+	// options are options of the provider, and cache those of its cache; may be nil.
 	options, cache map[string]any
 }
 
@@ -72,7 +72,7 @@ func speakers() map[string]speaker {
 	}
 }
 
-// goldenCase is a conversation: what is asked, and what the last request holds beyond that.
+// goldenCase is a conversation.
 type goldenCase struct {
 	change func(*llm.Request, speaker)
 	// reply, if it has calls, is answered to the first request. The results are sent with the second
@@ -124,11 +124,8 @@ func goldenCases() map[string]goldenCase {
 				"session-1"
 		})},
 		"thinking_and_result": {
-			change: with(func(r *llm.Request, _ speaker) { r.ReasoningEffort = "high" }),
-			reply: llmtest.Reply{
-				Reasoning: "I should look.", Text: "I look.",
-				Calls: []llmtest.Call{look},
-			},
+			change:  with(func(r *llm.Request, _ speaker) { r.ReasoningEffort = "high" }),
+			reply:   llmtest.Reply{Reasoning: "I should look.", Text: "I look.", Calls: []llmtest.Call{look}},
 			results: []llm.ToolResult{{Parts: text("the <content>")}},
 		},
 		"parallel_calls": {
@@ -157,7 +154,7 @@ func TestGoldenRequests(t *testing.T) {
 	for wire, s := range speakers() {
 		for name, tt := range goldenCases() {
 			t.Run(wire+"/"+name, func(t *testing.T) {
-				last := ask(t, s, tt)
+				last := converse(t, s, tt)
 				var pretty bytes.Buffer
 				for _, h := range []string{"Anthropic-Beta"} {
 					if v := last.Header.Get(h); v != "" {
@@ -191,8 +188,8 @@ func TestGoldenRequests(t *testing.T) {
 	}
 }
 
-// ask has the conversation of a case, and returns the last request.
-func ask(t *testing.T, s speaker, tt goldenCase) *llmtest.Request {
+// converse runs the conversation of a case, and returns the last request.
+func converse(t *testing.T, s speaker, tt goldenCase) *llmtest.Request {
 	t.Helper()
 	replies := []llmtest.Reply{llmtest.Say("done")}
 	if len(tt.reply.Calls) > 0 {

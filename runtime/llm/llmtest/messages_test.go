@@ -2,10 +2,6 @@ package llmtest_test
 
 import (
 	"encoding/json"
-	"errors"
-	"io"
-	"net/http"
-	"os"
 	"strings"
 	"testing"
 
@@ -14,32 +10,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/anthropic"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
-	"github.com/sandboxagent/sandboxagent/runtime/llm/replay"
 )
-
-// postMessages sends a body as it is, with the headers of Messages, and returns the status and the
-// answer.
-func postMessages(t *testing.T, s *llmtest.Server, key, body string) (int, string) {
-	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL()+"/messages",
-		strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("X-Api-Key", key)
-	req.Header.Set("Anthropic-Version", "2023-06-01")
-	resp, err := s.Client().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(answer)
-}
 
 const (
 	userTurn   = `{"role":"user","content":"hi"}`
@@ -60,7 +31,7 @@ func said(role string, blocks ...string) string {
 	return `{"role":"` + role + `","content":[` + strings.Join(blocks, ",") + `]}`
 }
 
-// instead replaces a part of a body that must be there.
+// instead replaces a part of a body, which must be present.
 func instead(t *testing.T, body, old, now string) string {
 	t.Helper()
 	if !strings.Contains(body, old) {
@@ -77,11 +48,8 @@ func TestMessagesViolations(t *testing.T) {
 	}
 	marked := instead(t, textBlock, "}", `,"cache_control":{"type":"ephemeral","ttl":"1h"}}`)
 	oneTool := `,` + inputSchema(`{"type":"object"}`)
-	tests := map[string]struct{ body, want string }{
-		"sound": {
-			more(whole, `"tool_choice":{"type":"auto"},"system":"s"`+oneTool),
-			"",
-		},
+	testViolations(t, messagesPath, map[string]violation{
+		"sound":                 {more(whole, `"tool_choice":{"type":"auto"},"system":"s"`+oneTool), ""},
 		"sound, users in a row": {messages(userTurn, userTurn), ""},
 		"sound, 4 marks":        {messages(said("user", marked, marked, marked, marked)), ""},
 		"sound, empty result": {messages(userTurn, callTurn, said("user",
@@ -95,68 +63,42 @@ func TestMessagesViolations(t *testing.T) {
 		"no JSON":       {`{`, "unexpected EOF"},
 		"unknown field": {more(whole, `"input":1`), `unknown field "input"`},
 		"unknown field in a turn": {
-			instead(t, whole, `"role"`, `"name":"x","role"`),
-			`unknown field "name"`,
+			instead(t, whole, `"role"`, `"name":"x","role"`), `unknown field "name"`,
 		},
 		"unknown field in a block": {
-			messages(said("user", `{"type":"text","text":"x","x":1}`)),
-			`unknown field "x"`,
+			messages(said("user", `{"type":"text","text":"x","x":1}`)), `unknown field "x"`,
 		},
-		"no model":  {instead(t, whole, `"model":"m",`, ""), "model is missing"},
-		"no stream": {instead(t, whole, `"stream":true,`, ""), "stream is not set"},
-		"no max_tokens": {
-			instead(t, whole, `"max_tokens":5000,`, ""),
-			"max_tokens is missing",
-		},
-		"no messages": {messages(), "messages are empty"},
-		"role system": {
-			messages(said("system", textBlock)),
-			`the role "system" is unknown`,
-		},
-		"role tool": {
-			messages(userTurn, callTurn, said("tool", okBlock)),
-			`the role "tool" is unknown`,
-		},
+		"no model":      {instead(t, whole, `"model":"m",`, ""), "model is missing"},
+		"not a stream":  {instead(t, whole, `"stream":true,`, ""), "stream is not set"},
+		"no max_tokens": {instead(t, whole, `"max_tokens":5000,`, ""), "max_tokens is missing"},
+		"no messages":   {messages(), "messages are empty"},
+		"role system":   {messages(said("system", textBlock)), `the role "system" is unknown`},
+		"role tool":     {messages(userTurn, callTurn, said("tool", okBlock)), `the role "tool" is unknown`},
 		"begins with an answer": {
-			messages(said("assistant", textBlock), userTurn),
-			"the first message is not the user's",
+			messages(said("assistant", textBlock), userTurn), "the first message is not the user's",
 		},
 		"ends with an answer": {
-			messages(userTurn, said("assistant", textBlock)),
-			"does not end with a user message",
+			messages(userTurn, said("assistant", textBlock)), "does not end with a user message",
 		},
 		"empty content": {messages(said("user")), "content is empty"},
 		"no content":    {messages(`{"role":"user"}`), "content is neither"},
-		"empty answer": {
-			messages(userTurn, said("assistant"), userTurn),
-			"content is empty",
-		},
-		"empty text": {messages(`{"role":"user","content":""}`), "no visible character"},
+		"empty answer":  {messages(userTurn, said("assistant"), userTurn), "content is empty"},
+		"empty text":    {messages(`{"role":"user","content":""}`), "no visible character"},
 		"blank text": {messages(userTurn, said("assistant",
 			`{"type":"text","text":" \n"}`), userTurn), "no visible character"},
 		"blank system": {
-			more(messages(userTurn), `"system":[{"type":"text","text":" "}]`),
-			"no visible character",
+			more(messages(userTurn), `"system":[{"type":"text","text":" "}]`), "no visible character",
 		},
-		"unknown block": {
-			messages(said("user", `{"type":"video"}`)),
-			`a block of type "video"`,
-		},
+		"unknown block": {messages(said("user", `{"type":"video"}`)), `a block of type "video"`},
 		"image in an answer": {
-			messages(userTurn, said("assistant", imageBlock), userTurn),
-			"an image has no place",
+			messages(userTurn, said("assistant", imageBlock), userTurn), "an image is not allowed",
 		},
 		"image of a wrong type": {
-			messages(said("user", instead(t, imageBlock, "png", "tiff"))),
-			`type "image/tiff"`,
+			messages(said("user", instead(t, imageBlock, "png", "tiff"))), `type "image/tiff"`,
 		},
-		"image is no base64": {
-			messages(said("user", instead(t, imageBlock, "cG5n", "?"))),
-			"not base64",
-		},
+		"image is no base64": {messages(said("user", instead(t, imageBlock, "cG5n", "?"))), "not base64"},
 		"image by address": {
-			messages(said("user", instead(t, imageBlock, "base64", "url"))),
-			"not base64",
+			messages(said("user", instead(t, imageBlock, "base64", "url"))), "not base64",
 		},
 		"call by the user": {messages(said("user", callBlock)), `a block of type "tool_use"`},
 		"result by the model": {
@@ -165,16 +107,11 @@ func TestMessagesViolations(t *testing.T) {
 		},
 		"result without call": {messages(userTurn, resultTurn), "which was not made before"},
 		"two results": {
-			messages(userTurn, callTurn, said("user", okBlock, okBlock)),
-			"answered more than once",
+			messages(userTurn, callTurn, said("user", okBlock, okBlock)), "answered more than once",
 		},
-		"no result": {
-			messages(userTurn, callTurn, userTurn),
-			`the call "c" of x has no result`,
-		},
+		"no result": {messages(userTurn, callTurn, userTurn), `the call "c" of x has no result`},
 		"result not first": {
-			messages(userTurn, callTurn, said("user", textBlock, okBlock)),
-			"does not stand first",
+			messages(userTurn, callTurn, said("user", textBlock, okBlock)), "does not stand first",
 		},
 		"results in two messages": {messages(userTurn, said("assistant", callBlock,
 			instead(t, callBlock, `"c"`, `"d"`)), resultTurn, instead(t, resultTurn, `"c"`,
@@ -186,22 +123,18 @@ func TestMessagesViolations(t *testing.T) {
 		"error without a text": {messages(userTurn, callTurn, said("user",
 			`{"type":"tool_result","tool_use_id":"c","is_error":true}`)), "the result of an error is empty"},
 		"call with an odd ID": {
-			messages(userTurn, instead(t, callTurn, `"c"`, `"c:1"`), userTurn),
-			`"c:1" is no ID`,
+			messages(userTurn, instead(t, callTurn, `"c"`, `"c:1"`), userTurn), `"c:1" is not the ID`,
 		},
 		"call with an odd name": {
-			messages(userTurn, instead(t, callTurn, `"x"`, `"a b"`), userTurn),
-			`"a b" is no name`,
+			messages(userTurn, instead(t, callTurn, `"x"`, `"a b"`), userTurn), `"a b" is not a valid tool name`,
 		},
 		"call with a text as input": {
-			messages(userTurn, instead(t, callTurn, `{}`, `"{}"`), userTurn),
-			"input is no object",
+			messages(userTurn, instead(t, callTurn, `{}`, `"{}"`), userTurn), "input is not an object",
 		},
 		"call without input": {messages(userTurn, instead(t, callTurn, `,"input":{}`, ``),
-			userTurn), "input is no object"},
+			userTurn), "input is not an object"},
 		"calls of one ID": {
-			messages(userTurn, callTurn, resultTurn, callTurn, resultTurn),
-			`two calls have the ID "c"`,
+			messages(userTurn, callTurn, resultTurn, callTurn, resultTurn), `two calls have the ID "c"`,
 		},
 		"made-up thinking": {messages(userTurn, said("assistant",
 			`{"type":"thinking","thinking":"x","signature":"y"}`,
@@ -218,79 +151,47 @@ func TestMessagesViolations(t *testing.T) {
 		"5 marks": {more(messages(said("user", marked, marked, marked, marked)),
 			`"cache_control":{"type":"ephemeral"}`), "more than 4"},
 		"mark of a wrong kind": {
-			messages(said("user", instead(t, marked, "1h", "2h"))),
-			"is not ephemeral",
+			messages(said("user", instead(t, marked, "1h", "2h"))), "is not ephemeral",
 		},
 		"budget too small": {
-			more(whole, `"thinking":{"type":"enabled","budget_tokens":1023}`),
-			"budget_tokens are not",
+			more(whole, `"thinking":{"type":"enabled","budget_tokens":1023}`), "budget_tokens are not",
 		},
 		"budget too large": {
-			more(whole, `"thinking":{"type":"enabled","budget_tokens":5000}`),
-			"budget_tokens are not",
+			more(whole, `"thinking":{"type":"enabled","budget_tokens":5000}`), "budget_tokens are not",
 		},
 		"calls before thinking": {
-			more(whole, `"thinking":{"type":"enabled","budget_tokens":1024}`),
-			"does not begin with it",
+			more(whole, `"thinking":{"type":"enabled","budget_tokens":1024}`), "does not begin with it",
 		},
 		"adaptive with a budget": {
-			more(whole, `"thinking":{"type":"adaptive","budget_tokens":1024}`),
-			"a field too many",
+			more(whole, `"thinking":{"type":"adaptive","budget_tokens":1024}`), "a field too many",
 		},
 		"disabled with a display": {
-			more(whole, `"thinking":{"type":"disabled","display":"omitted"}`),
-			"a field too many",
+			more(whole, `"thinking":{"type":"disabled","display":"omitted"}`), "a field too many",
 		},
 		"unknown thinking": {more(whole, `"thinking":{"type":"hard"}`), "is unknown"},
 		"unknown display": {
-			more(whole, `"thinking":{"type":"adaptive","display":"all"}`),
-			`the display "all"`,
+			more(whole, `"thinking":{"type":"adaptive","display":"all"}`), `the display "all"`,
 		},
-		"unknown effort": {
-			more(whole, `"output_config":{"effort":"minimal"}`),
-			`the effort "minimal"`,
-		},
+		"unknown effort": {more(whole, `"output_config":{"effort":"minimal"}`), `the effort "minimal"`},
 		"choice without tools": {
-			more(whole, `"tool_choice":{"type":"auto"}`),
-			"tool_choice without tools",
+			more(whole, `"tool_choice":{"type":"auto"}`), "tool_choice without tools",
 		},
 		"unknown choice": {
-			more(whole, `"tool_choice":{"type":"required"}`+oneTool),
-			`of type "required"`,
+			more(whole, `"tool_choice":{"type":"required"}`+oneTool), `of type "required"`,
 		},
-		"tool of the server": {more(whole, `"tools":[{"type":"web_search_20250305","name":"x","input_schema":{"type":"object"}}]`), "is of type"},
-		"schema is no object": {
-			more(whole, inputSchema(`{"type":"string"}`)),
-			`not of type "object"`,
-		},
-		"no schema": {more(whole, `"tools":[{"name":"x"}]`), `not of type "object"`},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			s := llmtest.NewServer(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("ok") })
-			status, answer := postMessages(t, s, s.Key(), tt.body)
-			violations := s.TakeViolations()
-			if tt.want == "" {
-				if status != 200 || len(violations) > 0 {
-					t.Errorf("a sound request is refused: %s", answer)
-				}
-				return
-			}
-			if status != 400 || len(violations) != 1 || !strings.Contains(violations[0], tt.want) ||
-				!strings.Contains(answer, "invalid_request_error") {
-				t.Errorf("status %d, violations %q, answer %s; want %q", status, violations, answer, tt.want)
-			}
-		})
-	}
+		"tool of the server":  {more(whole, `"tools":[{"type":"web_search_20250305","name":"x","input_schema":{"type":"object"}}]`), "is of type"},
+		"schema is no object": {more(whole, inputSchema(`{"type":"string"}`)), `not of type "object"`},
+		"no schema":           {more(whole, `"tools":[{"name":"x"}]`), `not of type "object"`},
+	})
 }
 
 func TestMessagesKeyAndVersion(t *testing.T) {
 	s := llmtest.NewServer(t, llmtest.Sequence())
-	if status, answer := postMessages(t, s, "wrong", messages(userTurn)); status != 401 ||
+	if status, answer := post(t, s, messagesPath, "wrong", messages(userTurn)); status != 401 ||
 		!strings.Contains(answer, "authentication_error") {
 		t.Errorf("wrong key: %d %s", status, answer)
 	}
-	if status, _ := post(t, s, "/messages", s.Key(), messages(userTurn)); status != 401 {
+	if status, _ := send(t, s, messagesPath, messages(userTurn), "Authorization", "Bearer "+s.Key()); status != 401 {
 		t.Errorf("the key as a bearer: %d", status)
 	}
 	c, err := anthropic.New(anthropic.Config{
@@ -375,7 +276,7 @@ func messagesClient(t *testing.T, s *llmtest.Server) llm.Client {
 	return llm.Retry(c, llm.RetryPolicy{Rand: func() float64 { return 0 }})
 }
 
-// What a brain sees is what a client was asked to send.
+// A brain receives the request of the client.
 func TestMessagesRequest(t *testing.T) {
 	s := llmtest.NewServer(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("ok") })
 	image := llm.Part{Kind: llm.PartImage, Image: &llm.Image{MIME: "image/png", Data: []byte("png")}}
@@ -407,95 +308,6 @@ func TestMessagesRequest(t *testing.T) {
 		last := requests[len(requests)-1]
 		if diff := cmp.Diff(want, last.Request); diff != "" || last.API != llmtest.Messages {
 			t.Errorf("%s (-want +got):\n%s", last.API, diff)
-		}
-	}
-}
-
-// A script played over HTTP ends as it does inside the process.
-func TestMessagesPlay(t *testing.T) {
-	data, err := os.ReadFile("../replay/testdata/fix.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	script, err := replay.ParseScript(data, "fix.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	brain, err := llmtest.Play(script)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := llmtest.NewServer(t, brain)
-	clients := []llm.Client{llm.Retry(replay.NewScript(script), llm.RetryPolicy{}), messagesClient(t,
-		s)}
-	var heard [2][]llm.Message
-	for i, c := range clients {
-		outputs := map[string][]string{
-			"shell": {"--- FAIL: TestAdd\nexit code: 1\n", "ok\n"}, "read_file": {"3 | return a - b\n"},
-			"edit_file": {"1 replacement\n"},
-		}
-		req := llm.Request{Model: "m", Messages: []llm.Message{llm.UserText("please fix the failing " +
-			"test")}}
-		for name := range outputs {
-			req.Tools = append(req.Tools, llm.ToolSpec{Name: name, Schema: object()})
-		}
-		for calls := 1; calls > 0; {
-			resp, err := llm.Complete(t.Context(), c, req)
-			if err != nil {
-				t.Fatal(err)
-			}
-			heard[i] = append(heard[i], resp.Message)
-			answer := llm.Message{Role: llm.RoleTool}
-			for _, call := range resp.Message.ToolCalls() {
-				r := llm.ToolResult{
-					CallID: call.ID, Name: call.Name,
-					Parts: []llm.Part{llm.Text(outputs[call.Name][0])},
-				}
-				outputs[call.Name] = outputs[call.Name][1:]
-				answer.Parts = append(answer.Parts, llm.Part{Kind: llm.PartToolResult, ToolResult: &r})
-			}
-			calls = len(answer.Parts)
-			req.Messages = append(req.Messages, resp.Message, answer)
-		}
-	}
-	plain := cmp.Transformer("plain", func(r llm.Reasoning) string { return r.Text })
-	if diff := cmp.Diff(heard[0], heard[1], plain); diff != "" || len(heard[0]) != 4 {
-		t.Errorf("%d answers (-in process +over HTTP):\n%s", len(heard[0]), diff)
-	}
-}
-
-func TestMessagesPlayErrors(t *testing.T) {
-	for _, kind := range []llm.ErrorKind{
-		llm.KindNetwork, llm.KindTimeout, llm.KindRateLimit, llm.KindOverloaded, llm.KindServer,
-		llm.KindStream, llm.KindAuth,
-		llm.KindQuota, llm.KindNotFound, llm.KindContextLength, llm.KindInvalid, llm.KindContentFilter,
-	} {
-		script, err := replay.ParseScript([]byte("turns:\n  - {text: part, error: {kind: "+string(kind)+", retry_after: 1h}}\n"), "s.yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
-		brain, err := llmtest.Play(script)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := llmtest.NewServer(t, brain)
-		c, err := anthropic.New(anthropic.Config{
-			APIKey: s.Key(), BaseURL: s.URL(),
-			HTTPClient: s.Client(),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = llm.Complete(t.Context(), c, llm.Request{
-			Model:    "m",
-			Messages: []llm.Message{llm.UserText("x")},
-		})
-		var e *llm.Error
-		if !errors.As(err, &e) || e.Kind != kind {
-			t.Errorf("%s: got %v", kind, err)
-		}
-		if kind == llm.KindRateLimit && e.RetryAfter.Hours() != 1 {
-			t.Errorf("retry after %s", e.RetryAfter)
 		}
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/replay"
 )
 
-// Play returns a Brain that answers with the turns of a script. A request that the script does not
-// expect is a violation. A script that asks whether a result is an error is refused, for the wire
-// does not tell.
+// Play returns a Brain that answers with the turns of a script. A request that does not meet the
+// conditions of its turn is a violation. A script with a condition on is_error is rejected: most
+// wires do not carry it.
 func Play(s *replay.Script) (Brain, error) {
 	for _, turn := range s.Turns {
 		results := turn.Expect.Results
@@ -55,7 +55,7 @@ func replyOf(turn replay.Turn, model string) Reply {
 	return r
 }
 
-// faultOf returns the fault that a client sees as e.
+// faultOf returns the fault that clients report as e.
 func faultOf(e *llm.Error, delay time.Duration) Fault {
 	f := Fault{Delay: delay, Status: e.Status, Code: e.Code, Message: e.Message, Type: "error"}
 	status, code := http.StatusBadRequest, ""

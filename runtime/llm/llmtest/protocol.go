@@ -6,37 +6,37 @@ import (
 	"strings"
 )
 
-// protocol is a wire format, by what differs between them.
+// protocol has the differences between the wire formats.
 type protocol struct {
 	api string
-	// key returns the key that a request carries.
+	// key returns the API key of a request.
 	key func(*http.Request) string
-	// wrongKey is the error for another key than the server's.
+	// wrongKey is the error for a wrong key.
 	wrongKey Fault
-	// decode reads a request into req.Request, and checks it. Known is what events has returned for
-	// earlier answers.
+	// decode validates a request and decodes it into req.Request. Known is the reasoning that events
+	// returned for earlier answers.
 	decode func(req *Request, known map[string]json.RawMessage) (extras, error)
-	// events returns the answer as a stream, and the reasoning in it that must come back unchanged, by
-	// name.
+	// events returns the stream of an answer, and the reasoning in it that must come back unchanged,
+	// by name.
 	events func(*Request, Reply, extras) ([]sseEvent, map[string]json.RawMessage)
 	// refusal is the body of an error.
 	refusal func(status int, f Fault) []byte
-	// failure is the event of an error in a stream.
+	// failure returns the event of an error in a stream.
 	failure func(Fault) sseEvent
 }
 
-// extras are what an answer needs to know of a request beside its contents.
+// extras are fields of a request that decide about the answer, beside its contents.
 type extras struct {
-	// encrypted is the wish for encrypted reasoning.
+	// encrypted is true if the request includes encrypted reasoning.
 	encrypted bool
-	// usage is the wish for usage in a Chat stream.
+	// usage is true if the request includes usage in a Chat stream.
 	usage bool
-	// thoughts is the wish for thoughts in a Gemini stream.
+	// thoughts is true if the request includes thoughts in a Gemini stream.
 	thoughts bool
 }
 
-// protocolOf returns the protocol that is spoken at a path. If there is none, its errors are those
-// of OpenAI.
+// protocolOf returns the protocol of a path; for an unknown one false, and the protocol of its
+// error.
 func protocolOf(path string) (protocol, bool) {
 	switch path {
 	case "/v1/responses":
@@ -86,10 +86,7 @@ func chatProtocol() protocol {
 		api: Chat, key: bearer, wrongKey: openaiWrongKey(), decode: decodeChat, events: chatEvents,
 		refusal: openaiRefusal,
 		failure: func(f Fault) sseEvent {
-			return sseEvent{
-				name: "error",
-				data: openaiRefusal(http.StatusOK, f),
-			}
+			return sseEvent{name: "error", data: openaiRefusal(http.StatusOK, f)}
 		},
 	}
 }

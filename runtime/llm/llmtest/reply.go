@@ -15,24 +15,24 @@ const (
 	Chat      = "chat"
 )
 
-// Request is a request that a client has sent.
+// Request is a request of a client.
 type Request struct {
-	// Request is what the body says. Consecutive parts of one role make one message; results carry the
-	// name of their tool, but never IsError, which the wire does not have.
+	// Request is the decoded body. Consecutive parts of one role make one message; results carry the
+	// name of their tool, and IsError only where the wire has it.
 	llm.Request
 	// API is one of the names above.
 	API string
-	// Path and Query are those of the address.
+	// Path and Query are those of the URL.
 	Path  string
 	Query url.Values
-	// Number counts the requests to the server, from 0.
+	// Number is the number of the request to the server, from 0.
 	Number int
 	Header http.Header
-	// Body is the body as it came.
+	// Body is the raw body.
 	Body []byte
 }
 
-// Brain decides the answer to a request. It is called for one request at a time.
+// Brain returns the answer to a request. The server calls it for one request at a time.
 type Brain func(*Request) Reply
 
 // Reply is an answer.
@@ -40,14 +40,14 @@ type Reply struct {
 	Reasoning string
 	Text      string
 	Calls     []Call
-	// Usage is reported; a zero one is made up from the sizes of request and answer.
+	// Usage is the reported usage; a zero one is estimated from the sizes of request and answer.
 	Usage llm.Usage
-	// Finish is left empty for tool_calls if there are calls, else stop.
+	// Finish is the finish reason; empty means tool_calls if the answer has calls, else stop.
 	Finish llm.FinishReason
-	// Model is the model that claims to answer; empty means the requested one.
+	// Model is the model of the answer; empty means that of the request.
 	Model string
 	Fault Fault
-	// Violation says that the request is wrong. It is recorded and answered with status 400.
+	// Violation, if not empty, rejects the request: it is recorded and answered with status 400.
 	Violation string
 }
 
@@ -55,19 +55,19 @@ type Reply struct {
 type Call struct {
 	Name      string
 	Arguments string
-	// ID is made up if it is empty, unless NoID is set.
+	// ID is generated if it is empty, unless NoID is set.
 	ID   string
 	NoID bool
 }
 
-// Fault is how the server misbehaves in one answer. The zero value is no fault.
+// Fault is the failure of one answer. The zero value is none.
 type Fault struct {
-	// Delay is waited for before anything is sent.
+	// Delay is the wait before the answer.
 	Delay time.Duration
-	// Reset closes the connection in place of an answer.
+	// Reset closes the connection instead of answering.
 	Reset bool
-	// Status, if not zero, is answered in place of a stream, with Header and an error of Code, Type
-	// and Message, or with Body if that is set.
+	// Status, if not zero, is the status of an answer without a stream, with Header and an error of
+	// Code, Type and Message, or with Body if that is set.
 	Status  int
 	Code    string
 	Type    string
@@ -75,33 +75,33 @@ type Fault struct {
 	Header  http.Header
 	Body    string
 
-	// OneByte sends each byte of the stream in a chunk of its own.
+	// OneByte sends each byte of the stream as a separate chunk.
 	OneByte bool
 	// CRLF ends lines with \r\n.
 	CRLF bool
-	// Comments puts comments, ids and unknown fields between the events.
+	// Comments adds comments, ids and unknown fields between the events.
 	Comments bool
-	// Pad is the number of bytes by which one event is made longer.
+	// Pad is the number of bytes that one event is longer.
 	Pad int
-	// Pace is waited for between events.
+	// Pace is the wait between events.
 	Pace time.Duration
 	// Interleave mixes the pieces of the arguments of parallel calls.
 	Interleave bool
-	// NoDone leaves out what follows the last event that is needed.
+	// NoDone omits the data after the event that completes the answer.
 	NoDone bool
 
-	// Cut breaks the connection off at a point of the stream.
+	// Cut closes the connection at a point of the stream.
 	Cut Point
-	// End ends the answer at a point of the stream, as if it were complete.
+	// End ends the answer regularly at a point of the stream.
 	End Point
-	// Hang stops at a point of the stream and stays silent until the client goes.
+	// Hang stops sending at a point of the stream until the client disconnects.
 	Hang Point
 	// Fail sends an error of Code, Type and Message at a point of the stream, and ends the answer.
 	Fail Point
-	// Length is added to the length of the answer to give a wrong Content-Length. If it is negative
-	// the answer is cut.
+	// Length is added to the length of the answer to give a wrong Content-Length. A negative one cuts
+	// the answer.
 	Length int
-	// Gzip says that the stream is compressed, which it is not.
+	// Gzip declares the stream as compressed, which it is not.
 	Gzip bool
 }
 
@@ -114,7 +114,7 @@ const (
 	AtStart Point = "start"
 	// AtText is in the middle of an event with text.
 	AtText Point = "text"
-	// AtArguments is in the middle of an event with arguments, after one before it was sent.
+	// AtArguments is in the middle of the second event with arguments.
 	AtArguments Point = "arguments"
 	// AtEnd is before the event that completes the answer.
 	AtEnd Point = "end"
@@ -126,7 +126,8 @@ func Say(text string) Reply { return Reply{Text: text} }
 // Use returns an answer of tool calls.
 func Use(calls ...Call) Reply { return Reply{Calls: calls} }
 
-// Sequence returns a Brain that gives the replies in order. One request more is a violation.
+// Sequence returns a Brain that gives the replies in order. A request after the last one is a
+// violation.
 func Sequence(replies ...Reply) Brain {
 	next := 0
 	return func(*Request) Reply {
@@ -138,8 +139,7 @@ func Sequence(replies ...Reply) Brain {
 	}
 }
 
-// Storm returns a Brain whose first n answers have the fault; the others are those of next, which
-// does not see the requests before them.
+// Storm returns a Brain whose first n answers have the fault; next answers the requests after them.
 func Storm(n int, fault Fault, next Brain) Brain {
 	return func(r *Request) Reply {
 		if n > 0 {
@@ -150,8 +150,8 @@ func Storm(n int, fault Fault, next Brain) Brain {
 	}
 }
 
-// TooMany returns the fault of a 429 answer with the given Retry-After-Ms and Retry-After headers,
-// each left out if it is empty.
+// TooMany returns the fault of a 429 answer with the given Retry-After-Ms and Retry-After headers;
+// empty ones are omitted.
 func TooMany(afterMS, after string) Fault {
 	h := make(http.Header)
 	if afterMS != "" {

@@ -17,8 +17,7 @@ import (
 // maxRequest bounds the body of a request in bytes.
 const maxRequest = 256 << 20
 
-// TB is the part of testing.TB that NewServer needs, so that this package does not need package
-// testing.
+// TB is the part of testing.TB that NewServer needs, so that this package does not import testing.
 type TB interface {
 	Helper()
 	Errorf(format string, args ...any)
@@ -32,30 +31,35 @@ type Server struct {
 	http   *http.Server
 	client *http.Client
 	served chan struct{}
-	// quit ends what hangs.
+	// quit ends hanging answers.
 	quit   chan struct{}
 	closed sync.Once
 	active sync.WaitGroup
 
-	// thinking is held while the brain thinks.
+	// thinking is held during a call of brain.
 	thinking sync.Mutex
 	brain    Brain
 
 	mu         sync.Mutex
 	requests   []*Request
 	violations []string
-	// reasoning holds the reasoning that was sent and must come back unchanged, by a name that the
-	// protocol gives it.
+	// reasoning is the reasoning that must come back unchanged, by a name that the protocol defines.
 	reasoning map[string]json.RawMessage
 }
 
-// Start starts a server that is to be closed.
+// Start starts a server, which the caller closes.
 func Start(brain Brain) (*Server, error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("llmtest: listen: %w", err)
 	}
+	return Serve(l, brain), nil
+}
+
+// Serve starts a server that accepts connections from l, such as one of pipes in a bubble of
+// testing/synctest. The caller closes the server, which closes l.
+func Serve(l net.Listener, brain Brain) *Server {
 	s := &Server{
 		url: "http://" + l.Addr().String(), brain: brain, served: make(chan struct{}),
 		quit:      make(chan struct{}),
@@ -65,14 +69,14 @@ func Start(brain Brain) (*Server, error) {
 	s.http = &http.Server{Handler: http.HandlerFunc(s.serve), ReadHeaderTimeout: time.Minute}
 	go func() {
 		defer close(s.served)
-		// Serve always fails in the end, by Close.
+		// Serve returns an error after Close.
 		_ = s.http.Serve(l)
 	}()
-	return s, nil
+	return s
 }
 
-// NewServer starts a server that is closed when the test ends, and fails the test for violations
-// that nobody took.
+// NewServer starts a server, closes it at the end of the test, and fails the test for violations
+// that it did not take.
 func NewServer(t TB, brain Brain) *Server {
 	t.Helper()
 	s, err := Start(brain)
@@ -94,19 +98,18 @@ func (s *Server) URL() string { return s.url + "/v1" }
 // Root returns the base URL of Messages and generateContent, which has no path.
 func (s *Server) Root() string { return s.url }
 
-// Key returns the API key that the server accepts.
+// Key returns the only API key that the server accepts.
 func (s *Server) Key() string { return "sk-llmtest-0123456789abcdef" }
 
 // Client returns an HTTP client whose connections are closed by Close.
 func (s *Server) Client() *http.Client { return s.client }
 
-// Close ends all connections and waits until nothing of the server runs any more. It may be called
-// more than once.
+// Close ends all connections and waits until all goroutines of the server have ended. It is
+// idempotent.
 func (s *Server) Close() {
 	s.closed.Do(func() {
 		close(s.quit)
-		// The listener is gone either way, and nobody can do anything about a connection that does not
-		// close.
+		// The listener is closed in any case, and a connection that does not close has no remedy.
 		_ = s.http.Close()
 		<-s.served
 		s.active.Wait()
@@ -114,7 +117,7 @@ func (s *Server) Close() {
 	})
 }
 
-// Requests returns the requests so far, those with violations included.
+// Requests returns the requests so far, including those with violations.
 func (s *Server) Requests() []*Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,8 +197,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.answer(w, r, p, req, reply.filled(req), extras)
 }
 
-// decode reads a request, for which it passes on what the server has sent that must come back
-// unchanged.
+// decode decodes and validates a request.
 func (s *Server) decode(p protocol, req *Request) (extras, error) {
 	if ct := req.Header.Get("Content-Type"); ct != "application/json" {
 		return extras{}, fmt.Errorf("the content type is %q, not application/json", ct)
@@ -228,14 +230,14 @@ func (s *Server) answer(
 	out.send(events)
 }
 
-// remember keeps the reasoning that was sent, to compare what comes back.
+// remember records the reasoning of an answer, to compare it with later requests.
 func (s *Server) remember(opaque map[string]json.RawMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.Copy(s.reasoning, opaque)
 }
 
-// wait waits for d. It returns false if the client or the server has gone by then.
+// wait waits for d. It returns false if the client disconnects or the server closes.
 func (s *Server) wait(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return true
@@ -251,17 +253,17 @@ func (s *Server) wait(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// hangUp closes the connection without a proper end.
+// hangUp closes the connection in the middle of an answer.
 func hangUp(w http.ResponseWriter) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return
 	}
-	// An error means that it is closed already.
+	// An error means that it is closed.
 	_ = conn.Close()
 }
 
-// writeError answers with an error as the server of p writes it.
+// writeError answers with an error in the form of p.
 func writeError(w http.ResponseWriter, p protocol, status int, f Fault) {
 	for name, values := range f.Header {
 		w.Header()[name] = values
@@ -272,6 +274,6 @@ func writeError(w http.ResponseWriter, p protocol, status int, f Fault) {
 		body = p.refusal(status, f)
 	}
 	w.WriteHeader(status)
-	// A client that has gone does not read it.
+	// The client may have disconnected.
 	_, _ = w.Write(body)
 }

@@ -11,17 +11,17 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// sseEvent is one event of a stream. What it carries tells where faults strike.
+// sseEvent is one event of a stream.
 type sseEvent struct {
 	name string
 	data []byte
-	// at is the point of the stream that this event is; most are none.
+	// at is the point of the stream for faults; empty for most events.
 	at Point
-	// surplus marks what follows the event that completes the answer.
+	// surplus is true after the event that completes the answer.
 	surplus bool
 }
 
-// filled returns the reply with what was left to the server.
+// filled returns the reply with the defaults of its empty fields.
 func (r Reply) filled(req *Request) Reply {
 	calls := make([]Call, len(r.Calls))
 	size := len(r.Text) + len(r.Reasoning)
@@ -51,7 +51,7 @@ func (r Reply) filled(req *Request) Reply {
 	return r
 }
 
-// pieces cuts s into some parts, between characters.
+// pieces splits s between characters.
 func pieces(s string) []string {
 	size := max(12, len(s)/64)
 	var out []string
@@ -113,8 +113,8 @@ func (s *stream) send(events []sseEvent) {
 	action()
 }
 
-// upTo returns the events up to the point of the fault, the last one cut in its middle if the point
-// is inside an event, and what happens after them.
+// upTo returns the events up to the point of the fault, the last one cut in the middle if the point
+// is inside an event, and the action after them.
 func (s *stream) upTo(events []sseEvent) ([]sseEvent, func()) {
 	f := s.fault
 	action, at := func() {}, f.End
@@ -157,7 +157,7 @@ func (s *stream) hang() {
 	}
 }
 
-// frame returns the bytes of the number-th event.
+// frame returns the bytes of the event number.
 func (s *stream) frame(e sseEvent, number int) []byte {
 	var b strings.Builder
 	if s.fault.Comments {
@@ -179,7 +179,7 @@ func (s *stream) frame(e sseEvent, number int) []byte {
 	return []byte(text)
 }
 
-// write sends a frame at once. It returns false if the client has gone.
+// write sends a frame immediately. It returns false if the client has disconnected.
 func (s *stream) write(frame []byte) bool {
 	size := len(frame)
 	if s.fault.OneByte {
@@ -198,7 +198,7 @@ func (s *stream) write(frame []byte) bool {
 	return true
 }
 
-// mustJSON writes what this package has made, which is always possible.
+// mustJSON encodes a value of this package, which never fails.
 func mustJSON(v any) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

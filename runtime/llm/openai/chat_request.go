@@ -7,6 +7,7 @@ import (
 	goopenai "github.com/sashabaranov/go-openai"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
 // chatRequest returns the request body for req, but for the model and the options.
@@ -16,7 +17,7 @@ func chatRequest(req llm.Request) (goopenai.ChatCompletionRequest, error) {
 		StreamOptions: &goopenai.StreamOptions{IncludeUsage: true},
 	}
 	if len(req.Tools) > 0 && !req.ParallelToolCalls {
-		// True is the default of servers, and not all know the field.
+		// True is the default of servers, some of which reject the field.
 		body.ParallelToolCalls = false
 	}
 	for _, t := range req.Tools {
@@ -32,8 +33,8 @@ func chatRequest(req llm.Request) (goopenai.ChatCompletionRequest, error) {
 			Role: goopenai.ChatMessageRoleSystem, Content: req.System,
 		})
 	}
-	// Images of tool results wait here until all results of a round are there: results must follow
-	// their calls directly, and cannot hold images themselves.
+	// The images of the tool results of a round follow the results: results cannot hold images, and
+	// must directly follow their calls.
 	var images []goopenai.ChatMessagePart
 	flush := func() {
 		if len(images) > 0 {
@@ -58,7 +59,7 @@ func chatRequest(req llm.Request) (goopenai.ChatCompletionRequest, error) {
 	return body, nil
 }
 
-// chatMessages returns the messages that m becomes, and the images of its tool results.
+// chatMessages returns the wire form of m, and the images of its tool results.
 func chatMessages(
 	m llm.Message,
 ) (messages []goopenai.ChatCompletionMessage, images []goopenai.ChatMessagePart, err error) {
@@ -70,12 +71,12 @@ func chatMessages(
 		msg := goopenai.ChatCompletionMessage{Role: goopenai.ChatMessageRoleAssistant, Content: m.Text()}
 		for _, call := range m.ToolCalls() {
 			if call.Arguments == "" {
-				// The library would leave the field out, which servers refuse.
+				// The library would omit the field, and servers reject calls without it.
 				call.Arguments = "{}"
 			}
 			msg.ToolCalls = append(msg.ToolCalls, goopenai.ToolCall{
 				ID: call.ID, Type: goopenai.ToolTypeFunction,
-				Function: goopenai.FunctionCall{Name: toolName(call.Name), Arguments: call.Arguments},
+				Function: goopenai.FunctionCall{Name: exchange.ToolName(call.Name), Arguments: call.Arguments},
 			})
 		}
 		if msg.Content == "" && len(msg.ToolCalls) == 0 {
@@ -85,8 +86,7 @@ func chatMessages(
 	case llm.RoleTool:
 		for _, p := range m.Parts {
 			if p.Kind != llm.PartToolResult || p.ToolResult == nil {
-				return nil, nil, fmt.Errorf("a part of kind %q cannot be sent in a message of role %q", p.Kind,
-					m.Role)
+				return nil, nil, exchange.UnsendablePart(p, m.Role)
 			}
 			messages = append(messages, goopenai.ChatCompletionMessage{
 				Role: goopenai.ChatMessageRoleTool, ToolCallID: p.ToolResult.CallID,
@@ -100,11 +100,10 @@ func chatMessages(
 		}
 		return messages, images, nil
 	}
-	return nil, nil, fmt.Errorf("the role %q is unknown", m.Role)
+	return nil, nil, exchange.UnknownRole(m.Role)
 }
 
-// chatUser returns a user message: a plain text, which all servers understand, unless there are
-// images.
+// chatUser returns a user message: a plain text, which all servers accept, unless m has images.
 func chatUser(m llm.Message) (goopenai.ChatCompletionMessage, error) {
 	msg := goopenai.ChatCompletionMessage{Role: goopenai.ChatMessageRoleUser}
 	var parts []goopenai.ChatMessagePart
@@ -122,8 +121,7 @@ func chatUser(m llm.Message) (goopenai.ChatCompletionMessage, error) {
 			parts = append(parts, chatImage(*p.Image))
 			images = true
 		default:
-			return msg, fmt.Errorf("a part of kind %q cannot be sent in a message of role %q", p.Kind,
-				m.Role)
+			return msg, exchange.UnsendablePart(p, m.Role)
 		}
 	}
 	if images {
@@ -145,8 +143,8 @@ func chatImage(img llm.Image) goopenai.ChatMessagePart {
 	}
 }
 
-// notEmpty returns text, or a space for an empty one: the library would leave the content out,
-// which servers refuse.
+// notEmpty returns text, or a space for an empty one: the library would omit the content, and
+// servers reject messages without it.
 func notEmpty(text string) string {
 	if text == "" {
 		return " "

@@ -10,8 +10,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
-// chatChunk has the fields of a chunk that are used. The library's type refuses a chunk for any
-// field of an unexpected form.
+// chatChunk has the fields of a chunk that the client reads. The type of the library rejects a
+// chunk for any field of an unexpected form.
 type chatChunk struct {
 	ID      string          `json:"id"`
 	Model   string          `json:"model"`
@@ -21,7 +21,7 @@ type chatChunk struct {
 		Delta struct {
 			Content string `json:"content"`
 			Refusal string `json:"refusal"`
-			// Servers have two names for the thoughts of a model.
+			// Reasoning has two names among servers.
 			ReasoningContent string          `json:"reasoning_content"`
 			Reasoning        json.RawMessage `json:"reasoning"`
 			ToolCalls        []chatCall      `json:"tool_calls"`
@@ -41,7 +41,7 @@ type chatChunk struct {
 }
 
 type chatCall struct {
-	// Index is missing with some servers.
+	// Some servers omit Index.
 	Index    *int   `json:"index"`
 	ID       string `json:"id"`
 	Function struct {
@@ -53,18 +53,18 @@ type chatCall struct {
 // chatDecoder makes deltas of the chunks of a Chat stream.
 type chatDecoder struct {
 	calls []*streamedCall
-	// byIndex finds the newest call of an index.
+	// byIndex are the newest calls of each index.
 	byIndex map[int]*streamedCall
-	// finish is set once a finish_reason has come.
+	// finish is empty until a finish_reason came.
 	finish llm.FinishReason
 	done   llm.Done
 }
 
-var _ decoder = (*chatDecoder)(nil)
+var _ exchange.Decoder = (*chatDecoder)(nil)
 
-// end implements decoder. The answer is complete once a finish_reason has come, also if the stream
-// breaks off after it.
-func (d *chatDecoder) end() (llm.Delta, bool) {
+// End implements exchange.Decoder. An answer is complete after a finish_reason, also if the stream
+// breaks off then.
+func (d *chatDecoder) End(bool) (llm.Delta, bool) {
 	if d.finish == "" {
 		return llm.Delta{}, false
 	}
@@ -73,8 +73,8 @@ func (d *chatDecoder) end() (llm.Delta, bool) {
 	return llm.Delta{Kind: llm.DeltaDone, Done: &done}, true
 }
 
-// event implements decoder.
-func (d *chatDecoder) event(data []byte) ([]llm.Delta, error) {
+// Event implements exchange.Decoder.
+func (d *chatDecoder) Event(data []byte) ([]llm.Delta, error) {
 	var chunk chatChunk
 	if err := json.Unmarshal(data, &chunk); err != nil {
 		if info := exchange.RefusalOf(data); info.Found {
@@ -119,16 +119,16 @@ func (d *chatDecoder) event(data []byte) ([]llm.Delta, error) {
 			deltas = append(deltas, d.toolCall(call)...)
 		}
 		if choice.FinishReason == "error" {
-			return deltas, &exchange.Refusal{Message: "the server gave up the answer without a text"}
+			return deltas, &exchange.Refusal{Message: exchange.ErrorWithoutText}
 		}
 		d.finished(choice.FinishReason)
 	}
 	return deltas, nil
 }
 
-// toolCall takes a piece of a tool call. A piece begins a call if its index is new, or if it has a
-// name and an id that is not the one of the call so far, for some servers give all calls one index
-// or none.
+// toolCall returns the deltas of a piece of a tool call. A piece starts a call if its index is new,
+// or if it has a name and another id than the call so far: some servers give all calls one index or
+// none.
 func (d *chatDecoder) toolCall(piece chatCall) []llm.Delta {
 	index := 0
 	if piece.Index != nil {
@@ -166,7 +166,7 @@ func (d *chatDecoder) toolCall(piece chatCall) []llm.Delta {
 	return deltas
 }
 
-// finished takes the finish_reason, which is empty until the last piece.
+// finished records the finish_reason, which is empty before the last piece.
 func (d *chatDecoder) finished(reason string) {
 	switch goopenai.FinishReason(reason) {
 	case "":
@@ -178,7 +178,7 @@ func (d *chatDecoder) finished(reason string) {
 		d.finish = llm.FinishContentFilter
 		return
 	}
-	// What servers say of an answer with calls differs, so the calls themselves decide.
+	// The finish reasons of answers with calls differ between servers, so the calls decide.
 	d.finish = llm.FinishStop
 	if len(d.calls) > 0 {
 		d.finish = llm.FinishToolCalls

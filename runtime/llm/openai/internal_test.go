@@ -14,14 +14,11 @@ func FuzzDecoders(f *testing.F) {
 	f.Add(`{"type":"response.completed","response":{"output":[{"type":"function_call"}]}}`,
 		`{"error":[]}`)
 	f.Fuzz(func(t *testing.T, first, second string) {
-		for _, dec := range []decoder{&responsesDecoder{provider: "p"}, &chatDecoder{}} {
+		for _, dec := range []exchange.Decoder{&responsesDecoder{provider: "p"}, &chatDecoder{}} {
 			var a llm.Assembler
-			seq := 0
 			for _, data := range []string{first, second, first} {
-				deltas, err := dec.event([]byte(data))
+				deltas, err := dec.Event([]byte(data))
 				for _, d := range deltas {
-					d.Seq = seq
-					seq++
 					a.Add(d)
 				}
 				var info *exchange.Refusal
@@ -29,7 +26,7 @@ func FuzzDecoders(f *testing.F) {
 					t.Errorf("the error %q has no kind", err)
 				}
 			}
-			dec.end()
+			dec.End(true)
 			if resp, err := a.Response(); err == nil && resp.Finish == "" {
 				t.Error("an answer without a finish reason")
 			}

@@ -52,10 +52,7 @@ func wire(api openai.API) clienttest.Wire {
 			Fault: llmtest.Fault{Status: 400, Code: "model_not_found", Message: "no gpt-0"},
 			Kind:  llm.KindNotFound, Text: "no gpt-0",
 		},
-		"504": {
-			Fault: llmtest.Fault{Status: 504}, Kind: llm.KindServer,
-			Text: "gateway timeout",
-		},
+		"504": {Fault: llmtest.Fault{Status: 504}, Kind: llm.KindServer, Text: "gateway timeout"},
 	}
 	if api == openai.Chat {
 		w.Path = "/chat/completions"
@@ -64,7 +61,7 @@ func wire(api openai.API) clienttest.Wire {
 	return w
 }
 
-func ask() llm.Request { return wire(openai.Responses).Ask() }
+func newRequest() llm.Request { return wire(openai.Responses).Request() }
 
 func thought(text string) llm.Part { return clienttest.Thought(text) }
 
@@ -79,7 +76,7 @@ func TestClient(t *testing.T) {
 }
 
 func TestAPI(t *testing.T) {
-	if r, _, err := wire("").Sent(t, clienttest.Config{}, ask()); r == nil ||
+	if r, _, err := wire("").Sent(t, clienttest.Config{}, newRequest()); r == nil ||
 		r.URL.Path != "/responses" {
 		t.Errorf("by default, %v was sent: %v", r, err)
 	}
@@ -95,7 +92,7 @@ func TestConversation(t *testing.T) {
 	onBoth(t, func(t *testing.T, api openai.API) {
 		w := wire(api)
 		srv, c := w.Connect(t, llmtest.Sequence(w.Reply(), w.Reply(), llmtest.Say("done")))
-		clienttest.Converse(t, c, w.Ask(), 3)
+		clienttest.Converse(t, c, w.Request(), 3)
 		last := srv.Requests()[2]
 		reasoning := 0
 		for _, m := range last.Messages {

@@ -19,7 +19,7 @@ func everything() llm.Request {
 			Opaque: json.RawMessage(raw),
 		}}
 	}
-	req := ask()
+	req := newRequest()
 	req.Messages = []llm.Message{
 		{Role: llm.RoleUser, Parts: []llm.Part{llm.Text("look"), picture()}},
 		{Role: llm.RoleAssistant, Parts: []llm.Part{
@@ -55,7 +55,7 @@ func TestRequestBodies(t *testing.T) {
 	})
 }
 
-// fields returns what is sent for req.
+// fields returns the fields of the body for req.
 func fields(t *testing.T, api openai.API, req llm.Request) map[string]json.RawMessage {
 	t.Helper()
 	_, body, _ := wire(api).Sent(t, clienttest.Config{}, req)
@@ -66,14 +66,13 @@ func fields(t *testing.T, api openai.API, req llm.Request) map[string]json.RawMe
 	return got
 }
 
-// The library checks parameters by the names of models. Servers know better what their models take.
-func TestNoModelIsRefusedHere(t *testing.T) {
+// The library validates parameters by the names of models, which only servers can do.
+func TestAnyModelIsAccepted(t *testing.T) {
 	onBoth(t, func(t *testing.T, api openai.API) {
 		for _, model := range []string{
-			"gpt-5", "gpt-6-astra", "gpt-6-sol", "o3-mini", "text-davinci-003",
-			"llama/70b:free",
+			"gpt-5", "gpt-6-astra", "gpt-6-sol", "o3-mini", "text-davinci-003", "llama/70b:free",
 		} {
-			req := ask()
+			req := newRequest()
 			req.Model, req.ReasoningEffort, req.MaxOutputTokens = model, "made-up", 5
 			req.Options = map[string]any{"temperature": 0.5, "top_p": 0.5}
 			got := fields(t, api, req)
@@ -84,12 +83,12 @@ func TestNoModelIsRefusedHere(t *testing.T) {
 	})
 }
 
-func TestEncryptedReasoningIsAskedForWhereItExists(t *testing.T) {
+func TestEncryptedReasoningByModel(t *testing.T) {
 	for model, want := range map[string]bool{
 		"gpt-5": true, "o3": true, "gpt-4.1": false,
 		"gpt-4o-mini": false, "gpt-oss-120b": true,
 	} {
-		req := ask()
+		req := newRequest()
 		req.Model = model
 		if _, got := fields(t, openai.Responses, req)["include"]; got != want {
 			t.Errorf("%s: include is there: %t, want %t", model, got, want)
@@ -111,7 +110,7 @@ func TestParallelToolCalls(t *testing.T) {
 		{openai.Chat, true, false, "false"},
 		{openai.Chat, false, false, ""},
 	} {
-		req := ask()
+		req := newRequest()
 		req.ParallelToolCalls = tt.parallel
 		if !tt.tools {
 			req.Tools = nil

@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -10,9 +9,10 @@ import (
 	goopenai "github.com/sashabaranov/go-openai"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
-// functionCallItem is a call that the model made, as an input item.
+// functionCallItem is a call by the model, as an input item.
 type functionCallItem struct {
 	Type      string `json:"type"`
 	CallID    string `json:"call_id"`
@@ -40,7 +40,7 @@ func (c *client) responsesRequest(req llm.Request) (goopenai.CreateResponseReque
 		body.ParallelToolCalls = &req.ParallelToolCalls
 	}
 	for _, t := range req.Tools {
-		// The library leaves "strict" out when false, but the server's default is true.
+		// The library omits "strict" when false, and the default of the server is true.
 		body.Tools = append(body.Tools, goopenai.Tool{
 			Type: goopenai.ToolTypeFunction,
 			Parameters: map[string]any{
@@ -51,8 +51,8 @@ func (c *client) responsesRequest(req llm.Request) (goopenai.CreateResponseReque
 	return body, nil
 }
 
-// canReason reports whether a model takes the wish for encrypted reasoning. OpenAI's older models
-// refuse it.
+// canReason reports whether a model accepts the request for encrypted reasoning. Older models of
+// OpenAI reject it.
 func canReason(model string) bool {
 	for _, prefix := range []string{"gpt-3.5", "gpt-4", "chatgpt-"} {
 		if strings.HasPrefix(model, prefix) {
@@ -82,8 +82,8 @@ func (c *client) responsesInput(messages []llm.Message) ([]any, error) {
 	return items, nil
 }
 
-// messageItems returns the input items for m. An item of reasoning is sent only together with what
-// follows it in the message, for the server refuses it alone.
+// messageItems returns the input items for m. The server rejects an item of reasoning without the
+// item that follows it in the message.
 func (c *client) messageItems(m llm.Message) ([]any, error) {
 	var items, content, reasoning []any
 	flush := func() {
@@ -97,7 +97,7 @@ func (c *client) messageItems(m llm.Message) ([]any, error) {
 	}
 	for _, p := range m.Parts {
 		if p.Kind == llm.PartReasoning {
-			if r := p.Reasoning; r != nil && r.Provider == c.provider && len(r.Opaque) > 0 {
+			if r := p.Reasoning; r != nil && r.Provider == c.Provider && len(r.Opaque) > 0 {
 				flush()
 				reasoning = append(reasoning, r.Opaque)
 			}
@@ -108,7 +108,7 @@ func (c *client) messageItems(m llm.Message) ([]any, error) {
 		case p.Kind == llm.PartToolCall && p.ToolCall != nil:
 			flush()
 			items = append(items, functionCallItem{
-				Type: "function_call", CallID: p.ToolCall.ID, Name: toolName(p.ToolCall.Name),
+				Type: "function_call", CallID: p.ToolCall.ID, Name: exchange.ToolName(p.ToolCall.Name),
 				Arguments: p.ToolCall.Arguments,
 			})
 		case p.Kind == llm.PartToolResult && p.ToolResult != nil:
@@ -132,7 +132,7 @@ func (c *client) messageItems(m llm.Message) ([]any, error) {
 	return items, nil
 }
 
-// resultOutput returns a text, or a list of items if there are images.
+// resultOutput returns a text, or a list of items for a result with images.
 func resultOutput(r llm.ToolResult) (any, error) {
 	images := false
 	var list []any
@@ -160,21 +160,9 @@ func contentItem(role llm.Role, p llm.Part) (any, error) {
 	case p.Kind == llm.PartImage && p.Image != nil && role == llm.RoleUser:
 		return goopenai.ResponseInputImage{Type: "input_image", ImageURL: dataURL(*p.Image)}, nil
 	}
-	return nil, fmt.Errorf("a part of kind %q cannot be sent in a message of role %q", p.Kind, role)
+	return nil, exchange.UnsendablePart(p, role)
 }
 
 func dataURL(img llm.Image) string {
 	return "data:" + img.MIME + ";base64," + base64.StdEncoding.EncodeToString(img.Data)
-}
-
-// toolName makes a name that the server takes back of one that a model has made up. Other names it
-// refuses, with the whole conversation.
-func toolName(name string) string {
-	name = strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {
-			return r
-		}
-		return '_'
-	}, name)
-	return cmp.Or(name[:min(len(name), 64)], "_")
 }

@@ -3,7 +3,6 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -13,8 +12,9 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
-// responsesEvent has the fields of a stream event that are used. The library's type refuses an
-// event for any field of an unexpected form, and does not know the encrypted content of reasoning.
+// responsesEvent has the fields of a stream event that the client reads. The type of the library
+// rejects an event for any field of an unexpected form, and lacks the encrypted content of
+// reasoning.
 type responsesEvent struct {
 	OutputIndex  int             `json:"output_index"`
 	SummaryIndex int             `json:"summary_index"`
@@ -44,7 +44,7 @@ type responsesEvent struct {
 	} `json:"response"`
 }
 
-// outputItem has the fields of an output item that are used.
+// outputItem has the fields of an output item that the client reads.
 type outputItem struct {
 	Type             string        `json:"type"`
 	CallID           string        `json:"call_id"`
@@ -64,11 +64,11 @@ type contentPart struct {
 type responsesDecoder struct {
 	provider string
 	calls    []*streamedCall
-	// byOutput finds the calls by the place of their item in the output.
+	// byOutput are the calls by the index of their output item.
 	byOutput map[int]*streamedCall
-	// texts holds the items whose text came in pieces, thoughts those whose reasoning did.
+	// texts are the items whose text came in pieces, thoughts those whose reasoning did.
 	texts, thoughts map[int]bool
-	// lastText is the item of the text that was emitted last, if nothing else was emitted after it.
+	// lastText is the item of the last emitted delta if that was text.
 	lastText *int
 	items    int
 }
@@ -80,27 +80,19 @@ type streamedCall struct {
 	args  strings.Builder
 }
 
-var _ decoder = (*responsesDecoder)(nil)
+var _ exchange.Decoder = (*responsesDecoder)(nil)
 
-// end implements decoder: only an event completes a Responses stream.
-func (d *responsesDecoder) end() (llm.Delta, bool) { return llm.Delta{}, false }
+// End implements exchange.Decoder: only an event completes an answer.
+func (d *responsesDecoder) End(bool) (llm.Delta, bool) { return llm.Delta{}, false }
 
-// event implements decoder.
-func (d *responsesDecoder) event(data []byte) ([]llm.Delta, error) {
-	var head struct {
-		Type goopenai.ResponseStreamEventType `json:"type"`
+// Event implements exchange.Decoder.
+func (d *responsesDecoder) Event(data []byte) ([]llm.Delta, error) {
+	name, err := exchange.EventType(data)
+	if err != nil {
+		return nil, err
 	}
-	if err := json.Unmarshal(data, &head); err != nil {
-		return nil, fmt.Errorf("an event is not valid JSON: %w", err)
-	}
-	switch head.Type {
-	case goopenai.ResponseStreamEventError:
-		return nil, errorEvent(data)
-	case "":
-		if info := exchange.RefusalOf(data); info.Found {
-			return nil, &info
-		}
-		return nil, errors.New("an event has no type")
+	typ := goopenai.ResponseStreamEventType(name)
+	switch typ {
 	case goopenai.ResponseStreamEventOutputItemAdded, goopenai.ResponseStreamEventOutputItemDone,
 		goopenai.ResponseStreamEventOutputTextDelta, goopenai.ResponseStreamEventRefusalDelta,
 		goopenai.ResponseStreamEventFunctionArgumentsDelta,
@@ -114,24 +106,12 @@ func (d *responsesDecoder) event(data []byte) ([]llm.Delta, error) {
 	}
 	var e responsesEvent
 	if err := json.Unmarshal(data, &e); err != nil {
-		return nil, fmt.Errorf("the event %s is not understood: %w", head.Type, err)
+		return nil, fmt.Errorf("the event %s is not understood: %w", typ, err)
 	}
-	return d.known(head.Type, e)
+	return d.known(typ, e)
 }
 
-// errorEvent returns the error of an event of type error, which has its fields at the top or under
-// "error".
-func errorEvent(data []byte) error {
-	info := exchange.RefusalOf(data)
-	if info.Kind == string(goopenai.ResponseStreamEventError) {
-		info.Kind = ""
-	}
-	if info.Message == "" {
-		info.Message = "the server reports an error without a text"
-	}
-	return &info
-}
-
+// known returns the deltas of an event of a known type.
 func (d *responsesDecoder) known(
 	typ goopenai.ResponseStreamEventType, e responsesEvent,
 ) ([]llm.Delta, error) {
@@ -168,7 +148,7 @@ func (d *responsesDecoder) known(
 	return d.finish(typ, e)
 }
 
-// call returns the call at that place of the output, new if need be.
+// call returns the call of an output item, and the deltas that start a new one.
 func (d *responsesDecoder) call(output int, item outputItem) (*streamedCall, []llm.Delta) {
 	if call := d.byOutput[output]; call != nil {
 		return call, nil
@@ -190,7 +170,7 @@ func (c *streamedCall) grow(piece string) llm.Delta {
 	return llm.Delta{Kind: llm.DeltaArguments, Index: c.index, Text: piece}
 }
 
-// rest emits what is missing of the arguments of call, which the server gives as a whole at their
+// rest emits the missing end of the arguments of call. The server sends them as a whole at their
 // end.
 func (d *responsesDecoder) rest(
 	call *streamedCall, deltas []llm.Delta, whole string,
@@ -208,7 +188,7 @@ func (d *responsesDecoder) rest(
 	return append(deltas, call.grow(missing)), nil
 }
 
-// text emits a piece of the answer. The texts of two items in a row are kept apart.
+// text emits a piece of the answer. A blank line separates the texts of two items.
 func (d *responsesDecoder) text(output int, piece string) []llm.Delta {
 	if piece == "" {
 		return nil
@@ -234,7 +214,7 @@ func (d *responsesDecoder) thought(output int, piece string) []llm.Delta {
 	return []llm.Delta{{Kind: llm.DeltaReasoning, Text: piece}}
 }
 
-// itemDone emits what the pieces of an item have not told.
+// itemDone emits the parts of an item that its pieces did not have.
 func (d *responsesDecoder) itemDone(output int, raw json.RawMessage) ([]llm.Delta, error) {
 	d.items++
 	var item outputItem
@@ -245,7 +225,7 @@ func (d *responsesDecoder) itemDone(output int, raw json.RawMessage) ([]llm.Delt
 	case "function_call":
 		call, deltas := d.call(output, item)
 		if len(deltas) == 0 {
-			// The call may have begun with less than this.
+			// The start of the call may have had less.
 			deltas = append(deltas, llm.Delta{
 				Kind: llm.DeltaToolCall, Index: call.index, Call: &llm.ToolCall{
 					ID:   item.CallID,
@@ -265,7 +245,7 @@ func (d *responsesDecoder) itemDone(output int, raw json.RawMessage) ([]llm.Delt
 		if r.Text == "" {
 			r.Text = joined(item.Content, "")
 		}
-		// An item with nothing but an id says nothing to a server that stores nothing.
+		// A server that stores nothing has no use for an item with only an id.
 		if item.EncryptedContent != "" || len(item.Content) > 0 {
 			r.Opaque = bytes.Clone(raw)
 		}
@@ -286,7 +266,7 @@ func joined(parts []contentPart, separator string) string {
 	return strings.Join(texts, separator)
 }
 
-// finish takes the last event of a stream.
+// finish returns the deltas of the last event of a stream.
 func (d *responsesDecoder) finish(
 	typ goopenai.ResponseStreamEventType, e responsesEvent,
 ) ([]llm.Delta, error) {
@@ -294,13 +274,13 @@ func (d *responsesDecoder) finish(
 	if typ == goopenai.ResponseStreamEventFailed || r.Status == "failed" || r.Status == "cancelled" {
 		info := exchange.RefusalOf(r.Error)
 		if info.Message == "" {
-			info.Message = "the server gave up the answer without a text"
+			info.Message = exchange.ErrorWithoutText
 		}
 		return nil, &info
 	}
 	var deltas []llm.Delta
 	if d.items == 0 {
-		// Some servers tell the whole answer at its end only.
+		// Some servers send the whole answer only at its end.
 		for i, raw := range r.Output {
 			more, err := d.itemDone(i, raw)
 			if err != nil {

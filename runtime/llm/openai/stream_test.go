@@ -105,7 +105,7 @@ func TestChatDialects(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			resp, err := llm.Complete(t.Context(), wire(openai.Chat).Raw(t, tt.stream), ask())
+			resp, err := llm.Complete(t.Context(), wire(openai.Chat).Raw(t, tt.stream), newRequest())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -161,14 +161,12 @@ func TestResponsesDialects(t *testing.T) {
 		},
 		"two messages in a row": {
 			[]string{
-				delta("0", "a"), delta("0", "b"), delta("1", "c"),
-				completed,
+				delta("0", "a"), delta("0", "b"), delta("1", "c"), completed,
 			}, []llm.Part{llm.Text("ab\n\nc")}, llm.FinishStop,
 		},
 		"arguments at the end of the item only": {
 			[]string{
-				itemDone("0", `{"type":"function_call","call_id":"1","name":"x","arguments":"{}"}`),
-				completed,
+				itemDone("0", `{"type":"function_call","call_id":"1","name":"x","arguments":"{}"}`), completed,
 			},
 			[]llm.Part{called("1", "x", "{}")},
 			llm.FinishToolCalls,
@@ -189,8 +187,7 @@ func TestResponsesDialects(t *testing.T) {
 		},
 		"reasoning of an id only": {
 			[]string{
-				itemDone("0", `{"type":"reasoning","id":"1","summary":[]}`), delta("1", "a"),
-				completed,
+				itemDone("0", `{"type":"reasoning","id":"1","summary":[]}`), delta("1", "a"), completed,
 			}, []llm.Part{llm.Text("a")}, llm.FinishStop,
 		},
 		"summary in parts": {
@@ -218,7 +215,7 @@ func TestResponsesDialects(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			resp, err := llm.Complete(t.Context(), wire(openai.Responses).Raw(t, sse(tt.stream...)), ask())
+			resp, err := llm.Complete(t.Context(), wire(openai.Responses).Raw(t, sse(tt.stream...)), newRequest())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -240,8 +237,7 @@ func TestStreamErrors(t *testing.T) {
 		text   string
 	}{
 		"failed: server": {
-			openai.Responses, failed(`{"code":"server_error","message":"oops"}`),
-			llm.KindServer, "oops",
+			openai.Responses, failed(`{"code":"server_error","message":"oops"}`), llm.KindServer, "oops",
 		},
 		"failed: rate limit": {
 			openai.Responses,
@@ -252,16 +248,14 @@ func TestStreamErrors(t *testing.T) {
 			failed(`{"code":"context_length_exceeded","message":"long"}`), llm.KindContextLength, "long",
 		},
 		"failed: quota": {
-			openai.Responses,
-			failed(`{"code":"insufficient_quota","message":"pay"}`), llm.KindQuota, "pay",
+			openai.Responses, failed(`{"code":"insufficient_quota","message":"pay"}`), llm.KindQuota, "pay",
 		},
 		"failed: overloaded": {
 			openai.Responses,
 			failed(`{"code":"server_is_overloaded","message":"busy"}`), llm.KindOverloaded, "busy",
 		},
 		"failed: prompt": {
-			openai.Responses, failed(`{"code":"invalid_prompt","message":"bad"}`),
-			llm.KindInvalid, "bad",
+			openai.Responses, failed(`{"code":"invalid_prompt","message":"bad"}`), llm.KindInvalid, "bad",
 		},
 		"failed: policy": {
 			openai.Responses,
@@ -285,8 +279,7 @@ func TestStreamErrors(t *testing.T) {
 			sse(`{"error":{"message":"bare","type":"invalid_request_error"}}`), llm.KindInvalid, "bare",
 		},
 		"error event, no reason": {
-			openai.Responses, sse(`{"type":"error"}`), llm.KindServer,
-			"without a text",
+			openai.Responses, sse(`{"type":"error"}`), llm.KindServer, "without a text",
 		},
 		"no JSON": {openai.Responses, sse(`{"type":`), llm.KindStream, "not valid JSON"},
 		"no type": {openai.Responses, sse(`{}`), llm.KindStream, "no type"},
@@ -299,17 +292,12 @@ func TestStreamErrors(t *testing.T) {
 			llm.KindStream, "are not what their pieces were",
 		},
 		"[DONE] is no end of a response": {
-			openai.Responses, sse("[DONE]"), llm.KindStream,
-			"before it was complete",
+			openai.Responses, sse("[DONE]"), llm.KindStream, "before it was complete",
 		},
-		"nothing at all": {
-			openai.Responses, "", llm.KindStream,
-			"before it was complete",
-		},
+		"nothing at all":       {openai.Responses, "", llm.KindStream, "before it was complete"},
 		"chat: nothing at all": {openai.Chat, "", llm.KindStream, "before it was complete"},
 		"chat: [DONE] without finish": {
-			openai.Chat, sse(content("a"), "[DONE]"), llm.KindStream,
-			"before it was complete",
+			openai.Chat, sse(content("a"), "[DONE]"), llm.KindStream, "before it was complete",
 		},
 		"chat: error": {openai.Chat, sse(content("a"),
 			`{"error":{"message":"oops","code":"server_error"}}`), llm.KindServer, "oops"},
@@ -320,13 +308,9 @@ func TestStreamErrors(t *testing.T) {
 		"chat: error is a text":       {openai.Chat, sse(`{"error":"oops"}`), llm.KindServer, "oops"},
 		"chat: error of another form": {openai.Chat, sse(`{"error":[1]}`), llm.KindServer, "[1]"},
 		"chat: finish says error": {
-			openai.Chat, sse(content("a"), finish("error")),
-			llm.KindServer, "without a text",
+			openai.Chat, sse(content("a"), finish("error")), llm.KindServer, "without a text",
 		},
-		"chat: no JSON": {
-			openai.Chat, sse(`{"choices":`), llm.KindStream,
-			"is not understood",
-		},
+		"chat: no JSON": {openai.Chat, sse(`{"choices":`), llm.KindStream, "is not understood"},
 		"chat: wrong form": {
 			openai.Chat, sse(`{"choices":[{"delta":{"content":["a"]}}]}`),
 			llm.KindStream, "is not understood",
@@ -334,7 +318,7 @@ func TestStreamErrors(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := llm.Complete(t.Context(), wire(tt.api).Raw(t, tt.stream), ask())
+			_, err := llm.Complete(t.Context(), wire(tt.api).Raw(t, tt.stream), newRequest())
 			if llm.KindOf(err) != tt.kind || !strings.Contains(err.Error(), tt.text) {
 				t.Errorf("got %v, want kind %s with %q", err, tt.kind, tt.text)
 			}

@@ -9,34 +9,33 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// Expect is what a model must have been shown before it answers. The zero value expects nothing.
+// Expect has the conditions of a turn on its request. The zero value has none.
 type Expect struct {
-	// System is about the instructions of the request.
+	// System is a condition on the instructions of the request.
 	System Text
-	// User is about all user messages, one below the other.
+	// User is a condition on all user messages, one below the other.
 	User Text
-	// Result is about the newest tool result; nil if nothing is expected of it.
+	// Result is a condition on the newest tool result; may be nil.
 	Result *Result
-	// Results are about all results that answer the newest tool calls, in order; nil if nothing is
-	// expected of them.
+	// Results are conditions on all results of the newest tool calls, in order; may be nil.
 	Results []Result
-	// Tools must be offered, among others.
+	// Tools are names of tools that the request must have, among others.
 	Tools []string
 }
 
-// Text is what a text must be like.
+// Text is a condition on a text.
 type Text struct {
 	Contains    []string
 	NotContains []string
-	// Matches is a regular expression that must match somewhere in the text; nil for none.
+	// Matches must match in the text; may be nil.
 	Matches *regexp.Regexp
 }
 
-// Result is what a tool result must be like.
+// Result is a condition on a tool result.
 type Result struct {
-	// Tool is the name of the tool that was called; empty for any.
+	// Tool is the name of the tool; empty means any.
 	Tool string
-	// IsError is whether the result must be an error; nil for either.
+	// IsError is the IsError of the result; nil means either.
 	IsError *bool
 	Text    Text
 }
@@ -104,7 +103,7 @@ func (fr fileResult) convertResult() (Result, error) {
 	return Result{Tool: fr.Tool, IsError: fr.IsError, Text: text}, err
 }
 
-// Check returns what req lacks of e, as a sentence, or "" if nothing.
+// Check returns the first condition that req does not meet, as the end of a sentence, or "".
 func (e Expect) Check(req llm.Request) string {
 	if miss := e.System.check("the system prompt", req.System); miss != "" {
 		return miss
@@ -118,7 +117,7 @@ func (e Expect) Check(req llm.Request) string {
 	results := newestResults(req.Messages)
 	if e.Result != nil {
 		if len(results) == 0 {
-			return "expects a tool result, but there is none"
+			return "expects a tool result, but the request has none"
 		}
 		if miss := e.Result.check("the last tool result", results[len(results)-1]); miss != "" {
 			return miss
@@ -128,7 +127,7 @@ func (e Expect) Check(req llm.Request) string {
 		return ""
 	}
 	if len(results) != len(e.Results) {
-		return fmt.Sprintf("expects %d tool results, but there are %d%s", len(e.Results), len(results),
+		return fmt.Sprintf("expects %d tool results, but the request has %d%s", len(e.Results), len(results),
 			names(results))
 	}
 	for i, want := range e.Results {
@@ -243,7 +242,7 @@ func lineAt(text string, i int) string {
 	return text[start : i+end]
 }
 
-// nearest returns the line of text that shares most with want, for a person who looks for the
+// nearest returns the line of text that shares most with want, so that the reader sees the
 // difference.
 func nearest(text, want string) string {
 	grams := make(map[string]bool)
@@ -268,7 +267,7 @@ func nearest(text, want string) string {
 	return excerpt(best)
 }
 
-// excerpt quotes the beginning of text.
+// excerpt quotes the start of text.
 func excerpt(text string) string {
 	const limit = 300
 	if text == "" {

@@ -21,16 +21,15 @@ type Player struct {
 // NewPlayer returns a Player at the first turn of s.
 func NewPlayer(s *Script) *Player { return &Player{script: s} }
 
-// Next returns the turn that answers req. If req is not what the turn expects, or if no turn is
-// left, it returns an *llm.Error of llm.KindReplay and stays where it is.
+// Next returns the turn that answers req. If req does not meet the conditions of the turn, or after
+// the last turn, it returns an *llm.Error of llm.KindReplay and does not advance.
 func (p *Player) Next(req llm.Request) (Turn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.script
 	if p.next >= len(s.Turns) {
-		return Turn{}, mismatch("%s: no turn is left after the last of %d; the model was asked once "+
-			"more, with %s", s.Name,
-			len(s.Turns), summary(req))
+		return Turn{}, mismatch("%s: no turn is left after the last of %d for a request with %s",
+			s.Name, len(s.Turns), summary(req))
 	}
 	turn := s.Turns[p.next]
 	if miss := turn.Expect.Check(req); miss != "" {
@@ -47,7 +46,7 @@ func (p *Player) Remaining() int {
 	return len(p.script.Turns) - p.next
 }
 
-// modelOf returns the model that claims to answer a request for model.
+// modelOf returns the model of the answer to a request for model.
 func (s *Script) modelOf(model string) string {
 	if s.Model != "" {
 		return s.Model
@@ -59,7 +58,7 @@ func mismatch(format string, args ...any) *llm.Error {
 	return &llm.Error{Kind: llm.KindReplay, Provider: "script", Message: fmt.Sprintf(format, args...)}
 }
 
-// summary tells the newest message of a request.
+// summary describes the newest message of a request.
 func summary(req llm.Request) string {
 	if len(req.Messages) == 0 {
 		return "no message"
@@ -96,8 +95,8 @@ func (c *scriptClient) Stream(ctx context.Context, req llm.Request) iter.Seq2[ll
 			yield(llm.Delta{}, &llm.Error{Kind: llm.KindCanceled, Provider: "script", Err: err})
 			return
 		}
-		for seq, d := range turn.deltas(c.script.modelOf(req.Model)) {
-			d.Seq = seq
+		for i, d := range turn.deltas(c.script.modelOf(req.Model)) {
+			d.Seq = i + 1
 			if !yield(d, nil) {
 				return
 			}
@@ -109,7 +108,7 @@ func (c *scriptClient) Stream(ctx context.Context, req llm.Request) iter.Seq2[ll
 	}
 }
 
-// deltas returns the pieces of the answer; without DeltaDone if the turn fails.
+// deltas returns the pieces of the answer; without DeltaDone for a turn with an error.
 func (t Turn) deltas(model string) []llm.Delta {
 	var out []llm.Delta
 	for piece := range strings.SplitAfterSeq(t.Reasoning, " ") {

@@ -37,78 +37,59 @@ func TestParseScriptErrors(t *testing.T) {
 			`s.yaml:3: unknown field "containing"`,
 		},
 		"unknown in call": {
-			"turns:\n  - calls:\n      - tool: x\n        arg: y\n",
-			`s.yaml:4: unknown field "arg"`,
+			"turns:\n  - calls:\n      - tool: x\n        arg: y\n", `s.yaml:4: unknown field "arg"`,
 		},
 		"wrong type": {"turns:\n  - calls: {tool: x}\n", "s.yaml:2: cannot unmarshal"},
 		"two documents": {
-			"turns: [{text: x}]\n---\nturns: [{text: x}]\n",
-			"s.yaml: a script is a single YAML document",
+			"turns: [{text: x}]\n---\nturns: [{text: x}]\n", "s.yaml: a script is a single YAML document",
 		},
 		"nothing answered": {
 			"turns:\n  - text: x\n  - expect: {user: {contains: x}}\n",
 			"s.yaml:3: turn 2: the turn answers nothing",
 		},
 		"call without tool": {
-			"turns:\n  - text: x\n  - calls: [{args: {}}]\n",
-			"s.yaml:3: turn 2: call 1: tool is missing",
+			"turns:\n  - text: x\n  - calls: [{args: {}}]\n", "s.yaml:3: turn 2: call 1: tool is missing",
 		},
 		"args of a list": {
 			"turns:\n  - calls:\n    - {tool: x, args: [1]}\n",
 			"s.yaml:3: args must be a mapping or a string",
 		},
 		"args of a number": {
-			"turns:\n  - calls: [{tool: x, args: 1}]\n",
-			"s.yaml:2: args must be a mapping or a string",
+			"turns:\n  - calls: [{tool: x, args: 1}]\n", "s.yaml:2: args must be a mapping or a string",
 		},
 		"args without JSON": {
-			"turns:\n  - calls: [{tool: x, args: {a: .nan}}]\n",
-			"s.yaml:2: args cannot be written as JSON",
+			"turns:\n  - calls: [{tool: x, args: {a: .nan}}]\n", "s.yaml:2: args cannot be written as JSON",
 		},
 		"args with odd key": {"turns:\n  - calls: [{tool: x, args: {a: {[1]: 2}}}]\n", "s.yaml"},
-		"bad duration": {
-			"turns:\n  - {text: x, delay: 5}\n",
-			`s.yaml:2: "5" is no length of time`,
-		},
+		"bad duration":      {"turns:\n  - {text: x, delay: 5}\n", `s.yaml:2: "5" is not a duration`},
 		"negative duration": {
-			"turns:\n  - {text: x, delay: -5s}\n",
-			`s.yaml:2: "-5s" is no length of time`,
+			"turns:\n  - {text: x, delay: -5s}\n", `s.yaml:2: "-5s" is not a duration`,
 		},
 		"bad regexp": {
 			"turns:\n  - {text: x, expect: {user: {matches: '('}}}\n",
 			"s.yaml:2: turn 1: expect: user: matches: error parsing regexp",
 		},
 		"bad finish": {
-			"turns:\n  - {text: x, finish: done}\n",
-			`s.yaml:2: turn 1: finish "done" is none of`,
+			"turns:\n  - {text: x, finish: done}\n", `s.yaml:2: turn 1: finish "done" is none of`,
 		},
 		"bad kind": {
-			"turns:\n  - error: {kind: nope}\n",
-			`s.yaml:2: turn 1: error: kind "nope" is none of network,`,
+			"turns:\n  - error: {kind: nope}\n", `s.yaml:2: turn 1: error: kind "nope" is none of network,`,
 		},
 		"kind not simulated": {"turns:\n  - error: {kind: canceled}\n", `kind "canceled" is none of`},
 		"error without kind": {"turns:\n  - error: {message: x}\n", `error: kind "" is none of`},
-		"bad status": {
-			"turns:\n  - error: {kind: server, status: 42}\n",
-			"error: 42 is no HTTP status",
-		},
+		"bad status":         {"turns:\n  - error: {kind: server, status: 42}\n", "error: 42 is not an HTTP status"},
 		"error and calls": {
 			"turns:\n  - {error: {status: 500}, calls: [{tool: x}]}\n",
 			"a turn with error has neither calls nor finish",
 		},
 		"several at once": {
-			"turns:\n  - {text: x, a: 1}\n  - {text: x, b: 1}\n",
-			"s.yaml:3: unknown field \"b\"",
+			"turns:\n  - {text: x, a: 1}\n  - {text: x, b: 1}\n", "s.yaml:3: unknown field \"b\"",
 		},
 		"recursive alias": {"turns: &t\n  - *t\n", "s.yaml"},
-		"alias bomb": {
-			"turns:\n  - calls:\n    - tool: x\n      args:\n" + bomb(),
-			"excessive aliasing",
-		},
-		"not a mapping": {"- text: x\n", "s.yaml:1: cannot unmarshal"},
+		"alias bomb":      {"turns:\n  - calls:\n    - tool: x\n      args:\n" + bomb(), "excessive aliasing"},
+		"not a mapping":   {"- text: x\n", "s.yaml:1: cannot unmarshal"},
 		"contains a mapping": {
-			"turns:\n  - {text: x, expect: {user: {contains: {a: b}}}}\n",
-			"s.yaml:2: cannot unmarshal",
+			"turns:\n  - {text: x, expect: {user: {contains: {a: b}}}}\n", "s.yaml:2: cannot unmarshal",
 		},
 		"model is a sequence": {"model: [a]\nturns: [{text: x}]\n", "s.yaml:1: cannot unmarshal"},
 	}
@@ -142,12 +123,10 @@ func TestArguments(t *testing.T) {
 	tests := map[string]struct{ yaml, want string }{
 		"left out": {"", `{}`},
 		"mapping": {
-			"args: {b: [1, 2.5, true, null], a: {x: 'y'}}",
-			`{"a":{"x":"y"},"b":[1,2.5,true,null]}`,
+			"args: {b: [1, 2.5, true, null], a: {x: 'y'}}", `{"a":{"x":"y"},"b":[1,2.5,true,null]}`,
 		},
 		"dates are texts": {
-			"args: {day: 2001-02-03, list: [2001-02-03]}",
-			`{"day":"2001-02-03","list":["2001-02-03"]}`,
+			"args: {day: 2001-02-03, list: [2001-02-03]}", `{"day":"2001-02-03","list":["2001-02-03"]}`,
 		},
 		"large number":  {"args: {n: 9007199254740993}", `{"n":9007199254740993}`},
 		"text as it is": {"args: '{\"a\": '", `{"a": `},
@@ -155,8 +134,7 @@ func TestArguments(t *testing.T) {
 		"not an object": {"args: '[1]'", `[1]`},
 		"block":         {"args: |-\n          {\"a\":1}", `{"a":1}`},
 		"anchor": {
-			"args: {a: &x {day: 2001-02-03}, b: *x}",
-			`{"a":{"day":"2001-02-03"},"b":{"day":"2001-02-03"}}`,
+			"args: {a: &x {day: 2001-02-03}, b: *x}", `{"a":{"day":"2001-02-03"},"b":{"day":"2001-02-03"}}`,
 		},
 	}
 	for name, tt := range tests {
@@ -229,27 +207,17 @@ func TestExpect(t *testing.T) {
 		},
 		"matches": {"user: {matches: '^h.*d$'}", user("hello world"), ""},
 		"matches not": {
-			"user: {matches: '^w'}", user("hello world"),
-			`to match "^w"; it is: "hello world"`,
+			"user: {matches: '^w'}", user("hello world"), `to match "^w"; it is: "hello world"`,
 		},
-		"system": {
-			"system: {contains: long}", system,
-			`expects the system prompt to contain "long"`,
-		},
-		"tools offered": {"tools: [b, a]", tools, ""},
-		"tool not offered": {
-			"tools: c", tools,
-			"expects the tool c to be offered; offered are: a, b",
-		},
-		"no tools": {"tools: c", user("x"), "offered are: (none)"},
+		"system":           {"system: {contains: long}", system, `expects the system prompt to contain "long"`},
+		"tools offered":    {"tools: [b, a]", tools, ""},
+		"tool not offered": {"tools: c", tools, "expects the tool c to be offered; offered are: a, b"},
+		"no tools":         {"tools: c", user("x"), "offered are: (none)"},
 		"result": {"result: {tool: b, contains: two}", results(result("a", "one", false),
 			result("b", "two", false)), ""},
 		"result of another": {"result: {tool: a}", results(result("a", "one", false),
 			result("b", "two", false)), `to be of a; it is of b: "two"`},
-		"no result": {
-			"result: {contains: x}", user("x"),
-			"expects a tool result, but there is none",
-		},
+		"no result":       {"result: {contains: x}", user("x"), "expects a tool result, but the request has none"},
 		"result is error": {"result: {is_error: true}", results(result("a", "one", true)), ""},
 		"result is no error": {
 			"result: {is_error: true}", results(result("a", "one", false)),
@@ -269,7 +237,7 @@ func TestExpect(t *testing.T) {
 				false)), `expects tool result 1 to contain "two"`,
 		},
 		"results of other count": {"results: [{}]", results(result("a", "one", false), result("b", "two",
-			false)), "expects 1 tool results, but there are 2: a, b"},
+			false)), "expects 1 tool results, but the request has 2: a, b"},
 		"long texts are cut": {"user: {matches: x}", user(long), "é\"… (600 bytes)"},
 	}
 	for name, tt := range tests {
@@ -391,7 +359,7 @@ func TestDelayEndsWithTheContext(t *testing.T) {
 	}
 }
 
-// The example is what the documentation describes, so it must be sound.
+// The example of the documentation is valid.
 func TestExampleScript(t *testing.T) {
 	data, err := os.ReadFile("testdata/fix.yaml")
 	if err != nil {

@@ -15,7 +15,7 @@ type fileDuration time.Duration
 func (d *fileDuration) UnmarshalYAML(n *yaml.Node) error {
 	v, err := time.ParseDuration(n.Value)
 	if n.Kind != yaml.ScalarNode || err != nil || v < 0 {
-		return at(n, "%q is no length of time such as 200ms or 2s", n.Value)
+		return at(n, "%q is not a duration such as 200ms or 2s", n.Value)
 	}
 	*d = fileDuration(v)
 	return nil
@@ -37,8 +37,8 @@ func (s *fileStrings) UnmarshalYAML(n *yaml.Node) error {
 	return n.Decode((*[]string)(s))
 }
 
-// fileArgs is the JSON text of the arguments of a call: a mapping, or a string that is sent as it
-// is.
+// fileArgs is the JSON text of the arguments of a call: a mapping, or a string that is sent
+// unchanged.
 type fileArgs struct {
 	given bool
 	text  string
@@ -71,7 +71,7 @@ func (a *fileArgs) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// plainDates makes strings of what YAML would take for dates, for JSON has none.
+// plainDates turns the dates of YAML into strings: JSON has no dates.
 func plainDates(n *yaml.Node, seen map[*yaml.Node]bool) {
 	if n == nil || seen[n] {
 		return
@@ -86,7 +86,7 @@ func plainDates(n *yaml.Node, seen map[*yaml.Node]bool) {
 	}
 }
 
-// at is an error that tells the line of n.
+// at returns an error with the line of n.
 func at(n *yaml.Node, format string, args ...any) error {
 	return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: %s", n.Line, fmt.Sprintf(format,
 		args...))}}

@@ -18,18 +18,18 @@ import (
 // maxScript bounds the size of a script in bytes.
 const maxScript = 16 << 20
 
-// Script is a parsed script. It is not changed by playing it.
+// Script is a parsed script. Playing does not change it.
 type Script struct {
-	// Name is the name that messages call the script by, such as its file name.
+	// Name is the name of the script in messages, such as its file name.
 	Name string
-	// Model is the model that claims to answer; empty means the requested one.
+	// Model is the model of the answers; empty means that of the request.
 	Model string
 	Turns []Turn
 }
 
-// Turn is one answer of the model, with what must have been shown to it before.
+// Turn is one answer of the model, with conditions on its request.
 type Turn struct {
-	// Line is where the turn begins in the script, from 1.
+	// Line is the line of the turn in the script, from 1.
 	Line      int
 	Expect    Expect
 	Reasoning string
@@ -37,14 +37,13 @@ type Turn struct {
 	Calls     []llm.ToolCall
 	Usage     llm.Usage
 	Finish    llm.FinishReason
-	// Delay is waited for before the answer.
+	// Delay is the wait before the answer.
 	Delay time.Duration
-	// Error is what the turn fails with, after Reasoning and Text, in place of a complete answer; may
-	// be nil.
+	// Error is the error of the turn, after Reasoning and Text; nil for a complete answer.
 	Error *llm.Error
 }
 
-// ParseScript reads a script. The name is used in messages only. Errors give name and line.
+// ParseScript parses a script. The name is used in messages only. Errors have name and line.
 func ParseScript(data []byte, name string) (*Script, error) {
 	if len(data) > maxScript {
 		return nil, fmt.Errorf("%s: a script of %d bytes is longer than the limit of %d", name, len(data),
@@ -82,7 +81,7 @@ func ParseScript(data []byte, name string) (*Script, error) {
 	return s, nil
 }
 
-// turnLines returns the line of each turn. The data has been decoded before.
+// turnLines returns the line of each turn of valid data.
 func turnLines(data []byte) []int {
 	var doc yaml.Node
 	if yaml.Unmarshal(data, &doc) != nil || len(doc.Content) == 0 {
@@ -100,7 +99,7 @@ func turnLines(data []byte) []int {
 	return lines
 }
 
-// located puts the script's name and the line before each message of a YAML error.
+// located prefixes each message of a YAML error with the name of the script and the line.
 func located(name string, err error) error {
 	messages := []string{strings.TrimPrefix(err.Error(), "yaml: ")}
 	var te *yaml.TypeError
@@ -160,7 +159,7 @@ type fileError struct {
 	RetryAfter *fileDuration `yaml:"retry_after"`
 }
 
-// turn checks and converts the number-th turn, counted from 1.
+// turn validates and converts the turn number, from 1.
 func (ft fileTurn) turn(number int) (Turn, error) {
 	t := Turn{
 		Reasoning: ft.Reasoning, Text: ft.Text, Delay: time.Duration(ft.Delay),
@@ -227,11 +226,11 @@ func (fe fileError) convert() (*llm.Error, error) {
 		kind = kindOfStatus(fe.Status)
 	}
 	if !slices.Contains(errorKinds, kind) {
-		return nil, fmt.Errorf("error: kind %q is none of %s; give kind, or a status that says it",
+		return nil, fmt.Errorf("error: kind %q is none of %s; give kind, or a status that implies it",
 			fe.Kind, list(errorKinds))
 	}
 	if fe.Status != 0 && (fe.Status < 200 || fe.Status > 599) {
-		return nil, fmt.Errorf("error: %d is no HTTP status", fe.Status)
+		return nil, fmt.Errorf("error: %d is not an HTTP status", fe.Status)
 	}
 	e := &llm.Error{
 		Kind: kind, Provider: "script", Status: fe.Status, Code: fe.Code,
@@ -246,7 +245,7 @@ func (fe fileError) convert() (*llm.Error, error) {
 	return e, nil
 }
 
-// kindOfStatus returns the kind that an HTTP status stands for, "" if it stands for none.
+// kindOfStatus returns the kind of an HTTP status, or "".
 func kindOfStatus(status int) llm.ErrorKind {
 	switch {
 	case status == 401 || status == 403:

@@ -103,7 +103,7 @@ func (a abi) section(rules []Rule) ([]unix.SockFilter, error) {
 	for _, r := range rules {
 		number, ok := numbersOf(r.Call)
 		if !ok {
-			return nil, fmt.Errorf("no number is known of the call %q", r.Call)
+			return nil, fmt.Errorf("unknown system call %q", r.Call)
 		}
 		if number[a.column] == none {
 			continue

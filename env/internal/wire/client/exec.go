@@ -21,7 +21,7 @@ import (
 var errSilent = errors.New("the server does not report the result of the command")
 
 // Exec implements env.Environment. While there is no connection the command runs on, and the next
-// connection resumes its output. If there is none, or another server has taken its place, the error
+// connection resumes its output. If there is none, or another server replaced it, the error
 // wraps env.ErrUnknownOutcome and env.ErrGone.
 func (c *Client) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
 	cmd.Argv = slices.Clone(cmd.Argv)

@@ -529,6 +529,8 @@ func TestAnotherSession(t *testing.T) {
 // call.
 func TestHostileStandstill(t *testing.T) {
 	wiretest.NoLeaks(t)
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	settings := "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	for name, server := range map[string]func(io.ReadWriter){
 		"no streams": func(s io.ReadWriter) { // MAX_CONCURRENT_STREAMS is 0
@@ -544,7 +546,7 @@ func TestHostileStandstill(t *testing.T) {
 			_, _ = io.CopyN(io.Discard, s, 200)
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		wg.Go(func() {
 			atOnce(func(call string, f func(context.Context, *Client) error) {
 				c := impatient(t, Config{Dial: func(context.Context) (io.ReadWriteCloser, error) {
 					here, there := net.Pipe()
@@ -560,10 +562,10 @@ func TestHostileStandstill(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 				defer cancel()
 				if err := f(ctx, c); !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("%s: error %v, want the end of the context", call, err)
+					t.Errorf("%s: %s: error %v, want the end of the context", name, call, err)
 				}
 				if err := c.Close(); !errors.Is(err, env.ErrGone) {
-					t.Errorf("%s: Close gives %v, want ErrGone", call, err)
+					t.Errorf("%s: %s: Close gives %v, want ErrGone", name, call, err)
 				}
 			})
 		})

@@ -22,8 +22,8 @@ const (
 	maxEmpty = 100
 )
 
-// input reads the caller's reader for a command in a goroutine of its own. A Read that blocks does
-// not hold up the end of the command.
+// input reads the caller's reader for a command in a goroutine, so that a Read that blocks does not
+// delay the end of the command.
 type input struct {
 	queue   *queue
 	mu      sync.Mutex

@@ -30,14 +30,16 @@ func (c *Client) current() *link {
 // TestQuietConnectionLost loses a connection over which nothing was asked for longer than Redial.
 // Another one follows.
 func TestQuietConnectionLost(t *testing.T) {
+	wiretest.NoLeaks(t)
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	for name, tc := range map[string]struct {
 		ping time.Duration
 	}{
 		"pings":    {ping: 100 * time.Millisecond},
 		"no pings": {ping: time.Hour},
 	} {
-		t.Run(name, func(t *testing.T) {
-			wiretest.NoLeaks(t)
+		wg.Go(func() {
 			const redial = 500 * time.Millisecond
 			c := connected(t, &wiretest.Env{
 				OnStat: func(context.Context, string) (fs.FileInfo, error) { return nil, fs.ErrNotExist },
@@ -54,11 +56,11 @@ func TestQuietConnectionLost(t *testing.T) {
 					return next != nil && next != l || c.endedWith(nil) != nil
 				})
 				if err := c.endedWith(nil); err != nil {
-					t.Fatalf("the client has ended: %v", err)
+					t.Errorf("%s: the client has ended: %v", name, err)
 				}
 			}
 			if _, err := c.Stat(t.Context(), "f"); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("Stat gives %v, want what the server says", err)
+				t.Errorf("%s: Stat gives %v, want what the server says", name, err)
 			}
 		})
 	}
@@ -67,6 +69,9 @@ func TestQuietConnectionLost(t *testing.T) {
 // TestLetsInAndAnswersNothing has a server that lets in again and again and answers nothing. The
 // client gives up.
 func TestLetsInAndAnswersNothing(t *testing.T) {
+	wiretest.NoLeaks(t)
+	var wg sync.WaitGroup
+	defer wg.Wait()
 	settings, ack := "\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x00\x00\x04\x01\x00\x00\x00\x00"
 	pong := "\x00\x00\x08\x06\x01\x00\x00\x00\x00" + "unasked!"
 	for name, tc := range map[string]struct {
@@ -79,8 +84,7 @@ func TestLetsInAndAnswersNothing(t *testing.T) {
 		"settings, and the end": {said: settings + ack},
 		"an answer to no ping":  {said: settings + ack + pong},
 	} {
-		t.Run(name, func(t *testing.T) {
-			wiretest.NoLeaks(t)
+		wg.Go(func() {
 			c := impatient(t, Config{
 				Redial: 300 * time.Millisecond, PingEvery: 50 * time.Millisecond,
 				Dial: func(context.Context) (io.ReadWriteCloser, error) {
@@ -104,7 +108,7 @@ func TestLetsInAndAnswersNothing(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			if _, err := c.Stat(ctx, "f"); !errors.Is(err, env.ErrGone) {
-				t.Errorf("Stat gives %v, want ErrGone", err)
+				t.Errorf("%s: Stat gives %v, want ErrGone", name, err)
 			}
 		})
 	}

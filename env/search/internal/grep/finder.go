@@ -2,18 +2,18 @@ package grep
 
 import "bytes"
 
-// finder looks for one literal.
+// finder searches for one literal.
 type finder struct {
 	text []byte
 	fold bool
-	// rare is where in text its rarest byte is.
+	// rare is the index in text of its rarest byte.
 	rare int
-	// part, if set, looks for a part of the text that has ASCII cases only: k and s have others, which
-	// are longer.
+	// part, if set, searches for a part of the text without k and s, which have longer case variants
+	// beyond ASCII.
 	part *finder
 }
 
-// Letters that are k and s in another case.
+// The case variants of k and s beyond ASCII.
 var (
 	kelvin = []byte("\u212a")
 	longS  = []byte("\u017f")
@@ -35,7 +35,7 @@ func newFinder(l literal) finder {
 		}
 	}
 	if special {
-		f.part = &finder{fold: true} // everywhere
+		f.part = &finder{fold: true} // matches everywhere
 		if len(best) > 0 {
 			f.part.text, f.part.rare = []byte(best[0].text), rarest(best[0].text)
 		}
@@ -43,14 +43,14 @@ func newFinder(l literal) finder {
 	return f
 }
 
-// cursor is a finder at work in one text.
+// cursor is the search of a finder in one text.
 type cursor struct {
 	f    *finder
 	text []byte
-	// at is the last result, and small and large are where the rare byte comes next in either case;
-	// len(text) where it does not.
+	// at is the last result, small and large the next positions of the rare byte in lower and upper
+	// case; len(text) if none.
 	at, small, large int
-	// enough says that what is found is the literal, and not only a part of it.
+	// enough is true if the cursor finds the whole literal, not only a part of it.
 	enough bool
 }
 
@@ -62,7 +62,7 @@ func (f *finder) cursor(text []byte) cursor {
 	return c
 }
 
-// next returns where the literal comes next, from a position on; -1 if it does not.
+// next returns the next position of the literal from a position on, or -1.
 func (c *cursor) next(from int) int {
 	if c.at < from && c.at < len(c.text) {
 		if c.f.fold {
@@ -79,7 +79,7 @@ func (c *cursor) next(from int) int {
 	return c.at
 }
 
-// folded looks for the rare byte in either case, and then at what is around it.
+// folded searches for the rare byte in either case, and compares the text around it.
 func (c *cursor) folded(from int) int {
 	f := c.f
 	if len(f.text) == 0 {
@@ -111,7 +111,7 @@ func (c *cursor) folded(from int) int {
 	}
 }
 
-// indexFrom returns where a byte is, from a position on; len(text) if nowhere.
+// indexFrom returns the next position of a byte from a position on; len(text) if none.
 func indexFrom(text []byte, from int, b byte) int {
 	if from < len(text) {
 		if i := bytes.IndexByte(text[from:], b); i >= 0 {
@@ -121,7 +121,8 @@ func indexFrom(text []byte, from int, b byte) int {
 	return len(text)
 }
 
-// equalFold compares with a text in lower case, letters of ASCII in either case.
+// equalFold reports whether text equals small, which is in lower case, in any case of ASCII
+// letters.
 func equalFold(text, small []byte) bool {
 	for i, c := range text {
 		if lowerByte(c) != small[i] {

@@ -24,7 +24,7 @@ func compile(t testing.TB, expr string) *Pattern {
 	return New(re, parsed)
 }
 
-// lines finds the lines that match as the package does.
+// lines returns the lines that the scanner finds.
 func (p *Pattern) lines(text []byte) (found []string) {
 	s := p.Scan(context.Background(), text)
 	for from := 0; ; {
@@ -37,7 +37,7 @@ func (p *Pattern) lines(text []byte) (found []string) {
 	}
 }
 
-// tried finds them by trying each line.
+// tried returns the lines on which the expression matches.
 func (p *Pattern) tried(text []byte) (found []string) {
 	for start := 0; start < len(text); {
 		end := lineEnd(text, start)
@@ -53,7 +53,7 @@ func (p *Pattern) tried(text []byte) (found []string) {
 	return found
 }
 
-// TestRequired sees what is looked for.
+// TestRequired checks the literals of expressions.
 func TestRequired(t *testing.T) {
 	for expr, want := range map[string]string{
 		`foo`:                        "=foo",
@@ -111,7 +111,7 @@ func TestRequired(t *testing.T) {
 	}
 }
 
-// TestNested has alternatives within alternatives, each of which is looked at once.
+// TestNested has nested alternatives, each of which is analyzed once.
 func TestNested(t *testing.T) {
 	expr := "a"
 	for range maxLiterals - 1 {
@@ -129,7 +129,7 @@ func TestNested(t *testing.T) {
 	}
 }
 
-// TestLines compares with trying each line.
+// TestLines compares the scanner with the expression on each line.
 func TestLines(t *testing.T) {
 	text := []byte("foo\nbar foo\r\n\n\r\nFOO Bar\nK\u212a \u017fession\nSESSION \u00c9t\u00e9 " +
 		"caf\xc3\xa9\n\xff\xfe foo\xff\n\ufffd color\ufffd\ncolor colour\r\r\nfunc " +

@@ -7,30 +7,29 @@ import (
 )
 
 const (
-	// maxLiterals is how many alternatives are looked for at once.
+	// maxLiterals bounds the number of alternative literals.
 	maxLiterals = 16
-	// maxClass is how many characters a class may have to be taken for alternatives.
+	// maxClass bounds the number of characters of a class that become alternatives.
 	maxClass = 4
 )
 
-// literal is a text that is in a match, in ASCII letters of either case if fold is set. It is then
-// in lower case. If loose is set, some of its letters count in one case only.
+// literal is a text in a match. If fold is set, it is in lower case and its ASCII letters match in
+// either case; if loose is set too, the expression matches some of them in one case only.
 type literal struct {
 	text        string
 	fold, loose bool
 }
 
-// language is what is known of the texts that an expression matches.
+// language describes the texts that an expression matches.
 type language struct {
-	// exact are all of them; nil if there are many, or if that is not known.
+	// exact are all of them; nil if they are too many or not known.
 	exact []literal
-	// some are texts of which each match has one; nil if nothing is known.
+	// some are literals of which each match contains one; nil if not known.
 	some []literal
 }
 
-// required returns texts of which each match of an expression has one; nil if nothing is known. It
-// says whether each line that has one of them has a match: those with a line feed are found where a
-// line ends, but are in none.
+// required returns literals of which each match of an expression contains one, nil if not known,
+// and whether each line with one of them has a match. A literal with a line feed is in no line.
 func required(re *syntax.Regexp) (some []literal, enough bool) {
 	l := analyze(re)
 	enough = l.exact != nil && !hasAnchor(re)
@@ -54,7 +53,7 @@ func hasAnchor(re *syntax.Regexp) bool {
 	return false
 }
 
-// best returns what there is to look for.
+// best returns the rarest known literals.
 func (l language) best() []literal {
 	return better(l.some, l.exact)
 }
@@ -88,9 +87,9 @@ func analyze(re *syntax.Regexp) language {
 	return language{}
 }
 
-// ofRunes is the language of one text. Letters beyond ASCII have too many cases, and what stands
-// for bytes that are no UTF-8 has many forms, and a surrogate none: the longest part without them
-// is required.
+// ofRunes is the language of one text. It splits the text at letters beyond ASCII if their case
+// does not count, at U+FFFD, which any invalid byte matches, and at surrogates, and keeps the best
+// part.
 func ofRunes(runes []rune, fold bool) language {
 	var parts []literal
 	at := 0
@@ -119,7 +118,7 @@ func ofText(runes []rune, fold bool) literal {
 	return literal{text: text, fold: fold}
 }
 
-// ofClass is the language of one of few characters, given as pairs of a first and a last one.
+// ofClass is the language of a class with few characters, given as pairs of first and last ones.
 func ofClass(pairs []rune) language {
 	var exact []literal
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -133,7 +132,7 @@ func ofClass(pairs []rune) language {
 	return language{exact: exact}
 }
 
-// ofConcat joins what follows each other as far as there are few texts.
+// ofConcat joins consecutive exact languages while the product has few texts.
 func ofConcat(subs []*syntax.Regexp) language {
 	run, whole := []literal{{}}, true
 	var best []literal
@@ -169,7 +168,7 @@ func join(first, second []literal) (all []literal) {
 	return all
 }
 
-// lower makes ASCII letters small.
+// lower returns s with ASCII letters in lower case.
 func lower(s string) string {
 	b := []byte(s)
 	for i, c := range b {
@@ -185,8 +184,7 @@ func lowerByte(c byte) byte {
 	return c
 }
 
-// ofAlternate knows all texts if it does of each alternative, and some that are required if each
-// has one.
+// ofAlternate is exact if each alternative is, and has literals if each alternative has.
 func ofAlternate(subs []*syntax.Regexp) (l language) {
 	exact, some := true, true
 	for _, sub := range subs {
@@ -210,8 +208,7 @@ func ofAlternate(subs []*syntax.Regexp) (l language) {
 	return l
 }
 
-// better returns the alternatives that are the rarer ones in text. Those of which one is empty are
-// none.
+// better returns the rarer of two sets of literals; nil if both have an empty one.
 func better(a, b []literal) []literal {
 	if rareness(b) > rareness(a) {
 		return b
@@ -222,8 +219,8 @@ func better(a, b []literal) []literal {
 	return nil
 }
 
-// rareness tells how rarely one of several texts is found: more for long ones with rare bytes, less
-// if there are many.
+// rareness estimates how rare a set of literals is: higher for long ones with rare bytes, lower for
+// many.
 func rareness(all []literal) int {
 	least := 0
 	for i, l := range all {
@@ -244,14 +241,14 @@ func rareness(all []literal) int {
 	return max(1, least-2*(len(all)-1))
 }
 
-// frequent is the rareness of what is in so many lines that it hardly spares trying an expression
-// on them: one of the most frequent bytes.
+// frequent is the rareness of a literal in so many lines that it hardly excludes any: one of the
+// most frequent bytes.
 const frequent = 16 + 2*40/8
 
-// common are bytes of program texts, the most frequent first. Others are rarer.
+// common are bytes of source code, the most frequent first. Others are rarer.
 const common = " e\tta\nriosnlcdupm.f,h()g=\"by/v_w0k:xE1T;S2RA*CI{}NO-DLPF3M84'U5B6>7[]<9GjV+qz&H\\WXY!K#@|JQZ%$`?~^"
 
-// ranks are how rare bytes are.
+// ranks are the rareness of each byte.
 var ranks = func() (of [256]uint8) {
 	for i := range of {
 		of[i] = 255
@@ -264,7 +261,7 @@ var ranks = func() (of [256]uint8) {
 
 func rank(c byte) uint8 { return min(ranks[c], ranks[lowerByte(c)]) }
 
-// rarest returns where the rarest byte of a text is.
+// rarest returns the index of the rarest byte of a text.
 func rarest(text string) (at int) {
 	for i := range len(text) {
 		if rank(text[i]) > rank(text[at]) {

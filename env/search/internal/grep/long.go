@@ -8,8 +8,8 @@ import (
 	"io"
 )
 
-// long searches the line that begins at kept, for which there is no room in data.
-func (f *file) long() error {
+// searchLong searches the line at kept, which does not fit into data.
+func (f *file) searchLong() error {
 	if f.piece == nil {
 		f.piece = make([]byte, min(pieceSize, f.size))
 	}
@@ -21,14 +21,14 @@ func (f *file) long() error {
 	} else {
 		match = f.pattern.re.MatchReader(f.pattern.reader(f.ctx, bufio.NewReader(rest)))
 	}
-	// The match may have been found early. An error shows here as well.
+	// Read the rest of the line, and report an error of the reads before.
 	if _, err := io.Copy(io.Discard, rest); err != nil {
 		return err
 	}
 	var err error
 	switch {
 	case match:
-		err = f.around(f.kept)
+		err = f.showAround(f.kept)
 	default:
 		err = f.showAfter(f.kept)
 	}
@@ -38,7 +38,7 @@ func (f *file) long() error {
 		}
 		f.count(f.kept)
 		text := f.data[f.kept:min(f.n, f.kept+rest.size)]
-		err = f.hand(text, len(text) < rest.size, match)
+		err = f.call(text, len(text) < rest.size, match)
 	}
 	if match {
 		f.after = f.opts.After
@@ -50,8 +50,8 @@ func (f *file) long() error {
 	return err
 }
 
-// textSize returns how long the longest of the texts is of which a line that matches has one, and
-// every line that has one matches; 0 if the expression has to be tried.
+// textSize returns the length of the longest literal if exactly the lines with one of the literals
+// match; 0 if the expression has to be tried.
 func (p *Pattern) textSize() int {
 	size := 0
 	for _, f := range p.finders {
@@ -66,8 +66,8 @@ func (p *Pattern) textSize() int {
 	return size
 }
 
-// contains tells whether one of some texts, of which the longest has the given size, is in the
-// line. It ends with the line, with ctx and at an error, which the next Read returns.
+// contains reports whether the line has one of the texts, the longest of the given size. It stops
+// at the end of the line and of ctx, and at an error, which the next Read returns.
 func (l *longLine) contains(texts []finder, size int) bool {
 	buf := make([]byte, size-1+len(l.f.piece))
 	n := 0
@@ -82,18 +82,18 @@ func (l *longLine) contains(texts []finder, size int) bool {
 		if err != nil {
 			return false
 		}
-		n = copy(buf, buf[n-min(n, size-1):n]) // It may begin there.
+		n = copy(buf, buf[n-min(n, size-1):n]) // A text may start in it.
 	}
 }
 
 // longLine reads one line without its ending.
 type longLine struct {
 	f *file
-	// now is what has been read of it, and behind what was read behind its end.
+	// now is the read, unreturned part of the line, behind the data read after its end.
 	now, behind []byte
-	// size is how many bytes of the line were handed on.
+	// size is the number of returned bytes.
 	size int
-	// held says that a carriage return comes next, unless it belongs to the line ending.
+	// held is true if a carriage return comes next, unless it is part of the line ending.
 	held bool
 	err  error
 }
@@ -131,7 +131,7 @@ func (l *longLine) next() {
 	l.hold()
 }
 
-// hold keeps a carriage return at the end of a piece until it is known what follows.
+// hold holds a carriage return at the end of a piece back until the next byte is known.
 func (l *longLine) hold() {
 	if l.held = l.err == nil && bytes.HasSuffix(l.now, []byte("\r")); l.held {
 		l.now = l.now[:len(l.now)-1]

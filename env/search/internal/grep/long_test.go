@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// TestContextInMemory has more lines to be seen before a match than are in memory: those right
-// before it are.
+// TestContextInMemory has more context lines before a match than memory: the last ones are
+// delivered.
 func TestContextInMemory(t *testing.T) {
 	const before, maxLine = 1000, 500
 	p := compile(t, "foo")
@@ -44,8 +44,7 @@ func TestContextInMemory(t *testing.T) {
 	}
 }
 
-// TestLongContext has lines of all lengths: what is delivered is right, only lines far before a
-// match may be missing.
+// TestLongContext has lines of all lengths: only lines far before a match may be missing.
 func TestLongContext(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	for i := range 800 {
@@ -97,7 +96,7 @@ func TestLongContext(t *testing.T) {
 	}
 }
 
-// TestLongLineCut delivers of a line what is in memory, and says whether that is all.
+// TestLongLineCut delivers the part of a line in memory, and whether it is cut.
 func TestLongLineCut(t *testing.T) {
 	for size := range 50 {
 		for _, end := range []string{"", "\n", "\r\n"} {

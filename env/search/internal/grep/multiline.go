@@ -10,11 +10,11 @@ import (
 	"unicode/utf8"
 )
 
-// maxSpans bounds the matches of several lines in one file.
+// maxSpans bounds the number of matches in a multiline search of one file.
 const maxSpans = 100_000
 
-// all searches a file that is in memory as a whole.
-func (f *file) all() error {
+// searchAll reads the whole file into memory and searches it.
+func (f *file) searchAll() error {
 	for !f.eof && f.err == nil && f.n <= MaxMultiline {
 		if f.n == len(f.data) {
 			f.grow()
@@ -36,15 +36,15 @@ func (f *file) all() error {
 	}
 	for _, span := range spans {
 		if max(span[0], span[1]-1) < f.shown {
-			continue // its lines are delivered
+			continue // Its lines are delivered.
 		}
 		first := f.shown + bytes.LastIndexByte(text[f.shown:max(span[0], f.shown)], '\n') + 1
-		if first == len(text) { // behind the last line
+		if first == len(text) { // after the last line
 			break
 		}
 		// A match ends in the line of its last character.
 		last := lineEnd(text, max(span[0], span[1]-1))
-		if err := f.around(first); err != nil {
+		if err := f.showAround(first); err != nil {
 			return err
 		}
 		for at := first; at <= last && at < len(text); at = f.shown {
@@ -60,7 +60,7 @@ func (f *file) all() error {
 	return f.showAfter(len(text))
 }
 
-// spans returns where the matches are: those of FindAllIndex.
+// spans returns the matches that regexp's FindAllIndex would.
 func (p *Pattern) spans(ctx context.Context, text []byte) (all [][]int, err error) {
 	scan := p.Scan(ctx, text)
 	for at, last := 0, -1; at <= len(text) && len(all) < maxSpans; {
@@ -71,7 +71,7 @@ func (p *Pattern) spans(ctx context.Context, text []byte) (all [][]int, err erro
 		case span == nil || err != nil:
 			return all, err
 		}
-		// An empty match is none where the one before it ends.
+		// An empty match right after a match does not count.
 		if span[1] > at || span[0] != last {
 			all = append(all, span)
 		}
@@ -86,13 +86,13 @@ func (p *Pattern) spans(ctx context.Context, text []byte) (all [][]int, err erro
 	return all, nil
 }
 
-// span returns where the next match is, from a position on; nil if there is none. It does not
-// matter what it returns after the context has ended.
+// span returns the next match from a position on, or nil. After the context has ended the result
+// has no meaning.
 func (s *Scanner) span(at int) ([]int, error) {
 	if len(s.cursors) > 0 && s.find(at) < 0 {
 		return nil, nil
 	}
-	at = s.begins(at)
+	at = s.prefixAt(at)
 	switch {
 	case at < 0:
 		return nil, nil
@@ -101,11 +101,11 @@ func (s *Scanner) span(at int) ([]int, error) {
 	}
 	behind, err := s.p.behind()
 	if err != nil {
-		return nil, fmt.Errorf("the expression is too large for matches of several lines: %w", err)
+		return nil, fmt.Errorf("the expression is too large for a multiline search: %w", err)
 	}
 	if len(s.text)-at > s.p.short {
 		var span []int
-		if span, at = s.hop(behind.here, at); span != nil || at < 0 {
+		if span, at = s.tryPrefixes(behind.here, at); span != nil || at < 0 {
 			return span, nil
 		}
 	}
@@ -115,9 +115,8 @@ func (s *Scanner) span(at int) ([]int, error) {
 	return s.try(behind.later, 1, at), nil
 }
 
-// begins returns where the next match may begin at the earliest, from a position on; -1 if there is
-// none.
-func (s *Scanner) begins(at int) int {
+// prefixAt returns the next position of the literal prefix of the expression, or -1.
+func (s *Scanner) prefixAt(at int) int {
 	prefix, _ := s.p.re.LiteralPrefix()
 	i := bytes.Index(s.text[at:], []byte(prefix))
 	if i < 0 {
@@ -126,16 +125,16 @@ func (s *Scanner) begins(at int) int {
 	return at + i
 }
 
-// hop tries where matches may begin if there are few such places. It returns where that was not
-// tried, if there is no match before; -1 if there is none at all. What it reads in vain is little
-// more than what it need not read.
-func (s *Scanner) hop(here *regexp.Regexp, at int) (span []int, next int) {
+// tryPrefixes tries the expression at the positions of its literal prefix, and gives up when that
+// reads more than the distance covered. It returns a match, or the first position not tried; -1 if
+// none is left.
+func (s *Scanner) tryPrefixes(here *regexp.Regexp, at int) (span []int, next int) {
 	prefix, _ := s.p.re.LiteralPrefix()
 	if prefix == "" {
 		return nil, at
 	}
 	read := 0
-	for first := at; at >= 0 && read <= at-first+4<<10 && s.ctx.Err() == nil; at = s.begins(at + 1) {
+	for first := at; at >= 0 && read <= at-first+4<<10 && s.ctx.Err() == nil; at = s.prefixAt(at + 1) {
 		start := s.before(at)
 		r := s.p.reader(s.ctx, bytes.NewReader(s.text[start:]))
 		if found := here.FindReaderSubmatchIndex(r); found != nil {
@@ -146,14 +145,14 @@ func (s *Scanner) hop(here *regexp.Regexp, at int) (span []int, next int) {
 	return nil, at
 }
 
-// before returns where the character begins that ends at a position.
+// before returns the start of the character that ends at a position.
 func (s *Scanner) before(at int) int {
 	_, size := utf8.DecodeLastRune(s.text[:at])
 	return at - size
 }
 
-// try returns where the group of an expression matches first, from a position on. The whole
-// expression is group 0; others look at the character before the position.
+// try returns the first match of a group of the expression from a position on. Group 0 is the whole
+// expression; for another group the expression starts at the character before.
 func (s *Scanner) try(re *regexp.Regexp, group, at int) []int {
 	if group > 0 {
 		at = s.before(at)
@@ -170,11 +169,11 @@ func (s *Scanner) try(re *regexp.Regexp, group, at int) []int {
 	return []int{at + found[2*group], at + found[2*group+1]}
 }
 
-// behind are expressions of which the first group is a match of another one in a text without its
-// first character. Unlike that one they see the character, as ^ and \b need.
+// behind are expressions for matches after the first character of a text, in their first group.
+// They read that character too, as ^ and \b need.
 type behind struct {
-	// here matches where the second character is, and later there or later. It is nil if the other
-	// expression itself does so.
+	// here matches at the second character, later there or later. Later is nil if the original
+	// expression gives the same result.
 	here, later *regexp.Regexp
 }
 
@@ -182,7 +181,7 @@ func newBehind(re *regexp.Regexp, parsed *syntax.Regexp) (b behind, err error) {
 	compile := func(expr string) (*regexp.Regexp, error) {
 		expr += "(" + re.String()
 		r, err := regexp.Compile(expr + ")")
-		if err != nil { // A \Q without an end quotes the parenthesis.
+		if err != nil { // An open \Q quotes the parenthesis.
 			r, err = regexp.Compile(expr + `\E)`)
 		}
 		return r, err
@@ -202,7 +201,7 @@ func looksBack(re *syntax.Regexp) bool {
 	return slices.ContainsFunc(re.Sub, looksBack)
 }
 
-// trimmed returns where the line ends, without its ending, that begins at a position.
+// trimmed returns the end, without the ending, of the line that starts at start.
 func trimmed(text []byte, start int) int {
 	end := lineEnd(text, start)
 	if end < len(text) && bytes.HasSuffix(text[start:end], []byte("\r")) {

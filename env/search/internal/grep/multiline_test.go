@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// spansOf finds matches with the expression tried on much at once, and on little.
+// spansOf returns the matches, found in long pieces and in short ones.
 func spansOf(t testing.TB, p *Pattern, text []byte, want [][]int) {
 	t.Helper()
 	for _, short := range []int{p.short, len(text) / 2, 0} {

@@ -1,5 +1,5 @@
-// Package grep finds the lines of a text that match a regular expression. It looks for what each
-// match must have, at the speed of memory, and tries the expression where that is.
+// Package grep finds the lines of a text that match a regular expression. It searches for literals
+// that each match must contain, at the speed of memory, and tries the expression only there.
 package grep
 
 import (
@@ -16,21 +16,21 @@ type Pattern struct {
 	re      *regexp.Regexp
 	parsed  *syntax.Regexp
 	finders []finder
-	// enough says that a line with what is looked for matches.
+	// enough is true if each line with one of the literals matches.
 	enough bool
-	// rare says that what is looked for is not in nearly every line.
+	// rare is true if the literals are not in nearly every line.
 	rare bool
-	// short is how many bytes the expression is tried on without a look at the context.
+	// short is the length of a text on which the expression runs without a check of the context.
 	short int
-	// behind returns expressions for the matches behind the start of a text.
+	// behind returns expressions for matches after the start of a text.
 	behind func() (behind, error)
 }
 
-// shortWork bounds short: it is how many instructions of the expression may be taken for each of
-// those bytes, all in all. One takes some 30 ns at worst.
+// shortWork bounds short: the product of its bytes and the instructions of the expression. One step
+// takes some 30 ns at worst.
 const shortWork = 1 << 20
 
-// New returns a pattern for an expression of package regexp, of which parsed is the syntax.
+// New returns a pattern for an expression with its syntax tree.
 func New(re *regexp.Regexp, parsed *syntax.Regexp) *Pattern {
 	p := &Pattern{re: re, parsed: parsed, short: shortWork}
 	if prog, err := syntax.Compile(parsed.Simplify()); err == nil {
@@ -40,7 +40,7 @@ func New(re *regexp.Regexp, parsed *syntax.Regexp) *Pattern {
 	some, enough := required(parsed)
 	for _, l := range some {
 		p.finders = append(p.finders, newFinder(l))
-		// A carriage return may belong to a line ending, where it does not match.
+		// A carriage return in a line ending does not match.
 		enough = enough && !bytes.ContainsRune([]byte(l.text), '\r')
 	}
 	p.enough = enough && len(some) > 0
@@ -48,14 +48,13 @@ func New(re *regexp.Regexp, parsed *syntax.Regexp) *Pattern {
 	return p
 }
 
-// Literal reports whether something can be looked for that spares trying the expression on most
-// lines.
+// Literal reports whether literals exclude most lines, so that few need the expression.
 func (p *Pattern) Literal() bool { return p.enough || p.rare }
 
 // Match reports whether a line without its ending matches.
 func (p *Pattern) Match(line []byte) bool { return p.re.Match(line) }
 
-// Scan returns a scanner of a text that begins with a line. It finds nothing more once ctx has
+// Scan returns a scanner of a text that starts with a line. It finds no more matches after ctx has
 // ended.
 func (p *Pattern) Scan(ctx context.Context, text []byte) *Scanner {
 	s := &Scanner{ctx: ctx, p: p, text: text, enough: p.enough}
@@ -67,7 +66,7 @@ func (p *Pattern) Scan(ctx context.Context, text []byte) *Scanner {
 	return s
 }
 
-// Scanner finds the lines of one text that match.
+// Scanner finds the matching lines of one text.
 type Scanner struct {
 	ctx     context.Context
 	p       *Pattern
@@ -76,8 +75,8 @@ type Scanner struct {
 	enough  bool
 }
 
-// Next returns where the first line that matches is, without its ending, of those that begin at
-// from, where a line begins, or later.
+// Next returns the bounds, without the ending, of the first matching line that starts at from or
+// later. A line starts at from.
 func (s *Scanner) Next(from int) (start, end int, ok bool) {
 	for from < len(s.text) {
 		at := from
@@ -99,7 +98,7 @@ func (s *Scanner) Next(from int) (start, end int, ok bool) {
 	return 0, 0, false
 }
 
-// line returns where the line is, without its ending, that begins at a position.
+// line returns the bounds, without the ending, of the line that starts at start.
 func (s *Scanner) line(start int) (int, int) {
 	end := lineEnd(s.text, start)
 	if end < len(s.text) && bytes.HasSuffix(s.text[start:end], []byte("\r")) {
@@ -108,13 +107,13 @@ func (s *Scanner) line(start int) (int, int) {
 	return start, end
 }
 
-// match tries the expression on a line. Once the context has ended, a line may be taken for one
-// that does not match.
+// match reports whether a line matches. After the context has ended the result may be false for one
+// that does.
 func (s *Scanner) match(line []byte) bool {
 	if len(line) <= s.p.short {
 		return s.p.re.Match(line)
 	}
-	// Where the reader ends is not where the line ends, though the expression cannot tell.
+	// The expression takes a reader that ends early for the end of the line: check the context too.
 	return s.p.re.MatchReader(s.p.reader(s.ctx, bytes.NewReader(line))) && s.ctx.Err() == nil
 }
 
@@ -127,15 +126,15 @@ func (p *Pattern) reader(ctx context.Context, r io.RuneReader) *runeReader {
 type runeReader struct {
 	io.RuneReader
 	ctx context.Context
-	// every is after how many bytes it looks at the context, read how many it has read, and looked how
-	// many they were at the last look.
-	every, read, looked int
+	// every is the number of bytes between checks of the context, read the number read, and checked
+	// that at the last check.
+	every, read, checked int
 }
 
 // ReadRune implements io.RuneReader.
 func (r *runeReader) ReadRune() (rune, int, error) {
-	if r.read-r.looked > r.every {
-		r.looked = r.read
+	if r.read-r.checked > r.every {
+		r.checked = r.read
 		if r.ctx.Err() != nil {
 			return 0, 0, r.ctx.Err()
 		}
@@ -145,7 +144,7 @@ func (r *runeReader) ReadRune() (rune, int, error) {
 	return char, size, err
 }
 
-// find returns where the next of what is looked for is; -1 if there is none.
+// find returns the position of the next literal, or -1.
 func (s *Scanner) find(from int) int {
 	at := -1
 	for i := range s.cursors {
@@ -156,7 +155,7 @@ func (s *Scanner) find(from int) int {
 	return at
 }
 
-// lineEnd returns where the line ends, without its line feed, that has a byte at from.
+// lineEnd returns the end, without the line feed, of the line at from.
 func lineEnd(text []byte, from int) int {
 	if i := bytes.IndexByte(text[from:], '\n'); i >= 0 {
 		return from + i

@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// Ripgrep returns an expression for ripgrep, in bytes, that matches each line with its ending that
-// p matches without it, and may match others. What means something else there is not in it: it has
-// classes of bytes only, and anything for what cannot be said by them. It is empty if there is
-// nothing that would leave out a line.
+// Ripgrep returns an expression for ripgrep that matches each line, with its ending, that p
+// matches, and may match others. It avoids all syntax with another meaning in ripgrep: it consists
+// of classes of bytes, and matches any bytes where those do not suffice. It is empty if it would
+// match every line.
 func (p *Pattern) Ripgrep() string {
 	if p.re.MatchString("") {
 		return ""
@@ -24,21 +24,20 @@ func (p *Pattern) Ripgrep() string {
 }
 
 const (
-	// anyByte is one of a line, and anyRune what a character may be in bytes, whether they are UTF-8
-	// or not.
+	// anyByte matches a byte of a line, anyRune the bytes of a character or of invalid UTF-8.
 	anyByte = `[^\n]`
 	anyRune = `[^\n]{1,4}`
-	// highRune is a character beyond ASCII, or a byte that is no UTF-8.
+	// highRune matches a character beyond ASCII, or a byte of invalid UTF-8.
 	highRune = `[\x80-\xff]{1,4}`
 )
 
-// looser writes the expression for a part; false if there is none.
+// looser writes the expression for re; false if it has none.
 func looser(b *strings.Builder, re *syntax.Regexp) bool {
 	switch re.Op {
 	case syntax.OpEmptyMatch, syntax.OpWordBoundary, syntax.OpNoWordBoundary:
 		b.WriteString(`(?:)`)
 	case syntax.OpBeginLine, syntax.OpBeginText:
-		b.WriteString(`(?:^(?:\xef\xbb\xbf)?)`) // a byte order mark is no part of a line
+		b.WriteString(`(?:^(?:\xef\xbb\xbf)?)`) // a byte order mark is not part of a line
 	case syntax.OpEndLine, syntax.OpEndText:
 		b.WriteString(`(?:\r?$)`)
 	case syntax.OpLiteral:
@@ -122,7 +121,7 @@ func looserRune(b *strings.Builder, r rune, fold bool) {
 	b.WriteByte(')')
 }
 
-// looserClass writes a class, given as pairs of a first and a last character.
+// looserClass writes a class, given as pairs of its first and last characters.
 func looserClass(b *strings.Builder, pairs []rune) {
 	var ascii strings.Builder
 	high := false

@@ -13,42 +13,39 @@ import (
 )
 
 const (
-	// bufferSize is how much of a file is in memory at a time. If a line is longer, there is more, up
-	// to maxGrowth times as much; one that is longer than that is matched piece by piece.
+	// bufferSize is the size of the buffer. It grows for longer lines, up to maxGrowth times; longer
+	// lines still are matched in pieces of pieceSize.
 	bufferSize = 256 << 10
 	maxGrowth  = 8
-	// pieceSize is that of the pieces.
-	pieceSize = 64 << 10
-	// probeSize is how far into a file a NUL byte shows that it is binary.
+	pieceSize  = 64 << 10
+	// probeSize is the length of the start of a file in which a NUL byte means that it is binary.
 	probeSize = 8 << 10
-	// MaxMultiline is the size of the largest file, in bytes, that is searched for matches of several
-	// lines: it has to be in memory.
+	// MaxMultiline bounds the size of a file in a multiline search, which holds it in memory, in
+	// bytes.
 	MaxMultiline = 4 << 20
 )
 
 var (
-	// ErrBinary says that a file is not searched since it is no text.
+	// ErrBinary means that a file is not searched because it is binary.
 	ErrBinary = errors.New("the file is binary")
-	// ErrTooLong says that a file is not searched for matches of several lines since it is longer than
-	// MaxMultiline.
-	ErrTooLong = fmt.Errorf("the file has more than %d MiB, too many for matches of several lines",
+	// ErrTooLong means that a file exceeds MaxMultiline.
+	ErrTooLong = fmt.Errorf("the file has more than %d MiB, too many for a multiline search",
 		MaxMultiline>>20)
-	// ErrTooMany says that a file is not searched to its end since it has too many matches for a
-	// search for those of several lines.
-	ErrTooMany = fmt.Errorf("the file has more than %d matches, too many for matches of several lines",
+	// ErrTooMany means that a multiline search ended early because the file has too many matches.
+	ErrTooMany = fmt.Errorf("the file has more than %d matches, too many for a multiline search",
 		maxSpans)
 )
 
-// Options say which lines are delivered, and how much of them.
+// Options are options of a search.
 type Options struct {
-	// Before and After are how many lines before and after a match are delivered as well. Those before
-	// it have to be in memory: the last MiB of them is, and never more than two. A line of more than 1
-	// MiB may be missing, with those before it.
+	// Before and After are the numbers of context lines. Lines before a match are delivered from
+	// memory, which has the last 1 to 2 MiB. A line of more than 1 MiB may be missing, with those
+	// before it.
 	Before, After int
-	// MaxLine is how many bytes of a line are delivered.
+	// MaxLine bounds the delivered part of a line, in bytes.
 	MaxLine int
-	// Multiline has a match be of several lines, all of which are delivered. The pattern was made for
-	// that.
+	// Multiline allows matches of several lines, which are all delivered. It needs a pattern with the
+	// flags for that.
 	Multiline bool
 }
 
@@ -56,11 +53,11 @@ type Options struct {
 type Line struct {
 	// Number counts from 1.
 	Number int
-	// Text is the line without its ending. It is valid until the function returns that gets it.
+	// Text is the line without its ending, valid until the callback returns.
 	Text []byte
-	// Cut says that Text is only the start of the line, cut between two characters.
+	// Cut is true if Text is only the start of the line, cut between two characters.
 	Cut bool
-	// Match says that the line matches, and is not one around those that do.
+	// Match is true for a matching line, false for a context line.
 	Match bool
 }
 
@@ -69,25 +66,25 @@ type Searcher struct {
 	pattern *Pattern
 	opts    Options
 	data    []byte
-	size    int // that of data
+	size    int // of data
 	piece   []byte
 }
 
-// NewSearcher returns a searcher, which is for one goroutine.
+// NewSearcher returns a searcher for use by one goroutine.
 func NewSearcher(p *Pattern, opts Options) *Searcher {
 	return &Searcher{pattern: p, opts: opts, size: bufferSize}
 }
 
-// Search calls fn for the lines of r that match, and those around them, in their order. Lines end
-// with "\n" or "\r\n"; a byte order mark is no part of the first one, and one of UTF-16 tells that
-// the file is in that, which is searched as UTF-8. It ends with the error of fn, that of r,
-// ErrBinary before fn is called, or the cause of ctx.
+// Search calls fn for the matching lines of r and their context lines, in order. Lines end with
+// "\n" or "\r\n"; a byte order mark is not part of the first one, and one of UTF-16 makes Search
+// decode the file. It returns the error of fn or r, ErrBinary before it calls fn, or the cause of
+// ctx.
 func (s *Searcher) Search(ctx context.Context, r io.Reader, fn func(Line) error) error {
 	return s.file(ctx, r, fn).search()
 }
 
-// SearchLines is Search for a file of which only some lines may match, by their numbers in
-// ascending order. Lines that are not in memory as a whole are searched as well.
+// SearchLines is Search for a file in which only the lines with the given ascending numbers, and
+// lines longer than the buffer, may match.
 func (s *Searcher) SearchLines(
 	ctx context.Context, r io.Reader, lines []int, fn func(Line) error,
 ) error {
@@ -97,14 +94,14 @@ func (s *Searcher) SearchLines(
 }
 
 func (f *file) search() error {
-	if err := f.begin(); err != nil {
+	if err := f.start(); err != nil {
 		return err
 	}
 	if f.opts.Multiline {
-		return f.all()
+		return f.searchAll()
 	}
 	for {
-		f.room()
+		f.makeRoom()
 		if err := f.fill(len(f.data)); err != nil {
 			return err
 		}
@@ -115,7 +112,7 @@ func (f *file) search() error {
 		var err error
 		switch {
 		case end > f.kept:
-			err = f.lines(end)
+			err = f.searchLines(end)
 		case f.eof:
 			return nil
 		case f.err != nil:
@@ -123,7 +120,7 @@ func (f *file) search() error {
 		case len(f.data) < maxGrowth*f.size:
 			f.grow()
 		default:
-			err = f.long()
+			err = f.searchLong()
 		}
 		if err != nil {
 			return err
@@ -131,9 +128,9 @@ func (f *file) search() error {
 	}
 }
 
-// Probe reads the start of r and returns ErrBinary if that says that it is no text.
+// Probe reads the start of r and returns ErrBinary for a binary file.
 func (s *Searcher) Probe(ctx context.Context, r io.Reader) error {
-	return s.file(ctx, r, nil).begin()
+	return s.file(ctx, r, nil).start()
 }
 
 func (s *Searcher) file(ctx context.Context, r io.Reader, fn func(Line) error) *file {
@@ -144,8 +141,8 @@ func (s *Searcher) file(ctx context.Context, r io.Reader, fn func(Line) error) *
 	return &file{Searcher: s, ctx: ctx, r: r, fn: fn, line: 1}
 }
 
-// begin reads the start.
-func (f *file) begin() error {
+// start reads the start of the file and decodes UTF-16.
+func (f *file) start() error {
 	if err := f.fill(min(probeSize, f.size)); err != nil {
 		return err
 	}
@@ -161,7 +158,7 @@ func (f *file) begin() error {
 	return nil
 }
 
-// grow makes room for as much again.
+// grow doubles the buffer.
 func (s *Searcher) grow() {
 	size := 2 * len(s.data)
 	if cap(s.data) < size {
@@ -170,28 +167,28 @@ func (s *Searcher) grow() {
 	s.data = s.data[:size]
 }
 
-// file is one that is searched. Positions are in data.
+// file is the search of one file. Positions are in data.
 type file struct {
 	*Searcher
 	ctx context.Context
 	r   io.Reader
 	fn  func(Line) error
 
-	// n is how much of data has been read, and kept how much of it was searched and is there for what
-	// comes around matches.
+	// n is the length of the read part of data, kept that of its searched part, which is kept for
+	// context lines.
 	n, kept int
 	eof     bool
-	err     error // why there is no more, if that is not its end
-	// line is the number of the line that begins at counted.
+	err     error // of r, other than io.EOF
+	// line is the number of the line that starts at counted.
 	line, counted int
-	// some says that only which lines, those left, may match.
+	// which are, if some is set, the remaining lines that may match.
 	some  bool
 	which []int
-	// shown is up to where lines were delivered, and after how many behind that are to be.
+	// shown is the end of the last delivered line, after the number of context lines due after it.
 	shown, after int
 }
 
-// fill reads until there are so many bytes, or no more.
+// fill reads until data has at least so many bytes, or r ends.
 func (f *file) fill(least int) error {
 	for f.n < least && !f.eof && f.err == nil {
 		if f.ctx.Err() != nil {
@@ -215,7 +212,7 @@ var (
 	markUTF16BE = []byte("\xfe\xff")
 )
 
-// decode makes UTF-8 of what has another byte order mark than that, and removes the mark.
+// decode converts UTF-16 with a byte order mark to UTF-8, and removes a mark.
 func (f *file) decode() error {
 	var order unicode.Endianness
 	switch data := f.data[:f.n]; {
@@ -239,20 +236,21 @@ func (f *file) decode() error {
 	return f.fill(min(probeSize, f.size))
 }
 
-// ended is a reader that has ended, with an error if there is one.
+// ended is a reader at its end, or at its error.
 type ended struct{ err error }
 
 func (e ended) Read([]byte) (int, error) { return 0, cmp.Or(e.err, io.EOF) }
 
-// lines searches whole lines, those from kept to end, and makes room for more.
-func (f *file) lines(end int) error {
+// searchLines searches the complete lines from kept to end, and forgets those that no context
+// needs.
+func (f *file) searchLines(end int) error {
 	scan := f.pattern.Scan(f.ctx, f.data[:end])
 	for from := f.kept; ; from = f.shown {
 		start, stop, ok := f.next(scan, from)
 		if !ok {
 			break
 		}
-		if err := f.around(start); err != nil {
+		if err := f.showAround(start); err != nil {
 			return err
 		}
 		if err := f.deliver(start, stop, true); err != nil {
@@ -267,20 +265,20 @@ func (f *file) lines(end int) error {
 		return err
 	}
 	f.kept = end
-	f.forget(f.back(end))
+	f.forget(f.contextStart(end))
 	return nil
 }
 
-// forget removes what is before a position, where a line begins.
+// forget removes the data before the start of a line.
 func (f *file) forget(at int) {
 	f.count(at)
 	f.n = copy(f.data, f.data[at:f.n])
 	f.kept, f.counted, f.shown = f.kept-at, 0, max(0, f.shown-at)
 }
 
-// room has at least half of data be for what is not yet searched. If there is no more memory, it
-// forgets the first lines that are kept.
-func (f *file) room() {
+// makeRoom keeps at least half of data free for unsearched text: it grows data, or forgets the
+// first kept lines.
+func (f *file) makeRoom() {
 	half := len(f.data) / 2
 	switch {
 	case f.kept <= half:
@@ -292,12 +290,12 @@ func (f *file) room() {
 	}
 }
 
-// next returns where the next line that matches is, from a position on where a line begins.
+// next returns the bounds of the next matching line from the start of a line on.
 func (f *file) next(scan *Scanner, from int) (start, end int, ok bool) {
 	if !f.some {
 		return scan.Next(from)
 	}
-	// what comes before it may yet be delivered
+	// Lines before it may still be delivered, so f.count does not apply.
 	line := f.line + bytes.Count(f.data[f.counted:from], []byte("\n"))
 	for at := from; len(f.which) > 0; f.which = f.which[1:] {
 		for ; line < f.which[0]; line++ {
@@ -318,12 +316,12 @@ func (f *file) next(scan *Scanner, from int) (start, end int, ok bool) {
 	return 0, 0, false
 }
 
-// around delivers what is to be seen before the match at start, and after the one before it.
-func (f *file) around(start int) error {
+// showAround delivers the context lines after the previous match and before the match at start.
+func (f *file) showAround(start int) error {
 	if err := f.showAfter(start); err != nil {
 		return err
 	}
-	for at := f.back(start); at < start; at = f.shown {
+	for at := f.contextStart(start); at < start; at = f.shown {
 		if err := f.deliver(at, lineEnd(f.data[:start], at), false); err != nil {
 			return err
 		}
@@ -331,7 +329,7 @@ func (f *file) around(start int) error {
 	return nil
 }
 
-// showAfter delivers what is to be seen after a match, as far as it is before end.
+// showAfter delivers the context lines after a match, up to end.
 func (f *file) showAfter(end int) error {
 	for ; f.after > 0 && f.shown < end; f.after-- {
 		if err := f.deliver(f.shown, lineEnd(f.data[:end], f.shown), false); err != nil {
@@ -341,9 +339,8 @@ func (f *file) showAfter(end int) error {
 	return nil
 }
 
-// back returns where the first of the lines begins that are to be seen before the one at a
-// position.
-func (f *file) back(at int) int {
+// contextStart returns the start of the first context line before the line at a position.
+func (f *file) contextStart(at int) int {
 	for range f.opts.Before {
 		if at <= f.shown {
 			break
@@ -353,13 +350,13 @@ func (f *file) back(at int) int {
 	return at
 }
 
-// count finds out the number of the line that begins at a position.
+// count sets f.line to the number of the line that starts at a position.
 func (f *file) count(at int) {
 	f.line += bytes.Count(f.data[f.counted:at], []byte("\n"))
 	f.counted = at
 }
 
-// deliver hands a line on.
+// deliver delivers a complete line.
 func (f *file) deliver(start, end int, match bool) error {
 	f.count(start)
 	text := f.data[start:end]
@@ -367,20 +364,20 @@ func (f *file) deliver(start, end int, match bool) error {
 	if f.shown > end && bytes.HasSuffix(text, []byte("\r")) && !match {
 		text = text[:len(text)-1]
 	}
-	return f.hand(text, false, match)
+	return f.call(text, false, match)
 }
 
-// hand hands a line on, or the start of one that has more.
-func (f *file) hand(text []byte, more, match bool) error {
+// call calls fn with a line, or with the start of one that has more.
+func (f *file) call(text []byte, more, match bool) error {
 	limit := f.opts.MaxLine
-	if more { // The last character may be a part of one.
+	if more { // The last character may be incomplete.
 		limit = min(limit, len(text)-1)
 	}
 	shown := cut(text, limit)
 	return f.fn(Line{Number: f.line, Text: shown, Cut: len(shown) < len(text), Match: match})
 }
 
-// cut returns at most limit bytes of text, and does not cut a character in two.
+// cut returns at most limit bytes of text, and splits no character.
 func cut(text []byte, limit int) []byte {
 	if len(text) <= limit {
 		return text

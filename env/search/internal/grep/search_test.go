@@ -18,7 +18,7 @@ import (
 	"unicode/utf16"
 )
 
-// searched returns what a searcher delivers, as NUMBER:TEXT for matches and NUMBER-TEXT for others.
+// searched returns the delivered lines, as NUMBER:TEXT for matches and NUMBER-TEXT for context.
 func searched(t testing.TB, s *Searcher, r io.Reader) (found []string) {
 	t.Helper()
 	if err := s.Search(context.Background(), r, collect(&found)); err != nil {
@@ -41,7 +41,7 @@ func collect(found *[]string) func(Line) error {
 	}
 }
 
-// expected is what it should deliver.
+// expected returns the lines that it should deliver.
 func expected(p *Pattern, opts Options, text string) (found []string) {
 	if text == "" {
 		return nil
@@ -76,8 +76,7 @@ func expected(p *Pattern, opts Options, text string) (found []string) {
 	return found
 }
 
-// TestSearch compares with a simple way, for files that are larger than what is in memory at a
-// time.
+// TestSearch compares with a simple search, for files larger than the buffer.
 func TestSearch(t *testing.T) {
 	words := []string{"foo", "bar", "", "x", "\r", "foo\r", "session", "Foo", "été"}
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -105,7 +104,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// TestSearchLines compares with Search, of which it is a part.
+// TestSearchLines compares with Search.
 func TestSearchLines(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	for i := range 800 {
@@ -136,7 +135,7 @@ func TestSearchLines(t *testing.T) {
 	}
 }
 
-// TestLongLines has lines that are longer than what is in memory at a time.
+// TestLongLines has lines longer than the buffer.
 func TestLongLines(t *testing.T) {
 	for size := range 300 {
 		for _, end := range []string{"", "\n", "\r\n", "\rx\n", "\r"} {
@@ -216,7 +215,7 @@ func TestEncodings(t *testing.T) {
 	}
 }
 
-// TestSearchEnds sees why a search ends.
+// TestSearchEnds checks the errors that end a search.
 func TestSearchEnds(t *testing.T) {
 	p := compile(t, "foo")
 	no := errors.New("no")
@@ -281,7 +280,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestCancelInLine sees that a context ends the search of a line that much work is left for.
+// TestCancelInLine cancels the search of a line that would take long.
 func TestCancelInLine(t *testing.T) {
 	line := []byte(strings.Repeat("x", 2000) + "1")
 	ended, cancel := context.WithCancel(t.Context())
@@ -302,7 +301,7 @@ func TestCancelInLine(t *testing.T) {
 	}
 }
 
-// endlessReader repeats itself.
+// endlessReader repeats its text.
 type endlessReader string
 
 func (r endlessReader) Read(p []byte) (n int, err error) {

@@ -13,7 +13,7 @@ import (
 
 func testAnswer(t *testing.T, w Wire) {
 	_, c := w.Connect(t, llmtest.Sequence(w.Reply()))
-	resp, err := llm.Complete(t.Context(), c, w.Ask())
+	resp, err := llm.Complete(t.Context(), c, w.Request())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +23,7 @@ func testAnswer(t *testing.T, w Wire) {
 func testFinish(t *testing.T, w Wire) {
 	for _, f := range []llm.FinishReason{llm.FinishStop, llm.FinishLength, llm.FinishContentFilter} {
 		_, c := w.Connect(t, llmtest.Sequence(llmtest.Reply{Text: "x", Finish: f}))
-		resp, err := llm.Complete(t.Context(), c, w.Ask())
+		resp, err := llm.Complete(t.Context(), c, w.Request())
 		if err != nil || resp.Finish != f {
 			t.Errorf("got %q, %v; want %q", resp.Finish, err, f)
 		}
@@ -65,7 +65,7 @@ func testCalls(t *testing.T, w Wire) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, c := w.Connect(t, llmtest.Sequence(llmtest.Use(tt.calls...)))
-			resp, err := llm.Complete(t.Context(), c, w.Ask())
+			resp, err := llm.Complete(t.Context(), c, w.Request())
 			if tt.other && w.Objects {
 				w.checkError(t, err, llm.KindStream, 200, "")
 				return
@@ -87,7 +87,7 @@ func testCalls(t *testing.T, w Wire) {
 	}
 }
 
-// What servers do to the framing of a stream changes nothing of the answer.
+// The framing of a stream does not change the answer.
 func testFraming(t *testing.T, w Wire) {
 	for name, fault := range map[string]llmtest.Fault{
 		"1-byte chunks":            {OneByte: true},
@@ -104,7 +104,7 @@ func testFraming(t *testing.T, w Wire) {
 			reply := w.Reply()
 			reply.Fault = fault
 			_, c := w.Connect(t, llmtest.Sequence(reply))
-			resp, err := llm.Complete(t.Context(), c, w.Ask())
+			resp, err := llm.Complete(t.Context(), c, w.Request())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -113,14 +113,14 @@ func testFraming(t *testing.T, w Wire) {
 	}
 }
 
-// Libraries have limits of their own for a line, which are far from the one for an event.
+// The line limits of libraries differ from the limit of an event.
 func testLargeEvents(t *testing.T, w Wire) {
 	large := strings.Repeat("x", 15<<20)
-	resp, err := llm.Complete(t.Context(), w.Raw(t, w.Stream(large)), w.Ask())
+	resp, err := llm.Complete(t.Context(), w.Raw(t, w.Stream(large)), w.Request())
 	if err != nil || len(resp.Message.Text()) != len(large) {
 		t.Errorf("got %d bytes, %v", len(resp.Message.Text()), err)
 	}
-	_, err = llm.Complete(t.Context(), w.Raw(t, w.Stream(large+large)), w.Ask())
+	_, err = llm.Complete(t.Context(), w.Raw(t, w.Stream(large+large)), w.Request())
 	w.checkError(t, err, llm.KindStream, 200, "16 MiB")
 }
 
@@ -129,20 +129,14 @@ func broken() map[string]Failure {
 	return map[string]Failure{
 		"cut before the first event": {Fault: llmtest.Fault{Cut: llmtest.AtStart}, Kind: llm.KindStream},
 		"cut in a text":              {Fault: llmtest.Fault{Cut: llmtest.AtText}, Kind: llm.KindStream},
-		"cut in arguments": {
-			Fault: llmtest.Fault{Cut: llmtest.AtArguments},
-			Kind:  llm.KindStream,
-		},
-		"cut before the end":    {Fault: llmtest.Fault{Cut: llmtest.AtEnd}, Kind: llm.KindStream},
-		"ends before the first": {Fault: llmtest.Fault{End: llmtest.AtStart}, Kind: llm.KindStream},
-		"ends in a text":        {Fault: llmtest.Fault{End: llmtest.AtText}, Kind: llm.KindStream},
-		"ends in arguments": {
-			Fault: llmtest.Fault{End: llmtest.AtArguments},
-			Kind:  llm.KindStream,
-		},
-		"ends before the end":      {Fault: llmtest.Fault{End: llmtest.AtEnd}, Kind: llm.KindStream},
-		"Content-Length too small": {Fault: llmtest.Fault{Length: -900}, Kind: llm.KindStream},
-		"not really compressed":    {Fault: llmtest.Fault{Gzip: true}, Kind: llm.KindStream},
+		"cut in arguments":           {Fault: llmtest.Fault{Cut: llmtest.AtArguments}, Kind: llm.KindStream},
+		"cut before the end":         {Fault: llmtest.Fault{Cut: llmtest.AtEnd}, Kind: llm.KindStream},
+		"ends before the first":      {Fault: llmtest.Fault{End: llmtest.AtStart}, Kind: llm.KindStream},
+		"ends in a text":             {Fault: llmtest.Fault{End: llmtest.AtText}, Kind: llm.KindStream},
+		"ends in arguments":          {Fault: llmtest.Fault{End: llmtest.AtArguments}, Kind: llm.KindStream},
+		"ends before the end":        {Fault: llmtest.Fault{End: llmtest.AtEnd}, Kind: llm.KindStream},
+		"Content-Length too small":   {Fault: llmtest.Fault{Length: -900}, Kind: llm.KindStream},
+		"not really compressed":      {Fault: llmtest.Fault{Gzip: true}, Kind: llm.KindStream},
 		"error in a text": {llmtest.Fault{
 			Fail: llmtest.AtText, Code: "server_error",
 			Message: "sorry",
@@ -158,8 +152,8 @@ func broken() map[string]Failure {
 	}
 }
 
-// A stream that is not complete is an error, never half an answer, and the next attempt gives the
-// whole one.
+// An incomplete stream is an error, never half an answer, and the next attempt returns the whole
+// one.
 func testBroken(t *testing.T, w Wire) {
 	for _, table := range []map[string]Failure{broken(), w.Broken} {
 		for name, tt := range table {
@@ -167,9 +161,9 @@ func testBroken(t *testing.T, w Wire) {
 				reply := w.Reply()
 				reply.Fault = tt.Fault
 				srv, c := w.Connect(t, llmtest.Sequence(reply, reply, w.Reply()))
-				_, err := llm.Complete(t.Context(), c, w.Ask())
+				_, err := llm.Complete(t.Context(), c, w.Request())
 				w.checkError(t, err, tt.Kind, 200, tt.Text)
-				resp, err := llm.Complete(t.Context(), atOnce(c, 0), w.Ask())
+				resp, err := llm.Complete(t.Context(), atOnce(c, 0), w.Request())
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -4,19 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 )
 
-// patience ends the wait for what never comes, so that the case fails and the others run.
+// patience ends a wait that would not end, so that the case fails and the others run.
 func patience(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -24,7 +27,60 @@ func patience(t *testing.T) context.Context {
 	return ctx
 }
 
-// A server that says nothing for too long is given up, wherever it stops.
+// pipes is a listener whose connections are pipes in memory, so that a case with long waits runs in
+// the fake time of testing/synctest.
+type pipes struct {
+	accept chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case conn := <-p.accept:
+		return conn, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes.invalid", Net: "pipe"} }
+
+func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
+	client, server := net.Pipe()
+	select {
+	case p.accept <- server:
+		return client, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// inFakeTime runs a test of one reply in fake time. The client gets the configuration, and timeout
+// as the limit of its HTTP client.
+func (w Wire) inFakeTime(
+	t *testing.T, reply llmtest.Reply, cfg Config, timeout time.Duration,
+	test func(*testing.T, llm.Client),
+) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		l := &pipes{accept: make(chan net.Conn), closed: make(chan struct{})}
+		srv := llmtest.Serve(l, llmtest.Sequence(reply))
+		transport := &http.Transport{DialContext: l.dial}
+		defer transport.CloseIdleConnections()
+		defer srv.Close()
+		cfg.APIKey, cfg.BaseURL = srv.Key(), srv.Root()+w.Base
+		cfg.HTTPClient = &http.Client{Transport: transport, Timeout: timeout}
+		test(t, w.Client(t, cfg))
+	})
+}
+
+// A client stops waiting for a silent server at every point of an answer.
 func testIdle(t *testing.T, w Wire) {
 	for name, tt := range map[string]struct {
 		fault  llmtest.Fault
@@ -37,39 +93,36 @@ func testIdle(t *testing.T, w Wire) {
 		"before the end":     {llmtest.Fault{Hang: llmtest.AtEnd}, 200},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			reply := w.Reply()
 			reply.Fault = tt.fault
-			// long enough for headers on a busy machine
-			_, c := w.connect(t, llmtest.Sequence(reply), Config{IdleTimeout: 4 * time.Second})
-			_, err := llm.Complete(patience(t), c, w.Ask())
-			w.checkError(t, err, llm.KindTimeout, tt.status, "")
+			w.inFakeTime(t, reply, Config{IdleTimeout: time.Minute}, 0,
+				func(t *testing.T, c llm.Client) {
+					start := time.Now()
+					_, err := llm.Complete(t.Context(), c, w.Request())
+					w.checkError(t, err, llm.KindTimeout, tt.status, "1m0s")
+					if waited := time.Since(start); waited != time.Minute {
+						t.Errorf("the client waited %s, want the idle timeout", waited)
+					}
+				})
 		})
 	}
 	t.Run("a slow receiver is not idleness", func(t *testing.T) {
-		_, c := w.connect(t, llmtest.Sequence(llmtest.Say("some text of several pieces")),
-			Config{IdleTimeout: 5 * time.Second})
-		first := true
-		for _, err := range c.Stream(t.Context(), w.Ask()) {
-			if err != nil {
-				t.Fatal(err)
-			}
-			if first {
-				time.Sleep(6 * time.Second) // which is what the case is about
-				first = false
-			}
-		}
+		w.inFakeTime(t, llmtest.Say("some text of several pieces"), Config{IdleTimeout: time.Second}, 0,
+			func(t *testing.T, c llm.Client) {
+				for _, err := range c.Stream(t.Context(), w.Request()) {
+					if err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Hour)
+				}
+			})
 	})
 	t.Run("a limit of the HTTP client", func(t *testing.T) {
-		_, c := w.connect(t, llmtest.Sequence(llmtest.Reply{Fault: llmtest.Fault{Delay: time.Hour}}),
-			Config{
-				HTTPClient: &http.Client{
-					Transport: &http.Transport{DisableKeepAlives: true},
-					Timeout:   50 * time.Millisecond,
-				},
+		w.inFakeTime(t, llmtest.Reply{Fault: llmtest.Fault{Delay: time.Hour}}, Config{}, time.Minute,
+			func(t *testing.T, c llm.Client) {
+				_, err := llm.Complete(t.Context(), c, w.Request())
+				w.checkError(t, err, llm.KindTimeout, 0, "")
 			})
-		_, err := llm.Complete(patience(t), c, w.Ask())
-		w.checkError(t, err, llm.KindTimeout, 0, "")
 	})
 }
 
@@ -91,7 +144,7 @@ func testCancel(t *testing.T, w Wire) {
 				<-seen
 				cancel(cause)
 			}()
-			_, err := llm.Complete(ctx, llm.Retry(c, llm.RetryPolicy{}), w.Ask())
+			_, err := llm.Complete(ctx, llm.Retry(c, llm.RetryPolicy{}), w.Request())
 			if llm.KindOf(err) != llm.KindCanceled || !errors.Is(err, cause) {
 				t.Errorf("got %v, want kind %s around the cause", err, llm.KindCanceled)
 			}
@@ -99,15 +152,15 @@ func testCancel(t *testing.T, w Wire) {
 	}
 }
 
-// Nothing is sent before iteration, and each iteration sends once.
+// Nothing is sent before the iteration, and each iteration sends once.
 func testIteration(t *testing.T, w Wire) {
 	srv, c := w.Connect(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("x") })
-	stream := c.Stream(t.Context(), w.Ask())
+	stream := c.Stream(t.Context(), w.Request())
 	if n := len(srv.Requests()); n != 0 {
 		t.Errorf("%d requests before iteration", n)
 	}
 	for want := 1; want <= 2; want++ {
-		next := 0
+		next := 1
 		for d, err := range stream {
 			if err != nil || d.Seq != next {
 				t.Fatalf("delta %+v, %v; want number %d", d, err, next)
@@ -120,8 +173,8 @@ func testIteration(t *testing.T, w Wire) {
 	}
 }
 
-// What has come is passed on at once, and leaving the iteration ends the request: the server's
-// Close would wait forever for a handler that hangs.
+// A client yields deltas immediately, and leaving the iteration ends the request: otherwise the
+// Close of the server would wait forever.
 func testBreak(t *testing.T, w Wire) {
 	before, after, _ := strings.Cut(w.Stream("a text"), "a text")
 	after, _, _ = strings.Cut(after, "\n\n")
@@ -136,7 +189,7 @@ func testBreak(t *testing.T, w Wire) {
 	defer srv.Close()
 	c := w.Client(t, Config{BaseURL: srv.URL, HTTPClient: srv.Client()})
 	ctx := patience(t)
-	for _, err := range c.Stream(ctx, w.Ask()) {
+	for _, err := range c.Stream(ctx, w.Request()) {
 		if err != nil || ctx.Err() != nil {
 			t.Errorf("nothing came while the stream went on: %v", err)
 		}
@@ -155,11 +208,11 @@ func testReuse(t *testing.T, w Wire) {
 			}
 		}})
 	for range 5 {
-		if _, err := llm.Complete(ctx, c, w.Ask()); err != nil {
+		if _, err := llm.Complete(ctx, c, w.Request()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// A connection is given up if the end of its answer comes late, as it may on a slow machine.
+	// A client gives up a connection if the end of its answer comes late, as on a slow machine.
 	if opened > 3 {
 		t.Errorf("%d connections were opened for 5 requests, want 1", opened)
 	}
@@ -176,7 +229,7 @@ func testSessions(t *testing.T, w Wire) {
 	errs := make(chan error)
 	for i := range 64 {
 		go func() {
-			req := w.Ask()
+			req := w.Request()
 			req.Messages = []llm.Message{llm.UserText(fmt.Sprint("session ", i))}
 			resp, err := llm.Complete(t.Context(), c, req)
 			if err == nil && resp.Message.Text() != req.Messages[0].Text() {
@@ -192,7 +245,7 @@ func testSessions(t *testing.T, w Wire) {
 	}
 }
 
-// The HTTP client alone decides where connections go.
+// The HTTP client alone selects the proxy.
 func testProxy(t *testing.T, w Wire) {
 	srv := llmtest.NewServer(t, llmtest.Sequence(llmtest.Say("x")))
 	proxy, err := url.Parse(srv.Root())
@@ -207,7 +260,7 @@ func testProxy(t *testing.T, w Wire) {
 		APIKey: srv.Key(), BaseURL: "http://no-such-host.invalid" + w.Base,
 		HTTPClient: hc,
 	})
-	if _, err := llm.Complete(patience(t), c, w.Ask()); err != nil {
+	if _, err := llm.Complete(patience(t), c, w.Request()); err != nil {
 		t.Error(err)
 	}
 }

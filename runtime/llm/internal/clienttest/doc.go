@@ -1,5 +1,4 @@
-// Package clienttest checks what every client of a model server promises, whatever the wire that it
-// speaks.
+// Package clienttest checks the promises of every client of a model server, on any wire.
 //
 // One call runs the whole suite:
 //
@@ -10,8 +9,8 @@
 //		})
 //	}
 //
-// Every case is a subtest of its own, such as "cancel/in_a_text", and depends on no other. The
-// server is that of package llmtest, which refuses requests that a real one would not take. What is
-// peculiar to a wire is tested in its own package, with the means of [Wire] where they fit. That no
-// goroutine is left is checked there, too, when all tests have ended.
+// Every case is a subtest, such as "cancel/in_a_text", and depends on no other. The server is that
+// of package llmtest, which rejects requests that a real one would reject. The package of a wire
+// tests its peculiarities, with the helpers of [Wire], and that no goroutine is left after all
+// tests.
 package clienttest

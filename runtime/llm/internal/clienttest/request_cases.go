@@ -22,23 +22,17 @@ func testConfiguration(t *testing.T, w Wire) {
 		"no key needed": {Config{BaseURL: "http://localhost:11434/v1"}, ""},
 		"no key":        {Config{}, "the API key is missing"},
 		"no scheme":     {Config{APIKey: Key, BaseURL: "localhost:1"}, "base URL is not of the form"},
-		"not HTTP": {
-			Config{APIKey: Key, BaseURL: "ftp://host/v1"},
-			"base URL is not of the form",
-		},
+		"not HTTP":      {Config{APIKey: Key, BaseURL: "ftp://host/v1"}, "base URL is not of the form"},
 		"password in URL": {
-			Config{APIKey: Key, BaseURL: "http://u:hunter2@:%zz"},
-			"base URL is not of the form",
+			Config{APIKey: Key, BaseURL: "http://u:hunter2@:%zz"}, "base URL is not of the form",
 		},
 		"query":      {Config{APIKey: Key, BaseURL: "http://host/v1?x=1"}, "has a query"},
 		"line break": {Config{APIKey: Key + "\n"}, "the API key has a line break"},
 		"header name": {
-			Config{APIKey: Key, Headers: map[string]string{"a b": "c"}},
-			`"a b" is no name`,
+			Config{APIKey: Key, Headers: map[string]string{"a b": "c"}}, `"a b" is not the name`,
 		},
 		"header value": {
-			Config{APIKey: Key, Headers: map[string]string{"a": "c\r\nd"}},
-			"the header a has a line break",
+			Config{APIKey: Key, Headers: map[string]string{"a": "c\r\nd"}}, "the header a has a line break",
 		},
 		"negative timeout": {Config{APIKey: Key, IdleTimeout: -1}, "negative"},
 	} {
@@ -63,7 +57,7 @@ func testAddresses(t *testing.T, w Wire) {
 	}
 	for base, want := range bases {
 		for _, key := range []string{"", Key} {
-			r, _, err := w.Sent(t, Config{APIKey: key, BaseURL: base}, w.Ask())
+			r, _, err := w.Sent(t, Config{APIKey: key, BaseURL: base}, w.Request())
 			if r == nil {
 				t.Fatalf("%q: nothing was sent: %v", base, err)
 			}
@@ -79,7 +73,7 @@ func testAddresses(t *testing.T, w Wire) {
 	}
 }
 
-// Libraries can be steered by variables, of a user's shell and of what runs there.
+// Environment variables steer libraries.
 func testVariables(t *testing.T, w Wire) {
 	_, want, _ := w.Sent(t, Config{}, w.Everything())
 	for name, value := range w.Variables {
@@ -102,7 +96,7 @@ func testVariables(t *testing.T, w Wire) {
 func testSameBytes(t *testing.T, w Wire) {
 	srv, c := w.Connect(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("x") })
 	for range 20 {
-		req := w.Ask()
+		req := w.Request()
 		// Equal maps whose iteration order differs.
 		req.Options = maps.Clone(w.Options)
 		if _, err := llm.Complete(t.Context(), c, req); err != nil {
@@ -119,7 +113,7 @@ func testSameBytes(t *testing.T, w Wire) {
 
 func testInvalidUTF8(t *testing.T, w Wire) {
 	srv, c := w.Connect(t, llmtest.Sequence(llmtest.Say("x")))
-	req := w.Ask()
+	req := w.Request()
 	req.Messages = []llm.Message{
 		llm.UserText("a\xff\x00b\xed\xa0\x80é"),
 		{Role: llm.RoleAssistant, Parts: []llm.Part{Called("c", "shell", "{\"x\":\"\xff\"}")}},
@@ -152,25 +146,19 @@ func testInvalidUTF8(t *testing.T, w Wire) {
 	}
 }
 
-// unsendable spoil a request.
+// unsendable are changes that make a request invalid.
 func unsendable() map[string]func(*llm.Request) {
 	return map[string]func(*llm.Request){
-		"schema is no JSON":   func(r *llm.Request) { r.Tools[0].Schema = json.RawMessage(`{"type":`) },
+		"schema is not JSON":  func(r *llm.Request) { r.Tools[0].Schema = json.RawMessage(`{"type":`) },
 		"option stream":       func(r *llm.Request) { r.Options = map[string]any{"stream": false} },
 		"option without JSON": func(r *llm.Request) { r.Options = map[string]any{"x": func() {}} },
 		"image in a wrong place": func(r *llm.Request) {
-			r.Messages[0] = llm.Message{
-				Role:  llm.RoleTool,
-				Parts: []llm.Part{Picture()},
-			}
+			r.Messages[0] = llm.Message{Role: llm.RoleTool, Parts: []llm.Part{Picture()}}
 		},
 		"part without content": func(r *llm.Request) { r.Messages[0].Parts[0] = llm.Part{Kind: llm.PartImage} },
 		"unknown part":         func(r *llm.Request) { r.Messages[0].Parts[0] = llm.Part{Kind: "x"} },
 		"unknown role": func(r *llm.Request) {
-			r.Messages[0] = llm.Message{
-				Role:  "x",
-				Parts: []llm.Part{llm.Text("x")},
-			}
+			r.Messages[0] = llm.Message{Role: "x", Parts: []llm.Part{llm.Text("x")}}
 		},
 	}
 }
@@ -179,7 +167,7 @@ func testUnsendable(t *testing.T, w Wire) {
 	for _, table := range []map[string]func(*llm.Request){unsendable(), w.Unsendable} {
 		for name, spoil := range table {
 			t.Run(name, func(t *testing.T) {
-				req := w.Ask()
+				req := w.Request()
 				spoil(&req)
 				r, _, err := w.Sent(t, Config{}, req)
 				if llm.KindOf(err) != llm.KindInvalid || r != nil {
@@ -190,7 +178,7 @@ func testUnsendable(t *testing.T, w Wire) {
 	}
 }
 
-// What is sent belongs to the caller.
+// The request belongs to the caller.
 func testNotModified(t *testing.T, w Wire) {
 	req, same := w.Everything(), w.Everything()
 	for _, r := range []*llm.Request{&req, &same} {

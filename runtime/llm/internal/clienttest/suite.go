@@ -8,8 +8,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// Run tests a client against what package llm says of clients, and what all of this module's
-// clients do.
+// Run tests a client against the contract of llm.Client and the common behaviour of all clients of
+// this module.
 func Run(t *testing.T, w Wire) {
 	t.Helper()
 	for _, c := range []struct {
@@ -47,8 +47,8 @@ func Run(t *testing.T, w Wire) {
 	}
 }
 
-// checkError fails the test unless err is of the given kind and status, of the wire's provider, and
-// says text in one plain line.
+// checkError fails the test unless err has the kind, the status and the provider of the wire, and
+// text in its one-line message.
 func (w Wire) checkError(t *testing.T, err error, kind llm.ErrorKind, status int, text string) {
 	t.Helper()
 	var e *llm.Error

@@ -17,10 +17,10 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 )
 
-// Key is the API key of clients whose server takes any.
+// Key is the API key of clients whose server accepts any.
 const Key = "sk-secret-0123456789"
 
-// Config is what the configurations of all clients have in common.
+// Config has the common fields of the configurations of all clients.
 type Config struct {
 	APIKey      string
 	BaseURL     string
@@ -30,50 +30,51 @@ type Config struct {
 	Provider    string
 }
 
-// Failure is a fault of a server, and the error that is reported for it.
+// Failure is a fault of a server, and the error that a client reports for it.
 type Failure struct {
 	Fault llmtest.Fault
 	Kind  llm.ErrorKind
-	// Text is part of the error's text.
+	// Text is part of the message.
 	Text string
 }
 
-// Wire is a way in which models are asked, with what is peculiar to it.
+// Wire is a wire format and its peculiarities.
 type Wire struct {
 	// New makes a client.
 	New func(Config) (llm.Client, error)
-	// Provider is the name in errors where the configuration has none.
+	// Provider is the default name in errors.
 	Provider string
-	// Model is the model that is asked.
+	// Model is the model of requests.
 	Model string
-	// Base is the path of base URLs. Path is where requests go below a base URL, with the query.
-	// Ignored is the end of a base URL that is ignored; empty if there is none.
+	// Base is the path of base URLs. Path is the path of requests below a base URL, with the query.
+	// Ignored is an ignored end of a base URL; may be empty.
 	Base, Path, Ignored string
-	// KeyHeader is the header with the key, and KeyPrefix what stands in it before the key.
+	// KeyHeader is the header of the key, and KeyPrefix the text before the key.
 	KeyHeader, KeyPrefix string
-	// Stream is the answer of one text. The text stands in one event, and as it is in JSON.
+	// Stream returns the answer of one text. The text is in one event, as JSON.
 	Stream func(text string) string
 	// Usage has every number that an answer can report.
 	Usage llm.Usage
-	// Marks says that answers have parts of reasoning without text, which mark what they stand before.
+	// Marks is true if answers have parts of reasoning without text, which belong to the part after
+	// them.
 	Marks bool
-	// Objects says that arguments are always an object: the server fails where the model wrote another
-	// thing, and there is one where it wrote nothing.
+	// Objects is true if arguments are always an object: the server fails if the model wrote another
+	// value, and adds missing ones.
 	Objects bool
 	// Everything returns a request with one of everything.
 	Everything func() llm.Request
-	// Options are some with equal meaning in any order.
+	// Options have equal meaning in any order.
 	Options map[string]any
-	// Variables of the process steer the library below, and must not. Their values hold
-	// "from-the-process".
+	// Variables are environment variables that the library below reads and the client must ignore.
+	// Their values have "from-the-process".
 	Variables map[string]string
-	// Refused are answers in place of a stream, Broken are faults in streams, and Unsendable spoil a
-	// request; beside those that are the same for all.
+	// Refused are answers without a stream, Broken faults in streams, and Unsendable changes that make
+	// a request invalid; beside those of all wires.
 	Refused, Broken map[string]Failure
 	Unsendable      map[string]func(*llm.Request)
 }
 
-// Client returns a client as cfg says.
+// Client returns a client with the configuration cfg.
 func (w Wire) Client(t *testing.T, cfg Config) llm.Client {
 	t.Helper()
 	c, err := w.New(cfg)
@@ -89,7 +90,7 @@ func (w Wire) Connect(t *testing.T, brain llmtest.Brain) (*llmtest.Server, llm.C
 	return w.connect(t, brain, Config{})
 }
 
-// connect is Connect with a configuration, in which the address is filled in, and what is missing.
+// connect is Connect with a configuration, whose address and missing fields it fills in.
 func (w Wire) connect(t *testing.T, brain llmtest.Brain, cfg Config) (*llmtest.Server, llm.Client) {
 	t.Helper()
 	srv := llmtest.NewServer(t, brain)
@@ -103,7 +104,7 @@ func (w Wire) connect(t *testing.T, brain llmtest.Brain, cfg Config) (*llmtest.S
 	return srv, w.Client(t, cfg)
 }
 
-// Raw returns a client of a server that answers each request with the same stream.
+// Raw returns a client of a server that answers every request with the same stream.
 func (w Wire) Raw(t *testing.T, stream string) llm.Client {
 	t.Helper()
 	srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
@@ -114,8 +115,8 @@ func (w Wire) Raw(t *testing.T, stream string) llm.Client {
 	return w.Client(t, Config{APIKey: Key, BaseURL: srv.URL, HTTPClient: srv.Client()})
 }
 
-// Sent returns what is sent for req, nil if that is nothing, and how it ended. The base URL of cfg
-// is a path.
+// Sent returns the request that a client sends for req, nil for none, and its error. The base URL
+// of cfg is a path.
 func (w Wire) Sent(t *testing.T, cfg Config, req llm.Request) (*http.Request, []byte, error) {
 	t.Helper()
 	var got *http.Request
@@ -130,8 +131,8 @@ func (w Wire) Sent(t *testing.T, cfg Config, req llm.Request) (*http.Request, []
 	return got, body.Bytes(), err
 }
 
-// Ask returns a request with a system prompt and a tool.
-func (w Wire) Ask() llm.Request {
+// Request returns a request with a system prompt and a tool.
+func (w Wire) Request() llm.Request {
 	return llm.Request{
 		Model: w.Model, System: "be brief", Messages: []llm.Message{llm.UserText("hello")},
 		ParallelToolCalls: true,
@@ -142,8 +143,8 @@ func (w Wire) Ask() llm.Request {
 	}
 }
 
-// Reply has one of everything, in more than one piece each, with characters of several bytes, and
-// with numbers that change if they are read and written.
+// Reply returns an answer with one of everything, each in several pieces, with characters of
+// several bytes, and with numbers that change if they are decoded and encoded.
 func (w Wire) Reply() llmtest.Reply {
 	return llmtest.Reply{
 		Reasoning: "Ich überlege, was zu tun ist — 考え中 🤔.",
@@ -170,7 +171,7 @@ func (w Wire) checkReply(t *testing.T, resp llm.Response) {
 			if w.Marks && p.Reasoning.Text == "" {
 				continue
 			}
-			// What only the server understands is different on each wire.
+			// The opaque part differs between wires.
 			p = Thought(p.Reasoning.Text)
 		}
 		got = append(got, p)
@@ -184,12 +185,12 @@ func (w Wire) checkReply(t *testing.T, resp llm.Response) {
 	}
 }
 
-// Thought is a part of reasoning that is only text.
+// Thought returns a part of reasoning with a text only.
 func Thought(text string) llm.Part {
 	return llm.Part{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{Text: text}}
 }
 
-// Called is a part with a call.
+// Called returns a part with a call.
 func Called(id, name, args string) llm.Part {
 	return llm.Part{Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{
 		ID: id, Name: name,
@@ -197,7 +198,7 @@ func Called(id, name, args string) llm.Part {
 	}}
 }
 
-// Result is a message with the result of one call.
+// Result returns a message with the result of one call.
 func Result(r llm.ToolResult) llm.Message {
 	return llm.Message{Role: llm.RoleTool, Parts: []llm.Part{{
 		Kind:       llm.PartToolResult,
@@ -205,13 +206,13 @@ func Result(r llm.ToolResult) llm.Message {
 	}}}
 }
 
-// Picture is a part with an image.
+// Picture returns a part with an image.
 func Picture() llm.Part {
 	return llm.Part{Kind: llm.PartImage, Image: &llm.Image{MIME: "image/png", Data: []byte("png")}}
 }
 
-// Converse asks, and sends each answer back with results of its calls, of which the first is an
-// image that tells of an error. It returns the request that would come after that many answers.
+// Converse sends a request, and after each answer the results of its calls, the first of which is
+// an error with an image. It returns the request after that many answers.
 func Converse(t *testing.T, c llm.Client, req llm.Request, answers int) llm.Request {
 	t.Helper()
 	req.Messages[0].Parts = append(req.Messages[0].Parts, Picture())
@@ -221,7 +222,7 @@ func Converse(t *testing.T, c llm.Client, req llm.Request, answers int) llm.Requ
 			t.Fatal(err)
 		}
 		req.Messages = append(req.Messages, resp.Message)
-		// Each result is a message of its own, as a loop may write them.
+		// Each result is a separate message, as a loop may write them.
 		for i, call := range resp.Message.ToolCalls() {
 			r := llm.ToolResult{CallID: call.ID, Name: call.Name, Parts: []llm.Part{llm.Text("ok")}}
 			if i == 0 {
@@ -234,13 +235,13 @@ func Converse(t *testing.T, c llm.Client, req llm.Request, answers int) llm.Requ
 	return req
 }
 
-// SSE writes events without names, one for each text of JSON.
+// SSE returns a stream of events without names, one for each JSON text.
 func SSE(events ...string) string {
 	return "data: " + strings.Join(events, "\n\ndata: ") + "\n\n"
 }
 
-// Golden compares a body with testdata/name.json, so that a change of what is sent is seen in
-// review. With update it writes the file first.
+// Golden compares a body with testdata/name.json, so that a review sees changes of the wire form.
+// With update it writes the file first.
 func Golden(t *testing.T, update bool, name string, body []byte) {
 	t.Helper()
 	var pretty bytes.Buffer

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// ArgumentsObject returns the arguments of a call as Object does. Arguments that are no object
-// become an object with their text under name, so that the model sees what it wrote.
+// ArgumentsObject returns the arguments of a call as Object does. Other arguments become an object
+// with their text under name, so that the model sees its own text.
 func ArgumentsObject(arguments, name string) json.RawMessage {
 	if object, ok := Object(arguments); ok {
 		return object
@@ -24,10 +24,9 @@ func MustJSON(v any) json.RawMessage {
 	return data
 }
 
-// Object returns the arguments of a call as the JSON object that servers take, as it was written
-// wherever that is possible, and false if they are none. Blank ones are an empty object. What is
-// not UTF-8 and halves of surrogate pairs, which servers refuse with the whole conversation, are
-// replaced by U+FFFD.
+// Object returns the arguments of a call as the JSON object that servers accept, as written if
+// possible, and false for other arguments. Blank ones are an empty object. U+FFFD replaces invalid
+// UTF-8 and halves of surrogate pairs, for which servers reject the whole conversation.
 func Object(arguments string) (json.RawMessage, bool) {
 	raw := []byte(strings.TrimSpace(strings.ToValidUTF8(arguments, "\ufffd")))
 	switch {
@@ -38,7 +37,7 @@ func Object(arguments string) (json.RawMessage, bool) {
 	case !bytes.Contains(bytes.ToLower(raw), []byte(`\ud`)):
 		return raw, true
 	}
-	// Reading replaces the halves.
+	// Decoding replaces the halves.
 	var fields map[string]any
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()

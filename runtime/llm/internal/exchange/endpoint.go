@@ -1,9 +1,10 @@
-// Package exchange is what the clients of all providers have in common: one HTTP request, whose
-// answer is a stream of server-sent events, with limits of size and silence, and errors that are
-// classified and hold no secret.
+// Package exchange is the part that the clients of all providers share: one HTTP request whose answer
+// is a stream of server-sent events, with limits of size and silence, and errors that are classified
+// and hold no secret.
 package exchange
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -13,49 +14,53 @@ import (
 	"time"
 )
 
-// Config says how to reach a server.
+// defaultIdleTimeout is the IdleTimeout of a Config that sets none.
+const defaultIdleTimeout = 5 * time.Minute
+
+// Config describes how to reach a server. The Config of a provider without further fields converts
+// to it.
 type Config struct {
+	// APIKey is redacted in errors. The client of the provider sends it.
+	APIKey  string
+	BaseURL string
+	// HTTPClient sends the requests. Nil means one with the proxies of the environment variables
+	// (HTTPS_PROXY and so on), the system's root certificates and no limit for a whole answer.
+	HTTPClient *http.Client
+	// Headers are sent with each request, and replace those of the same name. Their values are
+	// redacted in errors.
+	Headers map[string]string
+	// IdleTimeout bounds the wait for the next byte, from sending the request on.
+	IdleTimeout time.Duration
 	// Provider names the server in errors.
 	Provider string
-	// APIKey is kept out of errors. It is not sent, which is the library's part.
-	APIKey string
-	// BaseURL is only checked.
-	BaseURL string
-	// HTTPClient sends the requests. Nil means one with the proxies of the process's variables, the
-	// system's root certificates and no limit for a whole answer.
-	HTTPClient *http.Client
-	// Headers are sent with each request, and replace those of the same name. Their values are kept
-	// out of errors.
-	Headers map[string]string
-	// IdleTimeout is how long to wait for the next byte, from sending the request on.
-	IdleTimeout time.Duration
-	// EventNames keeps the names of events for a library that reads them.
-	EventNames bool
 }
 
 // Endpoint is a server. It is safe for concurrent use.
 type Endpoint struct {
-	http     *http.Client
-	headers  http.Header
-	idle     time.Duration
-	provider string
-	redact   func(string) string
-	names    bool
+	// Config is the configuration with its defaults.
+	Config
+
+	headers http.Header
+	redact  func(string) string
 }
 
-// New returns the server that cfg describes. It sends nothing. Errors do not repeat the address,
-// for it may hold a password.
-func New(cfg Config) (*Endpoint, error) {
+// New returns the server that cfg describes. Provider and base URL default to the given ones. New
+// sends nothing. Its errors begin with the provider and do not repeat the base URL, which may hold a
+// password.
+func New(cfg Config, provider, baseURL string) (*Endpoint, error) {
+	if cfg.APIKey == "" && cfg.BaseURL == "" {
+		return nil, fmt.Errorf("%s: the API key is missing", provider)
+	}
+	cfg.BaseURL = cmp.Or(cfg.BaseURL, baseURL)
+	cfg.Provider = cmp.Or(cfg.Provider, provider)
+	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, defaultIdleTimeout)
 	if err := cfg.validate(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", provider, err)
 	}
-	e := &Endpoint{
-		http: cfg.HTTPClient, headers: make(http.Header), idle: cfg.IdleTimeout, provider: cfg.Provider,
-		names: cfg.EventNames,
+	if cfg.HTTPClient == nil {
+		cfg.HTTPClient = &http.Client{Transport: newTransport()}
 	}
-	if e.http == nil {
-		e.http = &http.Client{Transport: newTransport()}
-	}
+	e := &Endpoint{Config: cfg, headers: make(http.Header)}
 	secrets := []string{cfg.APIKey}
 	for name, value := range cfg.Headers {
 		e.headers.Set(name, value)
@@ -71,7 +76,6 @@ func (cfg Config) validate() error {
 	}
 	u, err := url.Parse(cfg.BaseURL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		// The address is not repeated, for it may hold a password.
 		return errors.New("the base URL is not of the form http(s)://host[:port][/path]")
 	}
 	if u.RawQuery != "" || u.Fragment != "" {
@@ -82,7 +86,7 @@ func (cfg Config) validate() error {
 	}
 	for name, value := range cfg.Headers {
 		if !isHeaderName(name) {
-			return fmt.Errorf("%q is no name of a header", name)
+			return fmt.Errorf("%q is not the name of a header", name)
 		}
 		if !isHeaderValue(value) {
 			return fmt.Errorf("the header %s has a line break or another control character", name)
@@ -101,8 +105,8 @@ func isHeaderName(s string) bool {
 	})
 }
 
-// newTransport is like http.DefaultTransport, but not shared, and with room for many sessions at
-// once. It sets no limit on the wait for headers, for the idle timeout covers it.
+// newTransport returns a transport like http.DefaultTransport, but not shared, and with room for
+// many concurrent sessions. The idle timeout bounds the wait for headers.
 func newTransport() *http.Transport {
 	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
 	return &http.Transport{

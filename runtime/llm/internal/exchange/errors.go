@@ -16,14 +16,14 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// Refusal is what a server says of an error. It is the error of an event that reports one.
+// Refusal is an error as a server reports it, in place of a stream or in an event.
 type Refusal struct {
 	Message string
 	Code    string
 	Kind    string
-	// Found means that it was said in JSON, in one of the forms that servers use.
+	// Found is true for a refusal in one of the JSON forms of servers.
 	Found bool
-	// RetryAfter is the wait that was asked for in it; meaningful if HasRetryAfter.
+	// RetryAfter is the wait that the refusal requests; valid if HasRetryAfter.
 	RetryAfter    time.Duration
 	HasRetryAfter bool
 }
@@ -31,7 +31,7 @@ type Refusal struct {
 func (e *Refusal) Error() string { return e.Message }
 
 // parseRefusal reads the body of an error. Of a web page it takes the title, of another text the
-// beginning.
+// start.
 func parseRefusal(body []byte, contentType string) Refusal {
 	body = bytes.TrimSpace(body)
 	if info := RefusalOf(body); info.Found {
@@ -52,8 +52,8 @@ func parseRefusal(body []byte, contentType string) Refusal {
 	return Refusal{Message: text}
 }
 
-// RefusalOf reads {"error": {"message": …}} and the variations of it: the object alone, a string in
-// its place, a list around it, "detail" for "message", a number for a code.
+// RefusalOf reads {"error": {"message": …}} and its variations: the object alone, a string instead
+// of it, a list around it, "detail" for "message", a number for a code.
 func RefusalOf(data json.RawMessage) Refusal {
 	data = bytes.TrimSpace(data)
 	if len(data) > 0 && data[0] == '[' {
@@ -86,8 +86,8 @@ func RefusalOf(data json.RawMessage) Refusal {
 		}
 	}
 	info.readGoogle(fields)
-	_, said := fields["message"]
-	info.Found = said || info.Message != "" || info.Code != ""
+	_, found := fields["message"]
+	info.Found = found || info.Message != "" || info.Code != ""
 	return info
 }
 
@@ -104,11 +104,11 @@ func Plain(data json.RawMessage) string {
 	return ""
 }
 
-// What servers say when a request is longer than the context of the model.
+// Codes and texts of servers, by the kind of the error. The context ones are about requests that
+// are longer than the context of the model.
 var (
 	contextCodes = []string{
-		"context_length_exceeded", "exceed_context_size_error",
-		"request_too_large",
+		"context_length_exceeded", "exceed_context_size_error", "request_too_large",
 	}
 	contextTexts = []string{
 		"maximum context length", "context length exceeded", "context_length_exceeded", "context window",
@@ -121,8 +121,7 @@ var (
 		"request payload size exceeds",
 	}
 	quotaCodes = []string{
-		"insufficient_quota", "billing_hard_limit_reached", "billing_not_active",
-		"billing_error",
+		"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "billing_error",
 	}
 	quotaTexts = []string{
 		"insufficient balance", "insufficient credits", "insufficient funds",
@@ -130,37 +129,34 @@ var (
 	}
 	authCodes   = []string{"invalid_api_key", "authentication_error", "permission_error"}
 	filterCodes = []string{
-		"content_filter", "content_policy_violation", "moderation_blocked",
-		"cyber_policy",
+		"content_filter", "content_policy_violation", "moderation_blocked", "cyber_policy",
 	}
 	overloadCodes = []string{
-		"overloaded_error", "overloaded", "server_is_overloaded", "slow_down",
-		"engine_overloaded_error",
+		"overloaded_error", "overloaded", "server_is_overloaded", "slow_down", "engine_overloaded_error",
 	}
 	serverCodes = []string{"server_error", "internal_error", "internal_server_error", "api_error"}
 )
 
-// kindOf classifies an error that came with an HTTP status; below 300 the error is one inside a
-// stream.
+// kindOf classifies an error with an HTTP status; below 300 the error came in a stream.
 func kindOf(status int, info Refusal) llm.ErrorKind {
 	if n, err := strconv.Atoi(info.Code); err == nil && status < 300 && n >= 400 && n <= 599 {
-		// Gateways pass on the status of the server behind them as the code.
+		// Gateways send the status of the server behind them as the code.
 		status = n
 	}
 	text := strings.ToLower(info.Message)
 	is := func(codes []string) bool {
 		return slices.Contains(codes, info.Code) || slices.Contains(codes, info.Kind)
 	}
-	says := func(texts []string) bool {
+	has := func(texts []string) bool {
 		return slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(text, t) })
 	}
-	// These codes and texts say more than a status does.
+	// These codes and texts are more precise than a status.
 	switch {
 	case status == http.StatusUnauthorized:
 		return llm.KindAuth
-	case is(contextCodes) || status != http.StatusForbidden && says(contextTexts):
+	case is(contextCodes) || status != http.StatusForbidden && has(contextTexts):
 		return llm.KindContextLength
-	case is(quotaCodes) || status == http.StatusPaymentRequired || says(quotaTexts):
+	case is(quotaCodes) || status == http.StatusPaymentRequired || has(quotaTexts):
 		return llm.KindQuota
 	case is(authCodes) || strings.Contains(text, "api key not valid"):
 		return llm.KindAuth
@@ -195,7 +191,7 @@ func kindOfStatus(status int) llm.ErrorKind {
 	case http.StatusRequestTimeout:
 		return llm.KindTimeout
 	case http.StatusConflict, http.StatusTooEarly:
-		// These pass, as the failures of a server do.
+		// These are temporary, like the failures of a server.
 		return llm.KindServer
 	case http.StatusRequestEntityTooLarge:
 		return llm.KindContextLength
@@ -210,7 +206,7 @@ func kindOfStatus(status int) llm.ErrorKind {
 	return llm.KindServer
 }
 
-// retryAfter returns the wait that a server asks for, in Retry-After-Ms or as seconds or date in
+// retryAfter returns the wait that a server requests, in Retry-After-Ms or as seconds or date in
 // Retry-After.
 func retryAfter(h http.Header) (time.Duration, bool) {
 	if ms, err := strconv.ParseFloat(strings.TrimSpace(h.Get("Retry-After-Ms")), 64); err == nil {
@@ -224,7 +220,7 @@ func retryAfter(h http.Header) (time.Duration, bool) {
 	if err != nil {
 		return 0, false
 	}
-	// The server's own clock says best how long it is until then.
+	// The date is relative to the clock of the server.
 	now, err := http.ParseTime(h.Get("Date"))
 	if err != nil {
 		now = time.Now()
@@ -244,7 +240,7 @@ func duration(n float64, unit time.Duration) time.Duration {
 	return time.Duration(d)
 }
 
-// redactor returns a function that takes secrets out of a text. Very short ones are no secrets.
+// redactor returns a function that redacts secrets in a text. Very short ones are not secrets.
 func redactor(secrets []string) func(string) string {
 	var pairs []string
 	for _, s := range secrets {
@@ -255,7 +251,7 @@ func redactor(secrets []string) func(string) string {
 	return strings.NewReplacer(pairs...).Replace
 }
 
-// clean makes a server's text fit for a Message: one line, without control characters, not too
+// clean returns a text of a server as a Message: one line, without control characters, not too
 // long.
 func clean(text string) string {
 	const limit = 2000

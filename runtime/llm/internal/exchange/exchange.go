@@ -16,46 +16,59 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// Limits of what is read of an answer, in bytes.
+// Limits of the data read of an answer, in bytes.
 const (
 	maxBody      = 256 << 20
 	maxErrorBody = 64 << 10
 )
 
-// errIdle is why an exchange is given up that has been silent for too long.
+// errIdle is the cause that ends an exchange without data for the idle timeout.
 var errIdle = errors.New("no data came for too long")
 
 // Exchange is one request and its answer. It is the HTTP client of a provider's library for that
-// one request, so that it sees status, headers and body, which the library's errors do not carry.
-// It is not safe for concurrent use.
+// request, so that it sees status, headers and body, which the library's errors do not carry. It is
+// not safe for concurrent use.
 type Exchange struct {
-	// Patches are merged into the request body, in order, as RFC 7396 says.
+	// Patches are merged into the request body, in order, as RFC 7396 defines.
 	Patches []json.RawMessage
 
 	endpoint *Endpoint
-	// cause tells why the context of the exchange has ended, and whether it was the caller who ended
-	// it.
+	// cause returns the reason why the context of the exchange ended, and whether the caller ended it.
 	cause  func() (err error, byCaller bool)
 	cancel context.CancelCauseFunc
 	idle   *time.Timer
 	status int
 	body   io.ReadCloser
-	events *eventReader
 	read   int64
 }
 
-// Stream is the answer that ask gets through an exchange of its own: the deltas that it emits,
-// numbered, and its error, which is the last. ask ends when emit returns false.
+// Decoder makes deltas of the events of one answer.
+type Decoder interface {
+	// Event returns the deltas of an event by its data. DeltaDone completes the answer. An error, such
+	// as a *Refusal, ends it after the deltas.
+	Event(data []byte) ([]llm.Delta, error)
+	// End returns DeltaDone if the answer is complete although no event has completed it, else false.
+	// The stream ended regularly if whole, else it broke off.
+	End(whole bool) (llm.Delta, bool)
+}
+
+// Stream returns the answer to the request that send sends, with numbered deltas. Each iteration
+// sends once.
 func (e *Endpoint) Stream(
-	ctx context.Context, ask func(context.Context, *Exchange, func(llm.Delta) bool) error,
+	ctx context.Context, send func(context.Context, *Exchange) (Decoder, error),
 ) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		x, ctx := e.begin(ctx)
 		defer x.end()
+		dec, err := send(ctx, x)
+		if err != nil {
+			yield(llm.Delta{}, x.sendError(err))
+			return
+		}
 		seq, stopped := 0, false
-		err := ask(ctx, x, func(d llm.Delta) bool {
-			d.Seq = seq
+		err = x.decode(dec, func(d llm.Delta) bool {
 			seq++
+			d.Seq = seq
 			stopped = !yield(d, nil)
 			return !stopped
 		})
@@ -65,7 +78,43 @@ func (e *Endpoint) Stream(
 	}
 }
 
-// begin returns an exchange, which the caller ends, and the context to use for it.
+// decode emits the answer until it is complete, fails, or emit returns false.
+func (x *Exchange) decode(dec Decoder, emit func(llm.Delta) bool) error {
+	events := newEventReader(x)
+	for {
+		data, readErr := events.next()
+		if string(data) == "[DONE]" {
+			// Chat Completions ends its streams with it.
+			data, readErr = nil, io.EOF
+		}
+		if len(data) > 0 {
+			deltas, err := dec.Event(data)
+			for _, d := range deltas {
+				if !emit(d) {
+					return nil
+				}
+				if d.Kind == llm.DeltaDone {
+					x.drain()
+					return nil
+				}
+			}
+			if err != nil {
+				return x.eventError(err)
+			}
+		}
+		if readErr != nil {
+			done, complete := dec.End(errors.Is(readErr, io.EOF))
+			if !complete || x.interrupted() {
+				return x.readError(readErr)
+			}
+			emit(done)
+			x.drain()
+			return nil
+		}
+	}
+}
+
+// begin returns an exchange, which the caller ends, and its context.
 func (e *Endpoint) begin(parent context.Context) (*Exchange, context.Context) {
 	ctx, cancel := context.WithCancelCause(parent)
 	x := &Exchange{endpoint: e, cancel: cancel}
@@ -75,7 +124,7 @@ func (e *Endpoint) begin(parent context.Context) (*Exchange, context.Context) {
 		}
 		return context.Cause(ctx), false
 	}
-	x.idle = time.AfterFunc(e.idle, func() { cancel(errIdle) })
+	x.idle = time.AfterFunc(e.IdleTimeout, func() { cancel(errIdle) })
 	x.idle.Stop()
 	return x, ctx
 }
@@ -88,23 +137,20 @@ func (x *Exchange) end() {
 	x.cancel(nil)
 }
 
-// Interrupted reports whether the caller's context has ended.
-func (x *Exchange) Interrupted() bool {
+// interrupted reports whether the caller's context has ended.
+func (x *Exchange) interrupted() bool {
 	_, byCaller := x.cause()
 	return byCaller
 }
 
-// RoundTrip implements http.RoundTripper by Do, for libraries that want an *http.Client.
-func (x *Exchange) RoundTrip(req *http.Request) (*http.Response, error) { return x.Do(req) }
-
-// Do sends a library's request, with the headers and patches that belong to it. An answer that is
+// Do sends the request of a library with the headers and patches of the exchange. An answer that is
 // not a stream of events is an *llm.Error.
 func (x *Exchange) Do(req *http.Request) (*http.Response, error) {
 	if err := x.prepare(req); err != nil {
 		return nil, x.endpoint.newError(llm.KindInvalid, "", err)
 	}
-	x.idle.Reset(x.endpoint.idle)
-	resp, err := x.endpoint.http.Do(req)
+	x.idle.Reset(x.endpoint.IdleTimeout)
+	resp, err := x.endpoint.HTTPClient.Do(req)
 	x.idle.Stop()
 	if err != nil {
 		return nil, err
@@ -115,15 +161,10 @@ func (x *Exchange) Do(req *http.Request) (*http.Response, error) {
 		_ = resp.Body.Close()
 		return nil, err
 	}
-	x.events = newEventReader(x)
-	resp.Body = struct {
-		io.Reader
-		io.Closer
-	}{x.events, resp.Body}
 	return resp, nil
 }
 
-// Post sends body, encoded as JSON, for a client without a library. Event returns the answer.
+// Post sends body as JSON, for a client without a library.
 func (x *Exchange) Post(ctx context.Context, address string, header http.Header, body any) error {
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -139,14 +180,7 @@ func (x *Exchange) Post(ctx context.Context, address string, header http.Header,
 	return err
 }
 
-// Event returns the data of the next event that has data. The error io.EOF may come with the last
-// event, which the end of the stream may have cut.
-func (x *Exchange) Event() ([]byte, error) {
-	_, data, err := x.events.next()
-	return data, err
-}
-
-// prepare adds to the library's request what the library cannot express.
+// prepare adds the headers and patches to a request.
 func (x *Exchange) prepare(req *http.Request) error {
 	for name, values := range x.endpoint.headers {
 		req.Header[name] = values
@@ -167,7 +201,7 @@ func (x *Exchange) prepare(req *http.Request) error {
 	return err
 }
 
-// refusal returns the error that resp is, or nil if it is a stream of events.
+// refusal returns the error in resp, or nil if resp is a stream of events.
 func (x *Exchange) refusal(resp *http.Response) error {
 	contentType := resp.Header.Get("Content-Type")
 	stream := !strings.Contains(contentType, "json") && !strings.Contains(contentType, "html")
@@ -175,10 +209,9 @@ func (x *Exchange) refusal(resp *http.Response) error {
 	if ok && stream {
 		return nil
 	}
-	// An error while reading leaves part of the text, which is enough; only the caller's wish to stop
-	// matters more.
+	// A read error leaves part of the text, which is enough, unless the caller cancelled.
 	body, _ := io.ReadAll(io.LimitReader(x, maxErrorBody))
-	if x.Interrupted() {
+	if x.interrupted() {
 		return x.canceled()
 	}
 	info := parseRefusal(body, contentType)
@@ -195,7 +228,7 @@ func (x *Exchange) refusal(resp *http.Response) error {
 	case info.Found:
 		e = x.endpoint.newError(kindOf(resp.StatusCode, info), info.Message, nil)
 	default:
-		e = x.endpoint.newError(llm.KindStream, "the answer is no stream of events", nil)
+		e = x.endpoint.newError(llm.KindStream, "the answer is not a stream of events", nil)
 	}
 	e.Status, e.Code = resp.StatusCode, x.endpoint.redact(info.Code)
 	if !ok {
@@ -210,7 +243,7 @@ func (x *Exchange) refusal(resp *http.Response) error {
 // Read reads from the body of the answer, within the limits of size and silence. Its errors are
 // io.EOF and *llm.Error.
 func (x *Exchange) Read(p []byte) (int, error) {
-	x.idle.Reset(x.endpoint.idle)
+	x.idle.Reset(x.endpoint.IdleTimeout)
 	n, err := x.body.Read(p)
 	x.idle.Stop()
 	x.read += int64(n)
@@ -220,12 +253,12 @@ func (x *Exchange) Read(p []byte) (int, error) {
 	case err == nil || errors.Is(err, io.EOF):
 		return n, err
 	}
-	return n, x.ReadError(err)
+	return n, x.readError(err)
 }
 
-// Drain reads the little that may follow a complete answer, so that the connection can be used
-// again. It does not wait for a server that has not ended the answer in a moment.
-func (x *Exchange) Drain() {
+// drain reads the rest after a complete answer, so that the connection can be reused. It does not
+// wait for a server that keeps the answer open.
+func (x *Exchange) drain() {
 	if x.body == nil {
 		return
 	}
@@ -241,14 +274,15 @@ func (x *Exchange) canceled() *llm.Error {
 	return e
 }
 
-// interruption returns the error of an exchange that was given up, or nil if it was not.
+// interruption returns the error of an exchange that the caller or the idle timeout ended, else
+// nil.
 func (x *Exchange) interruption() *llm.Error {
 	cause, byCaller := x.cause()
 	switch {
 	case byCaller:
 		return x.canceled()
 	case errors.Is(cause, errIdle):
-		e := x.endpoint.newError(llm.KindTimeout, fmt.Sprintf("no data came for %s", x.endpoint.idle),
+		e := x.endpoint.newError(llm.KindTimeout, fmt.Sprintf("no data came for %s", x.endpoint.IdleTimeout),
 			cause)
 		e.Status = x.status
 		return e
@@ -256,8 +290,8 @@ func (x *Exchange) interruption() *llm.Error {
 	return nil
 }
 
-// SendError returns the error of a request that brought no stream.
-func (x *Exchange) SendError(err error) error {
+// sendError returns the error of a request without a stream.
+func (x *Exchange) sendError(err error) error {
 	if e := x.interruption(); e != nil {
 		return e
 	}
@@ -272,13 +306,13 @@ func (x *Exchange) SendError(err error) error {
 		}
 		return x.endpoint.newError(llm.KindNetwork, "", err)
 	}
-	// What is left is a request that could not be written.
+	// The remaining errors are of requests that cannot be encoded.
 	return x.endpoint.newError(llm.KindInvalid, "", err)
 }
 
-// ReadError returns the error of a stream whose reading failed with err; io.EOF means that it ended
+// readError returns the error of a stream whose reading failed with err; io.EOF means that it ended
 // too early.
-func (x *Exchange) ReadError(err error) error {
+func (x *Exchange) readError(err error) error {
 	if e := x.interruption(); e != nil {
 		return e
 	}
@@ -292,8 +326,8 @@ func (x *Exchange) ReadError(err error) error {
 	return x.streamError("the answer broke off: "+err.Error(), err)
 }
 
-// EventError returns the error for an event that says so, or that was not understood.
-func (x *Exchange) EventError(err error) error {
+// eventError returns the error for an event that reports one or is not understood.
+func (x *Exchange) eventError(err error) error {
 	var info *Refusal
 	if errors.As(err, &info) {
 		e := x.endpoint.newError(kindOf(x.status, *info), info.Message, nil)
@@ -310,10 +344,10 @@ func (x *Exchange) streamError(message string, err error) *llm.Error {
 	return e
 }
 
-// newError makes an error with a text that holds no secret.
+// newError returns an error whose text holds no secret.
 func (e *Endpoint) newError(kind llm.ErrorKind, message string, err error) *llm.Error {
 	if message == "" && err != nil {
 		message = err.Error()
 	}
-	return &llm.Error{Kind: kind, Provider: e.provider, Message: clean(e.redact(message)), Err: err}
+	return &llm.Error{Kind: kind, Provider: e.Provider, Message: clean(e.redact(message)), Err: err}
 }

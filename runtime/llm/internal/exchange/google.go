@@ -8,8 +8,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// googleKind returns the kind of an error by the canonical status that Google's servers name; false
-// if status is none.
+// googleKind returns the kind of an error by the canonical status of Google's servers; false for
+// another status.
 func googleKind(status string) (llm.ErrorKind, bool) {
 	switch status {
 	case "RESOURCE_EXHAUSTED":
@@ -30,7 +30,7 @@ func googleKind(status string) (llm.ErrorKind, bool) {
 	return "", false
 }
 
-// readGoogle fills in what an error of Google's form says: a canonical status beside the number,
+// readGoogle reads the fields of an error in Google's form: a canonical status beside the number,
 // and details.
 func (e *Refusal) readGoogle(fields map[string]json.RawMessage) {
 	status := Plain(fields["status"])
@@ -47,7 +47,7 @@ func (e *Refusal) readGoogle(fields map[string]json.RawMessage) {
 		} `json:"violations"`
 	}
 	if json.Unmarshal(fields["details"], &details) != nil {
-		// Details of another form say nothing that is needed.
+		// Details of another form have nothing that the client reads.
 		return
 	}
 	for _, d := range details {
@@ -62,7 +62,7 @@ func (e *Refusal) readGoogle(fields map[string]json.RawMessage) {
 			}
 		case "QuotaFailure":
 			for _, v := range d.Violations {
-				// The quota of a minute comes back soon, that of a day does not.
+				// The quota of a minute is soon available again, that of a day is not.
 				if strings.Contains(v.QuotaID, "PerDay") {
 					e.Kind = "insufficient_quota"
 				}

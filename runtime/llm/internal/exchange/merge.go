@@ -8,8 +8,7 @@ import (
 	"slices"
 )
 
-// OptionsPatch returns the options of a request as patches of its body, none if there are no
-// options.
+// OptionsPatch returns the options of a request as patches of its body; none without options.
 func OptionsPatch(options map[string]any) ([]json.RawMessage, error) {
 	if len(options) == 0 {
 		return nil, nil
@@ -24,18 +23,8 @@ func OptionsPatch(options map[string]any) ([]json.RawMessage, error) {
 	return []json.RawMessage{data}, nil
 }
 
-// ModelPatch returns the patch that sets the model of a request.
-func ModelPatch(model string) ([]json.RawMessage, error) {
-	data, err := json.Marshal(map[string]string{"model": model})
-	if err != nil {
-		return nil, err
-	}
-	return []json.RawMessage{data}, nil
-}
-
-// mergePatches returns target with the patches merged in, in order, as RFC 7396 says. What no patch
-// touches stays as it was written, but fields of an object that is touched come in the order of
-// their names.
+// mergePatches returns target with the patches merged in, in order, as RFC 7396 defines. Values
+// that no patch changes stay as written, but the fields of a changed object are sorted by name.
 func mergePatches(target json.RawMessage, patches ...json.RawMessage) (json.RawMessage, error) {
 	fields, ok, err := object(target)
 	if err != nil {
@@ -69,7 +58,7 @@ func mergePatches(target json.RawMessage, patches ...json.RawMessage) (json.RawM
 	return join(fields)
 }
 
-// join writes an object. Its fields are JSON already: package json would read and copy each once
+// join writes an object. Package json would read and copy its fields, which are JSON already, once
 // more, and bodies are long.
 func join(fields map[string]json.RawMessage) (json.RawMessage, error) {
 	size := 2
@@ -90,7 +79,7 @@ func join(fields map[string]json.RawMessage) (json.RawMessage, error) {
 	return append(out, '}'), nil
 }
 
-// object returns the fields of a JSON object; false if data is some other value, or none.
+// object returns the fields of a JSON object; false for another value or none.
 func object(data json.RawMessage) (map[string]json.RawMessage, bool, error) {
 	if len(data) == 0 || data[0] != '{' {
 		return nil, false, nil

@@ -11,72 +11,43 @@ import (
 // maxEvent bounds one event in bytes.
 const maxEvent = 16 << 20
 
-// eventReader turns a stream of server-sent events into one line "data: …" for each event, below
-// its name where that is wanted. The libraries read those well, whereas of anything else one keeps
-// all comments in memory, gives up after some hundred of them, takes an event of several data lines
-// for several events, and has no limits.
+// eventReader reads a stream of server-sent events. The readers of libraries keep all comments in
+// memory, stop after some hundred of them, take an event of several data lines for several events,
+// or have no limits.
 type eventReader struct {
 	src *bufio.Reader
-	// names says that the line "event: …" of an event is kept.
-	names bool
 	// tooLong makes the error for an event above maxEvent.
 	tooLong func() error
-	// pending is what has not been read yet of the current event.
-	pending []byte
-	err     error
 	begun   bool
 }
 
 func newEventReader(x *Exchange) *eventReader {
 	return &eventReader{
-		src:   bufio.NewReaderSize(x, 32<<10),
-		names: x.endpoint.names,
+		src: bufio.NewReaderSize(x, 32<<10),
 		tooLong: func() error {
-			return x.streamError(fmt.Sprintf("an event is longer than %d MiB",
-				maxEvent>>20), nil)
+			return x.streamError(fmt.Sprintf("an event is longer than %d MiB", maxEvent>>20), nil)
 		},
 	}
 }
 
-// Read implements io.Reader.
-func (r *eventReader) Read(p []byte) (int, error) {
-	for len(r.pending) == 0 {
-		if r.err != nil {
-			return 0, r.err
-		}
-		var name, data []byte
-		name, data, r.err = r.next()
-		r.pending = framed(name, data)
-	}
-	n := copy(p, r.pending)
-	r.pending = r.pending[n:]
-	return n, nil
-}
-
-// next returns the name and the data of the next event that has data. An event that the end of the
-// stream cuts off from its empty line is returned together with io.EOF; whether it is whole its
-// content must show.
-func (r *eventReader) next() (name, data []byte, err error) {
+// next returns the data of the next event that has data. The error io.EOF may come with an event
+// whose closing empty line is missing: its content shows whether it is whole.
+func (r *eventReader) next() ([]byte, error) {
+	var data []byte
 	for {
-		line, err := r.line(len(name) + len(data))
+		line, err := r.line(len(data))
 		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, nil, err
+			return nil, err
 		}
-		if value, ok := valueOf(line, "event"); ok && r.names {
-			name = value
-		}
-		if value, ok := valueOf(line, "data"); ok {
+		if value, ok := bytes.CutPrefix(line, []byte("data:")); ok {
 			if len(data) > 0 {
 				// A line break between two parts of a JSON text is white space.
 				data = append(data, ' ')
 			}
-			data = append(data, value...)
+			data = append(data, bytes.TrimPrefix(value, []byte(" "))...)
 		}
 		if len(line) == 0 && len(data) > 0 || err != nil {
-			return name, bytes.TrimSpace(data), err
-		}
-		if len(line) == 0 {
-			name = nil
+			return bytes.TrimSpace(data), err
 		}
 	}
 }
@@ -99,38 +70,4 @@ func (r *eventReader) line(used int) ([]byte, error) {
 		}
 		return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")), err
 	}
-}
-
-// valueOf returns the value of a field if line is one of that name.
-func valueOf(line []byte, field string) ([]byte, bool) {
-	value, ok := bytes.CutPrefix(line, []byte(field))
-	if !ok {
-		return nil, false
-	}
-	value, ok = bytes.CutPrefix(value, []byte(":"))
-	if !ok {
-		return nil, false
-	}
-	return bytes.TrimPrefix(value, []byte(" ")), true
-}
-
-// framed writes an event as the library reads it.
-func framed(name, data []byte) []byte {
-	if len(data) == 0 {
-		return nil
-	}
-	const errorStart = `{"error":`
-	out := make([]byte, 0, len(name)+len(data)+32)
-	if len(name) > 0 {
-		out = append(append(append(out, "event: "...), name...), '\n')
-	}
-	out = append(out, "data: "...)
-	if bytes.HasPrefix(data, []byte(errorStart)) {
-		// The library waits for one more line after an event that begins like this, and loses an error
-		// that is not of the form it knows. A space makes it an event like all others.
-		out = append(out, '{', ' ')
-		data = data[1:]
-	}
-	out = append(out, data...)
-	return append(out, '\n', '\n')
 }

@@ -3,19 +3,20 @@ package v4a
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
-// Match tells where a chunk was applied.
+// Match describes where a chunk was applied.
 type Match struct {
 	// Line of the old file, from one.
 	Line  int
 	Level Level
-	// Appended says that the chunk had no old lines and went to the end of the file.
+	// Appended reports that the chunk had no old lines and was added at the end of the file.
 	Appended bool
 }
 
-// ConflictError is a chunk that does not fit the file.
+// ConflictError reports a chunk that does not fit the file.
 type ConflictError struct {
 	// Chunk counts from one, Pos is its line in the patch.
 	Chunk, Pos int
@@ -26,10 +27,10 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("chunk %d (line %d of the patch): %s", e.Chunk, e.Pos, e.Message)
 }
 
-// Apply returns content with the chunks applied, and one Match for each. Lines that no chunk
-// removes stay byte by byte, but the result ends in a newline; added lines get the line ending that
-// most lines have, and, where the old lines of their chunk are indented in another way than the
-// file, the indentation of the file; a byte order mark stays. Errors are *ConflictError.
+// Apply applies chunks to content and returns the result, and one Match for each chunk. Lines that
+// no chunk removes stay byte by byte, but the result ends in a newline. Added lines get the line
+// ending of most lines and, where the old lines of their chunk have another indentation than the
+// file, the indentation of the file. A byte order mark stays. Errors are *ConflictError.
 func Apply(content string, chunks []Chunk) (string, []Match, error) {
 	const bom = "\uFEFF"
 	body, hasBOM := strings.CutPrefix(content, bom)
@@ -37,7 +38,7 @@ func Apply(content string, chunks []Chunk) (string, []Match, error) {
 	f := &file{lines: lines, index: newIndex(texts(lines))}
 	matches := make([]Match, 0, len(chunks))
 	for i, c := range chunks {
-		m, err := f.place(c)
+		m, err := f.locate(c)
 		if err != nil {
 			return "", nil, &ConflictError{Chunk: i + 1, Pos: c.Pos, Message: err.Error()}
 		}
@@ -50,8 +51,8 @@ func Apply(content string, chunks []Chunk) (string, []Match, error) {
 	return result, matches, nil
 }
 
-// line is a line of a file: its text and the line ending, which is empty where the file ends
-// without one.
+// line is a line of a file: its text and its line ending, which is empty if the file ends without
+// one.
 type line struct{ text, end string }
 
 func split(s string) []line {
@@ -79,7 +80,7 @@ func texts(lines []line) []string {
 	return s
 }
 
-// ending returns the line ending that most lines have.
+// ending returns the line ending of most lines.
 func ending(lines []line) string {
 	crlf, lf := 0, 0
 	for _, l := range lines {
@@ -108,11 +109,11 @@ func join(lines []line, end string) string {
 	return b.String()
 }
 
-// file is a file while the chunks of one update are placed in it, from top to bottom.
+// file holds a file while the chunks of one update are applied to it, from top to bottom.
 type file struct {
 	lines []line
 	index *index
-	// cursor is where the next chunk may begin.
+	// cursor is the line where the search for the next chunk starts.
 	cursor int
 	edits  []edit
 	// appended are lines for the end of the file.
@@ -125,16 +126,16 @@ type edit struct {
 	lines     []line
 }
 
-func (f *file) place(c Chunk) (Match, error) {
+func (f *file) locate(c Chunk) (Match, error) {
 	start, hint, doubtful, err := f.follow(c.Hints)
 	if err != nil {
 		return Match{}, err
 	}
 	for _, lines := range variants(c.Lines) {
-		old := oldLines(lines)
+		old := textsOf(lines, false)
 		if len(old) == 0 {
 			f.cursor = start
-			made, _ := replacement(lines, nil) // there is no other indentation to follow
+			made, _ := replacement(lines, nil) // without old lines, the indentation is always clear
 			f.appended = append(f.appended, made...)
 			return Match{Line: len(f.lines) + 1, Appended: true}, nil
 		}
@@ -153,11 +154,11 @@ func (f *file) place(c Chunk) (Match, error) {
 		f.cursor = at + len(old)
 		return Match{Line: at + 1, Level: level}, nil
 	}
-	return Match{}, f.explain(oldLines(c.Lines), start, c.AtEnd)
+	return Match{}, f.explain(textsOf(c.Lines, false), start, c.AtEnd)
 }
 
-// variants returns the lines of a chunk and, if its old lines end in an empty one, the lines
-// without that one: a patch often ends a chunk with an empty line that is not in the file.
+// variants returns the lines of a chunk and, if its old lines end with an empty one, the lines
+// without it: a patch often ends a chunk with an empty line that is not in the file.
 func variants(lines []Line) [][]Line {
 	all := [][]Line{lines}
 	for i := len(lines) - 1; i >= 0; i-- {
@@ -165,38 +166,29 @@ func variants(lines []Line) [][]Line {
 			continue
 		}
 		if lines[i].Text == "" {
-			all = append(all, append(append([]Line(nil), lines[:i]...), lines[i+1:]...))
+			all = append(all, slices.Concat(lines[:i], lines[i+1:]))
 		}
 		break
 	}
 	return all
 }
 
-func oldLines(lines []Line) []string {
-	var old []string
+// textsOf returns the texts of the added lines, or of the others.
+func textsOf(lines []Line, added bool) []string {
+	var found []string
 	for _, l := range lines {
-		if l.Op != '+' {
-			old = append(old, l.Text)
+		if (l.Op == '+') == added {
+			found = append(found, l.Text)
 		}
 	}
-	return old
+	return found
 }
 
-func newLines(lines []Line) []string {
-	var added []string
-	for _, l := range lines {
-		if l.Op == '+' {
-			added = append(added, l.Text)
-		}
-	}
-	return added
-}
-
-// replacement returns what takes the place of the old lines of a chunk, which have is in the file.
-// New lines are indented as the file is where the old ones have another indentation; it reports
-// false if that does not follow from theirs.
+// replacement returns the lines that replace the old lines of a chunk, which match have in the
+// file. New lines get the indentation of the file where the old ones have another one. It reports
+// false if that indentation is ambiguous.
 func replacement(lines []Line, have []line) ([]line, bool) {
-	indent := newIndents(oldLines(lines), texts(have), newLines(lines))
+	indent := newIndents(textsOf(lines, false), texts(have), textsOf(lines, true))
 	var repl []line
 	for _, l := range lines {
 		switch l.Op {
@@ -216,25 +208,28 @@ func replacement(lines []Line, have []line) ([]line, bool) {
 	return repl, true
 }
 
-// unclear says that the old lines are those of have, at that place, but that new ones cannot be
-// indented as they are.
+// unclear reports that the old lines match have at that index, but that the indentation of new
+// lines is ambiguous.
 func unclear(have []line, at int, level Level) error {
-	const shown = 8
-	var b strings.Builder
-	fmt.Fprintf(&b, "the old lines match only %s, at line %d, and how the new ones are to be "+
-		"indented does not follow; give the lines exactly as the file has them:", level, at+1)
-	for i, l := range have {
-		if i == shown {
-			fmt.Fprintf(&b, "\n  (and %d more)", len(have)-shown)
-			break
-		}
-		b.WriteString("\n  " + quote(l.text))
-	}
-	return errors.New(b.String())
+	return fmt.Errorf("the old lines match only %s, at line %d, and the indentation of the new ones "+
+		"is ambiguous; give the lines exactly as in the file:%s", level, at+1, excerpt(texts(have)))
 }
 
-// follow goes past the lines that the hints name. It returns where the search begins, the line of
-// the last hint or -1, and whether that line is only one of several that the hint may mean.
+// excerpt formats the first lines for a message, each on a line of its own.
+func excerpt(lines []string) string {
+	const most = 8
+	var b strings.Builder
+	for _, l := range lines[:min(most, len(lines))] {
+		b.WriteString("\n  " + quote(l))
+	}
+	if more := len(lines) - most; more > 0 {
+		fmt.Fprintf(&b, "\n  (and %d more)", more)
+	}
+	return b.String()
+}
+
+// follow moves past the lines that the hints name. It returns the start of the search, the line of
+// the last hint or -1, and whether the last hint matches several lines.
 func (f *file) follow(hints []string) (start, hint int, doubtful bool, err error) {
 	start, hint = f.cursor, -1
 	for i, text := range hints {
@@ -252,7 +247,7 @@ func (f *file) follow(hints []string) (start, hint int, doubtful bool, err error
 			return 0, 0, false, fmt.Errorf("the file has no line %s%s, which the @@ line names", quote(text),
 				where)
 		}
-		// A line that an outer hint has placed is meant to be the next one.
+		// Below the line of an outer hint, the next match is the right one.
 		doubtful = i == 0 && level > Exact && len(found) > 1
 		hint = found[0]
 		start = hint + 1
@@ -260,16 +255,17 @@ func (f *file) follow(hints []string) (start, hint int, doubtful bool, err error
 	return start, hint, doubtful, nil
 }
 
-// span is where a chunk may match.
+// span bounds where a chunk may match.
 type span struct {
-	// from is the first line, hint the line of an @@ line, which comes second, or -1.
+	// from is the first line, hint the line of an @@ line, which is tried second, or -1.
 	from, hint int
 	atEnd      bool
-	// unique demands a single match at the exact level too.
+	// unique requires a single match at the exact level too.
 	unique bool
 }
 
-// find returns where old stands, or -1. Several matches at an inexact level are an error.
+// find returns the index where old matches, or -1. Several matches at an inexact level are an
+// error.
 func (f *file) find(old []string, s span) (at int, level Level, err error) {
 	for level = Exact; level < levels; level++ {
 		lines, pattern := f.index.at(level), level.foldAll(old)
@@ -297,25 +293,24 @@ func (f *file) find(old []string, s span) (at int, level Level, err error) {
 }
 
 func ambiguous(found []int, level Level) error {
-	var places []string
+	var numbers []string
 	for _, at := range found {
-		places = append(places, fmt.Sprint(at+1))
+		numbers = append(numbers, fmt.Sprint(at+1))
 	}
-	if len(places) > 5 {
-		places = append(places[:5], "more")
+	if len(numbers) > 5 {
+		numbers = append(numbers[:5], "more")
 	}
-	how := "which line is meant is not clear, and the old lines match " + level.String()
+	how := "the @@ line is ambiguous, and the old lines match " + level.String()
 	if level > Exact {
 		how = "the old lines match only " + level.String()
 	}
-	return fmt.Errorf("%s, at several places: lines %s; give the lines exactly as the file has "+
-		"them, with more lines around them or an @@ line above",
-		how, strings.Join(places, ", "))
+	return fmt.Errorf("%s, at several positions: lines %s; give the lines exactly as in the file, "+
+		"with more lines around them or an @@ line above",
+		how, strings.Join(numbers, ", "))
 }
 
-// explain says why old was not found from the line start on.
+// explain reports why old does not match from the line start on.
 func (f *file) explain(old []string, start int, atEnd bool) error {
-	const shown = 8
 	var b strings.Builder
 	b.WriteString("these lines are not in the file")
 	if atEnd {
@@ -323,32 +318,25 @@ func (f *file) explain(old []string, start int, atEnd bool) error {
 	} else if start > 0 {
 		fmt.Fprintf(&b, " below line %d", start)
 	}
-	b.WriteString(":")
-	for i, l := range old {
-		if i == shown {
-			fmt.Fprintf(&b, "\n  (and %d more)", len(old)-shown)
-			break
-		}
-		b.WriteString("\n  " + quote(l))
-	}
+	b.WriteString(":" + excerpt(old))
 	lines, pattern := f.index.at(Punctuation), Punctuation.foldAll(old)
 	if found := search(lines, pattern, 0, 1); len(found) > 0 {
 		if atEnd && found[0] >= start {
-			fmt.Fprintf(&b, "\nThey stand at line %d, which is not the end of the file.", found[0]+1)
+			fmt.Fprintf(&b, "\nThey are at line %d, which is not the end of the file.", found[0]+1)
 		} else {
-			fmt.Fprintf(&b, "\nThey stand at line %d, above where the chunk before ends or the @@ line "+
-				"stands; chunks must come in the order of the file.", found[0]+1)
+			fmt.Fprintf(&b, "\nThey are at line %d, above the previous chunk or the @@ line; chunks "+
+				"must be in the order of the file.", found[0]+1)
 		}
 		return errors.New(b.String())
 	}
 	if at, n := nearest(lines, pattern); n > 0 && at+n < len(lines) {
-		fmt.Fprintf(&b, "\nThe nearest place is line %d; there line %d reads %s where the patch has %s.",
+		fmt.Fprintf(&b, "\nThe best match is at line %d; there line %d is %s where the patch has %s.",
 			at+1, at+n+1, quote(f.lines[at+n].text), quote(old[n]))
 	}
 	return errors.New(b.String())
 }
 
-// nearest returns the place where most of the first lines of pattern stand, and how many.
+// nearest returns the index where most of the first lines of pattern match, and how many.
 func nearest(lines, pattern []string) (at, n int) {
 	const most = 50
 	for i := range lines {
@@ -363,8 +351,8 @@ func nearest(lines, pattern []string) (at, n int) {
 	return at, n
 }
 
-// changed returns the lines of the file with all edits made. Edits do not overlap and are in file
-// order, because each chunk begins where the one before it ended.
+// changed returns the lines of the file with all edits applied. Edits are in file order and do not
+// overlap, because the search for each chunk starts at the end of the previous one.
 func (f *file) changed() []line {
 	var lines []line
 	at := 0

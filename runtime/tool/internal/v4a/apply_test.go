@@ -147,8 +147,7 @@ func TestApply(t *testing.T) {
 			[]Match{{Line: 12}},
 		},
 		{
-			"appended below a hint", "a\nb\n", "@@ a\n+c\n", "a\nb\nc\n",
-			[]Match{{Line: 3, Appended: true}},
+			"appended below a hint", "a\nb\n", "@@ a\n+c\n", "a\nb\nc\n", []Match{{Line: 3, Appended: true}},
 		},
 		{"end of file", "x\ny\nx\n", "@@\n-x\n+z\n*** End of File\n", "x\ny\nz\n", []Match{{Line: 3}}},
 		{
@@ -197,12 +196,12 @@ func TestApplyConflicts(t *testing.T) {
 		{"not there", "a\nb\n", "@@\n-x\n+y\n", []string{`chunk 1 (line 3 of the patch): these lines are not in the file:`, `"x"`}},
 		{
 			"nearest place", "a\nb\nc\n", "@@\n a\n b\n-x\n",
-			[]string{`The nearest place is line 1; there line 3 reads "c" where the patch has "x".`},
+			[]string{`The best match is at line 1; there line 3 is "c" where the patch has "x".`},
 		},
 		{"long chunks are cut", "a\n", "@@\n" + strings.Repeat("-x\n", 30), []string{"(and 22 more)"}},
 		{"out of order", "a\nb\n", "@@\n-b\n+B\n@@\n-a\n+A\n", []string{
 			"chunk 2 (line 6 of the patch)",
-			"below line 2", "They stand at line 1, above where",
+			"below line 2", "They are at line 1, above the",
 		}},
 		{
 			"no such hint", "a\nb\n", "@@ def f():\n-a\n",
@@ -218,7 +217,7 @@ func TestApplyConflicts(t *testing.T) {
 		},
 		{"not at the end", "x\ny\n", "@@\n-x\n*** End of File\n", []string{
 			"not in the file at its end",
-			"They stand at line 1, which is not the end of the file.",
+			"They are at line 1, which is not the end of the file.",
 		}},
 		{
 			"longer than the file", "x\n", "@@\n-x\n-y\n*** End of File\n",
@@ -226,16 +225,16 @@ func TestApplyConflicts(t *testing.T) {
 		},
 		{
 			"ambiguous trailing space", "a \nb\na \n", "@@\n-a\n+c\n",
-			[]string{"the old lines match only ignoring trailing white space, at several places: lines " +
+			[]string{"the old lines match only ignoring trailing white space, at several positions: lines " +
 				"1, 3;"},
 		},
 		{
 			"ambiguous leading space", " a\n  a\n", "@@\n-a\n+c\n",
-			[]string{"ignoring leading and trailing white space, at several places: lines 1, 2;"},
+			[]string{"ignoring leading and trailing white space, at several positions: lines 1, 2;"},
 		},
 		{
 			"ambiguous punctuation", "‘a’\n’a’\n", "@@\n-'a'\n+c\n",
-			[]string{"typographic punctuation, at several places: lines 1, 2;"},
+			[]string{"typographic punctuation, at several positions: lines 1, 2;"},
 		},
 		{
 			"ambiguous at many places", strings.Repeat("a \n", 20), "@@\n-a\n+c\n",
@@ -244,17 +243,16 @@ func TestApplyConflicts(t *testing.T) {
 		{"ambiguous with the hint's own line", " a\n a\n", "@@ a\n-a\n+c\n", []string{"lines 2, 1;"}},
 		{
 			"doubtful hint", classes, "@@ def run(self):\n-        return 1\n+        return 2\n",
-			[]string{"which line is meant is not clear", "lines 3, 7, 11;"},
+			[]string{"the @@ line is ambiguous", "lines 3, 7, 11;"},
 		},
 		{"empty file", "", "@@\n-a\n+b\n", []string{"these lines are not in the file"}},
 		{
 			"as the file, or deeper", "f {\n\ta\n}\n", "@@\n-a\n+\tb\n",
-			[]string{"line 2, and how the new ones are to be indented does not follow"},
+			[]string{"line 2, and the indentation of the new ones is ambiguous"},
 		},
 		{
 			"indentation unclear", "x\n\t\ta\n  b\n", "@@\n a\n-b\n+B\n",
-			[]string{"match only ignoring leading and trailing white space, at line 2, and how the new " +
-				"ones are to be indented does not follow", `"\t\ta"`, `"  b"`},
+			[]string{"match only ignoring leading and trailing white space, at line 2, and the indentation of the new ones is ambiguous", `"\t\ta"`, `"  b"`},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"unicode"
 )
 
-// Level says how closely a chunk's old lines match the file.
+// Level is how closely the old lines of a chunk match the file.
 type Level int
 
 // Levels, from closest to loosest.
@@ -15,12 +15,12 @@ const (
 	TrailingSpace
 	// Space ignores white space at both ends of lines.
 	Space
-	// Punctuation also takes typographic dashes, quotes and spaces for their ASCII forms.
+	// Punctuation also treats typographic dashes, quotes and spaces as their ASCII forms.
 	Punctuation
 	levels
 )
 
-// String says what was ignored, for a message.
+// String describes the level for a message.
 func (l Level) String() string {
 	switch l {
 	case Exact:
@@ -87,8 +87,8 @@ func (l Level) foldAll(lines []string) []string {
 	return folded
 }
 
-// search returns up to most places in lines, from the line from on, where pattern begins. It takes
-// time linear in the number of lines, whatever repeats in them. The pattern is not empty.
+// search returns up to most indexes in lines, from the index from on, where pattern matches. It
+// takes time linear in the number of lines (Knuth, Morris and Pratt). The pattern is not empty.
 func search(lines, pattern []string, from, most int) []int {
 	// next[i] is the length of the longest proper prefix of the pattern that ends at its line i.
 	next := make([]int, len(pattern))
@@ -117,8 +117,8 @@ func search(lines, pattern []string, from, most int) []int {
 	return found
 }
 
-// Find returns the places in text where the lines of pattern stand, at the first level that has
-// any. It counts lines from one and gives at most ten places.
+// Find returns the numbers of the lines of text, at most ten and from one on, where the lines of
+// pattern match at the closest level that matches at all.
 func Find(text, pattern string) (lines []int, level Level) {
 	ix := newIndex(texts(split(text)))
 	old := texts(split(pattern))

@@ -8,7 +8,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 )
 
-// Kind is what an operation does to its file.
+// Kind is the kind of an operation.
 type Kind string
 
 // Kinds of operations.
@@ -21,11 +21,11 @@ const (
 // Op is one operation of a patch.
 type Op struct {
 	Kind Kind
-	// Path is the file as the patch names it, MoveTo its new name or empty.
+	// Path is the name of the file in the patch, MoveTo its new name or empty.
 	Path, MoveTo string
-	// Content is the whole file of an Add.
+	// Content is the content of the file of an Add.
 	Content string
-	// Chunks are the changes of an Update; there may be none if MoveTo is set.
+	// Chunks are the changes of an Update. They may be empty if MoveTo is set.
 	Chunks []Chunk
 }
 
@@ -34,9 +34,9 @@ type Chunk struct {
 	// Hints are the texts of the @@ lines, outermost first.
 	Hints []string
 	Lines []Line
-	// AtEnd says that the old lines are the last ones of the file.
+	// AtEnd reports that the old lines are the last ones of the file.
 	AtEnd bool
-	// Pos is the line of the patch where the chunk begins.
+	// Pos is the line of the patch where the chunk starts.
 	Pos int
 }
 
@@ -46,7 +46,7 @@ type Line struct {
 	Text string
 }
 
-// ParseError is a patch that is not in the format.
+// ParseError reports text that is not in the format.
 type ParseError struct {
 	// Line counts from 1 in the text given to Parse.
 	Line    int
@@ -69,11 +69,11 @@ const (
 
 var (
 	heredoc = lazyregexp.New(`^(?:apply_patch\s+)?<<-?\s*(?:'([A-Za-z_]+)'|"([A-Za-z_]+)"|([A-Za-z_]+))$`)
-	// ranges are the line numbers of a unified diff, which carry no meaning here.
+	// ranges matches the line numbers of a unified diff, which are ignored.
 	ranges = lazyregexp.New(`^-\d+(?:,\d+)? \+\d+(?:,\d+)? @@ ?`)
 )
 
-// Parse reads a patch. Errors are *ParseError.
+// Parse parses a patch. Errors are *ParseError.
 func Parse(text string) ([]Op, error) {
 	lines, offset, err := unwrap(text)
 	if err != nil {
@@ -89,7 +89,7 @@ func Parse(text string) ([]Op, error) {
 		ops = append(ops, op)
 	}
 	if len(ops) == 0 {
-		return nil, &ParseError{Line: offset, Message: "there is no operation between " + beginMarker +
+		return nil, &ParseError{Line: offset, Message: "no operation between " + beginMarker +
 			" and " + endMarker}
 	}
 	return ops, nil
@@ -146,7 +146,7 @@ func (p *parser) skipBlank() {
 	}
 }
 
-// marker returns what follows the marker m if the present line is one.
+// marker returns the text after the marker m if the current line has it.
 func (p *parser) marker(m string) (rest string, ok bool) {
 	if p.done() {
 		return "", false
@@ -163,7 +163,7 @@ func (p *parser) op() (Op, error) {
 		}
 	}
 	if op.Kind == "" {
-		return op, p.fail("%s is no operation; expected %s, %s or %s with a file name",
+		return op, p.fail("%s is not an operation; expected %s, %s or %s with a file name",
 			quote(p.lines[p.pos]), addMarker, deleteMarker, updateMarker)
 	}
 	if op.Path == "" {
@@ -179,8 +179,8 @@ func (p *parser) op() (Op, error) {
 	return op, nil
 }
 
-// content reads the lines of an added file. A wholly empty line counts as one if more added lines
-// follow.
+// content parses the lines of an added file. An empty line counts as an added one if more added
+// lines follow.
 func (p *parser) content() string {
 	var b strings.Builder
 	for !p.done() {
@@ -271,8 +271,8 @@ func (p *parser) chunk() (Chunk, error) {
 		}
 		if marker := strings.TrimSpace(line); !strings.HasPrefix(marker, "@@") &&
 			!strings.HasPrefix(marker, "***") {
-			return c, p.fail("%s begins with none of space, - and +; a line that stays needs a space in "+
-				"front", quote(line))
+			return c, p.fail("%s starts with none of space, - and +; a line that is kept needs a "+
+				"space in front", quote(line))
 		}
 		break
 	}
@@ -283,7 +283,7 @@ func (p *parser) chunk() (Chunk, error) {
 	return c, nil
 }
 
-// quote shows a piece of a patch or a file in a message, cut to a readable length.
+// quote formats a line of a patch or a file for a message, cut to a readable length.
 func quote(s string) string {
 	const most = 120
 	s = strings.ToValidUTF8(s, "\uFFFD")

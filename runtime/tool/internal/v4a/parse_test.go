@@ -118,20 +118,20 @@ func TestParseErrors(t *testing.T) {
 		{"no begin", "*** Delete File: a\n*** End Patch", 1, "the first line must be *** Begin Patch"},
 		{"no end", "*** Begin Patch\n*** Delete File: a", 2, "the last line must be *** End Patch"},
 		{"only begin", "\n*** Begin Patch\n", 2, "the last line must be *** End Patch"},
-		{"no operation", wrap(""), 1, "there is no operation"},
+		{"no operation", wrap(""), 1, "no operation between"},
 		{
 			"heredoc not closed", "<<'EOF'\n" + wrap("*** Delete File: a\n"), 4,
 			"the here-document around the patch is not closed",
 		},
 		{"only a heredoc", "<<EOF", 1, "the here-document around the patch is not closed"},
-		{"unknown operation", wrap("*** Rename File: a\n"), 2, `"*** Rename File: a" is no operation`},
+		{"unknown operation", wrap("*** Rename File: a\n"), 2, `"*** Rename File: a" is not an operation`},
 		{"no file name", wrap("*** Add File:\n+x\n"), 2, "the file name is missing"},
 		{
 			"no new name", wrap("*** Update File: a\n*** Move to: \n@@\n-x\n"), 3,
 			"the new file name is missing",
 		},
-		{"text in an added file", wrap("*** Add File: a\n+x\ny\n"), 4, `"y" is no operation`},
-		{"text after a deletion", wrap("*** Delete File: a\n-x\n"), 3, `"-x" is no operation`},
+		{"text in an added file", wrap("*** Add File: a\n+x\ny\n"), 4, `"y" is not an operation`},
+		{"text after a deletion", wrap("*** Delete File: a\n-x\n"), 3, `"-x" is not an operation`},
 		{"update without a chunk", wrap("*** Update File: a\n"), 2, `the update of "a" has no chunk`},
 		{
 			"chunk without lines", wrap("*** Update File: a\n@@ f\n@@ g\n*** Delete File: b\n"), 4,
@@ -144,19 +144,19 @@ func TestParseErrors(t *testing.T) {
 		},
 		{
 			"line without a mark", wrap("*** Update File: a\n@@\n x\nfunc f() {\n"), 5,
-			`"func f() {" begins with none of space, - and +`,
+			`"func f() {" starts with none of space, - and +`,
 		},
 		{
 			"first line without a mark", wrap("*** Update File: a\nfunc f() {\n"), 3,
-			`"func f() {" begins with none of space, - and +`,
+			`"func f() {" starts with none of space, - and +`,
 		},
 		{
 			"line after the end of the file", wrap("*** Update File: a\n@@\n x\n*** End of File\n y\n"), 6,
-			`" y" is no operation`,
+			`" y" is not an operation`,
 		},
 		{
 			"very long line", wrap("*** Update File: a\n@@\n x\nf" + strings.Repeat("é", 1e6) + "\n"), 5,
-			`ééé…" begins with none`,
+			`ééé…" starts with none`,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -7,14 +7,14 @@ import (
 	"unicode"
 )
 
-// Replace puts replacement in the place of the lines of text that old matches and that begin at
-// line first, which [Find] has told. Whole lines are replaced; nothing outside of them changes.
+// Replace replaces the lines of text that old matches from line first on, which [Find] has
+// returned. It replaces whole lines and changes nothing else.
 //
-// Lines that old and replacement have in common stay byte by byte as text has them. The others get
-// the line ending that most of the replaced lines have, and are indented as text is where old has
-// another indentation. The last line ends as the replaced one did, so that a text without a final
-// newline stays so. It reports false if the indentation of a new line does not follow from that of
-// the others, because a guess might change what the text means.
+// Lines that old and replacement have in common stay byte by byte as they are in text. The others
+// get the line ending of most of the replaced lines, and the indentation of text where old has
+// another one. The last line ends as the replaced one did, so that a text without a final newline
+// stays so. Replace reports false if the indentation of a new line does not follow from that of the
+// others, because a guess might change the meaning of the text.
 func Replace(text, old, replacement string, first int) (string, bool) {
 	lines, was, now := split(text), split(old), split(replacement)
 	at := first - 1
@@ -53,9 +53,10 @@ func Replace(text, old, replacement string, first int) (string, bool) {
 	return b.String(), true
 }
 
-// common says of each line of now which line of was it is, or -1: a longest common subsequence.
+// common returns for each line of now the index of the same line in was, or -1, by a longest common
+// subsequence.
 func common(was, now []string) []int {
-	// Larger texts would take too much memory; of them only what is the same at both ends is taken.
+	// Larger texts would need too much memory; only their common start and end are found.
 	const largest = 4 << 20
 	kept := slices.Repeat([]int{-1}, len(now))
 	from, n, m := 0, len(was), len(now)
@@ -99,18 +100,18 @@ func common(was, now []string) []int {
 	return kept
 }
 
-// indents tells how the indentation of one text corresponds to that of another.
+// indents maps the indentation of one text to that of another.
 type indents struct {
-	// known holds, for each indentation in use, what it is in the other text; if it is not always the
-	// same, unclear has it.
+	// known maps each indentation to that in the other text; unclear holds those for which it is not
+	// always the same.
 	known   map[string]string
 	unclear map[string]bool
-	// same says that both texts are indented alike.
+	// same reports that both texts have the same indentation.
 	same bool
 }
 
-// newIndents compares lines of two texts that differ at most in white space and punctuation, for
-// the indentation of the lines now.
+// newIndents compares lines of two texts that differ at most in white space and punctuation, to
+// indent the lines now.
 func newIndents(was, have, now []string) indents {
 	in := indents{known: map[string]string{}, unclear: map[string]bool{}, same: true}
 	for i := range was {
@@ -125,7 +126,7 @@ func newIndents(was, have, now []string) indents {
 		in.same = in.same && from == to
 	}
 	if to := in.known[""]; to != "" && len(in.known) == 1 && allBegin(now, to) {
-		// They are indented as the file is, or one step deeper than what was there.
+		// They have the indentation of the file, or are one step deeper than the old lines.
 		for _, s := range now {
 			in.unclear[leading(s)] = true
 		}
@@ -133,11 +134,10 @@ func newIndents(was, have, now []string) indents {
 	return in
 }
 
-// allBegin reports whether all lines that have any text begin with prefix.
+// allBegin reports whether all lines that have any text start with prefix.
 func allBegin(lines []string, prefix string) bool {
 	return !slices.ContainsFunc(lines, func(s string) bool {
-		return leading(s) != s &&
-			!strings.HasPrefix(s, prefix)
+		return leading(s) != s && !strings.HasPrefix(s, prefix)
 	})
 }
 
@@ -163,8 +163,8 @@ func (in indents) apply(s string) (string, bool) {
 	return to + s[len(from):], true
 }
 
-// derive returns what an indentation is that is not known, from those that are: if each text uses
-// only one character, and the known depths lie on a line.
+// derive derives an unknown indentation from the known ones, if each text uses only one character
+// and the known depths are proportional.
 func (in indents) derive(from string) (string, bool) {
 	was, have := byte(0), byte(0)
 	type depth struct{ from, to int }
@@ -175,7 +175,7 @@ func (in indents) derive(from string) (string, bool) {
 	}
 	char := onlyChar(from)
 	if char != 0 && char != mixed && char == have && was != 0 && was != mixed && was != char {
-		return from, true // The new lines are indented as the file is, and only the old ones are not.
+		return from, true // the new lines have the indentation of the file already
 	}
 	was = sameChar(was, char)
 	if was == mixed || have == mixed || len(in.unclear) > 0 || len(depths) == 0 {
@@ -184,11 +184,11 @@ func (in indents) derive(from string) (string, bool) {
 	slices.SortFunc(depths, func(a, b depth) int { return cmp.Compare(a.from, b.from) })
 	low, high := depths[0], depths[len(depths)-1]
 	if len(depths) == 1 && was != have && have != 0 {
-		// One depth says how the two characters compare, if both are in use there.
+		// One depth defines the ratio of the two characters, if both are in use.
 		low = depth{}
 	}
 	if len(depths) == 1 && was == have && scaled(len(from), low.from, low.to) {
-		// The old text is either moved or has steps of another width, which differs here.
+		// Either the old text is shifted or its steps have another width; the results would differ.
 		return "", false
 	}
 	rise, run := high.to-low.to, high.from-low.from
@@ -210,8 +210,7 @@ func (in indents) derive(from string) (string, bool) {
 	return "", false
 }
 
-// scaled reports whether a depth can be scaled as from was to the depth to, and would then not be
-// where moving it leads.
+// scaled reports whether scaling depth by to/from gives another result than shifting it by to-from.
 func scaled(depth, from, to int) bool {
 	return from != to && from > 0 && to > 0 && depth != from && depth*to%from == 0
 }

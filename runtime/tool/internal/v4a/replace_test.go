@@ -33,8 +33,7 @@ func TestReplace(t *testing.T) {
 		{"left of the margin", "a\n b\n", "        b", "c", ""},
 		{"as the file, or deeper", "x\n    a \n", "a\n", "    b\n", ""},
 		{
-			"as the file, or deeper, also what stays", "x\n    a \n    b \n", "a\nb\n", "    a\n    b\n",
-			"",
+			"as the file, or deeper, also what stays", "x\n    a \n    b \n", "a\nb\n", "    a\n    b\n", "",
 		},
 		{
 			"deeper, since another line is not", "x\n    a \n", "a\n", "if a:\n    b\n",
@@ -89,7 +88,7 @@ func TestCommon(t *testing.T) {
 	}
 }
 
-// style is how a program is indented: how deep its margin lies, in steps, and what a step is.
+// style is the indentation of a program: its margin in steps, and the text of a step.
 type style struct {
 	margin int
 	step   string
@@ -108,7 +107,7 @@ func (s style) text(lines []string) string {
 // TestStructureStays edits programs whose blocks are made by indentation, in a style that is not
 // the file's. Whatever is applied must have the blocks that were meant.
 func TestStructureStays(t *testing.T) {
-	programs := [][3][]string{ // what is above, what is replaced, what takes its place
+	programs := [][3][]string{ // the lines above, the replaced lines, the new lines
 		{{"class A:", ".def f():"}, {"..a"}, {"..a", "", ".def g():", "..b"}},
 		{{"class A:", ".def f():"}, {"..a"}, {"..if a:", "...b"}},
 		{{"class A:", ".def f():"}, {"..a"}, {"..a", "c"}},

@@ -1,12 +1,8 @@
-package vcs_test
+package gitrepo
 
-import (
-	"testing"
+import "testing"
 
-	"github.com/sandboxagent/sandboxagent/env/internal/vcs"
-)
-
-func TestFolders(t *testing.T) {
+func TestControlNames(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
 		is, maybe bool
@@ -29,9 +25,11 @@ func TestFolders(t *testing.T) {
 		{".", false, false},
 		{"..", false, false},
 	} {
-		if is, maybe := vcs.IsFolder(tt.name), vcs.MayBeFolder(tt.name); is != tt.is ||
-			maybe != tt.maybe {
-			t.Errorf("%q: %t, %t; want %t, %t", tt.name, is, maybe, tt.is, tt.maybe)
+		if got := IsControlName(tt.name); got != tt.is {
+			t.Errorf("IsControlName(%q) = %t", tt.name, got)
+		}
+		if got := MayBeControlName(tt.name); got != tt.maybe {
+			t.Errorf("MayBeControlName(%q) = %t", tt.name, got)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package store_test
+package session_test
 
 import (
 	"encoding/json"
@@ -17,14 +17,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/sandboxagent/sandboxagent/runtime/store"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
-func create(t *testing.T) *store.Session {
+func create(t *testing.T) *session.Disk {
 	t.Helper()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	s, err := store.Create(filepath.Join(t.TempDir(), "a", "session"),
-		store.Options{Now: func() time.Time { return at }})
+	s, err := session.Create(filepath.Join(t.TempDir(), "a", "session"),
+		session.Options{Now: func() time.Time { return at }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,19 +32,19 @@ func create(t *testing.T) *store.Session {
 	return s
 }
 
-func journalPath(s *store.Session) string { return filepath.Join(s.Dir(), store.JournalName) }
+func journalPath(s *session.Disk) string { return filepath.Join(s.Dir(), session.JournalName) }
 
-func appendAll(t *testing.T, s *store.Session, texts ...string) {
+func appendAll(t *testing.T, s *session.Disk, texts ...string) {
 	t.Helper()
 	for _, text := range texts {
-		if _, err := s.Append("note", map[string]string{"text": text}); err != nil {
+		if err := s.Append("note", map[string]string{"text": text}); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
 func readAll(path string) (texts []string, err error) {
-	for e, err := range store.Read(path) {
+	for e, err := range session.Read(path) {
 		if err != nil {
 			return texts, err
 		}
@@ -64,11 +64,12 @@ func TestJournalFormat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"seq":1,"id":"1","parent":"","time":"2026-01-02T03:04:05Z","type":"note","data":{"text":"a\nb"},"crc":"491e2a17"}
-{"seq":2,"id":"2","parent":"1","time":"2026-01-02T03:04:05Z","type":"note","data":{"text":",\"crc\":\"00000000\"}"},"crc":"3cc75489"}
-`
+	const want = `{"seq":1,"id":"1","parent":"","time":"2026-01-02T03:04:05Z","type":"note",` +
+		`"data":{"text":"a\nb"},"crc":"491e2a17"}` + "\n" +
+		`{"seq":2,"id":"2","parent":"1","time":"2026-01-02T03:04:05Z","type":"note",` +
+		`"data":{"text":",\"crc\":\"00000000\"}"},"crc":"3cc75489"}` + "\n"
 	if diff := cmp.Diff(want, string(b)); diff != "" {
-		t.Errorf("the journal's form is public (-want +got):\n%s", diff)
+		t.Errorf("the journal's format is public (-want +got):\n%s", diff)
 	}
 	got, err := readAll(journalPath(s))
 	if err != nil || !cmp.Equal(got, []string{"a\nb", `,"crc":"00000000"}`}) {
@@ -121,7 +122,7 @@ func TestReadReportsDamage(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := readAll(path)
-		var corrupt *store.CorruptError
+		var corrupt *session.CorruptError
 		lastEnd := at == len(b)-1
 		if lastEnd != (err == nil) || !lastEnd && !errors.As(err, &corrupt) {
 			t.Fatalf("flipped byte %d: %v", at, err)
@@ -144,7 +145,7 @@ func TestReadReportsMissingEntry(t *testing.T) {
 	if err := os.WriteFile(path, []byte(lines[0]+lines[2]), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var corrupt *store.CorruptError
+	var corrupt *session.CorruptError
 	if _, err := readAll(path); !errors.As(err, &corrupt) || corrupt.Line != 2 {
 		t.Errorf("a removed entry is reported as %v", err)
 	}
@@ -155,19 +156,19 @@ func TestFailedWriteIsFinal(t *testing.T) {
 		t.Skip("needs /dev/full")
 	}
 	dir := t.TempDir()
-	s, err := store.CreateAt(filepath.Join(dir, "s"), "/dev/full")
+	s, err := session.CreateAt(filepath.Join(dir, "s"), "/dev/full")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, first := s.Append("note", "x")
+	first := s.Append("note", "x")
 	if first == nil {
-		t.Fatal("a full disk went unnoticed")
+		t.Fatal("a write to a full disk succeeded")
 	}
-	if _, again := s.Append("note", "y"); !errors.Is(again, first) {
-		t.Errorf("after a failed write Append gives %v, want %v", again, first)
+	if again := s.Append("note", "y"); !errors.Is(again, first) {
+		t.Errorf("after a failed write Append returns %v, want %v", again, first)
 	}
 	if err := s.Sync(); !errors.Is(err, first) {
-		t.Errorf("after a failed write Sync gives %v, want %v", err, first)
+		t.Errorf("after a failed write Sync returns %v, want %v", err, first)
 	}
 }
 
@@ -179,7 +180,7 @@ func TestClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.Append("note", "x"); !errors.Is(err, fs.ErrClosed) {
+	if err := s.Append("note", "x"); !errors.Is(err, fs.ErrClosed) {
 		t.Errorf("Append after Close: %v", err)
 	}
 }
@@ -190,7 +191,7 @@ func TestConcurrentAppend(t *testing.T) {
 	for i := range 20 {
 		wg.Go(func() {
 			for j := range 20 {
-				if _, err := s.Append("note", map[string]string{"text": fmt.Sprint(i, j)}); err != nil {
+				if err := s.Append("note", map[string]string{"text": fmt.Sprint(i, j)}); err != nil {
 					t.Error(err)
 				}
 			}
@@ -203,7 +204,7 @@ func TestConcurrentAppend(t *testing.T) {
 	}
 }
 
-func TestFolderIsPrivateAndNew(t *testing.T) {
+func TestDirectoryIsPrivateAndNew(t *testing.T) {
 	s := create(t)
 	if runtime.GOOS != "windows" {
 		for path, want := range map[string]fs.FileMode{s.Dir(): 0o700, journalPath(s): 0o600} {
@@ -213,8 +214,8 @@ func TestFolderIsPrivateAndNew(t *testing.T) {
 			}
 		}
 	}
-	if _, err := store.Create(s.Dir(), store.Options{}); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("a second session in the same folder: %v", err)
+	if _, err := session.Create(s.Dir(), session.Options{}); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a second session in the same directory: %v", err)
 	}
 }
 
@@ -224,7 +225,7 @@ func TestOutputs(t *testing.T) {
 		"call_1", "../../etc/passwd", "call_1", strings.Repeat("x", 5000),
 		"",
 	} {
-		out, err := s.CreateOutput(id)
+		out, err := s.Spool().Create(id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -235,7 +236,7 @@ func TestOutputs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if rel, err := filepath.Rel(s.Dir(), out.Name()); err != nil || !filepath.IsLocal(rel) {
-			t.Errorf("output of %.20q is kept at %s", id, out.Name())
+			t.Errorf("output of %.20q is stored at %s", id, out.Name())
 		}
 		r, err := s.OpenOutput(id)
 		if err != nil {
@@ -257,7 +258,7 @@ func TestBackups(t *testing.T) {
 	names := map[string]bool{}
 	for i, name := range []string{"/work/a.txt", "/work/a.txt", "../..\x00", "a:b/c*d"} {
 		want := fmt.Sprint("content ", i)
-		file, err := s.KeepBackup(name, strings.NewReader(want))
+		file, err := s.Backups().Keep(name, strings.NewReader(want))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,11 +269,11 @@ func TestBackups(t *testing.T) {
 		}
 		names[file] = true
 	}
-	if _, err := s.KeepBackup("x", iotest.ErrReader(fs.ErrPermission)); !errors.Is(err,
+	if _, err := s.Backups().Keep("x", iotest.ErrReader(fs.ErrPermission)); !errors.Is(err,
 		fs.ErrPermission) {
-		t.Errorf("a content that cannot be read gives %v", err)
+		t.Errorf("unreadable content returns %v", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(s.Dir(), "backups", "*")); len(left) != len(names) {
-		t.Errorf("there are %q", left)
+		t.Errorf("the files are %q", left)
 	}
 }

@@ -1,4 +1,4 @@
-package local_test
+package search_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package gitindex
+package gitrepo
 
 import (
 	"encoding/binary"
@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The names in indexes that git itself wrote, of each version and hash.
+// It compares with indexes that git wrote, of each version and hash.
 func TestParseIndex(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("git is needed to write an index")
@@ -35,7 +35,7 @@ func TestParseIndex(t *testing.T) {
 				}
 				var want []string
 				for i := range 40 {
-					name := fmt.Sprintf("folder %d/%s%d", i%3, strings.Repeat("x", i*7%200), i)
+					name := fmt.Sprintf("dir %d/%s%d", i%3, strings.Repeat("x", i*7%200), i)
 					if i == 7 {
 						name = "a"
 					}
@@ -71,7 +71,7 @@ func TestParseIndex(t *testing.T) {
 					t.Fatalf("git wrote version %d, want %d", got, version)
 				}
 				slices.Sort(want)
-				x, err := Parse(index)
+				x, err := ParseIndex(index)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -82,7 +82,7 @@ func TestParseIndex(t *testing.T) {
 					t.Errorf("names (-want +got):\n%s", diff)
 				}
 				for n := range len(index) {
-					_, _ = Parse(index[:n])
+					_, _ = ParseIndex(index[:n])
 				}
 				portable, err := x.Portable(index)
 				if err != nil {
@@ -93,18 +93,17 @@ func TestParseIndex(t *testing.T) {
 					t.Fatal(err)
 				}
 				if diff := cmp.Diff(before, run("ls-files", "--stage", "--debug")); diff != "" {
-					t.Errorf("git reads it otherwise (-want +got):\n%s", diff)
+					t.Errorf("git reads the portable index differently (-want +got):\n%s", diff)
 				}
-				run("fsck", "--no-dangling") // It checks the checksum.
+				run("fsck", "--no-dangling") // which verifies the checksum
 			})
 		}
 	}
 }
 
-// What names the machine does not stay.
 func TestPortable(t *testing.T) {
 	index := append([]byte("DIRC\x00\x00\x00\x02\x00\x00\x00\x00UNTR\x00\x00\x00\x05/homeTREE\x00\x00\x00\x01\x00"), make([]byte, 20)...)
-	x, err := Parse(index)
+	x, err := ParseIndex(index)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,13 +116,13 @@ func TestPortable(t *testing.T) {
 	}
 }
 
-func FuzzParse(f *testing.F) {
+func FuzzParseIndex(f *testing.F) {
 	f.Add([]byte("DIRC\x00\x00\x00\x04\x00\x00\x00\x01"))
 	f.Add(append([]byte("DIRC\x00\x00\x00\x02\x00\x00\x00\x01"), make([]byte, 80)...))
 	f.Add(append([]byte("DIRC\x00\x00\x00\x02\x00\x00\x00\x00link\x00\x00\x00\x14"), make([]byte,
 		40)...))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		x, err := Parse(data)
+		x, err := ParseIndex(data)
 		if err != nil {
 			return
 		}
@@ -131,7 +130,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := Parse(portable)
+		again, err := ParseIndex(portable)
 		if err != nil || len(again.Files) != len(x.Files) {
 			t.Errorf("%v, %d files, had %d", err, len(again.Files), len(x.Files))
 		}

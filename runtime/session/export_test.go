@@ -1,9 +1,9 @@
-package store
+package session
 
 import "os"
 
-// CreateAt makes a session in dir whose journal is the existing file.
-func CreateAt(dir, file string) (*Session, error) {
+// CreateAt creates a session in dir whose journal is the existing file.
+func CreateAt(dir, file string) (*Disk, error) {
 	s, err := Create(dir, Options{})
 	if err != nil {
 		return nil, err

@@ -1,6 +1,4 @@
-// Package gitindex reads the index of a git repository, the list of what git tracks, and makes one
-// that says the same without what belongs to a single machine.
-package gitindex
+package gitrepo
 
 import (
 	"bytes"
@@ -11,25 +9,24 @@ import (
 	"errors"
 )
 
-// MaxSize is the size of the largest index that is worth reading, in bytes, and of the names in it,
-// which may be written shortened.
-const MaxSize = 256 << 20
+// MaxIndexSize bounds the size of an index file, and the sum of the names in it, which version 4
+// compresses, in bytes.
+const MaxIndexSize = 256 << 20
 
-// ErrFormat means that an index cannot be understood.
-var ErrFormat = errors.New("not a git index")
+var errIndex = errors.New("not a git index")
 
-// Index is what an index holds.
+// Index lists the tracked files of a repository.
 type Index struct {
-	// Files are the names of files and links, Submodules those of other repositories.
+	// Files are the names of regular files and symlinks, Submodules those of submodules.
 	Files, Submodules []string
 	// Executables are those of Files that are executable.
 	Executables []string
-	// Shared is the hexadecimal number of the index that this one is the difference to; empty if it
-	// stands alone. The file that holds it is called sharedindex and, after a dot, this number.
+	// Shared is the hexadecimal ID of the index that this one is a difference to, in the file
+	// sharedindex.ID; empty for a complete index.
 	Shared string
-	// HashSize is the length of the hashes in the index, in bytes.
-	HashSize int
-	// extensions is where they begin.
+	// hashSize is the length of the hashes in the index, in bytes.
+	hashSize int
+	// extensions is the offset of the extensions.
 	extensions int
 }
 
@@ -37,24 +34,23 @@ type Index struct {
 const (
 	modeFile       = 0o100644
 	modeExecutable = 0o100755
-	modeLink       = 0o120000
+	modeSymlink    = 0o120000
 	modeSubmodule  = 0o160000
-	modeFolder     = 0o040000 // of a sparse index
+	modeDir        = 0o040000 // of a sparse index
 )
 
-// Parse reads an index of version 2, 3 or 4. Names are as they stand there: whoever wrote the index
-// may have chosen any.
-func Parse(index []byte) (*Index, error) {
-	// The index does not tell how long its hashes are: as in SHA-1 or in SHA-256.
+// ParseIndex reads an index of version 2, 3 or 4. Its names are not validated.
+func ParseIndex(index []byte) (*Index, error) {
+	// The format does not record whether hashes are SHA-1 or SHA-256.
 	for _, size := range []int{sha1.Size, sha256.Size} {
-		if x, ok := parse(index, size); ok {
+		if x, ok := parseIndex(index, size); ok {
 			return x, nil
 		}
 	}
-	return nil, ErrFormat
+	return nil, errIndex
 }
 
-func parse(index []byte, hashSize int) (x *Index, ok bool) {
+func parseIndex(index []byte, hashSize int) (x *Index, ok bool) {
 	const header, stat = 12, 40
 	if len(index) < header || string(index[:4]) != "DIRC" {
 		return nil, false
@@ -64,7 +60,7 @@ func parse(index []byte, hashSize int) (x *Index, ok bool) {
 	if version < 2 || version > 4 {
 		return nil, false
 	}
-	x = &Index{HashSize: hashSize}
+	x = &Index{hashSize: hashSize}
 	rest, name, total := index[header:], "", 0
 	for range count {
 		fixed := stat + hashSize + 2
@@ -91,25 +87,25 @@ func parse(index []byte, hashSize int) (x *Index, ok bool) {
 		}
 		name += string(rest[at : at+end])
 		at += end + 1
-		if total += len(name); total > MaxSize {
+		if total += len(name); total > MaxIndexSize {
 			return nil, false
 		}
 		if version < 4 {
-			at = (at + 7) / 8 * 8 // Entries are filled up with NUL bytes.
+			at = (at + 7) / 8 * 8 // Entries are padded with NUL bytes.
 		}
 		if at > len(rest) {
 			return nil, false
 		}
 		rest = rest[at:]
 		switch mode {
-		case modeFile, modeExecutable, modeLink:
+		case modeFile, modeExecutable, modeSymlink:
 			x.Files = append(x.Files, name)
 			if mode == modeExecutable {
 				x.Executables = append(x.Executables, name)
 			}
 		case modeSubmodule:
 			x.Submodules = append(x.Submodules, name)
-		case modeFolder:
+		case modeDir:
 		default:
 			return nil, false
 		}
@@ -118,12 +114,11 @@ func parse(index []byte, hashSize int) (x *Index, ok bool) {
 	return x, x.findShared(rest)
 }
 
-// findShared finds the extension that names the shared index, and reports whether the extensions
-// are well formed.
+// findShared sets x.Shared, and reports whether the extensions are well formed.
 func (x *Index) findShared(rest []byte) bool {
 	err := x.eachExtension(rest, func(kind string, whole []byte) {
-		if kind == "link" && len(whole) >= 8+x.HashSize {
-			if number := whole[8 : 8+x.HashSize]; !bytes.Equal(number, make([]byte, x.HashSize)) {
+		if kind == "link" && len(whole) >= 8+x.hashSize {
+			if number := whole[8 : 8+x.hashSize]; !bytes.Equal(number, make([]byte, x.hashSize)) {
 				x.Shared = hex.EncodeToString(number)
 			}
 		}
@@ -131,20 +126,20 @@ func (x *Index) findShared(rest []byte) bool {
 	return err == nil
 }
 
-// eachExtension calls fn with each extension between the entries and the checksum: four letters, a
-// length, content.
+// eachExtension calls fn with each extension between the entries and the checksum: a kind of four
+// letters, a length and the content.
 func (x *Index) eachExtension(rest []byte, fn func(kind string, whole []byte)) error {
-	if len(rest) < x.HashSize {
-		return ErrFormat
+	if len(rest) < x.hashSize {
+		return errIndex
 	}
-	rest = rest[:len(rest)-x.HashSize]
+	rest = rest[:len(rest)-x.hashSize]
 	for len(rest) > 0 {
 		if len(rest) < 8 {
-			return ErrFormat
+			return errIndex
 		}
 		size := 8 + uint64(binary.BigEndian.Uint32(rest[4:]))
 		if size > uint64(len(rest)) {
-			return ErrFormat
+			return errIndex
 		}
 		fn(string(rest[:4]), rest[:size])
 		rest = rest[size:]
@@ -152,9 +147,8 @@ func (x *Index) eachExtension(rest []byte, fn func(kind string, whole []byte)) e
 	return nil
 }
 
-// Portable returns an index with the same entries, without the extensions that tell of the machine
-// that it was made on, such as the places of caches, or that another order of the bytes makes
-// wrong. Git makes those anew.
+// Portable returns an index with the same entries, without the extensions that describe the machine
+// it was made on, such as paths of caches, or that depend on offsets. Git rebuilds those.
 func (x *Index) Portable(index []byte) ([]byte, error) {
 	out := bytes.Clone(index[:x.extensions])
 	err := x.eachExtension(index[x.extensions:], func(kind string, whole []byte) {
@@ -166,17 +160,17 @@ func (x *Index) Portable(index []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	sum := sha1.New() // Git wants it; nothing here relies on it for security.
-	if x.HashSize == sha256.Size {
+	sum := sha1.New() // The format demands it; nothing relies on it for security.
+	if x.hashSize == sha256.Size {
 		sum = sha256.New()
 	}
 	sum.Write(out)
 	return sum.Sum(out), nil
 }
 
-// prefixLength decodes how much of the name before is not shared, and in how many bytes that is
-// written; 0 if it is malformed. Each byte but the last has its high bit set, and counts one more
-// than its bits.
+// prefixLength decodes how many bytes of the previous name to cut, and the length n of the
+// encoding; n is 0 if it is malformed. Each byte but the last has its high bit set, and counts one
+// more than its bits.
 func prefixLength(b []byte) (cut uint64, n int) {
 	for i, c := range b {
 		if i > 8 {

@@ -13,13 +13,13 @@ const (
 func trackable() error { return errors.ErrUnsupported }
 
 // processes cannot be listed here, so that process groups are all that is killed.
-func processes(uint64) ([]seen, error) { return nil, errors.ErrUnsupported }
+func processes(uint64) ([]procInfo, error) { return nil, errors.ErrUnsupported }
 
-func newcomers(uint64, map[int]bool) ([]seen, bool, error) {
+func newProcesses(uint64, map[int]bool) ([]procInfo, bool, error) {
 	return nil, false,
 		errors.ErrUnsupported
 }
 
-func look(int) (seen, error) { return seen{}, errors.ErrUnsupported }
+func readProcess(int) (procInfo, error) { return procInfo{}, errors.ErrUnsupported }
 
-func carries(int, []string) (marked, hidden bool) { return false, false }
+func hasMark(int, []string) (marked, hidden bool) { return false, false }

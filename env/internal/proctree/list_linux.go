@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How members of a tree are found here, and what hides them.
+// How members of a tree are found, and how they escape.
 const (
 	trackedBy = "a marker variable read from /proc"
 	trackLost = "clears or overwrites its variables or changes its user"
@@ -22,15 +22,14 @@ const (
 // flagKernel marks threads of the kernel, in the flags of a process.
 const flagKernel = 0x00200000
 
-// maxStat is more than the length of the line that the kernel writes about a process. It gives it
-// all at once.
+// maxStat exceeds the length of the line in /proc/PID/stat, which one read returns whole.
 const maxStat = 2048
 
-// errStat means that a line about a process cannot be understood.
+// errStat reports a malformed line in /proc/PID/stat.
 var errStat = errors.New("malformed process status")
 
-// trackable reports why processes cannot be listed. A /proc that shows another process namespace
-// names other processes by the same numbers.
+// trackable reports why processes cannot be listed. The /proc of another pid namespace shows other
+// processes under the same numbers.
 func trackable() error {
 	self, err := os.Readlink("/proc/self")
 	if err == nil && self != strconv.Itoa(os.Getpid()) {
@@ -40,25 +39,25 @@ func trackable() error {
 }
 
 // processes returns all processes that did not start before since.
-func processes(since uint64) ([]seen, error) {
-	list, _, err := newcomers(since, make(map[int]bool))
+func processes(since uint64) ([]procInfo, error) {
+	list, _, err := newProcesses(since, make(map[int]bool))
 	return list, err
 }
 
-// newcomers returns the processes that did not start before since and are not in looked, and adds
-// to it whether there was a process of that number. It reports whether some were dead or gone by
-// the time they were looked at.
-func newcomers(since uint64, looked map[int]bool) (list []seen, gone bool, err error) {
+// newProcesses returns the processes that started at since or later and are not in visited, and
+// adds to visited whether a process of that number existed. gone is true if one had ended when it
+// was read.
+func newProcesses(since uint64, visited map[int]bool) (list []procInfo, gone bool, err error) {
 	numbers, err := processNumbers()
 	if err != nil {
 		return nil, false, err
 	}
 	for _, pid := range numbers {
-		if _, done := looked[pid]; done {
+		if _, done := visited[pid]; done {
 			continue
 		}
-		s, err := look(pid)
-		looked[pid] = err == nil
+		s, err := readProcess(pid)
+		visited[pid] = err == nil
 		switch {
 		case err == nil:
 			gone = gone || s.dead
@@ -68,15 +67,15 @@ func newcomers(since uint64, looked map[int]bool) (list []seen, gone bool, err e
 		case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ESRCH):
 			gone = true
 		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM):
-			return nil, false, err // it may be there
+			return nil, false, err // it may exist
 		}
 	}
 	for i, s := range list {
-		if s.ppid == 0 || looked[s.ppid] {
+		if s.ppid == 0 || visited[s.ppid] {
 			continue
 		}
-		// Its parent has died since, and it has got another one, unless parents cannot be seen.
-		if now, err := look(s.pid); err == nil && now.start == s.start && now.ppid != s.ppid {
+		// Its parent has died since, and it has another one, unless parents are hidden.
+		if now, err := readProcess(s.pid); err == nil && now.start == s.start && now.ppid != s.ppid {
 			list[i], gone = now, true
 		}
 	}
@@ -103,15 +102,14 @@ func processNumbers() ([]int, error) {
 	return numbers, nil
 }
 
-// look returns one process. Trees are looked at while somebody forks in them, so that it is done
-// with few system calls.
-func look(pid int) (seen, error) {
+// readProcess returns one process. It makes few system calls, since members fork meanwhile.
+func readProcess(pid int) (procInfo, error) {
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	for errors.Is(err, unix.EINTR) {
 		fd, err = unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	}
 	if err != nil {
-		return seen{}, err
+		return procInfo{}, err
 	}
 	defer func() { _ = unix.Close(fd) }()
 	var line [maxStat]byte
@@ -120,22 +118,21 @@ func look(pid int) (seen, error) {
 		n, err = unix.Read(fd, line[:])
 	}
 	if err != nil {
-		return seen{}, err
+		return procInfo{}, err
 	}
 	return parseStat(string(line[:n]))
 }
 
-// parseStat reads the line that the kernel writes about a process in /proc/PID/stat. The second
-// field is the program's name in parentheses and may hold anything, so that the fields behind it
-// count from the last parenthesis.
-func parseStat(line string) (seen, error) {
+// parseStat parses the line in /proc/PID/stat. The second field, the program's name in parentheses,
+// may contain anything, so the later fields count from the last parenthesis.
+func parseStat(line string) (procInfo, error) {
 	open, last := strings.IndexByte(line, '('), strings.LastIndexByte(line, ')')
 	if open < 1 || last < open {
-		return seen{}, errStat
+		return procInfo{}, errStat
 	}
 	fields := strings.Fields(line[last+1:])
 	if len(fields) < 20 {
-		return seen{}, errStat
+		return procInfo{}, errStat
 	}
 	pid, err0 := strconv.Atoi(strings.TrimSpace(line[:open]))
 	ppid, err1 := strconv.Atoi(fields[1])
@@ -145,9 +142,10 @@ func parseStat(line string) (seen, error) {
 	start, err5 := strconv.ParseUint(fields[19], 10, 64)
 	flags, err6 := strconv.ParseUint(fields[6], 10, 64)
 	if errors.Join(err0, err1, err2, err3, err4, err5, err6) != nil {
-		return seen{}, errStat
+		return procInfo{}, errStat
 	}
-	s := seen{pid: pid, ppid: ppid, pgid: pgid, sid: sid, start: start, kernel: flags&flagKernel != 0}
+	s := procInfo{pid: pid, ppid: ppid, pgid: pgid, sid: sid, start: start}
+	s.kernel = flags&flagKernel != 0
 	switch fields[0] {
 	case "Z":
 		s.dead, s.headless = threads <= 1, threads > 1
@@ -159,31 +157,30 @@ func parseStat(line string) (seen, error) {
 	return s, nil
 }
 
-// carries reports whether a process has a variable that begins with one of markers. A process that
-// is hidden has ended or is between two programs: the new one has its memory already, but neither
+// hasMark reports whether a process has a variable that begins with one of markers. A hidden
+// process has ended or is between two programs: the new one has its memory already, but neither
 // arguments nor variables.
-func carries(pid int, markers []string) (marked, hidden bool) {
-	// A process that executes a program between the opening and the reading of its variables shows
-	// none either, and has some when it is looked at again.
+func hasMark(pid int, markers []string) (marked, hidden bool) {
+	// A process that executes a program between open and read shows no variables either; another try
+	// reads them.
 	for range 3 {
 		vars, err := readLive(pid, "environ")
 		if err != nil {
-			return false, !errors.Is(err, fs.ErrPermission) // which means that it is somebody else's
+			return false, !errors.Is(err, fs.ErrPermission) // it is another user's
 		}
 		if len(vars) > 0 {
 			return hasPrefix(vars, markers), false
 		}
-		if bare, hidden := hasNoVars(pid); bare || hidden {
+		if none, hidden := hasNoVars(pid); none || hidden {
 			return false, hidden
 		}
 	}
 	return false, true
 }
 
-// hasNoVars reports whether the program that a process executes has no variables, or is hidden. The
-// kernel sets the end of a program's code after it has put the variables in place, and tells both
-// in one line.
-func hasNoVars(pid int) (bare, hidden bool) {
+// hasNoVars reports whether a process has no variables, or is hidden. The kernel sets the end of a
+// program's code after its variables, and shows both in one line.
+func hasNoVars(pid int) (none, hidden bool) {
 	if args, err := readLive(pid, "cmdline"); err != nil || len(args) == 0 {
 		return false, true
 	}
@@ -197,13 +194,13 @@ func hasNoVars(pid int) (bare, hidden bool) {
 			return vars == 0, false
 		}
 	}
-	// There are systems with this interface that tell these places of nobody.
+	// Some systems show these addresses of no process.
 	code, _ := memoryOf("/proc/self")
 	return code == 0, code != 0
 }
 
-// memoryOf returns where the code of the thread or process ends whose folder is dir, and how many
-// bytes of variables it was given. Both are 0 if it is not known.
+// memoryOf returns the end address of the code, and the size of the variables in bytes, of the
+// thread or process with the /proc directory dir. Both are 0 if they are unknown.
 func memoryOf(dir string) (code, vars uint64) {
 	line, err := readOnce(dir+"/stat", maxStat)
 	if err != nil {
@@ -222,16 +219,16 @@ func memoryOf(dir string) (code, vars uint64) {
 	return code, end - begin
 }
 
-// readLive reads what /proc tells of a process under a name. It is the same for all threads, and
-// nothing is told of a main thread that has ended before the others, or nothing to an ordinary
-// user.
+// readLive reads a file of a process in /proc that is the same for all threads. That of a main
+// thread that has ended before the others is empty, or closed to ordinary users; then another
+// thread's is read.
 func readLive(pid int, name string) ([]byte, error) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	data, err := readMemory(dir + "/" + name)
 	if err == nil && len(data) > 0 {
 		return data, nil
 	}
-	if s, _ := look(pid); !s.headless {
+	if s, _ := readProcess(pid); !s.headless {
 		return data, err
 	}
 	threads, terr := os.ReadDir(dir + "/task")
@@ -244,9 +241,8 @@ func readLive(pid int, name string) ([]byte, error) {
 	return nil, errors.Join(err, terr)
 }
 
-// readMemory reads a file that shows memory of a process. The process may execute another program
-// meanwhile, and then the memory is gone and the file ends there, so that only what one read gives
-// is whole.
+// readMemory reads a file that shows memory of a process. It uses a single read: if the process
+// executes another program between two reads, the file ends early.
 func readMemory(name string) ([]byte, error) {
 	for size := 16 << 10; ; size *= 4 {
 		data, err := readOnce(name, size)
@@ -256,7 +252,7 @@ func readMemory(name string) ([]byte, error) {
 	}
 }
 
-// readOnce returns what one read of up to size bytes gives.
+// readOnce returns the result of one read of up to size bytes.
 func readOnce(name string, size int) ([]byte, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -271,25 +267,25 @@ func readOnce(name string, size int) ([]byte, error) {
 	return data[:n], err
 }
 
-// hasPrefix reports whether one of vars, which end with zeros, begins with one of markers.
+// hasPrefix reports whether one of vars, which are NUL-terminated, begins with one of markers.
 func hasPrefix(vars []byte, markers []string) bool {
 	return slices.ContainsFunc(markers, func(m string) bool {
 		return bytes.HasPrefix(vars, []byte(m)) || bytes.Contains(vars, []byte("\x00"+m))
 	})
 }
 
-// send sends a signal to a process, unless its number means another one by now. A process that is
-// gone is no error.
-func send(s seen, signal unix.Signal) error {
+// send sends a signal to a process, unless its number belongs to another one by now. An ended
+// process is no error.
+func send(s procInfo, signal unix.Signal) error {
 	fd, err := unix.PidfdOpen(s.pid, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return nil
 	}
-	handle := err == nil // without one, the number may be used again after the look at it
+	handle := err == nil // without one, the number may be reused before the signal
 	if handle {
 		defer func() { _ = unix.Close(fd) }()
 	}
-	now, err := look(s.pid)
+	now, err := readProcess(s.pid)
 	if err != nil || now.start != s.start {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package store
+package session
 
 import (
 	"bufio"
@@ -41,7 +41,7 @@ type Journal struct {
 	err    error
 }
 
-// CorruptError tells where a journal is damaged.
+// CorruptError is the position of damage in a journal.
 type CorruptError struct {
 	Path string
 	// Line counts from 1; Offset is in bytes from the start.
@@ -62,35 +62,34 @@ func createJournal(path string, newID func() string, now func() time.Time) (*Jou
 	return &Journal{file: f, newID: newID, now: now}, nil
 }
 
-// Append adds an entry with data as JSON. After an error nothing more is accepted and each call
-// returns that error.
-func (j *Journal) Append(typ string, data any) (Entry, error) {
+// Append adds an entry with data as JSON. After an error every call returns that error.
+func (j *Journal) Append(typ string, data any) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.err != nil {
-		return Entry{}, j.err
+		return j.err
 	}
 	raw, err := json.Marshal(data)
 	if err != nil {
-		return Entry{}, j.fail(fmt.Errorf("journal entry %s: %w", typ, err))
+		return j.fail(fmt.Errorf("journal entry %s: %w", typ, err))
 	}
 	e := Entry{Seq: j.seq + 1, ID: j.newID(), Parent: j.parent, Time: j.now(), Type: typ, Data: raw}
 	line, err := encodeLine(e)
 	if err != nil {
-		return Entry{}, j.fail(fmt.Errorf("journal entry %s: %w", typ, err))
+		return j.fail(fmt.Errorf("journal entry %s: %w", typ, err))
 	}
 	if len(line) > MaxLine {
-		return Entry{}, j.fail(fmt.Errorf("journal entry %s: %d bytes are more than %d", typ, len(line),
+		return j.fail(fmt.Errorf("journal entry %s: %d bytes are more than %d", typ, len(line),
 			MaxLine))
 	}
 	if _, err := j.file.Write(line); err != nil {
-		return Entry{}, j.fail(fmt.Errorf("write the session journal: %w", err))
+		return j.fail(fmt.Errorf("write the session journal: %w", err))
 	}
 	j.seq, j.parent = e.Seq, e.ID
-	return e, nil
+	return nil
 }
 
-// Sync makes all appended entries durable. After an error nothing more is accepted.
+// Sync makes all appended entries durable. After an error every call returns that error.
 func (j *Journal) Sync() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -103,7 +102,7 @@ func (j *Journal) Sync() error {
 	return nil
 }
 
-// syncFile makes a file or folder durable where its file system can do that.
+// syncFile makes a file or directory durable where its file system can do that.
 func syncFile(f *os.File) error {
 	if err := f.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err,
 		syscall.EINVAL) {
@@ -135,8 +134,8 @@ func (j *Journal) Close() error {
 	return first
 }
 
-// checksum does not keep the table in a variable, whose initialization every start of the program
-// would pay for; package crc32 makes it once.
+// checksum has no variable for the table, which would slow down every start of the program; package
+// crc32 creates it once.
 func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
 const crcField = `,"crc":"`
@@ -157,8 +156,8 @@ func decodeLine(line []byte) (Entry, error) {
 	if at < 0 {
 		return Entry{}, errors.New("it has no checksum")
 	}
-	want := fmt.Sprintf("%s%08x\"}", crcField, checksum(line[:at]))
-	if string(line[at:]) != want {
+	valid := fmt.Sprintf("%s%08x\"}", crcField, checksum(line[:at]))
+	if string(line[at:]) != valid {
 		return Entry{}, errors.New("its checksum does not match")
 	}
 	var e Entry

@@ -1,6 +1,6 @@
 //go:build unix
 
-package local_test
+package search_test
 
 import (
 	"encoding/binary"

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How members of a tree are found here, and what hides them.
+// How members of a tree are found, and how they escape.
 const (
 	trackedBy = "a marker variable read by sysctl"
 	trackLost = "clears or overwrites its variables, or is a program that the system protects,"
@@ -22,24 +22,24 @@ const (
 func trackable() error { return nil }
 
 // processes returns all processes that did not start before since.
-func processes(since uint64) ([]seen, error) {
-	list, _, err := newcomers(since, make(map[int]bool))
+func processes(since uint64) ([]procInfo, error) {
+	list, _, err := newProcesses(since, make(map[int]bool))
 	return list, err
 }
 
-// newcomers returns the processes that did not start before since and are not in looked, and adds
-// them to it. It reports whether some of them were dead.
-func newcomers(since uint64, looked map[int]bool) (list []seen, gone bool, err error) {
+// newProcesses returns the processes that started at since or later and are not in visited, and
+// adds them to visited. gone is true if one of them was dead.
+func newProcesses(since uint64, visited map[int]bool) (list []procInfo, gone bool, err error) {
 	infos, err := unix.SysctlKinfoProcSlice("kern.proc.all")
 	if err != nil {
 		return nil, false, err
 	}
 	for i := range infos {
 		pid := int(infos[i].Proc.P_pid)
-		if looked[pid] {
+		if visited[pid] {
 			continue
 		}
-		looked[pid] = true
+		visited[pid] = true
 		s := describeProcess(&infos[i])
 		gone = gone || s.dead
 		if s.start >= since {
@@ -49,21 +49,21 @@ func newcomers(since uint64, looked map[int]bool) (list []seen, gone bool, err e
 	return list, gone, nil
 }
 
-// look returns one process.
-func look(pid int) (seen, error) {
+// readProcess returns one process.
+func readProcess(pid int) (procInfo, error) {
 	info, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
 	if err != nil {
-		return seen{}, err
+		return procInfo{}, err
 	}
 	if int(info.Proc.P_pid) != pid {
-		return seen{}, unix.ESRCH
+		return procInfo{}, unix.ESRCH
 	}
 	return describeProcess(info), nil
 }
 
-func describeProcess(info *unix.KinfoProc) seen {
+func describeProcess(info *unix.KinfoProc) procInfo {
 	start := info.Proc.P_starttime
-	s := seen{
+	s := procInfo{
 		pid:     int(info.Proc.P_pid),
 		ppid:    int(info.Eproc.Ppid),
 		pgid:    int(info.Eproc.Pgid),
@@ -75,10 +75,10 @@ func describeProcess(info *unix.KinfoProc) seen {
 	return s
 }
 
-// carries reports whether a process has a variable that begins with one of markers. The system
+// hasMark reports whether a process has a variable that begins with one of markers. The system
 // shows the arguments and variables of this user's processes, except for those of programs that it
 // protects.
-func carries(pid int, markers []string) (marked, hidden bool) {
+func hasMark(pid int, markers []string) (marked, hidden bool) {
 	data, err := unix.SysctlRaw("kern.procargs2", pid)
 	if err != nil {
 		return false, false

@@ -1,6 +1,6 @@
 //go:build unix
 
-package local_test
+package search_test
 
 import (
 	"bytes"
@@ -39,7 +39,7 @@ var ignoreFiles = map[string]string{
 
 // TestWalkAgainstGit compares the files that Walk finds with those that git sees: in this
 // repository, in what the modules ship that tests use, and with ignore files of well-known kinds.
-func TestWalkAgainstGit(t *testing.T) {
+func TestWalkOfCheckoutsAgainstGit(t *testing.T) {
 	git, err := exec.LookPath("git")
 	if err != nil {
 		t.Skip("git is not installed: ", err)

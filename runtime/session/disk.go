@@ -1,0 +1,178 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+// Names in the directory of a session.
+const (
+	JournalName = "journal.jsonl"
+	outputsName = "outputs"
+	backupsName = "backups"
+)
+
+// Disk is a Store in a directory of the host.
+type Disk struct {
+	*Journal
+	dir string
+
+	mu      sync.Mutex
+	outputs map[string]string // call ID → file
+	backups int               // how many exist
+}
+
+var _ Store = (*Disk)(nil)
+
+// Options are test seams of Create. Programs use the zero value.
+type Options struct {
+	// NewID returns the ids of entries; nil numbers them: "1", "2" and so on.
+	NewID func() string
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// Create creates the directory dir with mode 0700, its missing parents, and an empty journal in it.
+// For an existing directory the error is fs.ErrExist.
+func Create(dir string, opts Options) (*Disk, error) {
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	if opts.NewID == nil {
+		n := 0
+		opts.NewID = func() string {
+			n++
+			return strconv.Itoa(n)
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return nil, fmt.Errorf("create the session directory: %w", err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("create the session directory: %w", err)
+	}
+	j, err := createJournal(filepath.Join(dir, JournalName), opts.NewID, opts.Now)
+	if err != nil {
+		return nil, fmt.Errorf("create the session journal: %w", err)
+	}
+	for _, d := range []string{dir, filepath.Dir(dir)} {
+		if err := syncDir(d); err != nil {
+			return nil, errors.Join(fmt.Errorf("sync the session directory: %w", err), j.Close())
+		}
+	}
+	return &Disk{Journal: j, dir: dir, outputs: map[string]string{}}, nil
+}
+
+// Dir implements Store.
+func (d *Disk) Dir() string { return d.dir }
+
+// Spool implements Store.
+func (d *Disk) Spool() tool.Spool { return spool{d} }
+
+// Backups implements Store.
+func (d *Disk) Backups() tool.Backups { return backups{d} }
+
+// OpenOutput opens the newest output of the call id.
+func (d *Disk) OpenOutput(id string) (io.ReadCloser, error) {
+	d.mu.Lock()
+	name, ok := d.outputs[id]
+	d.mu.Unlock()
+	if !ok {
+		return nil, noOutput(id)
+	}
+	return os.Open(name)
+}
+
+type spool struct{ d *Disk }
+
+// Create derives the file's name from id, which may be any text. A second output of an id gets
+// another file.
+func (s spool) Create(id string) (tool.SpoolFile, error) {
+	d := s.d
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f, err := createFile(filepath.Join(d.dir, outputsName), len(d.outputs)+1, id)
+	if err != nil {
+		return nil, fmt.Errorf("store output: %w", err)
+	}
+	d.outputs[id] = f.Name()
+	return output{f}, nil
+}
+
+type output struct{ *os.File }
+
+// Close syncs and closes the file.
+func (o output) Close() error { return errors.Join(syncFile(o.File), o.File.Close()) }
+
+// Open opens the file for reading from its start.
+func (o output) Open() (io.ReadCloser, error) { return os.Open(o.Name()) }
+
+type backups struct{ d *Disk }
+
+// Keep writes content, durably, to a new file whose name it derives from name, which may be any
+// text.
+func (b backups) Keep(name string, content io.Reader) (file string, err error) {
+	d := b.d
+	d.mu.Lock()
+	d.backups++
+	n := d.backups
+	d.mu.Unlock()
+	f, err := createFile(filepath.Join(d.dir, backupsName), n, path.Base(name))
+	if err != nil {
+		return "", fmt.Errorf("store backup: %w", err)
+	}
+	_, err = io.Copy(f, content)
+	if err = errors.Join(err, output{f}.Close()); err != nil {
+		return "", errors.Join(fmt.Errorf("store backup: %w", err), os.Remove(f.Name()))
+	}
+	return f.Name(), nil
+}
+
+// createFile creates dir and a new file in it, named by the number n and the characters of id that
+// every system accepts.
+func createFile(dir string, n int, id string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	name := filepath.Join(dir, fmt.Sprintf("%04d-%s", n, safeName(id)))
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	for n := 2; errors.Is(err, fs.ErrExist); n++ {
+		f, err = os.OpenFile(fmt.Sprintf("%s-%d", name, n), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	}
+	return f, err
+}
+
+func safeName(id string) string {
+	safe := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '_':
+			return r
+		}
+		return '_'
+	}, id)
+	return safe[:min(len(safe), 64)]
+}
+
+// syncDir makes the names in a directory durable. Windows has no such call and needs none.
+func syncDir(name string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(syncFile(f), f.Close())
+}

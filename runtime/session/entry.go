@@ -1,0 +1,153 @@
+package session
+
+import (
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+// Types of journal entries.
+const (
+	// TypeStarted is the first entry of a journal; its data is a Started.
+	TypeStarted = "session"
+	// TypeSurroundings holds the environment section of the system prompt, a profile.Surroundings.
+	TypeSurroundings = "surroundings"
+	// TypeRunStarted starts a run; its data is a RunStarted.
+	TypeRunStarted = "run_started"
+	// TypePrompt holds the parts of a request outside the history, a Prompt. It precedes the first
+	// request and each request that changes one of them, so the journal determines every request.
+	TypePrompt = "prompt"
+	// TypeTurn adds a Turn to the history. Tool results have other entries.
+	TypeTurn = "turn"
+	// TypeToolStarted precedes a call of a tool that may change something; its data is a ToolStarted.
+	TypeToolStarted = "tool_started"
+	// TypeToolResult follows every tool call, also a refused one; its data is a ToolResult.
+	TypeToolResult = "tool_result"
+	// TypeAgentStarted records a sub-agent that the session started; its data is an AgentStarted.
+	TypeAgentStarted = "agent"
+	// TypeRunEnded ends a run; its data is a RunEnded.
+	TypeRunEnded = "run_ended"
+	// TypeEnded is the last entry of a closed session; its data is a Ended.
+	TypeEnded = "session_ended"
+)
+
+// Started describes a session at its start.
+type Started struct {
+	ID      string   `json:"id"`
+	Profile string   `json:"profile"`
+	Model   string   `json:"model"`
+	Backend string   `json:"backend,omitempty"`
+	WorkDir string   `json:"workdir,omitempty"`
+	Tools   []string `json:"tools"`
+}
+
+// Ended holds the reason of a session's end.
+type Ended struct {
+	Reason string `json:"reason"`
+}
+
+// RunStarted holds the inputs of a run besides its first turn.
+type RunStarted struct {
+	RunID        string `json:"run_id"`
+	Instructions string `json:"instructions,omitempty"`
+	Limits       Limits `json:"limits"`
+}
+
+// Limits are the limits of a run, as agent.Limits describes them.
+type Limits struct {
+	MaxToolRounds   int           `json:"max_tool_rounds,omitempty"`
+	MaxTurns        int           `json:"max_turns,omitempty"`
+	MaxToolCalls    int           `json:"max_tool_calls,omitempty"`
+	MaxTokens       int64         `json:"max_tokens,omitempty"`
+	MaxDuration     time.Duration `json:"max_duration_ns,omitempty"`
+	LoopWindow      int           `json:"loop_window,omitempty"`
+	NoLoopDetection bool          `json:"no_loop_detection,omitempty"`
+}
+
+// Prompt holds the parts of a request outside the history.
+type Prompt struct {
+	Model           string         `json:"model"`
+	ReasoningEffort string         `json:"reasoning_effort,omitempty"`
+	System          string         `json:"system"`
+	Tools           []llm.ToolSpec `json:"tools,omitempty"`
+}
+
+// TurnKind names the source of a turn.
+type TurnKind string
+
+// Kinds of turns.
+const (
+	TurnUser        TurnKind = "user"
+	TurnAssistant   TurnKind = "assistant"
+	TurnToolResults TurnKind = "tool_results"
+	// TurnSteering is a message of the host or the loop; a model sees it as the user's.
+	TurnSteering TurnKind = "steering"
+)
+
+// Turn is one element of a session's history. Holders of a Turn do not change its parts.
+type Turn struct {
+	Kind TurnKind  `json:"kind"`
+	Time time.Time `json:"time"`
+	// Parts are the content of a user, assistant or steering turn.
+	Parts []llm.Part `json:"parts,omitempty"`
+	// Results are the content of a tool_results turn, in the order of the calls.
+	Results []llm.ToolResult `json:"results,omitempty"`
+	// Usage, Model and ResponseID belong to an assistant turn.
+	Usage      llm.Usage `json:"usage,omitzero"`
+	Model      string    `json:"model,omitempty"`
+	ResponseID string    `json:"response_id,omitempty"`
+}
+
+// Text returns the texts of the turn, joined.
+func (t Turn) Text() string { return llm.Message{Parts: t.Parts}.Text() }
+
+// ToolStarted identifies a call by its run, the number of the model call, its position in the
+// answer, and its ID.
+type ToolStarted struct {
+	RunID     string `json:"run_id"`
+	ModelCall int    `json:"model_call"`
+	Position  int    `json:"position"`
+	CallID    string `json:"call_id"`
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+}
+
+// ToolResult is the result of a call, which it identifies as ToolStarted does.
+type ToolResult struct {
+	RunID     string         `json:"run_id"`
+	ModelCall int            `json:"model_call"`
+	Position  int            `json:"position"`
+	Result    llm.ToolResult `json:"result"`
+	ErrorKind string         `json:"error_kind,omitempty"`
+	// OutputFile is the file of the host that has the whole output, if the result is shortened.
+	OutputFile   string `json:"output_file,omitempty"`
+	OutputSize   int64  `json:"output_size"`
+	OutputSHA256 string `json:"output_sha256,omitempty"`
+	DurationMS   int64  `json:"duration_ms"`
+}
+
+// AgentStarted describes a sub-agent, whose session has the ID SessionID.
+type AgentStarted struct {
+	RunID     string `json:"run_id"`
+	AgentID   string `json:"agent_id"`
+	SessionID string `json:"session_id"`
+	Kind      string `json:"kind"`
+	Dir       string `json:"dir,omitempty"`
+	Task      string `json:"task"`
+}
+
+// RunEnded holds the outcome of a run, in the words of agent.Result.
+type RunEnded struct {
+	RunID      string              `json:"run_id"`
+	Status     string              `json:"status"`
+	Limit      string              `json:"limit,omitempty"`
+	Error      string              `json:"error,omitempty"`
+	Exit       *tool.Exit          `json:"exit,omitempty"`
+	Usage      llm.Usage           `json:"usage"`
+	ModelCalls int                 `json:"model_calls"`
+	Agents     []event.AgentResult `json:"agents,omitempty"`
+	Steps      []event.Status      `json:"steps"`
+	DurationMS int64               `json:"duration_ms"`
+}
