@@ -146,8 +146,9 @@ func (k *soak) newLane(w wire) (*lane, error) {
 		return nil, err
 	}
 	l.agent, err = agent.New(agent.Config{
-		Client: l, Profile: w.profile, Env: l.env, Store: journal.OnDisk(filepath.Join(k.root, "sessions")),
-		Log: slog.New(slog.DiscardHandler), Retry: llm.RetryPolicy{Clock: instant{}, MaxRetries: 10},
+		Client: l, Profile: w.profile, Env: l.env,
+		Store: journal.OnDisk(filepath.Join(k.root, "sessions")),
+		Log:   slog.New(slog.DiscardHandler), Retry: llm.RetryPolicy{Clock: instant{}, MaxRetries: 10},
 		Limits: agent.Limits{NoLoopDetection: true}, Observers: []func(event.Event){func(event.Event) {}},
 		Sinks: []func(event.Event) error{func(e event.Event) error { return l.play.see(e) }},
 	})
