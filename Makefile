@@ -1,7 +1,8 @@
 # build  builds the commands into ./bin, first the helpers for the platforms in HELPERS, which the commands embed
-# test   installs what tests need (on Debian, as root), lints, builds for every system, and runs every contract and scenario
-#        once, beside a Docker daemon of their own; on Linux a test that lacks a tool fails instead of being skipped
-# test-full  is test with the race detector, all combinations, long faults and the soak
+# test   installs what tests need (on Debian, as root), builds, lints, builds for every system, and runs every contract and scenario
+#        once, with a Docker daemon of their own; on Linux a test that lacks a tool fails instead of being skipped
+# test-full  the same with the race detector, all combinations, long faults, the soak and the fuzz corpora
+#        Both print each skipped test with its reason.
 # lint   runs the linters, built from source at a pinned version
 # bench  prints the benchmarks that docs/benchmarks.md quotes
 # fuzz   runs each fuzz target for FUZZTIME
@@ -10,16 +11,16 @@ GO            ?= go
 FUZZTIME      ?= 20s
 LINT_VERSION  := v2.15.0
 CACHE         := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(if $(HOME),$(HOME)/.cache,/tmp))/sandboxagent-build
-# What writes manual pages, which nothing here does, costs each start a millisecond.
+# The generator of manual pages, which nothing here uses, costs each start a millisecond.
 TAGS          := urfave_cli_no_docs
 # platforms of the helpers that the commands embed
 HELPERS       ?= linux/amd64 linux/arm64
 HELPER_DIR    := env/internal/helper/bin
 SUM_VERSION   := v1.13.0
 GOTESTSUM     := $(CACHE)/gotestsum-$(SUM_VERSION)
-# prints a line for each package, what failed, and what was skipped with the reason
+# prints a line for each package, the failures, and the skipped tests with their reasons
 SUM           := $(GOTESTSUM) --format pkgname-and-test-fails --hide-summary=output --
-RACE          := ./env/internal/wire/... ./env/sandboxd ./runtime/agent ./runtime/event
+RACE          := ./env/internal/wire/... ./env/...remote/... ./env/sandboxd ./runtime/agent ./runtime/event
 LINT          := $(CACHE)/golangci-lint-$(LINT_VERSION)
 VERSION       := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
@@ -33,9 +34,8 @@ endif
 
 .PHONY: build test test-full deps short full withdaemons cross lint bench fuzz
 
-# The same source gives the same helpers, byte for byte: nothing of the checkout or the machine gets in, and no helper of
-# an earlier build, which are removed first. What the helper has of cryptography comes with net/http and is hardly used: it
-# is compiled for size, with what it needs itself, which saves 250 KB.
+# The same source gives the same helpers, byte for byte: they contain nothing of the checkout or the machine, and helpers of
+# earlier builds are removed first. Cryptography comes with net/http and is hardly used: compiling it for size saves 250 KB.
 build:
 	@rm -f $(HELPER_DIR)/sandboxd-* && mkdir -p bin
 	@for platform in $(HELPERS); do \
@@ -53,9 +53,9 @@ build:
 	done
 	CGO_ENABLED=0 $(GO) build -tags $(TAGS) -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/...
 
-test: deps lint cross short
+test: deps build lint cross short
 
-test-full: deps lint cross full
+test-full: deps build lint cross full
 
 deps:
 	@for need in $(NEEDS); do command -v $$need >/dev/null || missing="$$missing $$need"; done; \
@@ -69,7 +69,7 @@ deps:
 	@command -v npm >/dev/null || $(MAKE) -s install WHAT=npm
 	@python3 -c 'import venv, ensurepip' 2>/dev/null || $(MAKE) -s install WHAT=python3-venv
 
-# Where another npm or Python is there, Debian's packages might not go with it.
+# Apart from PACKAGES: Debian's npm and Python may conflict with others.
 .PHONY: install
 install:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
@@ -78,17 +78,18 @@ install:
 		echo "tests that need $(WHAT) will be skipped or fail: install it"; \
 	fi
 
-# Packages that are concurrent by themselves run with the race detector. The program withdaemons, unlike "go run", passes
-# on the exit code of the command that it starts beside a Docker daemon.
+# Packages with their own concurrency run with the race detector. withdaemons starts a Docker daemon for a command and, unlike
+# "go run", exits with its code. Three packages run beside each other, for most of their time is waiting.
 short: $(GOTESTSUM) withdaemons
 	$(SUM) -short -count=1 -race $(RACE)
 	$(CACHE)/withdaemons --images -- $(SUM) -short -count=1 -p 3 $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE))")
 
-# Under the race detector the soak has a tenth of its sessions, calls of megabytes are smaller, and few searches are
-# compared: those run again without it.
+# Under the race detector the soak has a tenth of its sessions, large calls are smaller, and few searches are compared with
+# ripgrep: these tests run again without it.
 full: $(GOTESTSUM) withdaemons
-	GORACE='atexit_sleep_ms=0' $(CACHE)/withdaemons --images -- $(SUM) -race -count=1 -timeout 60m ./...
-	$(SUM) -count=1 -timeout 20m -run '^Test(Fault30|Faults$$|GrepParity$$|RipgrepMakesNoDifference$$)' ./integration ./env/local
+	GORACE='atexit_sleep_ms=0' $(CACHE)/withdaemons --images -- $(SUM) -race -count=1 -p 3 -timeout 60m ./...
+	$(SUM) -count=1 -timeout 20m -run '^Test(Fault30|Faults$$|GrepParity$$|RipgrepMakesNoDifference$$)' \
+		./integration ./env/local ./env/search
 
 withdaemons:
 	$(GO) build -o $(CACHE)/withdaemons ./integration/withdaemons

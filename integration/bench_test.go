@@ -72,13 +72,12 @@ func BenchmarkVersion(b *testing.B) {
 }
 
 // BenchmarkFirstRequest is the time from the start of sandboxagent run to the arrival of its first
-// request, in an empty folder and in a git repository, with and without a sandbox, and the memory
-// used until then.
+// request, in an empty directory and in a git repository, with and without a sandbox, and the
+// memory used until then.
 func BenchmarkFirstRequest(b *testing.B) {
 	repository := b.TempDir()
 	for _, args := range [][]string{{"init", "-q"}, {
-		"-c", "user.name=t", "-c", "user.email=t@e",
-		"commit", "-q", "--allow-empty", "-m", "x",
+		"-c", "user.name=t", "-c", "user.email=t@e", "commit", "-q", "--allow-empty", "-m", "x",
 	}} {
 		if out, err := exec.Command("git", append([]string{"-C", repository},
 			args...)...).CombinedOutput(); err != nil {
@@ -151,10 +150,14 @@ var benchWires = []struct {
 	{
 		name: "responses", profile: profile.OpenAI("gpt-5.2"),
 		answer: []string{
-			`{"type":"response.output_item.added","output_index":0,"item":{"type":"function_call","id":"f","call_id":"c","name":"shell","arguments":%[1]s,"status":"completed"}}`,
-			`{"type":"response.output_item.done","output_index":0,"item":{"type":"function_call","id":"f","call_id":"c","name":"shell","arguments":%[1]s,"status":"completed"}}`,
-			`{"type":"response.completed","response":{"id":"r","object":"response","status":"completed","model":"m",` +
-				`"output":[{"type":"function_call","id":"f","call_id":"c","name":"shell","arguments":%[1]s,"status":"completed"}],` +
+			`{"type":"response.output_item.added","output_index":0,"item":{"type":"function_call",` +
+				`"id":"f","call_id":"c","name":"shell","arguments":%[1]s,"status":"completed"}}`,
+			`{"type":"response.output_item.done","output_index":0,"item":{"type":"function_call","id":"f",` +
+				`"call_id":"c","name":"shell","arguments":%[1]s,"status":"completed"}}`,
+			`{"type":"response.completed","response":{"id":"r","object":"response","status":"completed",` +
+				`"model":"m",` +
+				`"output":[{"type":"function_call","id":"f","call_id":"c","name":"shell","arguments":%[1]s,` +
+				`"status":"completed"}],` +
 				`"usage":{"input_tokens":1,"output_tokens":1,"total_tokens":2}}}`,
 		},
 		client: func(root string) (llm.Client, error) {
@@ -164,9 +167,11 @@ var benchWires = []struct {
 	{
 		name: "chat", profile: profile.OpenAI("gpt-5.2"),
 		answer: []string{
-			`{"id":"r","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"role":"assistant","tool_calls":` +
+			`{"id":"r","object":"chat.completion.chunk","model":"m","choices":[{"index":0,` +
+				`"delta":{"role":"assistant","tool_calls":` +
 				`[{"index":0,"id":"c","type":"function","function":{"name":"shell","arguments":%[1]s}}]}}]}`,
-			`{"id":"r","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{},"finish_reason":"tool_calls"}],` +
+			`{"id":"r","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{},` +
+				`"finish_reason":"tool_calls"}],` +
 				`"usage":{"prompt_tokens":1,"completion_tokens":1,"total_tokens":2}}`,
 			`[DONE]`,
 		},
@@ -177,9 +182,12 @@ var benchWires = []struct {
 	{
 		name: "messages", profile: profile.Anthropic("claude-sonnet-4-5"),
 		answer: []string{
-			`{"type":"message_start","message":{"id":"r","type":"message","role":"assistant","model":"m","content":[],"usage":{"input_tokens":1,"output_tokens":1}}}`,
-			`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"c","name":"shell","input":{}}}`,
-			`{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta","partial_json":%[1]s}}`,
+			`{"type":"message_start","message":{"id":"r","type":"message","role":"assistant","model":"m",` +
+				`"content":[],"usage":{"input_tokens":1,"output_tokens":1}}}`,
+			`{"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"c",` +
+				`"name":"shell","input":{}}}`,
+			`{"type":"content_block_delta","index":0,"delta":{"type":"input_json_delta",` +
+				`"partial_json":%[1]s}}`,
 			`{"type":"content_block_stop","index":0}`,
 			`{"type":"message_delta","delta":{"stop_reason":"tool_use"},"usage":{"output_tokens":1}}`,
 			`{"type":"message_stop"}`,
@@ -191,8 +199,10 @@ var benchWires = []struct {
 	{
 		name: "generate", profile: profile.Gemini("gemini-2.5-pro"), raw: true,
 		answer: []string{
-			`{"candidates":[{"content":{"role":"model","parts":[{"functionCall":{"name":"shell","args":%[1]s}}]},"finishReason":"STOP","index":0}],` +
-				`"usageMetadata":{"promptTokenCount":1,"candidatesTokenCount":1,"totalTokenCount":2},"modelVersion":"m"}`,
+			`{"candidates":[{"content":{"role":"model","parts":[{"functionCall":{"name":"shell",` +
+				`"args":%[1]s}}]},"finishReason":"STOP","index":0}],` +
+				`"usageMetadata":{"promptTokenCount":1,"candidatesTokenCount":1,"totalTokenCount":2},` +
+				`"modelVersion":"m"}`,
 		},
 		client: func(root string) (llm.Client, error) {
 			return gemini.New(gemini.Config{BaseURL: root, APIKey: "k"})
@@ -261,8 +271,7 @@ func benchTurn(b *testing.B, e env.Environment, wire int) {
 	a, err := agent.New(agent.Config{
 		Client: client, Profile: w.profile, Env: e, Store: journal.OnDisk(b.TempDir()),
 		Limits: agent.Limits{
-			MaxToolRounds:   rounds,
-			NoLoopDetection: true,
+			MaxToolRounds: rounds, NoLoopDetection: true,
 		}, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
@@ -287,7 +296,7 @@ func benchTurn(b *testing.B, e env.Environment, wire int) {
 }
 
 // BenchmarkPrompt counts the tokens of what every request holds before the conversation, in an
-// empty folder: the system prompt, and the names, descriptions and schemas of the tools as JSON.
+// empty directory: the system prompt, and the names, descriptions and schemas of the tools as JSON.
 // Tokens are those of OpenAI's encoding o200k_base for all, for the other providers publish no
 // encoding.
 func BenchmarkPrompt(b *testing.B) {

@@ -109,7 +109,7 @@ func gitlabJobs(t *testing.T) []ciJob {
 
 // notRun are scripts of the examples that the test does not execute, each with the reason.
 var notRun = map[string]string{
-	"CGO_ENABLED=0 go install github.com/sandboxagent/sandboxagent/cmd/sandboxagent@latest": "the test has built the program",
+	"CGO_ENABLED=0 go install " + module + "/cmd/sandboxagent@latest": "the test built the program",
 }
 
 // ciModel repairs the repository that ciCheckout makes.
@@ -160,7 +160,8 @@ func runCI(t *testing.T, job ciJob, vars map[string]string) []byte {
 		maps.Copy(all, vars)
 		cmd := exec.CommandContext(t.Context(), "bash", "-eo", "pipefail", "-c", text)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "PATH="+filepath.Dir(command(t))+string(os.PathListSeparator)+os.Getenv("PATH"))
+		path := filepath.Dir(command(t)) + string(os.PathListSeparator) + os.Getenv("PATH")
+		cmd.Env = append(os.Environ(), "PATH="+path)
 		for name, value := range all {
 			cmd.Env = append(cmd.Env, name+"="+value)
 		}
@@ -229,7 +230,7 @@ func TestCIExamples(t *testing.T) {
 				checkPatch(t, group+"/"+job.name, runCI(t, job, vars))
 			}
 		}
-		nothingIsLeft(t, d.Host())
+		checkNoContainers(t, d.Host())
 	})
 }
 
@@ -241,8 +242,8 @@ func checkPatch(t *testing.T, job string, patch []byte) {
 	}
 }
 
-// nothingIsLeft fails if the daemon has a container.
-func nothingIsLeft(t *testing.T, host string) {
+// checkNoContainers fails if the daemon has a container.
+func checkNoContainers(t *testing.T, host string) {
 	t.Helper()
 	c, err := client.NewClientWithOpts(client.WithHost(host), client.WithAPIVersionNegotiation())
 	if err != nil {

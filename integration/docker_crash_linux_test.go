@@ -46,7 +46,7 @@ func TestDockerCrashes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("kills the program a hundred times")
 	}
-	d := ownDocker(t, daemons.Debian)
+	d := privateDocker(t, daemons.Debian)
 	t.Run("F1_kill_while_the_first_container_is_made", func(t *testing.T) { proveFirstCrashes(t, d) })
 	late := d.victim(t, "--ttl=1m")
 	if err := late.Start(); err != nil {
@@ -68,7 +68,7 @@ func TestDockerCrashes(t *testing.T) {
 	if left, err := d.volumes(t.Context()); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
 	}
-	d.nothing(t, "")
+	d.checkNone(t, "")
 }
 
 // victim is a run of the program that will not end well.
@@ -97,7 +97,7 @@ func (d *dockerHost) victim(t *testing.T, flags ...string) *victim {
 func (v *victim) processes(t *testing.T) int {
 	t.Helper()
 	n := 0
-	for _, pid := range v.left(t) {
+	for _, pid := range v.left() {
 		if pid != v.Process.Pid {
 			n++
 		}
@@ -133,21 +133,6 @@ func (v *victim) awaitEnd(ctx context.Context, deadline time.Time) error {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-}
-
-// processesWith lists the processes of this machine that have text in their arguments.
-func processesWith(text string) []int {
-	var pids []int
-	names, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is a good one
-	for _, name := range names {
-		var pid int
-		b, err := os.ReadFile(name)
-		if _, serr := fmt.Sscanf(name, "/proc/%d/", &pid); err == nil && serr == nil && bytes.Contains(b,
-			[]byte(text)) {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }
 
 // awaitJanitors waits until no process is left that cleans up in this daemon.

@@ -12,22 +12,21 @@ import (
 	"github.com/sandboxagent/sandboxagent/images"
 )
 
-// differences are requirements of which less is proven in a container, each with the reason.
+// differences lists the requirements of which less is proven in containers, with the reasons.
 var differences = map[string]string{
-	"9.8.4": "from the repository's root as the working directory, for a folder inside it goes " +
+	"9.8.4": "from the repository's root as the working directory, for a directory below it goes " +
 		"into the container alone",
 }
 
-// TestDoDOnDocker proves the definition of done once more, with all sessions in containers.
+// TestDoDOnDocker proves the definition of done with all sessions in containers.
 func TestDoDOnDocker(t *testing.T) {
 	t.Parallel()
 	sharedDocker(t).need(t, images.DefaultReference) // for git and rg
 	proveElsewhere(t)
 }
 
-// place is the backend of the sessions of a test, which follows from the test's name: the proofs
-// are the same everywhere.
-func place(t testing.TB) string {
+// backendOf returns the backend of the sessions of a test, which follows from the test's name.
+func backendOf(t testing.TB) string {
 	if strings.HasPrefix(t.Name(), "TestDoDOnDocker/") {
 		return "docker"
 	}
@@ -37,11 +36,11 @@ func place(t testing.TB) string {
 	return "local"
 }
 
-// openPlace opens the environment of a session in dir, or with what is in dir, for as long as the
-// test runs.
-func openPlace(t testing.TB, dir string) env.Environment {
+// openEnvironment opens the environment of a session in dir, or with the content of dir, until the
+// test ends.
+func openEnvironment(t testing.TB, dir string) env.Environment {
 	t.Helper()
-	switch place(t) {
+	switch backendOf(t) {
 	case "docker":
 		return openContainer(t, dir)
 	case "ssh":

@@ -75,7 +75,7 @@ func proveDockerGigabyte(t *testing.T, d *dockerHost) {
 	if code := cmd.ProcessState.ExitCode(); err != nil || more > 0 || code != 3 {
 		t.Errorf("%d bytes too many, %v, exit code %d", more, err, code)
 	}
-	d.nothing(t, mark)
+	d.checkNone(t, mark)
 }
 
 // proveForkBomb lets a command multiply until it meets the limit of processes. It ends when its
@@ -85,9 +85,13 @@ func proveForkBomb(t *testing.T, d *dockerHost) {
 	writeTree(t, dir, map[string]string{"model.yaml": `turns:
   - calls: [{tool: shell, args: {command: 'b() { b | b & }; b; sleep 1000', timeout_ms: 3000}}]
   - expect: {result: {tool: shell, contains: more than 3000 ms}}
-    calls: [{tool: shell, args: {command: 'i=0; while [ $i -lt 300 ]; do sleep 1000 & i=$((i+1)); done; wait', timeout_ms: 3000}}]
+    calls:
+      - tool: shell
+        args: {timeout_ms: 3000, command: 'for i in $(seq 300); do sleep 1000 & done; wait'}
   - expect: {result: {tool: shell, contains: 000 ms}}
-    calls: [{tool: shell, args: {command: 'set -- /proc/[0-9]*; test $# -lt 10 && echo only $# are left'}}]
+    calls:
+      - tool: shell
+        args: {command: 'set -- /proc/[0-9]*; test $# -lt 10 && echo only $# are left'}
   - expect: {result: {tool: shell, contains: are left, not_contains: exit code 1}}
     text: It is quiet.
 `})
@@ -108,7 +112,8 @@ func proveDoubleForks(t *testing.T, d *dockerHost) {
 	if testing.Short() {
 		count /= 10
 	}
-	got := d.run(t, t.TempDir(), nil, "exec", "--image="+daemons.Busybox, "--timeout=2m", "--", "sh", "-c", fmt.Sprintf(`
+	got := d.run(t, t.TempDir(), nil, "exec", "--image="+daemons.Busybox, "--timeout=2m", "--", "sh",
+		"-c", fmt.Sprintf(`
 i=0
 while [ $i -lt %d ]; do (true & ); i=$((i+1)); done
 n=0
@@ -122,17 +127,20 @@ exit 7`, count))
 	}
 }
 
-// hostileImage has in each folder of /evil one thing that must not come to the host.
+// hostileImage has in each directory of /evil one thing that must not come to the host.
 const hostileImage = `FROM %s
-RUN mkdir -p /evil/absolute /evil/climbing /evil/chain/a /evil/device /evil/pipe /evil/setuid /evil/names /evil/inside/deep \
+RUN mkdir -p /evil/absolute /evil/climbing /evil/chain/a /evil/device /evil/pipe /evil/setuid \
+    /evil/names /evil/inside/deep \
  && ln -s /etc/passwd /evil/absolute/x \
  && ln -s ../../../../../../../../etc/passwd /evil/climbing/x \
  && ln -s a/../.. /evil/chain/b && ln -s b/../../etc /evil/chain/c \
  && mknod /evil/device/sda b 8 0 && mknod /evil/device/kmsg c 1 11 \
  && mkfifo /evil/pipe/p \
  && cp /bin/busybox /evil/setuid/sh && chmod 6755 /evil/setuid/sh \
- && echo 1 >'/evil/names/..\..\x' && echo 2 >"/evil/names/$(printf 'a\nb')" && echo 3 >/evil/names/-rf && echo 4 >'/evil/names/C:x' \
- && echo ok >/evil/inside/deep/f && ln -s deep/f /evil/inside/l && ln /evil/inside/deep/f /evil/inside/deep/g
+ && echo 1 >'/evil/names/..\..\x' && echo 2 >"/evil/names/$(printf 'a\nb')" \
+ && echo 3 >/evil/names/-rf && echo 4 >'/evil/names/C:x' \
+ && echo ok >/evil/inside/deep/f && ln -s deep/f /evil/inside/l \
+ && ln /evil/inside/deep/f /evil/inside/deep/g
 `
 
 // proveHostileDownload downloads what an image has prepared.
@@ -147,12 +155,10 @@ func proveHostileDownload(t *testing.T, d *dockerHost) {
 		"device": {want: map[string]string{"device/sda": "", "device/kmsg": ""}},
 		"pipe":   {want: map[string]string{"pipe/p": ""}},
 		"names": {want: map[string]string{
-			`names/..\..\x`: "1\n", "names/a\nb": "2\n",
-			"names/-rf": "3\n", "names/C:x": "4\n",
+			`names/..\..\x`: "1\n", "names/a\nb": "2\n", "names/-rf": "3\n", "names/C:x": "4\n",
 		}},
 		"inside": {want: map[string]string{
-			"inside/deep/f": "ok\n", "inside/l": "-> deep/f",
-			"inside/deep/g": "ok\n",
+			"inside/deep/f": "ok\n", "inside/l": "-> deep/f", "inside/deep/g": "ok\n",
 		}},
 		"setuid": {},
 	} {
@@ -225,16 +231,23 @@ type hostileChange struct {
 func hostileChanges() map[string]hostileChange {
 	return map[string]hostileChange{
 		"hooks and settings of git": {
-			command: `mkdir -p .git/hooks; printf '#!/bin/sh\ntouch /tmp/owned\n' >.git/hooks/post-checkout; chmod +x .git/hooks/post-checkout
+			command: `mkdir -p .git/hooks; printf '#!/bin/sh\ntouch /tmp/owned\n' >.git/hooks/post-checkout
+chmod +x .git/hooks/post-checkout
 printf '[core]\n\tfsmonitor = touch /tmp/owned\n' >>.git/config; echo new >new.txt`,
 			want: map[string]string{"new.txt": "new\n"},
 		},
-		"git under other names": {command: `mkdir -p .GIT sub/.Git; echo x >.GIT/config; echo x >sub/.Git/config; echo new >new.txt`, want: map[string]string{"new.txt": "new\n", ".GIT/config": "", "sub/.Git/config": ""}},
-		"git of Windows":        {command: `mkdir 'git~1'; echo x >'git~1/config'`, refused: "git~1"},
-		"absolute link":         {command: `ln -s /etc/passwd link`, refused: "link"},
-		"climbing link":         {command: `ln -s ../../../etc link`, refused: "link"},
-		"folder becomes a link": {command: `rm -r notes; ln -s ../outside notes; mkdir ../outside 2>/dev/null || true`, refused: "notes"},
-		"link becomes a folder": {
+		"git under other names": {
+			command: `mkdir -p .GIT sub/.Git; for d in .GIT sub/.Git; do echo x >$d/config; done; ` +
+				`echo new >new.txt`,
+			want: map[string]string{"new.txt": "new\n", ".GIT/config": "", "sub/.Git/config": ""},
+		},
+		"git of Windows": {command: `mkdir 'git~1'; echo x >'git~1/config'`, refused: "git~1"},
+		"absolute link":  {command: `ln -s /etc/passwd link`, refused: "link"},
+		"climbing link":  {command: `ln -s ../../../etc link`, refused: "link"},
+		"directory becomes a link": {
+			command: `rm -r notes; ln -s ../outside notes; mkdir -p ../outside || true`, refused: "notes",
+		},
+		"link becomes a directory": {
 			command: `rm way; mkdir way; echo inside >way/secret`,
 			want:    map[string]string{"way/secret": "inside\n"},
 		},
@@ -253,12 +266,12 @@ printf '[core]\n\tfsmonitor = touch /tmp/owned\n' >>.git/config; echo new >new.t
 @@ -0,0 +1 @@
 +y'; printf y >'tab	and "quotes" \ é'; printf z >-rf`,
 			want: map[string]string{
-				"a\n+++ b/owned\n@@ -0,0 +1 @@\n+y": "x",
-				"tab\tand \"quotes\" \\ é":          "y", "-rf": "z",
+				"a\n+++ b/owned\n@@ -0,0 +1 @@\n+y": "x", "tab\tand \"quotes\" \\ é": "y", "-rf": "z",
 			},
 		},
 		"contents that look like a patch": {
-			command: `printf 'diff --git a/../outside/owned b/../outside/owned\nnew file mode 100644\n--- /dev/null\n+++ b/../outside/owned\n@@ -0,0 +1 @@\n+y\n' >new.txt`,
+			command: `printf 'diff --git a/../outside/owned b/../outside/owned\nnew file mode 100644\n--- ` +
+				`/dev/null\n+++ b/../outside/owned\n@@ -0,0 +1 @@\n+y\n' >new.txt`,
 			want: map[string]string{"new.txt": "diff --git a/../outside/owned b/../outside/owned\nnew " +
 				"file mode 100644\n--- /dev/null\n+++ b/../outside/owned\n@@ -0,0 +1 @@\n+y\n"},
 		},
@@ -273,8 +286,7 @@ func proveHostileChanges(t *testing.T, d *dockerHost) {
 			top := t.TempDir()
 			dir, outside := filepath.Join(top, "repository"), filepath.Join(top, "outside")
 			writeTree(t, top, map[string]string{
-				"repository/notes/old.txt": "old\n", "repository/f": "f\n",
-				"outside/secret": "secret\n",
+				"repository/notes/old.txt": "old\n", "repository/f": "f\n", "outside/secret": "secret\n",
 			})
 			if err := os.Symlink("../outside", filepath.Join(dir, "way")); err != nil {
 				t.Fatal(err)
@@ -338,7 +350,8 @@ func proveImages(t *testing.T, d *dockerHost) {
 		t.Run("busybox as "+uid, func(t *testing.T) {
 			got := d.run(t, t.TempDir(), nil, "exec", "--image="+daemons.Busybox, "--user="+user, "--", "sh",
 				"-euc",
-				`id -u; echo ok >/workspace/f; cat f; echo h >"$HOME/h"; echo t >/tmp/t; if echo x 2>/dev/null >/x; then echo the root is writable; fi`)
+				`id -u; echo ok >/workspace/f; cat f; echo h >"$HOME/h"; echo t >/tmp/t; if echo x `+
+					`2>/dev/null >/x; then echo the root is writable; fi`)
 			if got.code != 0 || got.stdout != uid+"\nok\n" {
 				t.Errorf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
 			}

@@ -28,7 +28,6 @@ func TestDockerWithGo(t *testing.T) {
 	t.Parallel()
 	d := sharedDocker(t)
 	ref := d.goImage(t)
-	t.Run("module without dependencies", func(t *testing.T) { proveModule(t, d, ref) })
 	t.Run("repository", func(t *testing.T) { proveRepository(t, d, ref) })
 	t.Run("demo", func(t *testing.T) { proveDemo(t, d, ref) })
 }
@@ -44,63 +43,19 @@ func (d *dockerHost) goImage(t *testing.T) string {
 	}
 	d.need(t, images.DefaultReference)
 	d.need(t, daemons.Golang)
-	// What all modules here need of the standard library is compiled once.
+	files := map[string]string{}
+	for name, text := range readTree(t, shop(t)) {
+		files["shop/"+name] = text
+	}
+	// The build cache of the image has what the tests need of the standard library.
 	return d.build(t, "go", fmt.Sprintf(`FROM %s AS go
 FROM %s
 COPY --from=go /usr/local/go /usr/local/go
-ENV GOTOOLCHAIN=local CGO_ENABLED=0 PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-COPY go.mod main.go main_test.go /tmp/warm/
-RUN cd /tmp/warm && HOME=/home/sandbox && export HOME && go test . && go build -o /dev/null .
-`, daemons.Golang, images.DefaultReference), smallModule())
-}
-
-// smallModule is a module without dependencies.
-func smallModule() map[string]string {
-	return map[string]string{
-		"go.mod": "module example.com/m\n\ngo 1.24\n",
-		"main.go": `package main
-
-import (
-	"errors"
-	"fmt"
-	"os"
-	"sort"
-	"strings"
-	"text/tabwriter"
-)
-
-func main() {
-	w := tabwriter.NewWriter(os.Stdout, 0, 8, 0, ' ', 0)
-	if _, err := fmt.Fprintln(w, strings.TrimSpace(" sum"), sum(1, 2)); errors.Join(err, w.Flush()) != nil {
-		os.Exit(1)
-	}
-}
-
-func sum(all ...int) (n int) {
-	sort.Ints(all)
-	for _, one := range all {
-		n += one
-	}
-	return n
-}
-`,
-		"main_test.go": `package main
-
-import (
-	"net"
-	"testing"
-)
-
-func TestSum(t *testing.T) {
-	if sum(1, 2) != 3 {
-		t.Fatal("wrong")
-	}
-	if all, err := net.Interfaces(); err != nil || len(all) != 1 {
-		t.Log("there is a network:", all, err)
-	}
-}
-`,
-	}
+ENV GOTOOLCHAIN=local CGO_ENABLED=0
+ENV PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+COPY shop /tmp/warm/
+RUN cd /tmp/warm && HOME=/home/sandbox && export HOME && go vet ./... && (go test ./... || true)
+`, daemons.Golang, images.DefaultReference), files)
 }
 
 // build builds an image from a Dockerfile, with files beside it, and removes it after the test.
@@ -110,8 +65,7 @@ func (d *dockerHost) build(t *testing.T, name, dockerfile string, files map[stri
 	w := tar.NewWriter(&archive)
 	add := func(name, content string) {
 		err := w.WriteHeader(&tar.Header{
-			Typeflag: tar.TypeReg, Name: name, Mode: 0o644,
-			Size: int64(len(content)),
+			Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(content)),
 		})
 		if err == nil {
 			_, err = io.WriteString(w, content)
@@ -127,23 +81,32 @@ func (d *dockerHost) build(t *testing.T, name, dockerfile string, files map[stri
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
+	return d.buildContext(t, name, &archive, build.ImageBuildOptions{NetworkMode: "none"})
+}
+
+// buildContext builds an image by the classic builder and removes it after the test.
+func (d *dockerHost) buildContext(
+	t *testing.T, name string, archive io.Reader, options build.ImageBuildOptions,
+) string {
+	t.Helper()
 	tag := fmt.Sprintf("sandboxagent-test/%s:%s", name, newMark())
-	answer, err := d.api.ImageBuild(t.Context(), &archive, build.ImageBuildOptions{
-		Version: build.BuilderV1, Tags: []string{tag}, NetworkMode: "none", Remove: true,
-		ForceRemove: true,
-	})
+	options.Version, options.Tags = build.BuilderV1, []string{tag}
+	options.Remove, options.ForceRemove = true, true
+	answer, err := d.api.ImageBuild(t.Context(), archive, options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer answer.Body.Close() //nolint:errcheck // it was only read
 	t.Cleanup(func() { d.removeImage(t, tag) })
+	var log strings.Builder
 	for dec := json.NewDecoder(answer.Body); ; {
-		var message struct{ Error string }
+		var message struct{ Stream, Error string }
 		if err := dec.Decode(&message); errors.Is(err, io.EOF) {
 			return tag
 		} else if err != nil || message.Error != "" {
-			t.Fatalf("build %s: %v %s", name, err, message.Error)
+			t.Fatalf("build %s: %v %s\n%s", name, err, message.Error, log.String())
 		}
+		log.WriteString(message.Stream)
 	}
 }
 
@@ -168,30 +131,10 @@ func (d *dockerHost) removeImage(t *testing.T, tag string) {
 	}
 	for _, id := range ids {
 		if _, err := d.api.ImageRemove(ctx, id, image.RemoveOptions{
-			Force:         true,
-			PruneChildren: true,
+			Force: true, PruneChildren: true,
 		}); err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-func proveModule(t *testing.T, d *dockerHost, ref string) {
-	t.Parallel()
-	dir := t.TempDir()
-	writeTree(t, dir, smallModule())
-	out := t.TempDir()
-	got := d.run(t, dir, nil, "exec", "--image="+ref, "--workdir="+dir, "--download=bin/m:"+out, "--",
-		"sh", "-euc", "go build -o bin/m . && ./bin/m && go vet . && go test -count=1 -v .")
-	if got.code != 0 || !strings.HasPrefix(got.stdout, "sum 3\n=== RUN") ||
-		strings.Contains(got.stdout, "there is a network") {
-		t.Errorf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
-	}
-	if info, err := os.Stat(filepath.Join(out, "m")); err != nil || info.Size() == 0 {
-		t.Errorf("%v, %v", info, err)
-	}
-	if left := readTree(t, dir); len(left) != 3 {
-		t.Errorf("the folder of the host has changed: %d files", len(left))
 	}
 }
 

@@ -42,7 +42,7 @@ func sharedDocker(t testing.TB) *dockerHost {
 }
 
 // ownDocker is a daemon that only this test uses, with some images.
-func ownDocker(t testing.TB, names ...string) *dockerHost {
+func privateDocker(t testing.TB, names ...string) *dockerHost {
 	t.Helper()
 	d := daemons.NewDocker(t, daemons.DockerConfig{})
 	if err := d.Load(t.Context(), names...); err != nil {
@@ -63,7 +63,7 @@ func newDockerHost(t testing.TB, host string) *dockerHost {
 	return &dockerHost{host, api}
 }
 
-// need ends the test if the daemon lacks an image.
+// need ends the test if the daemon has no such image.
 func (d *dockerHost) need(t *testing.T, image string) {
 	t.Helper()
 	if _, err := d.api.ImageInspect(t.Context(), image); err != nil {
@@ -97,7 +97,7 @@ func (d *dockerHost) run(t testing.TB, dir string, vars []string, args ...string
 	cmd := d.command(t, dir, mark, args...)
 	cmd.Env = append(cmd.Env, vars...)
 	got := finish(t, cmd)
-	d.nothing(t, mark)
+	d.checkNone(t, mark)
 	return got
 }
 
@@ -121,8 +121,7 @@ func (d *dockerHost) containers(ctx context.Context, mark string) ([]string, err
 		label = markLabel + "=" + mark
 	}
 	found, err := d.api.ContainerList(ctx, container.ListOptions{
-		All:     true,
-		Filters: filters.NewArgs(filters.Arg("label", label)),
+		All: true, Filters: filters.NewArgs(filters.Arg("label", label)),
 	})
 	names := []string{}
 	for _, c := range found {
@@ -134,7 +133,8 @@ func (d *dockerHost) containers(ctx context.Context, mark string) ([]string, err
 
 // volumes lists those that go with a container, of all runs.
 func (d *dockerHost) volumes(ctx context.Context) ([]string, error) {
-	found, err := d.api.VolumeList(ctx, volume.ListOptions{Filters: filters.NewArgs(filters.Arg("label", kindLabel+"=volume"))})
+	ours := filters.NewArgs(filters.Arg("label", kindLabel+"=volume"))
+	found, err := d.api.VolumeList(ctx, volume.ListOptions{Filters: ours})
 	if err != nil {
 		return nil, err
 	}
@@ -145,8 +145,8 @@ func (d *dockerHost) volumes(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// nothing checks that no container of a run is there.
-func (d *dockerHost) nothing(t testing.TB, mark string) {
+// checkNone checks that no container of a run exists.
+func (d *dockerHost) checkNone(t testing.TB, mark string) {
 	t.Helper()
 	left, err := d.containers(context.WithoutCancel(t.Context()), mark)
 	if err != nil || len(left) > 0 {

@@ -58,5 +58,5 @@ func TestDockerKeep(t *testing.T) {
 		"unknown environment") {
 		t.Errorf("after that: %+v", got)
 	}
-	d.nothing(t, mark)
+	d.checkNone(t, mark)
 }

@@ -32,21 +32,31 @@ func poem(t *testing.T) string {
 	return dir
 }
 
-// rewrite is what the model does to the poem; it finds out first whether it is alone.
+// rewrite is a model that checks the sandbox and then changes the poem.
 const rewrite = `turns:
   - expect: {user: {contains: rewrite}, tools: [shell]}
     calls:
       - tool: shell
-        args: {command: 'pwd; id -u; cat untracked.txt; test -e debug.log || echo no log; tail -n +3 /proc/net/dev | cut -d: -f1; git status --short || true'}
-  - expect: {result: {tool: shell, contains: ["/workspace\n10001\n", "not tracked\n", "no log\n", " lo\n"], not_contains: [eth0]}}
+        args:
+          command: |
+            pwd; id -u; cat untracked.txt; test -e debug.log || echo no log
+            tail -n +3 /proc/net/dev | cut -d: -f1; git status --short || true
+  - expect:
+      result:
+        tool: shell
+        contains: ["/workspace\n10001\n", "not tracked\n", "no log\n", " lo\n"]
+        not_contains: [eth0]
     calls:
       - tool: shell
-        args: {command: 'printf "roses\nlilies\n" >poem.txt; rm -r notes; chmod +x run.sh; mv moved.txt new.txt; printf "\000\001" >bin.dat; echo kept >added.txt; ln -s poem.txt link; echo x >more.log'}
+        args:
+          command: |
+            printf "roses\nlilies\n" >poem.txt; rm -r notes; chmod +x run.sh; mv moved.txt new.txt
+            printf "\000\001" >bin.dat; echo kept >added.txt; ln -s poem.txt link; echo x >more.log
   - expect: {result: {tool: shell, contains: "exit code 0"}}
     text: It is rewritten.
 `
 
-// rewritten is the tree that results, with what was there before.
+// rewritten is the resulting tree, with the files that git ignores.
 var rewritten = map[string]string{
 	"poem.txt": "roses\nlilies\n", "run.sh": "echo run\n", ".gitignore": "*.log\n",
 	"new.txt": strings.Repeat("a line\n", 20), "bin.dat": "\x00\x01",
@@ -54,7 +64,7 @@ var rewritten = map[string]string{
 	"debug.log": "ignored\n",
 }
 
-// readTree returns the files below dir, but for what is below a .git in it.
+// readTree returns the files below dir by name, without those of a .git directory below it.
 func readTree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	tree := map[string]string{}
@@ -87,8 +97,7 @@ func readTree(t *testing.T, dir string) map[string]string {
 	return tree
 }
 
-// TestDockerRun looks at what a run in a container does to the host: nothing but what was asked
-// for.
+// TestDockerRun checks that a run in a container changes on the host only what its flags name.
 func TestDockerRun(t *testing.T) {
 	t.Parallel()
 	d := sharedDocker(t)
@@ -116,7 +125,7 @@ func TestDockerRun(t *testing.T) {
 			t.Errorf("the result is %+v", res)
 		}
 		if diff := cmp.Diff(before, readTree(t, dir)); diff != "" {
-			t.Errorf("the folder of the host has changed (-before +after):\n%s", diff)
+			t.Errorf("the directory of the host has changed (-before +after):\n%s", diff)
 		}
 		git(t, clean, "apply", "--index", patch)
 		writeTree(t, clean, map[string]string{"untracked.txt": "not tracked\n", "debug.log": "ignored\n"})
@@ -139,13 +148,10 @@ func TestDockerRun(t *testing.T) {
 			t.Errorf("the host has another tree (-want +got):\n%s", diff)
 		}
 	})
-	for _, named := range []bool{false, true} {
-		t.Run(map[bool]string{false: "conflict", true: "conflict with a named patch"}[named],
-			func(t *testing.T) {
-				t.Parallel()
-				proveConflict(t, d, named)
-			})
-	}
+	t.Run("conflict", func(t *testing.T) {
+		t.Parallel()
+		proveConflict(t, d)
+	})
 	t.Run("failed run is not applied", func(t *testing.T) {
 		t.Parallel()
 		dir := poem(t)
@@ -163,15 +169,19 @@ func TestDockerRun(t *testing.T) {
 	})
 	t.Run("transfers", func(t *testing.T) {
 		t.Parallel()
-		dir, in, out := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "new", "folder")
+		dir, in, out := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "new", "dir")
 		writeTree(t, in, map[string]string{
-			"data/a.csv": "1,2\n", "data/sub/b.csv": "3\n",
-			"one.txt": "one\n",
+			"data/a.csv": "1,2\n", "data/sub/b.csv": "3\n", "one.txt": "one\n",
 		})
 		got := d.run(t, dir, nil, "run", "--upload", filepath.Join(in, "data")+":/tmp/in", "--upload",
 			filepath.Join(in, "one.txt"), "--download", "/tmp/out:"+out,
 			script(t, `turns:
-  - calls: [{tool: shell, args: {command: 'cat /tmp/in/a.csv one.txt; mkdir -p /tmp/out/deep; cat /tmp/in/sub/b.csv >/tmp/out/deep/r.csv; ln -s deep/r.csv /tmp/out/latest'}}]
+  - calls:
+      - tool: shell
+        args:
+          command: |
+            cat /tmp/in/a.csv one.txt; mkdir -p /tmp/out/deep
+            cat /tmp/in/sub/b.csv >/tmp/out/deep/r.csv; ln -s deep/r.csv /tmp/out/latest
   - expect: {result: {tool: shell, contains: "1,2\none\n"}}
     text: done
 `), "copy")
@@ -183,13 +193,13 @@ func TestDockerRun(t *testing.T) {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
 		if left := readTree(t, dir); len(left) > 0 {
-			t.Errorf("the working folder has got %v", left)
+			t.Errorf("the working directory has got %v", left)
 		}
 	})
 }
 
 // proveConflict changes a file of the host while the model changes it in the container.
-func proveConflict(t *testing.T, d *dockerHost, named bool) {
+func proveConflict(t *testing.T, d *dockerHost) {
 	dir := poem(t)
 	srv := llmtest.NewServer(t, func(r *llmtest.Request) llmtest.Reply {
 		if r.Number == 0 {
@@ -202,10 +212,6 @@ func proveConflict(t *testing.T, d *dockerHost, named bool) {
 	want["poem.txt"] = "the user's own\n"
 	state, args := t.TempDir(), []string{"run", "--apply", "--model=openai/gpt-5.2", "--base-url=" +
 		srv.URL(), "--output=stream-json", "rewrite it"}
-	patch := filepath.Join(t.TempDir(), "out.patch")
-	if named {
-		args = append(args, "--patch", patch)
-	}
 	got := d.run(t, dir, []string{"OPENAI_API_KEY=" + srv.Key(), "SANDBOXAGENT_STATE_DIR=" + state},
 		args...)
 	_, res := records(t, got.stdout)
@@ -216,7 +222,7 @@ func proveConflict(t *testing.T, d *dockerHost, named bool) {
 	if diff := cmp.Diff(want, readTree(t, dir)); diff != "" {
 		t.Errorf("the host is not as it was (-want +got):\n%s", diff)
 	}
-	if named && res.Patch != patch || !named && !strings.HasPrefix(res.Patch, state) {
+	if !strings.HasPrefix(res.Patch, state) {
 		t.Errorf("the patch is in %q", res.Patch)
 	}
 	b, err := os.ReadFile(res.Patch)
@@ -228,15 +234,16 @@ func proveConflict(t *testing.T, d *dockerHost, named bool) {
 	}
 }
 
-// TestDockerExitCodes ends runs in every way there is. Each tells the truth, in its code and in its
-// record, and leaves no container.
+// TestDockerExitCodes ends runs in every way in which a container has a part, and checks the exit
+// code, the record, the patch, and that no container is left.
 func TestDockerExitCodes(t *testing.T) {
 	t.Parallel()
 	d := sharedDocker(t)
 	if runtime.GOOS == "windows" {
 		t.Skip("a program of Windows gets no signals")
 	}
-	const long = `turns: [{calls: [{tool: shell, args: {command: 'echo begun >f; sleep 1000', timeout_ms: 500000}}]}]`
+	const long = `turns: [{calls: [{tool: shell, args: {command: 'echo begun >f; sleep 1000', ` +
+		`timeout_ms: 500000}}]}]`
 	tests := map[string]struct {
 		script string
 		flags  []string
@@ -247,25 +254,9 @@ func TestDockerExitCodes(t *testing.T) {
 		text   string
 	}{
 		"done": {script: `turns: [{text: ok}]`, code: 0, status: "completed"},
-		"task failed": {
-			script: `turns: [{calls: [{tool: exit, args: {code: 1, reason: no}}]}]`, code: 1,
-			status: "task_failed",
-		},
 		"check failed": {
 			script: `turns: [{text: ok}, {text: ok}, {text: ok}]`,
 			flags:  []string{"--verify=false"}, code: 1, status: "verify_failed",
-		},
-		"limit": {
-			script: `turns: [{calls: [{tool: list_dir, args: {path: .}}]}, {text: ok}]`,
-			flags:  []string{"--max-tool-rounds=1"}, code: 3, status: "limit_reached",
-		},
-		"human": {
-			script: `turns: [{calls: [{tool: ask_user, args: {question: "Why?"}}]}]`,
-			code:   4, status: "awaiting_human",
-		},
-		"model error": {
-			script: `turns: [{error: {status: 401, message: no key}}]`, code: 5,
-			status: "model_error",
 		},
 		"removed": {
 			script: long, code: 6, status: "environment_error", text: "removed",
@@ -276,8 +267,7 @@ func TestDockerExitCodes(t *testing.T) {
 				}
 				id, _, _ := strings.Cut(list[0], " ")
 				if err := d.api.ContainerRemove(t.Context(), id, container.RemoveOptions{
-					Force:         true,
-					RemoveVolumes: true,
+					Force: true, RemoveVolumes: true,
 				}); err != nil {
 					t.Fatal(err)
 				}
@@ -285,12 +275,10 @@ func TestDockerExitCodes(t *testing.T) {
 		},
 		"timeout": {script: long, flags: []string{"--timeout=15s"}, code: 124, status: "timed_out"},
 		"interrupted": {
-			script: long, code: 130, status: "aborted", text: "interrupt",
-			at: signalled(os.Interrupt),
+			script: long, code: 130, status: "aborted", text: "interrupt", at: signalled(os.Interrupt),
 		},
 		"terminated": {
-			script: long, code: 143, status: "aborted", text: "terminat",
-			at: signalled(syscall.SIGTERM),
+			script: long, code: 143, status: "aborted", text: "terminat", at: signalled(syscall.SIGTERM),
 		},
 	}
 	for name, tt := range tests {
@@ -301,8 +289,7 @@ func TestDockerExitCodes(t *testing.T) {
 			writeTree(t, filepath.Dir(patch), map[string]string{"model.yaml": tt.script})
 			cmd := d.command(t, dir, mark, append([]string{
 				"run", "--output=stream-json", "--patch", patch,
-				"a task", "--model=script:" + filepath.Join(filepath.Dir(patch),
-					"model.yaml"),
+				"a task", "--model=script:" + filepath.Join(filepath.Dir(patch), "model.yaml"),
 			}, tt.flags...)...)
 			d.removeLeft(t, mark)
 			var stderr lockedBuffer
@@ -323,7 +310,7 @@ func TestDockerExitCodes(t *testing.T) {
 				}
 			}
 			_ = cmd.Wait() // the exit code tells more
-			d.nothing(t, mark)
+			d.checkNone(t, mark)
 			_, res := records(t, stdout.String())
 			if code := cmd.ProcessState.ExitCode(); code != tt.code || res.ExitCode != tt.code ||
 				res.Status != tt.status || !strings.Contains(res.Error, tt.text) {
@@ -353,7 +340,7 @@ func signalled(s os.Signal) func(*testing.T, *os.Process, string) {
 // awaitFile waits until there is a file in the container of a run.
 func (d *dockerHost) awaitFile(t testing.TB, mark, name string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	for {
 		list, err := d.containers(ctx, mark)

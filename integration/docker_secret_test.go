@@ -33,7 +33,7 @@ func jobCheckout(t *testing.T) string {
 		git(t, c, "config", "http.https://github.com/.extraheader", "AUTHORIZATION: basic "+hidden)
 		git(t, c, "config", "url.https://x-access-token:"+hidden+"@github.com/.insteadOf",
 			"git@github.com:")
-		git(t, c, "config", "remote.ci.url", "https://gitlab-ci-token:"+hidden+"@gitlab.example.com/a/b.git")
+		git(t, c, "config", "remote.ci.url", "https://token:"+hidden+"@gitlab.example.com/a/b.git")
 		git(t, c, "config", "remote.ci.pushurl", "https://"+hidden+"@gitlab.example.com/a/b.git")
 		git(t, c, "config", "credential.helper", "!echo password="+hidden)
 		git(t, c, "config", "alias.secret", "!echo "+hidden)
@@ -76,7 +76,9 @@ func jobVars() []string {
 const lookEverywhere = `
 export LC_ALL=C
 grep -rlas -e '` + hiddenPattern + `' / --exclude-dir=proc --exclude-dir=sys
-for p in /proc/[0-9]*; do grep -las -e '` + hiddenPattern + `' $p/environ $p/cmdline $p/mountinfo; done
+for p in /proc/[0-9]*; do
+	grep -las -e '` + hiddenPattern + `' $p/environ $p/cmdline $p/mountinfo
+done
 git config --list --show-origin 2>/dev/null | grep -e '` + hiddenPattern + `'
 git -C lib config --list --show-origin 2>/dev/null | grep -e '` + hiddenPattern + `'
 env | grep -e '` + hiddenPattern + `'
@@ -88,17 +90,15 @@ func TestDockerHidesSecretsOfJobs(t *testing.T) {
 	t.Parallel()
 	d := sharedDocker(t)
 	dir := jobCheckout(t)
-	for _, user := range []string{"10001:10001", "root"} {
-		t.Run(user, func(t *testing.T) {
-			t.Parallel()
-			got := d.run(t, dir, jobVars(), "exec", "--workdir="+dir, "--user="+user, "--", "sh", "-c",
-				lookEverywhere)
-			if got.code != 0 || got.stdout != "searched\n" {
-				t.Errorf("exit code %d, the search finds\n%s\n%s", got.code, got.stdout, got.stderr)
-			}
-		})
-	}
-	t.Run("the search finds what is there", func(t *testing.T) {
+	t.Run("nothing is found", func(t *testing.T) {
+		t.Parallel()
+		got := d.run(t, dir, jobVars(), "exec", "--workdir="+dir, "--user=root", "--", "sh", "-c",
+			lookEverywhere)
+		if got.code != 0 || got.stdout != "searched\n" {
+			t.Errorf("exit code %d, the search finds\n%s\n%s", got.code, got.stdout, got.stderr)
+		}
+	})
+	t.Run("the search works", func(t *testing.T) {
 		t.Parallel()
 		in := filepath.Join(t.TempDir(), "in.txt")
 		if err := os.WriteFile(in, []byte("x"+hidden+"\n"), 0o600); err != nil {
@@ -106,24 +106,10 @@ func TestDockerHidesSecretsOfJobs(t *testing.T) {
 		}
 		got := d.run(t, dir, jobVars(), "exec", "--workdir="+dir, "--upload", in+":/tmp/a",
 			"--upload-ignored=.env", "--pass-var=GITHUB_TOKEN", "--", "sh", "-c", lookEverywhere)
-		for _, place := range []string{
-			"/tmp/a/in.txt\n", "/workspace/.env\n", "/environ\n",
-			"GITHUB_TOKEN=",
+		for _, name := range []string{
+			"/tmp/a/in.txt\n", "/workspace/.env\n", "/environ\n", "GITHUB_TOKEN=",
 		} {
-			wantContains(t, "what is found", got.stdout, place)
-		}
-	})
-	t.Run("history", func(t *testing.T) {
-		t.Parallel()
-		d.need(t, "sandboxagent-base:latest")
-		got := d.run(t, dir, jobVars(), "exec", "--workdir="+dir, "--image=sandboxagent-base:latest",
-			"--", "sh", "-c",
-			"git log --format=%s; git status --short; git -C lib log --format=%s; cat readme.txt "+
-				"lib/lib.txt; ls .git/hooks; test -e .env || echo no .env")
-		if want := "the first\na library\nread me\na library\nno .env\n"; got.code != 0 ||
-			strings.ReplaceAll(got.stdout, "ls: cannot access '.git/hooks': No such file or directory\n",
-				"") != want {
-			t.Errorf("exit code %d\n%swant\n%s\n%s", got.code, got.stdout, want, got.stderr)
+			wantContains(t, "the search", got.stdout, name)
 		}
 	})
 }

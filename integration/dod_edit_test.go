@@ -6,7 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
@@ -19,8 +18,7 @@ func proveEditFormat(t *testing.T, p provider) {
 	}
 	edit := func(from, to string, all bool) llmtest.Call {
 		return use("edit_file", map[string]any{
-			"file_path": "f.py", "old_string": from, "new_string": to,
-			"replace_all": all,
+			"file_path": "f.py", "old_string": from, "new_string": to, "replace_all": all,
 		})
 	}
 	s := p.session(t, llmtest.Sequence(
@@ -51,7 +49,7 @@ func proveEditFormat(t *testing.T, p provider) {
 		res.Failures[1].Kind != string(tool.KindEditConflict) {
 		t.Errorf("failures %+v", res.Failures)
 	}
-	if slices.ContainsFunc(s.request(0).Tools, func(spec llm.ToolSpec) bool { return spec.Name == "apply_patch" }) {
+	if slices.Contains(toolNames(s.request(0)), "apply_patch") {
 		t.Error("the model is offered apply_patch beside edit_file")
 	}
 }
@@ -95,8 +93,7 @@ func provePatch(t *testing.T, p provider) {
 		kinds = append(kinds, f.Kind)
 	}
 	if want := []string{
-		string(tool.KindEditConflict), string(tool.KindPermission),
-		string(tool.KindValidation),
+		string(tool.KindEditConflict), string(tool.KindPermission), string(tool.KindValidation),
 	}; !slices.Equal(kinds, want) {
 		t.Errorf("failures %v, want %v", kinds, want)
 	}

@@ -64,8 +64,7 @@ var environmentProofs = map[string]func(*testing.T){
 		command := "trap 'echo got TERM' TERM; echo before; while :; do sleep 0.05; : " + marker +
 			"; done"
 		s := newSession(t, llmtest.Sequence(llmtest.Use(use("shell", map[string]any{
-			"command":    command,
-			"timeout_ms": 3000,
+			"command": command, "timeout_ms": 3000,
 		})), llmtest.Say("killed")))
 		res := s.submit("go")
 		wantContains(t, "the result", s.shown(1)[0], "before", "got TERM", "more than 3000 ms",
@@ -73,13 +72,13 @@ var environmentProofs = map[string]func(*testing.T){
 		if d := res.ToolCalls[0].Duration; d < env.GraceTime {
 			t.Errorf("SIGKILL came after %s, before the time to end by itself was over", d)
 		}
-		if running(t, marker) {
+		if running(marker) {
 			t.Error("the command is alive")
 		}
 	},
 	"9.4.5": proveVariables,
 	"9.4.6": func(t *testing.T) {
-		own := &ownEnvironment{}
+		own := &userEnvironment{}
 		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("say hello")), llmtest.Say("said")),
 			func(c *agent.Config) { c.Env = own })
 		s.submit("go")
@@ -89,7 +88,7 @@ var environmentProofs = map[string]func(*testing.T){
 
 func proveOperations(t *testing.T) {
 	ctx := t.Context()
-	e := openPlace(t, t.TempDir())
+	e := openEnvironment(t, t.TempDir())
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -131,7 +130,7 @@ func proveOperations(t *testing.T) {
 	must(fstest.TestFS(env.FS(ctx, e), "a/b/c.txt", "copy/b/c.txt"))
 	must(e.Remove(ctx, "a", env.RemoveOptions{Recursive: true}))
 	if _, err := e.Stat(ctx, "a"); err == nil {
-		t.Error("a removed folder is there")
+		t.Error("a removed directory is there")
 	}
 	if i := e.Info(); i.OS == "" || i.Arch == "" || i.WorkDir == "" || len(i.Shell) == 0 {
 		t.Errorf("%+v", i)
@@ -177,14 +176,14 @@ func proveVariables(t *testing.T) {
 	}
 }
 
-// ownEnvironment is what a user of the library may write.
-type ownEnvironment struct{ env.Environment }
+// userEnvironment is what a user of the library may write.
+type userEnvironment struct{ env.Environment }
 
-func (*ownEnvironment) Info() env.Info {
+func (*userEnvironment) Info() env.Info {
 	return env.Info{Backend: "own", OS: "linux", WorkDir: "/", Shell: []string{"sh", "-c"}}
 }
 
-func (*ownEnvironment) Exec(_ context.Context, c env.Command) (env.Result, error) {
+func (*userEnvironment) Exec(_ context.Context, c env.Command) (env.Result, error) {
 	if c.Stdout != nil {
 		if _, err := fmt.Fprintf(c.Stdout, "my own environment ran %v\n", c.Argv); err != nil {
 			return env.Result{}, err
@@ -196,6 +195,6 @@ func (*ownEnvironment) Exec(_ context.Context, c env.Command) (env.Result, error
 	return env.Result{}, nil
 }
 
-func (*ownEnvironment) Open(_ context.Context, name string) (fs.File, error) {
+func (*userEnvironment) Open(_ context.Context, name string) (fs.File, error) {
 	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 }

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
@@ -98,7 +97,7 @@ func proveEveryKind(t *testing.T) {
 		event.KindTextEnd, event.KindToolCallStart,
 		event.KindToolOutputDelta, event.KindToolCallEnd, event.KindSteeringInjected,
 		event.KindLoopDetection, event.KindVerify, event.KindProcessingEnd)
-	failing := newSession(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Reply{Fault: llmtest.Fault{Status: 401}} })
+	failing := newSession(t, llmtest.Storm(1, llmtest.Fault{Status: 401}, saying("never")))
 	if _, err := failing.Submit(t.Context(), "go"); err == nil ||
 		len(data[event.Error](failing)) != 1 {
 		t.Errorf("after an error: %v, %v", err, failing.kinds())
@@ -160,10 +159,7 @@ func proveDelivery(t *testing.T) {
 	s.submit("again, with a subscriber that does not move")
 	close(release)
 	all := int64(len(s.kinds()) - before)
-	for deadline := time.Now().Add(10 * time.Second); got.Load()+missed.Load() < all &&
-		time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
+	await(t, "the delivery of all events", func() bool { return got.Load()+missed.Load() >= all })
 	if missed.Load() == 0 || got.Load()+missed.Load() != all {
 		t.Errorf("a slow subscriber got %d events and missed %d of %d", got.Load(), missed.Load(), all)
 	}

@@ -25,7 +25,7 @@ var loopProofs = map[string]func(*testing.T){
 			t.Errorf("session %q is %s", s.ID(), s.State())
 		}
 		start := data[event.SessionStart](s)
-		if len(start) != 1 || start[0].Profile != "openai" || start[0].Backend != place(t) ||
+		if len(start) != 1 || start[0].Profile != "openai" || start[0].Backend != backendOf(t) ||
 			start[0].WorkDir != s.env.Info().WorkDir {
 			t.Errorf("the session began with %+v", start)
 		}
@@ -52,7 +52,8 @@ var loopProofs = map[string]func(*testing.T){
 		if agent.DefaultMaxToolRounds != 200 {
 			t.Errorf("the default is %d", agent.DefaultMaxToolRounds)
 		}
-		s := newSession(t, endless(shell("true")), func(c *agent.Config) { c.Limits.NoLoopDetection = true })
+		s := newSession(t, endless(shell("true")),
+			func(c *agent.Config) { c.Limits.NoLoopDetection = true })
 		res, err := s.Submit(t.Context(), "go on")
 		if err != nil || res.Status != agent.StatusLimit || res.Limit != "tool_rounds" ||
 			len(res.ToolCalls) != 200 {
@@ -77,24 +78,7 @@ var loopProofs = map[string]func(*testing.T){
 		}
 	},
 	"9.1.6": proveAbort,
-	"9.1.7": func(t *testing.T) {
-		s := newSession(t, func(r *llmtest.Request) llmtest.Reply {
-			if r.Number < 10 {
-				return llmtest.Use(shell("echo FAIL; exit 1"))
-			}
-			return llmtest.Say("I stop")
-		})
-		s.submit("test it")
-		last := s.request(10).Messages
-		if note := last[len(last)-1]; note.Role != llm.RoleUser || !strings.Contains(note.Text(),
-			"repeat the same pattern") {
-			t.Errorf("after ten equal calls the model was told %q", note.Text())
-		}
-		turns := s.History()
-		if turns[len(turns)-2].Kind != journal.TurnSteering || len(data[event.LoopDetection](s)) != 1 {
-			t.Errorf("the warning is a turn of kind %s", turns[len(turns)-2].Kind)
-		}
-	},
+	"9.1.7": withFirst(proveLoopWarning),
 	"9.1.8": func(t *testing.T) {
 		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("echo a > f")), llmtest.Say("first"),
 			llmtest.Use(shell("cat f")), llmtest.Say("second")))
@@ -203,46 +187,23 @@ var loopProofs = map[string]func(*testing.T){
 		wantContains(t, "the result", s.shown(1)[0], "nowhere.txt", "does not exist")
 	},
 	"9.11.2": func(t *testing.T) {
-		for _, fault := range []llmtest.Fault{
-			{Status: 429},
-			{Status: 500},
-			{Status: 502},
-			{Status: 503},
-			{Status: 529},
-			llmtest.TooMany("1500", ""), llmtest.TooMany("", "7"),
-		} {
-			clock := &noting{}
-			s := newSession(t, llmtest.Storm(3, fault, saying("at last")), func(c *agent.Config) {
-				c.Retry = llm.RetryPolicy{Clock: clock, Rand: func() float64 { return 0.999 }}
-			})
-			if res := s.submit("go"); res.Final != "at last" || len(s.server.Requests()) != 4 ||
-				len(data[event.Retry](s)) != 3 {
-				t.Errorf("status %d: %q after %d requests", fault.Status, res.Final, len(s.server.Requests()))
+		for _, status := range []int{429, 500, 502, 503, 529} {
+			var clock stopwatch
+			s := newSession(t, llmtest.Storm(3, llmtest.Fault{Status: status}, saying("at last")),
+				func(c *agent.Config) {
+					c.Retry = llm.RetryPolicy{Clock: &clock, Rand: func() float64 { return 0.999 }}
+				})
+			if res := s.submit("go"); res.Final != "at last" || len(s.server.Requests()) != 4 {
+				t.Errorf("status %d: %q after %d requests", status, res.Final, len(s.server.Requests()))
 			}
-			want := []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second}
-			switch {
-			case fault.Header.Get("Retry-After-Ms") != "":
-				want = []time.Duration{
-					1500 * time.Millisecond, 1500 * time.Millisecond,
-					1500 * time.Millisecond,
-				}
-			case fault.Header.Get("Retry-After") != "":
-				want = []time.Duration{7 * time.Second, 7 * time.Second, 7 * time.Second}
-			}
-			for i, d := range clock.waits {
-				if d > want[i] || d < want[i]*9/10 {
-					t.Errorf("status %d %v: waits of %v, want about %v", fault.Status, fault.Header, clock.waits,
-						want)
-					break
-				}
-			}
+			most := []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second}
+			checkWaits(t, s, clock.all(), millis([]time.Duration{450, 900, 1800}), most)
 		}
 	},
 	"9.11.3": func(t *testing.T) {
 		s := newSession(t, func(*llmtest.Request) llmtest.Reply {
 			return llmtest.Reply{Fault: llmtest.Fault{
-				Status: 401, Code: "invalid_api_key",
-				Message: "Incorrect API key",
+				Status: 401, Code: "invalid_api_key", Message: "Incorrect API key",
 			}}
 		})
 		res, err := s.Submit(t.Context(), "go")
@@ -261,7 +222,8 @@ var loopProofs = map[string]func(*testing.T){
 
 func proveAbort(t *testing.T) {
 	marker := "abort-" + fmt.Sprint(time.Now().UnixNano())
-	s := newSession(t, endless(shell("sh -c 'sleep 300; : "+marker+"' & setsid sh -c 'sleep 300; : "+marker+"' & echo started; wait")))
+	s := newSession(t, endless(shell("sh -c 'sleep 300; : "+marker+"' & setsid sh -c 'sleep 300; : "+
+		marker+"' & echo started; wait")))
 	s.Subscribe(100, func(e event.Event) {
 		if d, ok := e.Data.(event.ToolOutputDelta); ok && strings.Contains(d.Text, "started") {
 			go s.Abort()
@@ -275,7 +237,7 @@ func proveAbort(t *testing.T) {
 	if s.State() != agent.SessionClosed {
 		t.Errorf("the session is %s", s.State())
 	}
-	if running(t, marker) {
+	if running(marker) {
 		t.Error("a process of the aborted command is alive")
 	}
 }
@@ -314,20 +276,10 @@ func proveAbortOrder(t *testing.T) {
 		if end := last.Load(); end == nil || end.Kind() != event.KindSessionEnd {
 			t.Errorf("%s: the observer's last event is %+v; events were not flushed", name, end)
 		}
-		if running(t, marker) {
+		if running(marker) {
 			t.Errorf("%s: the command is alive", name)
 		}
 	}
-}
-
-// noting is a clock that notes what it should wait for, and does not wait.
-type noting struct{ waits []time.Duration }
-
-func (*noting) Now() time.Time { return time.Now() }
-
-func (n *noting) Sleep(ctx context.Context, d time.Duration) error {
-	n.waits = append(n.waits, d)
-	return context.Cause(ctx)
 }
 
 // proveSteering steers while a tool runs.
@@ -353,8 +305,7 @@ func proveContext(t *testing.T) {
 		replies = append(replies, r)
 	}
 	replies = append(replies, llmtest.Reply{Fault: llmtest.Fault{
-		Status: 400,
-		Code:   "context_length_exceeded", Message: "too long",
+		Status: 400, Code: "context_length_exceeded", Message: "too long",
 	}})
 	s := newSession(t, llmtest.Sequence(replies...), func(c *agent.Config) {
 		c.Profile.ContextWindow, c.Subagents.MaxDepth = 1000, -1

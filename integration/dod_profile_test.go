@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -89,7 +88,7 @@ var profileProofs = map[string]func(*testing.T){
 		s.Tools().Unregister("grep")
 		s.submit("go")
 		wantContains(t, "the result", s.shown(1)[0], "registered after")
-		if slices.ContainsFunc(s.request(0).Tools, func(spec llm.ToolSpec) bool { return spec.Name == "grep" }) {
+		if slices.Contains(toolNames(s.request(0)), "grep") {
 			t.Error("a tool that was taken out is offered")
 		}
 	},
@@ -128,7 +127,7 @@ var profileProofs = map[string]func(*testing.T){
 		}
 		wantContains(t, "the result", s.shown(1)[0], "so far", "exit code 3")
 	},
-	"9.3.5": proveParallel,
+	"9.3.5": withFirst(proveParallelCalls),
 	"9.8.1": withEach(func(t *testing.T, p provider) {
 		if system := prompt(t, p.session(t, saying("yes"))); !strings.HasPrefix(system,
 			strings.TrimSpace(p.profile.Instructions)) {
@@ -160,7 +159,9 @@ var profileProofs = map[string]func(*testing.T){
 	},
 	"9.8.4": withEach(proveProjectDocs),
 	"9.8.5": func(t *testing.T) {
-		s := newSession(t, saying("yes"), func(c *agent.Config) { c.Settings.Instructions = "Answer in French." })
+		s := newSession(t, saying("yes"), func(c *agent.Config) {
+			c.Settings.Instructions = "Answer in French."
+		})
 		s.write("AGENTS.md", "Answer in German.")
 		system := strings.TrimSpace(prompt(t, s))
 		if !strings.HasSuffix(system, "Answer in French.") {
@@ -189,8 +190,7 @@ var profileProofs = map[string]func(*testing.T){
 // document is the file with a project's instructions that only this provider's models are shown.
 func (p provider) document() string {
 	return map[string]string{
-		"openai": ".codex/instructions.md", "anthropic": "CLAUDE.md",
-		"gemini": "GEMINI.md",
+		"openai": ".codex/instructions.md", "anthropic": "CLAUDE.md", "gemini": "GEMINI.md",
 	}[p.name]
 }
 
@@ -224,8 +224,7 @@ func properties(t *testing.T, r *llmtest.Request, name string) []string {
 func proveClaudeTools(t *testing.T) {
 	s := families()[1].session(t, llmtest.Sequence(
 		llmtest.Use(use("edit_file", map[string]any{
-			"file_path": "f.txt", "old_string": "old",
-			"new_string": "new",
+			"file_path": "f.txt", "old_string": "old", "new_string": "new",
 		})),
 		llmtest.Use(use("grep", map[string]any{"pattern": "new", "output_mode": "count"}),
 			shell("echo awake")),
@@ -254,8 +253,7 @@ func proveGeminiTools(t *testing.T) {
 			"patterns": []string{"src/**/*.go"},
 		})),
 		llmtest.Use(use("edit_file", map[string]any{
-			"file_path": "f.txt", "old_string": "old",
-			"new_string": "new",
+			"file_path": "f.txt", "old_string": "old", "new_string": "new",
 		}), use("list_dir", map[string]any{"path": ".", "depth": 3})),
 		llmtest.Say("edited"),
 	))
@@ -283,7 +281,8 @@ func custom(name, result string) tool.Tool {
 	return tool.Tool{
 		ToolSpec: llm.ToolSpec{
 			Name: name, Description: "A tool of the host. It says what it did.",
-			Schema: json.RawMessage(`{"type":"object","properties":{"target":{"type":"string"}},"required":["target"]}`),
+			Schema: json.RawMessage(`{"type":"object","properties":{"target":{"type":"string"}},` +
+				`"required":["target"]}`),
 		},
 		Run: func(context.Context, *tool.Call) (tool.Result, error) {
 			return tool.Result{Text: result},
@@ -299,57 +298,6 @@ func prompt(t *testing.T, s *session) string {
 	return s.request(0).System
 }
 
-// proveParallel runs three read-only calls that wait for each other, and then two that change
-// something, which must not overlap.
-func proveParallel(t *testing.T) {
-	var together sync.WaitGroup
-	together.Add(3)
-	meet := custom("meet", "")
-	meet.ReadOnly = true
-	meet.Run = func(ctx context.Context, c *tool.Call) (tool.Result, error) {
-		together.Done()
-		all := make(chan struct{})
-		go func() { together.Wait(); close(all) }()
-		select {
-		case <-all:
-			return tool.Result{Text: "met " + c.ID}, nil
-		case <-ctx.Done():
-			return tool.Result{}, ctx.Err()
-		}
-	}
-	ids := []llmtest.Call{}
-	for _, id := range []string{"a", "b", "c"} {
-		c := use("meet", map[string]any{"target": id})
-		c.ID = id
-		ids = append(ids, c)
-	}
-	s := newSession(t, llmtest.Sequence(
-		llmtest.Use(ids...),
-		llmtest.Use(shell("mkdir lock && sleep 0.2 && rmdir lock"), shell("mkdir lock && rmdir lock")),
-		llmtest.Say("done"),
-	), func(c *agent.Config) { c.Tools = []tool.Tool{meet} })
-	res := s.submit("go")
-	for i, want := range []string{"met a", "met b", "met c"} {
-		if got := s.shown(1); !slices.Contains(got, want) {
-			t.Errorf("result %d: %q", i, got)
-		}
-	}
-	for _, c := range res.ToolCalls {
-		if !c.Success {
-			t.Errorf("%s %s: %s", c.Name, c.Arguments, c.Result)
-		}
-	}
-	var order []string
-	for _, turn := range s.History() {
-		for _, r := range turn.Results {
-			order = append(order, r.CallID)
-		}
-	}
-	if !slices.Equal(order[:3], []string{"a", "b", "c"}) {
-		t.Errorf("results come in the order %v", order)
-	}
-}
-
 func proveProjectDocs(t *testing.T, p provider) {
 	dir := gitRepository(t)
 	writeTree(t, dir, map[string]string{
@@ -362,7 +310,7 @@ func proveProjectDocs(t *testing.T, p provider) {
 		"\nrule of deep", "\nown rule of deep",
 	}
 	work := filepath.Join(dir, "sub", "deep")
-	if place(t) == "docker" {
+	if backendOf(t) == "docker" {
 		work, rules = dir, rules[:2]
 	}
 	system := prompt(t, p.sessionIn(t, work, saying("yes")))
@@ -376,13 +324,12 @@ func proveProjectDocs(t *testing.T, p provider) {
 	}
 	if strings.Contains(system, "rule of other") || work == dir && strings.Contains(system,
 		"rule of sub") {
-		t.Error("the rules of another folder are loaded")
+		t.Error("the rules of another directory are loaded")
 	}
 
 	long := t.TempDir()
 	writeTree(t, long, map[string]string{
-		"AGENTS.md":  strings.Repeat("rule. ", 10_000),
-		p.document(): "beyond",
+		"AGENTS.md": strings.Repeat("rule. ", 10_000), p.document(): "beyond",
 	})
 	system = prompt(t, p.sessionIn(t, long, saying("yes")))
 	if n := strings.Count(system, "rule. "); n < 5_000 || n*6 > 32<<10 {

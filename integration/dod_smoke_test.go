@@ -126,7 +126,7 @@ func smoke(t *testing.T, s *session) {
 		t.Errorf("sleep was not stopped: %+v", res.Failures)
 	}
 	if res.Final == "" || s.State() != agent.SessionIdle {
-		t.Errorf("after the time-out the model says %q, and the session is %s", res.Final, s.State())
+		t.Errorf("after the timeout the model says %q, and the session is %s", res.Final, s.State())
 	}
 }
 
@@ -232,8 +232,7 @@ func realClient(t *testing.T, name string) llm.Client {
 	t.Helper()
 	vars := map[string][]string{
 		"openai": {"OPENAI_API_KEY"}, "anthropic": {"ANTHROPIC_API_KEY"}, "gemini": {
-			"GEMINI_API_KEY",
-			"GOOGLE_API_KEY",
+			"GEMINI_API_KEY", "GOOGLE_API_KEY",
 		},
 	}[name]
 	key := ""

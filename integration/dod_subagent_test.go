@@ -31,8 +31,7 @@ var subagentProofs = map[string]func(*testing.T){
 // small is another model of the provider.
 func (p provider) small() string {
 	return map[string]string{
-		"openai": "gpt-5-mini", "anthropic": "claude-haiku-4-5",
-		"gemini": "gemini-2.5-flash",
+		"openai": "gpt-5-mini", "anthropic": "claude-haiku-4-5", "gemini": "gemini-2.5-flash",
 	}[p.name]
 }
 
@@ -51,8 +50,7 @@ func proveSpawn(t *testing.T, p provider) {
 	s := p.session(t, agents(
 		llmtest.Sequence(
 			llmtest.Use(use("spawn_agent", map[string]any{
-				"task": scoped, "model": p.small(),
-				"max_turns": 3,
+				"task": scoped, "model": p.small(), "max_turns": 3,
 			}), spawn(plain),
 				use("spawn_agent", map[string]any{"task": looking, "agent_type": "explore"}), use("spawn_agent",
 					map[string]any{"task": "x", "agent_type": "wizard"})),
@@ -64,14 +62,14 @@ func proveSpawn(t *testing.T, p provider) {
 	), func(c *agent.Config) { c.Limits.NoLoopDetection = true })
 	s.write("src/a.txt", "a\n")
 	s.submit("have the files counted")
-	own := s.asked("have the files counted")
+	own := s.requestsOf("have the files counted")
 	if names := toolNames(own[0]); !slices.Contains(names, "spawn_agent") {
 		t.Errorf("the model is offered %v", names)
 	}
 	p.wantResults(t, own[1], false, false, false, true)
 	wantContains(t, "the result for a kind that there is not", shown(own[1])[3], "agent_type",
 		"'general', 'explore'")
-	first := s.asked(scoped)[0]
+	first := s.requestsOf(scoped)[0]
 	if len(first.Messages) != 1 || first.Messages[0].Role != llm.RoleUser || first.Model != p.small() {
 		t.Errorf("the agent was asked %+v of %s", first.Messages, first.Model)
 	}
@@ -81,7 +79,7 @@ func proveSpawn(t *testing.T, p provider) {
 		"ask_user") || slices.Contains(names, "spawn_agent") {
 		t.Errorf("the agent is offered %v", names)
 	}
-	if names := toolNames(s.asked(looking)[0]); !slices.Contains(names, "grep") ||
+	if names := toolNames(s.requestsOf(looking)[0]); !slices.Contains(names, "grep") ||
 		slices.Contains(names, "shell") || slices.Contains(names, "write_file") {
 		t.Errorf("an agent that only looks is offered %v", names)
 	}
@@ -90,12 +88,12 @@ func proveSpawn(t *testing.T, p provider) {
 	// The limit of 50 is reached by the 25th answer, whose calls get their results still.
 	wantContains(t, "the other agent's result", shown(own[2])[1], "turns_used: 51",
 		"the limit of turns was reached")
-	if first, second := len(s.asked(scoped)), len(s.asked(plain)); first != 1 || second != 25 {
-		t.Errorf("the agents asked %d and %d times", first, second)
+	if a, b := len(s.requestsOf(scoped)), len(s.requestsOf(plain)); a != 1 || b != 25 {
+		t.Errorf("the agents sent %d and %d requests", a, b)
 	}
 }
 
-// proveSharedEnvironment has an agent that may work in a folder only, and one that sees what it
+// proveSharedEnvironment has an agent that may work in a directory only, and one that sees what it
 // did.
 func proveSharedEnvironment(t *testing.T, p provider) {
 	const inside, beside = "work in sub", "see what is there"
@@ -128,11 +126,11 @@ func proveSharedEnvironment(t *testing.T, p provider) {
 	s.write("secret.txt", "secret\n")
 	s.write("sub/given.txt", "given\n")
 	res := s.submit("divide the work")
-	own := s.asked("divide the work")
+	own := s.requestsOf("divide the work")
 	p.wantResults(t, own[1], false, true)
-	wantContains(t, "the result for a folder that is not there", shown(own[1])[1],
+	wantContains(t, "the result for a directory that is not there", shown(own[1])[1],
 		"nowhere does not exist")
-	confined := s.asked(inside)
+	confined := s.requestsOf(inside)
 	wantContains(t, "the system prompt", confined[0].System, "Working directory: "+workDir+"/sub\n")
 	got := shown(confined[1])
 	p.wantResults(t, confined[1], false, false, false, false, true, true, true, true, true, true)
@@ -155,13 +153,11 @@ func proveSharedEnvironment(t *testing.T, p provider) {
 	if _, err := s.env.Stat(t.Context(), "escaped.txt"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file outside was made (%v)", err)
 	}
-	wantContains(t, "what the agent without a folder of its own sees", shown(s.asked(beside)[1])[0],
-		"made\nsecret\n")
+	wantContains(t, "the other agent's result", shown(s.requestsOf(beside)[1])[0], "made\nsecret\n")
 	s.wantFile("shared.txt", "shared\n")
 	wantContains(t, "what the first agent sees", shown(own[5])[0], "1 | made")
 	if want := []event.FileChange{{
-		Path: "sub/made.txt",
-		Kind: event.FileCreated,
+		Path: "sub/made.txt", Kind: event.FileCreated,
 	}}; !slices.Equal(res.Changes, want) {
 		t.Errorf("changes %+v, want %+v", res.Changes, want)
 	}
@@ -173,8 +169,7 @@ func proveOwnHistory(t *testing.T, p provider) {
 		llmtest.Sequence(
 			llmtest.Use(spawn(task)), llmtest.Use(waitFor("agent_1")), llmtest.Say("first done"),
 			llmtest.Use(use("send_input", map[string]any{
-				"agent_id": "agent_1",
-				"message":  "and once more",
+				"agent_id": "agent_1", "message": "and once more",
 			})), llmtest.Use(waitFor("agent_1")), llmtest.Say("all done"),
 		), map[string]llmtest.Brain{task: llmtest.Sequence(
 			llmtest.Reply{Text: noise, Calls: []llmtest.Call{readFile("f.txt")}},
@@ -184,7 +179,7 @@ func proveOwnHistory(t *testing.T, p provider) {
 	s.write("f.txt", "contents of f\n")
 	s.submit(secret)
 	s.submit("ask it again")
-	child := s.asked(task)
+	child := s.requestsOf(task)
 	if len(child) != 3 {
 		t.Fatalf("the agent asked %d times", len(child))
 	}
@@ -194,7 +189,7 @@ func proveOwnHistory(t *testing.T, p provider) {
 			t.Errorf("the agent knows what was said to the other: %s", body)
 		}
 	}
-	for _, r := range s.asked(secret) {
+	for _, r := range s.requestsOf(secret) {
 		if body := string(r.Body); strings.Contains(body, noise) || strings.Contains(body,
 			"contents of f") {
 			t.Errorf("the other knows what the agent did: %s", body)
@@ -205,8 +200,7 @@ func proveOwnHistory(t *testing.T, p provider) {
 		texts = append(texts, string(m.Role)+" "+m.Text())
 	}
 	if want := []string{
-		"user " + task, "assistant " + noise, "tool ", "assistant It holds text.",
-		"user and once more",
+		"user " + task, "assistant " + noise, "tool ", "assistant It holds text.", "user and once more",
 	}; !slices.Equal(texts, want) {
 		t.Errorf("the agent's history is %q", texts)
 	}
@@ -262,10 +256,11 @@ func proveDepth(t *testing.T, p provider) {
 			nobody := func(*llmtest.Request) llmtest.Reply {
 				return llmtest.Reply{Violation: "there is an agent that must not be"}
 			}
-			s := p.session(t, agents(nobody, brains), func(c *agent.Config) { c.Subagents.MaxDepth = tt.depth })
+			s := p.session(t, agents(nobody, brains),
+				func(c *agent.Config) { c.Subagents.MaxDepth = tt.depth })
 			s.submit(tasks[0])
 			for i, may := range tt.may {
-				r := s.asked(tasks[i])
+				r := s.requestsOf(tasks[i])
 				if got := slices.Contains(toolNames(r[0]), "spawn_agent"); got != may ||
 					strings.Contains(r[0].System, "\n- spawn_agent: ") != may {
 					t.Errorf("level %d may start agents: %t, want %t", i, got, may)
@@ -275,7 +270,7 @@ func proveDepth(t *testing.T, p provider) {
 					wantContains(t, "the result of spawn_agent", shown(r[1])[0], "spawn_agent")
 				}
 			}
-			if n := len(tt.may); n < len(tasks) && len(s.asked(tasks[n])) > 0 {
+			if n := len(tt.may); n < len(tasks) && len(s.requestsOf(tasks[n])) > 0 {
 				t.Errorf("there is an agent %d levels deep", n)
 			}
 			seen := map[origin]bool{}
@@ -298,10 +293,7 @@ func proveAgentResult(t *testing.T, p provider) {
 	spent := llm.Usage{Input: 100, Output: 7}
 	say := func(text string) llmtest.Reply { return llmtest.Reply{Text: text, Usage: spent} }
 	call := func(calls ...llmtest.Call) llmtest.Reply {
-		return llmtest.Reply{
-			Calls: calls,
-			Usage: spent,
-		}
+		return llmtest.Reply{Calls: calls, Usage: spent}
 	}
 	long := "BEGIN" + strings.Repeat("é", 50_000) + "END"
 	s := p.session(t, agents(
@@ -312,18 +304,16 @@ func proveAgentResult(t *testing.T, p provider) {
 		), map[string]llmtest.Brain{
 			"succeed": llmtest.Sequence(call(p.create("made.txt", "made\n")), say("line one\nline two")),
 			"give up": llmtest.Sequence(call(use("exit", map[string]any{
-				"code":   1,
-				"reason": "there is no such bug",
+				"code": 1, "reason": "there is no such bug",
 			}))),
 			"talk": llmtest.Sequence(say(long)),
 			"break": llmtest.Sequence(llmtest.Reply{Fault: llmtest.Fault{
-				Status:  400,
-				Message: "this cannot be asked",
+				Status: 400, Message: "this cannot be asked",
 			}}),
 		},
 	))
 	res := s.submit("have it done")
-	own := s.asked("have it done")
+	own := s.requestsOf("have it done")
 	got := shown(own[2])
 	if want := "agent_id: agent_1\nagent_type: general\nstatus: completed\nsuccess: " +
 		"true\nturns_used: 4\noutput:\nline one\nline two"; got[0] != want {
@@ -366,8 +356,7 @@ func proveAgentControl(t *testing.T, p provider) {
 		return use("send_input", map[string]any{"agent_id": "agent_1", "message": text})
 	}
 	closing := func(id string) llmtest.Call {
-		return use("close_agent",
-			map[string]any{"agent_id": id})
+		return use("close_agent", map[string]any{"agent_id": id})
 	}
 	s := p.session(t, agents(
 		llmtest.Sequence(
@@ -387,12 +376,12 @@ func proveAgentControl(t *testing.T, p provider) {
 	))
 	var aliveAtEnd atomic.Bool
 	s.Subscribe(10_000, func(e event.Event) {
-		if end, ok := e.Data.(event.ToolCallEnd); ok && end.Name == "close_agent" && running(t, marker) {
+		if end, ok := e.Data.(event.ToolCallEnd); ok && end.Name == "close_agent" && running(marker) {
 			aliveAtEnd.Store(true)
 		}
 	})
 	res := s.submit("have it done")
-	own, worker := s.asked("have it done"), s.asked("work")
+	own, worker := s.requestsOf("have it done"), s.requestsOf("work")
 	wantContains(t, "send_input to one at work", shown(own[3])[0], "agent_id: agent_1",
 		"status: running")
 	messages := worker[1].Messages
@@ -409,7 +398,7 @@ func proveAgentControl(t *testing.T, p provider) {
 	wantContains(t, "the second wait", shown(own[7])[0], "status: completed", "output:\nrested")
 	wantContains(t, "close_agent", shown(own[9])[0], "agent_id: agent_2", "status: failed",
 		"success: false")
-	if aliveAtEnd.Load() || running(t, marker) {
+	if aliveAtEnd.Load() || running(marker) {
 		t.Error("what the closed agent ran is alive")
 	}
 	after := shown(own[10])

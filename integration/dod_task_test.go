@@ -22,11 +22,10 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// chatClient asks a model through Chat Completions.
+// chatClient uses Chat Completions.
 func chatClient(s *llmtest.Server) (llm.Client, error) {
 	return openai.New(openai.Config{
-		BaseURL: s.URL(), APIKey: s.Key(), HTTPClient: s.Client(),
-		API: openai.Chat,
+		BaseURL: s.URL(), APIKey: s.Key(), HTTPClient: s.Client(), API: openai.Chat,
 	})
 }
 
@@ -74,8 +73,7 @@ func proveParallelCalls(t *testing.T, p provider) {
 		t.Errorf("results (-want +got):\n%s", diff)
 	}
 	for i, want := range []string{
-		"this is in a", "b.txt:1:this is in b", "nowhere.txt does not exist",
-		"this is in b",
+		"this is in a", "b.txt:1:this is in b", "nowhere.txt does not exist", "this is in b",
 	} {
 		wantContains(t, "a result", s.shown(2)[i], want)
 	}
@@ -96,7 +94,7 @@ func proveParallelCalls(t *testing.T, p provider) {
 	}
 }
 
-// proveSteeringMidTask tells a model at work to do something else, which it does.
+// proveSteeringMidTask steers a model during a run.
 func proveSteeringMidTask(t *testing.T, p provider) {
 	var s *session
 	s = p.session(t, func(r *llmtest.Request) llmtest.Reply {
@@ -122,7 +120,8 @@ func proveSteeringMidTask(t *testing.T, p provider) {
 		steered[0].Text != "write right.txt and not wrong.txt" {
 		t.Errorf("events %+v", steered)
 	}
-	if n := slices.IndexFunc(s.History(), func(turn journal.Turn) bool { return turn.Kind == journal.TurnSteering }); n != 3 {
+	steering := func(turn journal.Turn) bool { return turn.Kind == journal.TurnSteering }
+	if n := slices.IndexFunc(s.History(), steering); n != 3 {
 		t.Errorf("the message is turn %d of the history", n)
 	}
 	inOrder(t, s.kinds(), event.KindToolCallEnd, event.KindSteeringInjected, event.KindTextEnd,
@@ -209,7 +208,7 @@ func (p provider) effort(t *testing.T, r *llmtest.Request) string {
 	return string(b)
 }
 
-// proveLoopWarning has a model that repeats itself until it is told so.
+// proveLoopWarning has a model that repeats itself until the warning.
 func proveLoopWarning(t *testing.T, p provider) {
 	warned := func(r *llmtest.Request) bool {
 		last := r.Messages[len(r.Messages)-1]
@@ -241,8 +240,7 @@ func proveLoopWarning(t *testing.T, p provider) {
 	s.wantFile("f.txt", "text\n")
 }
 
-// proveRecovery has calls that fail in each way there is, and a model that does better by what it
-// is told.
+// proveRecovery has calls that fail in every way, and a model that corrects them by the errors.
 func proveRecovery(t *testing.T, p provider) {
 	s := p.session(t, func(r *llmtest.Request) llmtest.Reply {
 		last := strings.Join(shown(r), "\n")
@@ -311,8 +309,8 @@ func agents(own llmtest.Brain, tasks map[string]llmtest.Brain) llmtest.Brain {
 	}
 }
 
-// asked returns the requests of the agent whose first message is task.
-func (s *session) asked(task string) []*llmtest.Request {
+// requestsOf returns the requests of the agent whose first message is task.
+func (s *session) requestsOf(task string) []*llmtest.Request {
 	var out []*llmtest.Request
 	for _, r := range s.server.Requests() {
 		if r.Messages[0].Text() == task {
@@ -359,7 +357,7 @@ func proveSpawnAndWait(t *testing.T, p provider) {
 		), map[string]llmtest.Brain{"write left": child("left"), "write right": child("right")},
 	), func(c *agent.Config) { c.Tools = []tool.Tool{meet} })
 	res := s.submit("write both")
-	own := s.asked("write both")
+	own := s.requestsOf("write both")
 	for i, text := range shown(own[1]) {
 		wantContains(t, "the result of spawn_agent", text, "agent_id: agent_", "agent_type: general",
 			"status: running")
@@ -372,7 +370,7 @@ func proveSpawnAndWait(t *testing.T, p provider) {
 		"output:\nI wrote left.txt.", "output:\nI wrote right.txt.")
 	wantContains(t, "the files", shown(own[3])[0], "left\nright\n")
 	for _, task := range []string{"write left", "write right"} {
-		if r := s.asked(task); len(r) != 3 || r[0].Model != p.profile.Model {
+		if r := s.requestsOf(task); len(r) != 3 || r[0].Model != p.profile.Model {
 			t.Errorf("%q took %d requests", task, len(r))
 		}
 	}

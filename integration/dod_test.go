@@ -4,9 +4,12 @@ import (
 	"bufio"
 	"flag"
 	"fmt"
+	"go/ast"
+	"go/token"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -14,7 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write docs/conformance.md anew")
+var update = flag.Bool("update", false, "rewrite the table of docs/conformance.md")
 
 // mostOpen is how many requirements may be open. It only ever gets smaller.
 const mostOpen = 0
@@ -39,12 +42,10 @@ func allProofs() map[string]func(*testing.T) {
 	return proofs
 }
 
-// environmentProven are the requirements whose proofs an environment can fail. They are proven
-// again in containers and over SSH; the others concern the loop, the profiles and the wire formats,
-// and are the same everywhere.
+// environmentProven lists the requirements whose proofs an environment can fail, which are proven
+// in containers and over SSH too. The others concern the loop, the profiles and the wire formats.
 var environmentProven = []string{
-	"9.1.6", "9.2.1", "9.4.1", "9.4.2", "9.4.3", "9.4.4", "9.4.5", "9.4.6", "9.5.4", "9.8.3", "9.8.4",
-	"9.9.2", "9.9.6", "9.11.5",
+	"9.1.6", "9.2.1", "9.4.1", "9.4.3", "9.4.4", "9.4.5", "9.5.4", "9.8.4", "9.9.2", "9.9.6", "9.11.5",
 	"9.12.1", "9.12.2", "9.12.3", "9.12.4", "9.12.5", "9.12.6", "9.12.7", "9.12.8", "9.12.9",
 	"9.12.14", "9.12.15", "9.13",
 }
@@ -116,70 +117,80 @@ func TestDoD(t *testing.T) {
 	}
 	for id := range proofs {
 		if !known[id] {
-			t.Errorf("there is a proof of %s, which is no requirement", id)
+			t.Errorf("a proof is for %s, which is not a requirement", id)
 		}
 	}
 	for id := range open {
 		if !known[id] {
-			t.Errorf("%s is listed as open, and is no requirement", id)
+			t.Errorf("open.txt lists %s, which is not a requirement", id)
 		}
 	}
 }
 
-// TestConformancePage makes the page of the proofs that there are, and compares it with the one in
-// docs.
+// TestConformancePage compares the table of docs/conformance.md with the requirements and proofs.
 func TestConformancePage(t *testing.T) {
-	open := map[string]string{}
+	open, proofs := map[string]string{}, allProofs()
 	for _, r := range readRequirements(t, "open.txt") {
 		open[r.id] = r.text
 	}
-	proofs := allProofs()
-	var b strings.Builder
-	b.WriteString("# Conformance\n\n" +
-		"What a coding agent must do to be called done, line by line, and the test that proves it. " +
-		"The tests run the agent against\n" +
-		"servers that speak the providers' own interfaces over HTTP and are as strict as the real " +
-		"ones.\n\n" +
-		"- `go test ./integration -run 'TestDoD/9.1.4_'` runs the proof of 9.1.4 with tools that act " +
-		"on this machine.\n" +
-		"- `TestDoDOnDocker` repeats the proofs that an environment can fail with all sessions in " +
-		"containers, and `TestDoDOnSSH` on a\n" +
-		"  host over SSH; a line notes where one proves less there. A dash marks what does not depend " +
-		"on the environment.\n" +
-		"- The lines of 9.9, 9.12 and 9.13, and others that are about every profile, have a sub-test " +
-		"for each of the providers openai,\n" +
-		"  anthropic and gemini: `-run 'TestDoD/9.12.4_/anthropic'`. With `-short`, containers and " +
-		"SSH see the first of them only.\n" +
-		"- `TestSmokeReal` does the tasks of 9.13 with the real services of which the environment has " +
-		"a key (`OPENAI_API_KEY`,\n" +
-		"  `ANTHROPIC_API_KEY`, `GEMINI_API_KEY` or `GOOGLE_API_KEY`), and is skipped for the " +
-		"others.\n\n" +
-		"| line | requirement | proof on this machine | proof in containers | proof over SSH " +
-		"|\n|---|---|---|---|---|\n")
+	var table strings.Builder
+	table.WriteString("| line | requirement | proof on this machine | proof in containers | " +
+		"proof over SSH |\n|---|---|---|---|---|\n")
 	for _, r := range readRequirements(t, "requirements.txt") {
-		here, docker, host := "`TestDoD/"+r.id+"_`", "`TestDoDOnDocker/"+r.id+"_`",
-			"`TestDoDOnSSH/"+r.id+"_`"
+		in := func(test string) string { return "`" + test + "/" + r.id + "_`" }
+		local, docker, ssh := in("TestDoD"), in("TestDoDOnDocker"), in("TestDoDOnSSH")
 		if proofs[r.id] == nil {
-			here, docker, host = "open: "+open[r.id], "open", "open"
+			local, docker, ssh = "open: "+open[r.id], "open", "open"
 		} else if !slices.Contains(environmentProven, r.id) {
-			docker, host = "–", "–"
+			docker, ssh = "–", "–"
 		} else if why := differences[r.id]; why != "" {
 			docker += ", " + why
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", r.id, r.text, here, docker, host)
+		fmt.Fprintf(&table, "| %s | %s | %s | %s | %s |\n", r.id, r.text, local, docker, ssh)
 	}
 	name := filepath.Join("..", "docs", "conformance.md")
-	if *update {
-		if err := os.WriteFile(name, []byte(b.String()), 0o644); err != nil { //nolint:gosec // a page of the documentation
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(name)
+	page, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(b.String(), string(got)); diff != "" {
+	prose, got, _ := strings.Cut(string(page), "| line |")
+	if *update {
+		page := []byte(prose + table.String())
+		if err := os.WriteFile(name, page, 0o644); err != nil { //nolint:gosec // a public page
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(table.String(), "| line |"+got); diff != "" {
 		t.Errorf("docs/conformance.md is out of date; run go test ./integration -run Conformance "+
 			"-update (-want +got):\n%s", diff)
+	}
+}
+
+// TestPagesNameExistingTests looks up the tests and benchmarks that the documentation names.
+func TestPagesNameExistingTests(t *testing.T) {
+	exists := map[string]bool{}
+	sources(t, func(_ string, _ []byte, file *ast.File, _ *token.FileSet) {
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok {
+				exists[f.Name.Name] = true
+			}
+		}
+	})
+	pages, err := filepath.Glob("../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(pages, "../CONTRIBUTING.md", "../README.md", "../Makefile") {
+		page, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range regexp.MustCompile(`\b(Test|Benchmark)[A-Z]\w+`).FindAllString(string(page),
+			-1) {
+			if !exists[found] {
+				t.Errorf("%s names %s, which does not exist", name, found)
+			}
+		}
 	}
 }

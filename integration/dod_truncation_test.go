@@ -29,8 +29,7 @@ var truncationProofs = map[string]func(*testing.T){
 		s := newSession(t, llmtest.Sequence(
 			llmtest.Use(shell("seq 1000")),
 			llmtest.Use(use("grep", map[string]any{
-				"pattern": "line", "path": "lines.txt",
-				"max_results": 1000,
+				"pattern": "line", "path": "lines.txt", "max_results": 1000,
 			})),
 			llmtest.Use(use("glob", map[string]any{"pattern": "many/*"})),
 			llmtest.Say("long"),
@@ -69,21 +68,17 @@ var truncationProofs = map[string]func(*testing.T){
 	"9.5.5": func(t *testing.T) {
 		want := map[string]tool.Limit{
 			"read_file": {Chars: 50_000, Keep: tool.KeepHeadTail}, "shell": {
-				Chars: 30_000, Lines: 256,
-				Keep: tool.KeepHeadTail,
+				Chars: 30_000, Lines: 256, Keep: tool.KeepHeadTail,
 			},
 			"grep": {Chars: 20_000, Lines: 200, Keep: tool.KeepHead}, "glob": {
-				Chars: 20_000, Lines: 500,
-				Keep: tool.KeepHead,
+				Chars: 20_000, Lines: 500, Keep: tool.KeepHead,
 			},
 			"apply_patch": {Chars: 10_000, Keep: tool.KeepTail}, "write_file": {
-				Chars: 1_000,
-				Keep:  tool.KeepTail,
+				Chars: 1_000, Keep: tool.KeepTail,
 			},
 		}
 		want["edit_file"], want["read_many_files"] = tool.Limit{
-			Chars: 10_000,
-			Keep:  tool.KeepTail,
+			Chars: 10_000, Keep: tool.KeepTail,
 		}, want["read_file"]
 		seen := map[string]bool{}
 		for _, p := range families() {

@@ -127,8 +127,7 @@ func proveBadCalls(t *testing.T, w wire) {
 func proveNames(t *testing.T, w wire) {
 	var calls []llmtest.Call
 	for _, name := range []string{
-		"functions.shell", "bad name!\x1b[2J", strings.Repeat("long", 50),
-		"", "ü",
+		"functions.shell", "bad name!\x1b[2J", strings.Repeat("long", 50), "", "ü",
 	} {
 		calls = append(calls, llmtest.Call{Name: name, Arguments: `{"command": "echo x >> ran"}`})
 	}
@@ -205,8 +204,7 @@ func proveManyCalls(t *testing.T, w wire) {
 	}
 	for i, text := range wantPairs(t, s, 1, n) {
 		part := []string{
-			"[exit code 0", wrong, fmt.Sprintf("content of %d.", i),
-			fmt.Sprintf("content of %d.", i),
+			"[exit code 0", wrong, fmt.Sprintf("content of %d.", i), fmt.Sprintf("content of %d.", i),
 		}[i%4]
 		if !strings.Contains(text, part) {
 			t.Errorf("result %d lacks %q: %.200q", i, part, text)
@@ -231,8 +229,7 @@ func proveLongArguments(t *testing.T, w wire) {
 		half, wrong = w.bad("write_file")
 	}
 	calls := []llmtest.Call{
-		write("taken", 256<<10), write("refused", 5<<20), half,
-		shell("ls; wc -c < taken"),
+		write("taken", 256<<10), write("refused", 5<<20), half, shell("ls; wc -c < taken"),
 	}
 	s := wireSession(t, w, llmtest.Sequence(llmtest.Use(calls...), llmtest.Say("done")))
 	s.submit("go")
@@ -257,12 +254,15 @@ func proveLongArguments(t *testing.T, w wire) {
 // provePairing plays random answers. Each request after them answers each call exactly once,
 // whatever they were.
 func provePairing(t *testing.T, w wire) {
-	const seeds, rounds = 8, 6
-	large := 5 << 20 // more than is taken
-	if raceDetector() {
-		large = 512 << 10 // megabytes take minutes with it; the soak comes without
+	const rounds = 6
+	seeds, large := uint64(8), 5<<20 // more than is accepted
+	if testing.Short() {
+		seeds = 3
 	}
-	for seed := range uint64(seeds) {
+	if testing.Short() || raceDetector() {
+		large = 512 << 10 // megabytes take minutes with the race detector
+	}
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			rnd := rand.New(rand.NewPCG(seed, uint64(len(w.name))))
@@ -278,8 +278,7 @@ func provePairing(t *testing.T, w wire) {
 					calls = w.randomCalls(rnd, 200)
 				case seed%4 == 1 && round == 2:
 					calls = append(calls, use("write_file", map[string]any{
-						"file_path": "big",
-						"content":   strings.Repeat("x", large),
+						"file_path": "big", "content": strings.Repeat("x", large),
 					}))
 				}
 				reply := llmtest.Reply{

@@ -29,7 +29,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/transfer"
 )
 
-// TestFault17Races lets names change between folders, files, pipes and links that lead outside,
+// TestFault17Races lets names change between directories, files, pipes and links that lead outside,
 // while trees are copied out, copied in and recorded. Nothing outside may be read or touched, and
 // nothing may hang.
 func TestFault17Races(t *testing.T) {
@@ -54,7 +54,7 @@ func TestFault17Races(t *testing.T) {
 // outsideText is in every file that must not be read.
 const outsideText = "a secret of the host"
 
-// arena is a folder inside which names change, beside one that must stay as it is.
+// arena is a directory inside which names change, beside one that must stay as it is.
 type arena struct {
 	t               *testing.T
 	inside, outside string
@@ -83,10 +83,9 @@ func newArena(t *testing.T, rounds int) *arena {
 		}
 	}
 	writeTree(t, a.outside, map[string]string{
-		"x": outsideText, "y": outsideText,
-		"sub/z": outsideText,
+		"x": outsideText, "y": outsideText, "sub/z": outsideText,
 	})
-	if err := syscall.Mkfifo(filepath.Join(a.outside, "pipe"), 0o640); err != nil {
+	if err := syscall.Mkfifo(filepath.Join(a.outside, "fifo"), 0o640); err != nil {
 		t.Fatal(err)
 	}
 	a.before = a.state(a.outside)
@@ -94,7 +93,7 @@ func newArena(t *testing.T, rounds int) *arena {
 }
 
 // state describes everything below dir, and dir itself: that something came or went shows in the
-// time of its folder, even if it is gone again.
+// time of its directory, even if it is gone again.
 func (a *arena) state(dir string) map[string]string {
 	a.t.Helper()
 	state := map[string]string{}
@@ -124,26 +123,26 @@ func (a *arena) state(dir string) map[string]string {
 
 // forms are what a name can become. The first ones are harmless.
 var forms = []string{
-	"folder", "file", "pipe", "inner link",
-	"absolute link to a folder", "absolute link to a file", "relative link to a folder",
+	"directory", "file", "pipe", "inner link",
+	"absolute link to a directory", "absolute link to a file", "relative link to a directory",
 	"relative link to a file",
 	"link through the root of a process", "link through a link", "link to a pipe", "link to a device",
 }
 
 const harmlessForms = 4
 
-// target is where a form leads that is a link; empty if it is none. Up leads from the folder of the
-// link to that of inside.
+// target is where a form leads that is a link; empty if it is none. Up leads from the directory of
+// the link to that of inside.
 func (a *arena) target(form, up string) string {
 	return map[string]string{
 		"inner link":                         "stable",
-		"absolute link to a folder":          a.outside,
+		"absolute link to a directory":       a.outside,
 		"absolute link to a file":            a.outside + "/x",
-		"relative link to a folder":          up + "outside",
+		"relative link to a directory":       up + "outside",
 		"relative link to a file":            up + "outside/x",
 		"link through the root of a process": "/proc/self/root" + a.outside,
 		"link through a link":                filepath.Join(a.inside, "second"),
-		"link to a pipe":                     a.outside + "/pipe",
+		"link to a pipe":                     a.outside + "/fifo",
 		"link to a device":                   "/dev/zero",
 	}[form]
 }
@@ -191,8 +190,7 @@ func (a *arena) slots(names ...string) []*slot {
 func (s *slot) mend(form int) error {
 	name, target := s.waiting[form], s.a.target(forms[form], s.up)
 	want := map[string]fs.FileMode{
-		"folder": fs.ModeDir, "file": 0,
-		"pipe": fs.ModeNamedPipe,
+		"directory": fs.ModeDir, "file": 0, "pipe": fs.ModeNamedPipe,
 	}[forms[form]]
 	if target != "" {
 		want = fs.ModeSymlink
@@ -206,7 +204,7 @@ func (s *slot) mend(form int) error {
 		return err
 	}
 	switch forms[form] {
-	case "folder":
+	case "directory":
 		for _, file := range []string{"x", "y", "sub/z"} {
 			if err := os.MkdirAll(filepath.Dir(filepath.Join(name, file)), 0o750); err != nil {
 				return err
@@ -365,8 +363,7 @@ func raceDownloadFrom(t *testing.T, a *arena) {
 	target := filepath.Join(filepath.Dir(a.inside), "target")
 	var names [][]string
 	for _, list := range []string{
-		"", "d", "d/x", "d/sub/z d/y f.txt", "second/x",
-		"stable/deep/sub last",
+		"", "d", "d/x", "d/sub/z d/y f.txt", "second/x", "stable/deep/sub last",
 	} {
 		names = append(names, strings.Fields(list))
 	}
@@ -414,7 +411,7 @@ func (a *arena) checkDownload(dir string) {
 
 // raceDownloadInto changes the tree that is downloaded into, which the download changes as well.
 func raceDownloadInto(t *testing.T, a *arena) {
-	// A folder that moves away while it is written to is no way out, as long as it stays below the
+	// A directory that moves away while it is written to is no way out, as long as it stays below the
 	// target.
 	a.spare, a.shared = filepath.Join(a.inside, "spare"), true
 	if err := os.Mkdir(a.spare, 0o750); err != nil {
@@ -447,8 +444,8 @@ func (b tarball) CopyOut(context.Context, string, ...string) (io.ReadCloser, err
 	return io.NopCloser(bytes.NewReader(b)), nil
 }
 
-// makeTarball makes an archive. Entries without a type are files, or folders if their names end in
-// a slash. A file holds three bytes.
+// makeTarball makes an archive. Entries without a type are files, or directories if their names end
+// in a slash. A file holds three bytes.
 func makeTarball(t *testing.T, entries ...tar.Header) tarball {
 	t.Helper()
 	var b bytes.Buffer

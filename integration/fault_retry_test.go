@@ -55,8 +55,7 @@ func millis(list []time.Duration) []time.Duration {
 
 func proveWaits(t *testing.T, w wire) {
 	exactly := func(d time.Duration) []time.Duration {
-		return slices.Repeat([]time.Duration{d},
-			len(capsAnswered))
+		return slices.Repeat([]time.Duration{d}, len(capsAnswered))
 	}
 	always := func(f llmtest.Fault) func() llmtest.Fault { return func() llmtest.Fault { return f } }
 	type test struct {
@@ -70,13 +69,11 @@ func proveWaits(t *testing.T, w wire) {
 			exactly(1500 * time.Millisecond),
 		},
 		"Retry-After, seconds": {
-			always(llmtest.TooMany("", "7")), exactly(7 * time.Second),
-			exactly(7 * time.Second),
+			always(llmtest.TooMany("", "7")), exactly(7 * time.Second), exactly(7 * time.Second),
 		},
 		"Retry-After, zero": {always(llmtest.TooMany("", "0")), exactly(0), exactly(0)},
 		"Retry-After, the most": {
-			always(llmtest.TooMany("", "300")), exactly(5 * time.Minute),
-			exactly(5 * time.Minute),
+			always(llmtest.TooMany("", "300")), exactly(5 * time.Minute), exactly(5 * time.Minute),
 		},
 		"Retry-After, date": {func() llmtest.Fault {
 			return llmtest.TooMany("", time.Now().Add(100*time.Second).UTC().Format(http.TimeFormat))
@@ -97,7 +94,11 @@ func proveWaits(t *testing.T, w wire) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, share := range []float64{-1, 0, math.Nextafter(1, 0)} {
+			shares := []float64{-1, 0, math.Nextafter(1, 0)}
+			if w.name != wires()[0].name {
+				shares = shares[:1] // no wire changes the random part
+			}
+			for _, share := range shares {
 				var clock stopwatch
 				s := wireSession(t, w, func(r *llmtest.Request) llmtest.Reply {
 					if r.Number < len(capsAnswered) {
@@ -214,8 +215,7 @@ func proveNoRetry(t *testing.T, w wire) {
 			"longer than the limit of 5m0s (--max-retry-wait)",
 		},
 		"wait of 300.001 s": {
-			llmtest.TooMany("300001", ""), llm.KindRateLimit, agent.StatusModelError,
-			"--max-retry-wait",
+			llmtest.TooMany("300001", ""), llm.KindRateLimit, agent.StatusModelError, "--max-retry-wait",
 		},
 		"wait of a day": {
 			llmtest.TooMany("", time.Now().Add(24*time.Hour).UTC().Format(http.TimeFormat)),
@@ -262,10 +262,7 @@ func proveDeadline(t *testing.T, w wire) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := wireSession(t, w, func(*llmtest.Request) llmtest.Reply {
-				return llmtest.Reply{
-					Text:  "x",
-					Fault: fault,
-				}
+				return llmtest.Reply{Text: "x", Fault: fault}
 			}, func(c *agent.Config) {
 				c.Retry, c.Limits.MaxDuration = llm.RetryPolicy{MaxRetries: 1_000_000}, 500*time.Millisecond
 			})
@@ -340,20 +337,14 @@ func proveWaitOfProgram(t *testing.T, w wire) {
 			5,
 			"longer than the limit of 1s (--max-retry-wait)", 1,
 		},
-		"no wait": {
-			llmtest.TooMany("10", ""),
-			[]string{"--max-retry-wait=0s"},
-			5, "--max-retry-wait",
-			1,
-		},
+		"no wait": {llmtest.TooMany("10", ""), []string{"--max-retry-wait=0s"}, 5, "--max-retry-wait", 1},
 		"shorter": {llmtest.TooMany("10", ""), []string{"--max-retry-wait=1s"}, 0, "", 2},
 		"default": {
-			llmtest.TooMany("", "301"), nil, 5,
-			"longer than the limit of 5m0s (--max-retry-wait)", 1,
+			llmtest.TooMany("", "301"), nil, 5, "longer than the limit of 5m0s (--max-retry-wait)", 1,
 		},
 		"deadline": {
 			llmtest.TooMany("", "200"),
-			[]string{"--timeout=10s"},
+			[]string{"--timeout=3s"},
 			124,
 			"the run timed out (--timeout)", 1,
 		},
@@ -364,8 +355,10 @@ func proveWaitOfProgram(t *testing.T, w wire) {
 			srv := llmtest.NewServer(t, llmtest.Storm(1, tt.fault, llmtest.Sequence(llmtest.Say("calm"))))
 			args := slices.Concat([]string{"run", "--yes", "go"}, modelFlags(srv, w), tt.flags)
 			got := runCommand(t, t.TempDir(), []string{"SANDBOXAGENT_API_KEY=" + srv.Key()}, args...)
-			if got.code != tt.code || len(srv.Requests()) != tt.requests {
-				t.Errorf("exit code %d after %d requests", got.code, len(srv.Requests()))
+			// A slow machine may not get as far as the first request before the deadline.
+			n, late := len(srv.Requests()), tt.code == 124
+			if got.code != tt.code || n > tt.requests || n < tt.requests && !late {
+				t.Errorf("exit code %d after %d requests", got.code, n)
 			}
 			wantContains(t, "standard error", got.stderr, tt.text)
 		})

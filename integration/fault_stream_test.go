@@ -33,23 +33,19 @@ var streamFaults = map[string]streamFault{
 	"end in arguments":           {llmtest.Fault{End: llmtest.AtArguments}, true},
 	"end after whole arguments":  {llmtest.Fault{End: llmtest.AtEnd}, true},
 	"error in a token": {llmtest.Fault{
-		Fail: llmtest.AtText, Code: "server_error",
-		Message: "oops",
+		Fail: llmtest.AtText, Code: "server_error", Message: "oops",
 	}, true},
 	"error in arguments": {llmtest.Fault{
-		Fail: llmtest.AtArguments, Code: "server_error",
-		Message: "oops",
+		Fail: llmtest.AtArguments, Code: "server_error", Message: "oops",
 	}, true},
 	"error after whole arguments": {llmtest.Fault{
-		Fail: llmtest.AtEnd, Code: "server_error",
-		Message: "oops",
+		Fail: llmtest.AtEnd, Code: "server_error", Message: "oops",
 	}, true},
 	"reset":                        {llmtest.Fault{Reset: true}, true},
 	"no gzip":                      {llmtest.Fault{Gzip: true}, true},
 	"content length far too small": {llmtest.Fault{Length: -1200}, true},
 	"cut in arguments, bytes, CRLF": {llmtest.Fault{
-		Cut: llmtest.AtArguments, OneByte: true,
-		CRLF: true, Comments: true,
+		Cut: llmtest.AtArguments, OneByte: true, CRLF: true, Comments: true,
 	}, true},
 	"cut in a token, long event":   {llmtest.Fault{Cut: llmtest.AtText, Pad: 1 << 20}, true},
 	"content length too large":     {llmtest.Fault{Length: 50}, false},

@@ -80,8 +80,7 @@ func proveFlood(t *testing.T, script string, size int64, endless bool) {
 		cmd.Timeout = 2 * time.Second
 	}
 	if _, _, err := env.Output(t.Context(), e, env.Command{Argv: []string{
-		"head", "-c", "20000000",
-		"/dev/zero",
+		"head", "-c", "20000000", "/dev/zero",
 	}}, env.OutputOptions{}); err != nil {
 		t.Fatal(err) // which brings the buffers of both to their size
 	}
@@ -198,7 +197,7 @@ func proveCloseBesideCalls(t *testing.T) {
 			})
 		}
 		calls.Wait()
-		if running(t, marker) {
+		if running(marker) {
 			t.Errorf("round %d: a process is left", round)
 		}
 	}

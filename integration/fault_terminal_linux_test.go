@@ -19,11 +19,11 @@ import (
 func TestFaultsOnTerminal(t *testing.T) {
 	for _, format := range []string{"text", "json", "stream-json"} {
 		t.Run("F16_standard_output_"+format, func(t *testing.T) {
-			onWires(t, func(t *testing.T, w wire) { proveTerminalOutput(t, w, format) })
+			onFirstWire(t, func(t *testing.T, w wire) { proveTerminalOutput(t, w, format) })
 		})
 	}
-	t.Run("F16_whole_screen", func(t *testing.T) { onWires(t, proveScreen) })
-	t.Run("F16_error_of_the_server", func(t *testing.T) { onWires(t, proveServerErrorOnScreen) })
+	t.Run("F16_whole_screen", func(t *testing.T) { onFirstWire(t, proveScreen) })
+	t.Run("F16_error_of_the_server", func(t *testing.T) { onFirstWire(t, proveServerErrorOnScreen) })
 	t.Run("F16_exec", func(t *testing.T) {
 		t.Parallel()
 		p := newProgram(t)
@@ -137,7 +137,7 @@ func controlBrain(w wire) llmtest.Brain {
 func proveTerminalOutput(t *testing.T, w wire, format string) {
 	p := newProgram(t)
 	p.Args = append(p.Args, "--output="+format)
-	p.ask(t, w, controlBrain(w))
+	p.useModel(t, w, controlBrain(w))
 	code, text := onTerminal(t, p, false)
 	wantNoControls(t, code, 0, text)
 	if i := controls(p.stderr.String()); i >= 0 {
@@ -155,24 +155,24 @@ func proveTerminalOutput(t *testing.T, w wire, format string) {
 	wantContains(t, "the record", text, `\u001b]52;c;aGk=`)
 }
 
-// ownDrawing is what the program itself sends to a terminal beside text: it removes the status line
-// and colours words.
-var ownDrawing = regexp.MustCompile("\r\x1b\\[K|\x1b\\[(?:0|31|32)m")
+// displaySequences is what the program itself sends to a terminal beside text: it removes the
+// status line and colours words.
+var displaySequences = regexp.MustCompile("\r\x1b\\[K|\x1b\\[(?:0|31|32)m")
 
 // proveScreen has everything on the terminal, the display of the progress too.
 func proveScreen(t *testing.T, w wire) {
 	p := newProgram(t)
 	p.Args = append(p.Args, "--output=text", "--verify=true")
-	p.ask(t, w, controlBrain(w))
+	p.useModel(t, w, controlBrain(w))
 	code, text := onTerminal(t, p, true)
-	wantNoControls(t, code, 0, ownDrawing.ReplaceAllString(text, ""))
+	wantNoControls(t, code, 0, displaySequences.ReplaceAllString(text, ""))
 	wantContains(t, "the screen", text, "> shell", "> write_file", "> nobody", " done.")
 }
 
 func proveServerErrorOnScreen(t *testing.T, w wire) {
 	p := newProgram(t)
 	p.Args = append(p.Args, "--output=text")
-	p.ask(t, w, llmtest.Storm(1, llmtest.Fault{
+	p.useModel(t, w, llmtest.Storm(1, llmtest.Fault{
 		Status: 503, Message: "busy" + control,
 		Header: map[string][]string{"Retry-After-Ms": {"1"}},
 	},
@@ -182,7 +182,7 @@ func proveServerErrorOnScreen(t *testing.T, w wire) {
 	if code != 5 {
 		t.Errorf("exit code %d", code)
 	}
-	if i := controls(ownDrawing.ReplaceAllString(text, "")); i >= 0 {
+	if i := controls(displaySequences.ReplaceAllString(text, "")); i >= 0 {
 		t.Errorf("something reaches the terminal: %.200q", text[i:])
 	}
 	wantContains(t, "the screen", text, "HTTP 400", "seen")

@@ -167,8 +167,7 @@ func proveBytesOfProgram(t *testing.T, w wire) {
 	state := t.TempDir()
 	args := append([]string{"run", "--yes", "--output=stream-json", "go"}, modelFlags(srv, w)...)
 	got := runCommand(t, t.TempDir(), []string{
-		"SANDBOXAGENT_API_KEY=" + srv.Key(),
-		"SANDBOXAGENT_STATE_DIR=" + state,
+		"SANDBOXAGENT_API_KEY=" + srv.Key(), "SANDBOXAGENT_STATE_DIR=" + state,
 	}, args...)
 	if got.code != 0 {
 		t.Fatalf("exit code %d\n%s", got.code, got.stderr)
@@ -204,20 +203,22 @@ func proveBytesOfProgram(t *testing.T, w wire) {
 		!strings.HasPrefix(outputs[1], "neighbour äöü\n") {
 		t.Errorf("the outputs are %q", outputs)
 	}
-	folders, err := os.ReadDir(filepath.Join(state, "sessions"))
-	if err != nil || len(folders) != 1 {
-		t.Fatalf("%d sessions, %v", len(folders), err)
+	directories, err := os.ReadDir(filepath.Join(state, "sessions"))
+	if err != nil || len(directories) != 1 {
+		t.Fatalf("%d sessions, %v", len(directories), err)
 	}
-	readJournal(t, filepath.Join(state, "sessions", folders[0].Name()))
+	readJournal(t, filepath.Join(state, "sessions", directories[0].Name()))
 }
 
 // control is what a terminal acts on: the clipboard, a link, a device control string, an erased
 // screen, a title, C1 controls, a line written over, the writing direction, a bell and a backspace.
 // controlCommand prints it.
 const (
-	control = "\x1b]52;c;aGk=\x07\x1b]8;;http://evil.example\x1b\\link\x1b]8;;\x1b\\\x1bPq#0\x1b\\\x1b[2J\x1b[H\x1b]0;evil\x07" +
+	control = "\x1b]52;c;aGk=\x07\x1b]8;;http://evil.example\x1b\\link\x1b]8;;" +
+		"\x1b\\\x1bPq#0\x1b\\\x1b[2J\x1b[H\x1b]0;evil\x07" +
 		"\u009b31m\u0085over\rseen\u202ecod.exe\u2066x\x07\x08\x7f"
-	controlCommand = `printf '\033]52;c;aGk=\007\033]8;;http://evil.example\033\\link\033]8;;\033\\\033Pq#0\033\\\033[2J\033[H\033]0;evil\007` +
+	controlCommand = `printf '\033]52;c;aGk=\007\033]8;;http://evil.example\033\\link\033]8;;` +
+		`\033\\\033Pq#0\033\\\033[2J\033[H\033]0;evil\007` +
 		`\302\23331m\302\205over\rseen\342\200\256cod.exe\342\201\246x\007\010\177\233\n'`
 )
 

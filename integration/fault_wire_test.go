@@ -2,9 +2,9 @@ package integration_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -82,25 +82,28 @@ func openaiWire(api openai.API, model string) wire {
 		},
 		broken: map[string]llmtest.Fault{
 			"rate limit in a token": {
-				Fail: llmtest.AtText, Code: "rate_limit_exceeded",
-				Message: "Rate limit reached",
+				Fail: llmtest.AtText, Code: "rate_limit_exceeded", Message: "Rate limit reached",
 			},
 		},
 		refusals: map[string]refusal{
 			"401, key": {
-				refused(401, `{"error":{"message":"Incorrect API key provided: sk-a***b.","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}`),
+				refused(401, `{"error":{"message":"Incorrect API key provided: sk-a***b.",`+
+					`"type":"invalid_request_error","param":null,"code":"invalid_api_key"}}`),
 				llm.KindAuth, agent.StatusModelError, "Incorrect API key",
 			},
 			"400, length": {
-				refused(400, `{"error":{"message":"Your input exceeds the context window of this model.","type":"invalid_request_error","param":"input","code":"context_length_exceeded"}}`),
+				refused(400, `{"error":{"message":"Your input exceeds the context window of this model.",`+
+					`"type":"invalid_request_error","param":"input","code":"context_length_exceeded"}}`),
 				llm.KindContextLength, agent.StatusContextOverflow, "exceeds the context window",
 			},
 			"429, money": {
-				refused(429, `{"error":{"message":"You exceeded your current quota.","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}`),
+				refused(429, `{"error":{"message":"You exceeded your current quota.",`+
+					`"type":"insufficient_quota","param":null,"code":"insufficient_quota"}}`),
 				llm.KindQuota, agent.StatusModelError, "exceeded your current quota",
 			},
 			"404, model": {
-				refused(404, `{"error":{"message":"The model does not exist.","type":"invalid_request_error","param":null,"code":"model_not_found"}}`),
+				refused(404, `{"error":{"message":"The model does not exist.","type":"invalid_request_error",`+
+					`"param":null,"code":"model_not_found"}}`),
 				llm.KindNotFound, agent.StatusModelError, "does not exist",
 			},
 		},
@@ -110,29 +113,24 @@ func openaiWire(api openai.API, model string) wire {
 
 func messagesWire() wire {
 	says := func(status int, kind, message string) llmtest.Fault {
-		return refused(status, `{"type":"error","error":{"type":"`+kind+`","message":"`+message+`"},"request_id":"req_1"}`)
+		return refused(status, fmt.Sprintf(
+			`{"type":"error","error":{"type":%q,"message":%q},"request_id":"req_1"}`, kind, message))
 	}
 	return wire{
 		name: llmtest.Messages, model: "anthropic/claude-opus-5-5", url: (*llmtest.Server).Root,
 		profile: profile.Anthropic("claude-opus-5-5"), busy: llm.KindServer,
 		client: func(srv *llmtest.Server, idle time.Duration) (llm.Client, error) {
 			return anthropic.New(anthropic.Config{
-				BaseURL: srv.Root(), APIKey: srv.Key(),
-				HTTPClient: srv.Client(), IdleTimeout: idle,
+				BaseURL: srv.Root(), APIKey: srv.Key(), HTTPClient: srv.Client(), IdleTimeout: idle,
 			})
 		},
 		broken: map[string]llmtest.Fault{
-			"overloaded in a token": {
-				Fail: llmtest.AtText, Type: "overloaded_error",
-				Message: "Overloaded",
-			},
+			"overloaded in a token": {Fail: llmtest.AtText, Type: "overloaded_error", Message: "Overloaded"},
 			"overloaded in arguments": {
-				Fail: llmtest.AtArguments, Type: "overloaded_error",
-				Message: "Overloaded",
+				Fail: llmtest.AtArguments, Type: "overloaded_error", Message: "Overloaded",
 			},
 			"api error at the end": {
-				Fail: llmtest.AtEnd, Type: "api_error",
-				Message: "Internal server error",
+				Fail: llmtest.AtEnd, Type: "api_error", Message: "Internal server error",
 			},
 		},
 		refusals: map[string]refusal{
@@ -144,14 +142,20 @@ func messagesWire() wire {
 				says(403, "permission_error", "Your API key may not use this."), llm.KindAuth,
 				agent.StatusModelError, "may not use",
 			},
-			"400, length": {says(400, "invalid_request_error",
-				"prompt is too long: 215000 tokens > 200000 maximum"), llm.KindContextLength, agent.StatusContextOverflow, "215000 tokens"},
+			"400, length": {
+				says(400, "invalid_request_error",
+					"prompt is too long: 215000 tokens > 200000 maximum"), llm.KindContextLength,
+				agent.StatusContextOverflow, "215000 tokens",
+			},
 			"413": {
 				says(413, "request_too_large", "Request exceeds the maximum size"),
 				llm.KindContextLength, agent.StatusContextOverflow, "maximum size",
 			},
-			"400, money": {says(400, "invalid_request_error",
-				"Your credit balance is too low to access the Anthropic API."), llm.KindQuota, agent.StatusModelError, "credit balance"},
+			"400, money": {
+				says(400, "invalid_request_error",
+					"Your credit balance is too low to access the Anthropic API."), llm.KindQuota,
+				agent.StatusModelError, "credit balance",
+			},
 			"402, billing": {
 				says(402, "billing_error", "There is an issue with your billing."),
 				llm.KindQuota, agent.StatusModelError, "billing",
@@ -166,13 +170,16 @@ func messagesWire() wire {
 
 func generateWire() wire {
 	says := func(status int, name, message, details string) llmtest.Fault {
-		return refused(status, `{"error":{"code":`+strconv.Itoa(status)+`,"message":"`+message+`","status":"`+name+`","details":[`+details+`]}}`)
+		return refused(status, fmt.Sprintf(
+			`{"error":{"code":%d,"message":%q,"status":%q,"details":[%s]}}`, status, message, name, details))
 	}
 	const (
 		rpc    = `{"@type":"type.googleapis.com/google.rpc.`
 		key    = rpc + `ErrorInfo","reason":"API_KEY_INVALID","domain":"googleapis.com"}`
-		minute = rpc + `QuotaFailure","violations":[{"quotaId":"GenerateRequestsPerMinutePerProjectPerModel"}]}`
-		day    = rpc + `QuotaFailure","violations":[{"quotaId":"GenerateRequestsPerDayPerProjectPerModel"}]}`
+		minute = rpc + `QuotaFailure",` +
+			`"violations":[{"quotaId":"GenerateRequestsPerMinutePerProjectPerModel"}]}`
+		day = rpc + `QuotaFailure",` +
+			`"violations":[{"quotaId":"GenerateRequestsPerDayPerProjectPerModel"}]}`
 	)
 	retryIn := func(d string) string { return rpc + `RetryInfo","retryDelay":"` + d + `"}` }
 	return wire{
@@ -182,30 +189,25 @@ func generateWire() wire {
 		busy: llm.KindOverloaded,
 		client: func(srv *llmtest.Server, idle time.Duration) (llm.Client, error) {
 			return gemini.New(gemini.Config{
-				BaseURL: srv.Root(), APIKey: srv.Key(), HTTPClient: srv.Client(),
-				IdleTimeout: idle,
+				BaseURL: srv.Root(), APIKey: srv.Key(), HTTPClient: srv.Client(), IdleTimeout: idle,
 			})
 		},
 		broken: map[string]llmtest.Fault{
 			"unavailable in a token": {
-				Fail: llmtest.AtText, Code: "UNAVAILABLE",
-				Message: "The model is overloaded.",
+				Fail: llmtest.AtText, Code: "UNAVAILABLE", Message: "The model is overloaded.",
 			},
 			"unavailable in arguments": {
-				Fail: llmtest.AtArguments, Code: "UNAVAILABLE",
-				Message: "The model is overloaded.",
+				Fail: llmtest.AtArguments, Code: "UNAVAILABLE", Message: "The model is overloaded.",
 			},
 			"exhausted at the end": {
-				Fail: llmtest.AtEnd, Code: "RESOURCE_EXHAUSTED",
-				Message: "Resource has been exhausted.",
+				Fail: llmtest.AtEnd, Code: "RESOURCE_EXHAUSTED", Message: "Resource has been exhausted.",
 			},
 		},
 		waits: map[string]wireWait{
 			"429, RetryInfo": {says(429, "RESOURCE_EXHAUSTED", "You exceeded your current quota.",
 				minute+","+retryIn("7.5s")), 7500 * time.Millisecond},
 			"503, RetryInfo": {
-				says(503, "UNAVAILABLE", "The model is overloaded.", retryIn("2s")),
-				2 * time.Second,
+				says(503, "UNAVAILABLE", "The model is overloaded.", retryIn("2s")), 2 * time.Second,
 			},
 		},
 		refusals: map[string]refusal{
@@ -235,6 +237,13 @@ func generateWire() wire {
 			},
 		},
 	}
+}
+
+// onFirstWire runs a test of something that no wire can change.
+func onFirstWire(t *testing.T, prove func(*testing.T, wire)) {
+	t.Helper()
+	t.Parallel()
+	prove(t, wires()[0])
 }
 
 // onWires runs a test on all wires.

@@ -22,7 +22,7 @@ func TestKeyIsHidden(t *testing.T) {
 			t.Parallel()
 			look := "env; tr '\\0' '\\n' < /proc/$PPID/environ; head -c 1 /proc/$PPID/mem 2>&1; true"
 			srv := llmtest.NewServer(t, llmtest.Sequence(llmtest.Use(shell(look)), llmtest.Say("done")))
-			dir, err := os.MkdirTemp("", "sandboxagent-key-") //nolint:usetesting // the parent of t.TempDir is closed to others
+			dir, err := os.MkdirTemp("", "sandboxagent-key-") //nolint:usetesting // others must reach it
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -40,7 +40,8 @@ func TestKeyIsHidden(t *testing.T) {
 			cmd.Dir = dir
 			cmd.Env = append(os.Environ(), "OPENAI_API_KEY="+srv.Key(), "SANDBOXAGENT_STATE_DIR="+dir,
 				"HOME="+dir, "ANOTHER=visible")
-			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(os.Getgid())}} //nolint:gosec // it fits
+			user := &syscall.Credential{Uid: uint32(uid), Gid: uint32(os.Getgid())} //nolint:gosec // fits
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: user}
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}

@@ -29,11 +29,11 @@ import (
 	journal "github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
-// canary is a variable of this process that commands must not see.
+// canary is an environment variable of this process that commands must not see.
 const canary = "SANDBOXAGENT_CANARY_API_KEY"
 
-// parallel is how many tests run beside each other at least.
-const parallel = 3
+// parallel is the least number of tests that run beside each other.
+const parallel = 4
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -56,8 +56,7 @@ type provider struct {
 	client  func(*llmtest.Server) (llm.Client, error)
 }
 
-// families are the providers that there is a profile for. The first is that of sessions that do not
-// choose.
+// families lists the providers that have a profile. The first is the default of sessions.
 func families() []provider {
 	return []provider{
 		{"openai", profile.OpenAI("gpt-5.2"), func(s *llmtest.Server) (llm.Client, error) {
@@ -67,8 +66,7 @@ func families() []provider {
 			error,
 		) {
 			return anthropic.New(anthropic.Config{
-				BaseURL: s.Root(), APIKey: s.Key(),
-				HTTPClient: s.Client(),
+				BaseURL: s.Root(), APIKey: s.Key(), HTTPClient: s.Client(),
 			})
 		}},
 		{"gemini", profile.Gemini("gemini-2.5-pro"), func(s *llmtest.Server) (llm.Client, error) {
@@ -81,7 +79,7 @@ func families() []provider {
 func withEach(prove func(*testing.T, provider)) func(*testing.T) {
 	return func(t *testing.T) {
 		all := families()
-		if testing.Short() && place(t) != "local" {
+		if testing.Short() && backendOf(t) != "local" {
 			all = all[:1]
 		}
 		for _, p := range all {
@@ -93,7 +91,12 @@ func withEach(prove func(*testing.T, provider)) func(*testing.T) {
 	}
 }
 
-// session is a session in the place of its test, against a strict model server over real HTTP.
+// withFirst makes a proof with the first provider from a proof with any.
+func withFirst(prove func(*testing.T, provider)) func(*testing.T) {
+	return func(t *testing.T) { prove(t, families()[0]) }
+}
+
+// session is a session in the environment of its test, with a strict model server over real HTTP.
 type session struct {
 	*agent.Session
 	t      *testing.T
@@ -104,7 +107,7 @@ type session struct {
 
 	mu     sync.Mutex
 	events []event.Event
-	// atCall is called once, when a call of a tool begins.
+	// atCall is called once, when a tool call starts.
 	atCall func()
 }
 
@@ -157,12 +160,12 @@ func (p provider) sessionIn(
 	return s
 }
 
-// sessionWith starts a session with this provider's profile whose model is asked through client.
+// sessionWith starts a session with this provider's profile and client.
 func (p provider) sessionWith(
 	t *testing.T, dir string, client llm.Client, change ...func(*agent.Config),
 ) *session {
 	t.Helper()
-	s := &session{t: t, dir: dir, env: openPlace(t, dir)}
+	s := &session{t: t, dir: dir, env: openEnvironment(t, dir)}
 	cfg := agent.Config{
 		Client: client, Profile: p.profile, Env: s.env, Store: journal.OnDisk(filepath.Join(t.TempDir(),
 			"sessions")),
@@ -196,7 +199,7 @@ func (s *session) sink(e event.Event) error {
 	return nil
 }
 
-// submit works on an input that must end well.
+// submit submits an input, whose run must complete.
 func (s *session) submit(text string) agent.Result {
 	s.t.Helper()
 	res, err := s.Submit(s.t.Context(), text)
@@ -206,24 +209,23 @@ func (s *session) submit(text string) agent.Result {
 	return res
 }
 
-// request returns what the model was sent at the n-th time, from 0.
+// request returns the n-th request to the model, from 0.
 func (s *session) request(n int) *llmtest.Request {
 	s.t.Helper()
 	all := s.server.Requests()
 	if n >= len(all) {
-		s.t.Fatalf("the model was asked %d times, not %d", len(all), n+1)
+		s.t.Fatalf("the model got %d requests, not %d", len(all), n+1)
 	}
 	return all[n]
 }
 
-// shown returns the results of tools that the model was sent last at its n-th request.
+// shown returns the tool results at the end of the n-th request.
 func (s *session) shown(n int) []string {
 	s.t.Helper()
 	return shown(s.request(n))
 }
 
-// shown returns the results of tools that a request ends with, apart from what the user says after
-// them.
+// shown returns the tool results at the end of a request; user messages may follow them.
 func shown(r *llmtest.Request) []string {
 	var out []string
 	for _, res := range results(r) {
@@ -289,7 +291,7 @@ func (s *session) read(name string) string {
 	return string(b)
 }
 
-// use makes a call from a map of arguments.
+// use makes a tool call from a map of arguments.
 func use(name string, args map[string]any) llmtest.Call {
 	b, err := json.Marshal(args)
 	if err != nil {
@@ -319,22 +321,7 @@ func wantContains(t *testing.T, what, text string, parts ...string) {
 	}
 }
 
-// running reports whether a process of this machine has marker in its command line.
-func running(t *testing.T, marker string) bool {
-	t.Helper()
-	dirs, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range dirs {
-		if b, err := os.ReadFile(name); err == nil && strings.Contains(string(b), marker) {
-			return true
-		}
-	}
-	return false
-}
-
-// instant is a clock on which waiting takes no time.
+// instant is a clock on which sleeping takes no time.
 type instant struct{}
 
 func (instant) Now() time.Time { return time.Now() }

@@ -71,16 +71,18 @@ func jobKinds() []jobKind {
 // oldFilter refuses what the filter of an old Docker does: namespaces, mounts, and Landlock, which
 // it does not know. Whether the error is EPERM or ENOSYS depends on the version of runc.
 func oldFilter(landlock syscall.Errno) string {
-	const newUser = `"args": [{"index": 0, "value": 268435456, "valueTwo": 268435456, "op": "SCMP_CMP_MASKED_EQ"}]`
+	const newUser = `"args": [{"index": 0, "value": 268435456, "valueTwo": 268435456, "op": ` +
+		`"SCMP_CMP_MASKED_EQ"}]`
 	return fmt.Sprintf(`seccomp={"defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
-		{"names": ["landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"], "action": "SCMP_ACT_ERRNO", "errnoRet": %d},
+		{"names": ["landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"],
+			"action": "SCMP_ACT_ERRNO", "errnoRet": %d},
 		{"names": ["unshare", "clone"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1, %s},
-		{"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": 38}, {"names": ["mount"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1}]}`, landlock, newUser)
+		{"names": ["clone3"], "action": "SCMP_ACT_ERRNO", "errnoRet": 38},
+		{"names": ["mount"], "action": "SCMP_ACT_ERRNO", "errnoRet": 1}]}`, landlock, newUser)
 }
 
-// TestSandboxInContainer runs the program in containers that have no privileges, as a job of a CI
-// system does. What can be had there is found without the program: it must be what the program
-// makes use of, and tells.
+// TestSandboxInContainer runs the program in unprivileged containers, as the job of a CI system
+// does. The test finds the strongest sandbox without the program, which must use and report it.
 func TestSandboxInContainer(t *testing.T) {
 	t.Parallel()
 	d := sharedDocker(t)
@@ -91,11 +93,11 @@ func TestSandboxInContainer(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/user %d", kind.name, user), func(t *testing.T) {
 				t.Parallel()
 				j := startJob(t, d, kind, user, user, look)
-				j.see(t, kind)
+				j.probe(t, kind)
 				t.Logf("there is %q; %q", j.by, j.reasons)
 				if j.by == "" {
 					j.refuses(t)
-					j.goesWithout(t)
+					j.runsUnsandboxed(t)
 					return
 				}
 				j.confines(t)
@@ -108,7 +110,7 @@ func TestSandboxInContainer(t *testing.T) {
 		j := startJob(t, d, jobKinds()[0], 0, 1001, look)
 		j.reasons = []string{project + " belongs to user 1001"}
 		j.refuses(t)
-		j.goesWithout(t)
+		j.runsUnsandboxed(t)
 	})
 }
 
@@ -120,7 +122,8 @@ func buildLook(t *testing.T) string {
 import "syscall"
 
 func main() {
-	if version, _, err := syscall.Syscall(444, 0, 0, 1); err != 0 { // landlock_create_ruleset, for its version
+	// landlock_create_ruleset, for its version
+	if version, _, err := syscall.Syscall(444, 0, 0, 1); err != 0 {
 		print(err.Error())
 	} else {
 		print(version)
@@ -155,7 +158,7 @@ type job struct {
 	reasons []string
 }
 
-// startJob starts a container, with a working folder that belongs to owner, until the test ends.
+// startJob starts a container, with a working directory that belongs to owner, until the test ends.
 func startJob(t *testing.T, d *dockerHost, kind jobKind, user, owner int, look string) *job {
 	t.Helper()
 	mark := newMark()
@@ -214,7 +217,7 @@ func (j *job) remove(t *testing.T, mark string) {
 	case <-gone:
 	case <-failed: //nolint:errcheck // it is gone already
 	}
-	j.d.nothing(t, mark)
+	j.d.checkNone(t, mark)
 }
 
 // bubblewrapFiles are mounts of this machine's bubblewrap and the libraries that it needs.
@@ -233,8 +236,8 @@ func bubblewrapFiles(t *testing.T) []string {
 	return binds
 }
 
-// jobFiles are what is in the container besides programs: a working folder, what is outside of it,
-// and a secret.
+// jobFiles are what is in the container besides programs: a working directory, what is outside of
+// it, and a secret.
 func jobFiles(t *testing.T, home string, owner int) *bytes.Buffer {
 	t.Helper()
 	var all bytes.Buffer
@@ -270,14 +273,13 @@ func jobFiles(t *testing.T, home string, owner int) *bytes.Buffer {
 	return &all
 }
 
-// exec runs a command in the container, in the working folder, to its end.
+// exec runs a command in the container, in the working directory, to its end.
 func (j *job) exec(t *testing.T, argv ...string) ran {
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, fmt.Errorf("%q hangs", argv))
 	defer cancel()
 	made, err := j.d.api.ContainerExecCreate(ctx, j.id, container.ExecOptions{
-		Cmd:          argv,
-		AttachStdout: true, AttachStderr: true, WorkingDir: project,
+		Cmd: argv, AttachStdout: true, AttachStderr: true, WorkingDir: project,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -319,8 +321,8 @@ func (j *job) has(t *testing.T, names ...string) string {
 	return j.exec(t, slices.Concat([]string{"ls", "-d"}, names)...).stdout
 }
 
-// see finds which sandbox can be had in the container.
-func (j *job) see(t *testing.T, kind jobKind) {
+// probe finds the strongest sandbox that works in the container.
+func (j *job) probe(t *testing.T, kind jobKind) {
 	t.Helper()
 	if kind.bwrap {
 		got := j.exec(t, "bwrap", "--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts",
@@ -354,7 +356,7 @@ func (j *job) see(t *testing.T, kind jobKind) {
 	}
 }
 
-// all does all that a sandbox prevents, and ends with a code of its own.
+// all is a script with all that a sandbox prevents; it exits with 3.
 func all(file string) string {
 	return fmt.Sprintf(`echo ran >%s && cat %s
 (echo x >%s) && echo wrote
@@ -363,10 +365,10 @@ wget -q -O- http://127.0.0.1:8080/page
 exit 3`, file, file, outside)
 }
 
-// unconfined is what that prints where nothing prevents it.
+// unconfined is its output without a sandbox.
 const unconfined = "ran\nwrote\nsecret\nreached\n"
 
-// refuses checks that nothing is done where a sandbox is insisted on, and that each reason is told.
+// refuses checks that nothing runs where a sandbox is required, and that messages name the reasons.
 func (j *job) refuses(t *testing.T) {
 	before := j.changes(t)
 	for _, test := range []struct {
@@ -402,7 +404,7 @@ func (j *job) refuses(t *testing.T) {
 }
 
 // changes lists what differs from the image, less the helper that bubblewrap was tried with, and
-// folders that were used.
+// directories that were used.
 func (j *job) changes(t *testing.T) (names []string) {
 	t.Helper()
 	found, err := j.d.api.ContainerDiff(t.Context(), j.id)
@@ -418,9 +420,9 @@ func (j *job) changes(t *testing.T) (names []string) {
 	return names
 }
 
-// goesWithout checks that the program does without a sandbox where it may, and says so to people
-// and to programs.
-func (j *job) goesWithout(t *testing.T) {
+// runsUnsandboxed checks that the program runs commands without a sandbox where it may, and reports
+// that in a note and in events.
+func (j *job) runsUnsandboxed(t *testing.T) {
 	const note = "sandboxagent: note: commands run as this user on this machine; there is no sandbox: "
 	got := j.program(t, "exec", "--sandbox=auto", "--", "sh", "-c", all("by-auto"))
 	if got.code != 3 || got.stdout != unconfined || strings.Count(got.stderr, "\n") != 1 {
@@ -429,8 +431,7 @@ func (j *job) goesWithout(t *testing.T) {
 	wantContains(t, "standard error", got.stderr, append([]string{note}, j.reasons...)...)
 
 	model := []string{
-		"run", "--sandbox=auto", "--output=stream-json", "--model=script:" + script,
-		"task",
+		"run", "--sandbox=auto", "--output=stream-json", "--model=script:" + script, "task",
 	}
 	if got := j.program(t, model...); got.code != 2 || !strings.Contains(got.stderr,
 		"--yes allows it") || j.has(t, "by-model") != "" {
@@ -442,7 +443,7 @@ func (j *job) goesWithout(t *testing.T) {
 	}
 	wantContains(t, "standard error", got.stderr, append([]string{note, "without a sandbox"},
 		j.reasons...)...)
-	j.tells(t, got.stdout, map[env.Promise]env.Strength{
+	j.checkGuarantees(t, got.stdout, map[env.Promise]env.Strength{
 		env.Isolation: env.Absent, env.ConfinedWrites: env.Absent, env.HiddenSecrets: env.Absent,
 		env.NoNetwork: env.Absent,
 	})
@@ -451,8 +452,8 @@ func (j *job) goesWithout(t *testing.T) {
 	}
 }
 
-// tells checks what a run promised, at its start and in its end.
-func (j *job) tells(t *testing.T, stdout string, want map[env.Promise]env.Strength) {
+// checkGuarantees checks the guarantees of a run, in its first and last events.
+func (j *job) checkGuarantees(t *testing.T, stdout string, want map[env.Promise]env.Strength) {
 	t.Helper()
 	events, res := records(t, stdout)
 	told := [][]env.Guarantee{res.Guarantees}
@@ -478,7 +479,7 @@ func (j *job) tells(t *testing.T, stdout string, want map[env.Promise]env.Streng
 	}
 }
 
-// confines checks that a sandbox prevents what it must, and that a lesser one is told.
+// confines checks that a sandbox confines commands, and that a note reports a weaker one.
 func (j *job) confines(t *testing.T) {
 	off := j.program(t, "exec", "--sandbox=off", "--", "sh", "-c", all("by-off"))
 	if removed := j.exec(t, "rm", outside); off.code != 3 || off.stdout != unconfined ||
@@ -490,7 +491,8 @@ func (j *job) confines(t *testing.T) {
 		if got.code != 3 || got.stdout != "ran\n" {
 			t.Errorf("%s: %+v", mode, got)
 		}
-		if note := "sandboxagent: note: the sandbox is not the strongest: Landlock, "; j.by == "Landlock" {
+		const note = "sandboxagent: note: the sandbox is not the strongest: Landlock, "
+		if j.by == "Landlock" {
 			wantContains(t, "standard error", got.stderr, append([]string{note}, j.reasons...)...)
 		} else if strings.Contains(got.stderr, "note:") {
 			t.Errorf("%s: %s", mode, got.stderr)
@@ -501,7 +503,7 @@ func (j *job) confines(t *testing.T) {
 	}
 }
 
-// enforces checks what is promised, and what can be insisted on.
+// enforces checks the guarantees, and --enforce for each.
 func (j *job) enforces(t *testing.T) {
 	want := map[env.Promise]env.Strength{
 		env.Isolation: env.Enforced, env.HiddenProcesses: env.Enforced,
@@ -515,7 +517,7 @@ func (j *job) enforces(t *testing.T) {
 	if got.code != 0 {
 		t.Errorf("a model in a sandbox: %+v", got)
 	}
-	j.tells(t, got.stdout, want)
+	j.checkGuarantees(t, got.stdout, want)
 	strong := []string{"exec", "--network=none"}
 	for promise, strength := range want {
 		if strength == env.Enforced {

@@ -87,7 +87,7 @@ func (k *soak) levels(t *testing.T) level {
 func (k *soak) still(t *testing.T) level {
 	t.Helper()
 	last := k.levels(t)
-	for same, deadline := 0, time.Now().Add(20*time.Second); same < 10 &&
+	for same, deadline := 0, time.Now().Add(time.Minute); same < 10 &&
 		time.Now().Before(deadline); same++ {
 		time.Sleep(50 * time.Millisecond)
 		now := k.levels(t)
@@ -103,10 +103,11 @@ func (k *soak) still(t *testing.T) level {
 func (k *soak) settle(t *testing.T, want level) {
 	t.Helper()
 	var got level
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		if got = k.levels(t); got.files == want.files && got.goroutines == want.goroutines {
 			return
 		}
+		time.Sleep(50 * time.Millisecond)
 	}
 	t.Errorf("%d descriptors and %d goroutines, at first it were %d and %d", got.files, got.goroutines,
 		want.files, want.goroutines)
@@ -139,12 +140,12 @@ func (k *soak) checkLeftovers(t *testing.T) {
 	for _, name := range []string{"tmp", "sessions"} {
 		left, err := os.ReadDir(filepath.Join(k.root, name))
 		if err != nil || len(left) > 0 {
-			t.Errorf("left in the folder %s: %v, %v", name, left, err)
+			t.Errorf("left in the directory %s: %v, %v", name, left, err)
 		}
 	}
 	if work, err := os.ReadDir(filepath.Join(k.root, "work")); err != nil ||
 		len(work) != len(k.lanes) {
-		t.Errorf("%d folders to work in are left of %d lanes, %v", len(work), len(k.lanes), err)
+		t.Errorf("%d directories to work in are left of %d lanes, %v", len(work), len(k.lanes), err)
 	}
 	if runtime.GOOS != "linux" {
 		return
@@ -161,31 +162,9 @@ func (k *soak) checkLeftovers(t *testing.T) {
 			t.Errorf("the process %s is left: %q", name, line)
 		}
 	}
-	if children := childProcesses(t); len(children) > 0 {
-		t.Errorf("children of this process are left: %q", children)
+	if children := childrenOf(t, os.Getpid()); len(children) > 0 {
+		t.Errorf("children of this process are left: %v", children)
 	}
-}
-
-// childProcesses lists the processes that this one has started, those too that have ended and
-// nobody has waited for.
-func childProcesses(t *testing.T) []string {
-	t.Helper()
-	names, err := filepath.Glob("/proc/[0-9]*/stat")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var list []string
-	for _, name := range names {
-		stat, err := os.ReadFile(name)
-		if err != nil {
-			continue // it has ended
-		}
-		_, rest, _ := strings.Cut(string(stat), ") ")
-		if fields := strings.Fields(rest); len(fields) > 1 && fields[1] == strconv.Itoa(os.Getpid()) {
-			list = append(list, string(stat))
-		}
-	}
-	return list
 }
 
 // logGaps tells how long the slowest turns took, at first and in the end. Other load on the machine

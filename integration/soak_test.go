@@ -146,8 +146,9 @@ func (k *soak) newLane(w wire) (*lane, error) {
 		return nil, err
 	}
 	l.agent, err = agent.New(agent.Config{
-		Client: l, Profile: w.profile, Env: l.env, Store: journal.OnDisk(filepath.Join(k.root, "sessions")),
-		Log: slog.New(slog.DiscardHandler), Retry: llm.RetryPolicy{Clock: instant{}, MaxRetries: 10},
+		Client: l, Profile: w.profile, Env: l.env,
+		Store: journal.OnDisk(filepath.Join(k.root, "sessions")),
+		Log:   slog.New(slog.DiscardHandler), Retry: llm.RetryPolicy{Clock: instant{}, MaxRetries: 10},
 		Limits: agent.Limits{NoLoopDetection: true}, Observers: []func(event.Event){func(event.Event) {}},
 		Sinks: []func(event.Event) error{func(e event.Event) error { return l.play.see(e) }},
 	})
@@ -211,8 +212,7 @@ func (k *soak) session(ctx context.Context, l *lane, w wire, n int) (err error) 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l.play = &soakPlay{
-		soak: k, wire: w, rnd: rand.New(rand.NewPCG(k.seed, uint64(n))),
-		gaps: &k.gaps[n], cancel: cancel,
+		soak: k, wire: w, rnd: rand.New(rand.NewPCG(k.seed, uint64(n))), gaps: &k.gaps[n], cancel: cancel,
 	}
 	srv, err := llmtest.Start(w.brain(l.play.answer))
 	if err != nil {
@@ -301,8 +301,7 @@ func (p *soakPlay) call(turn int) llmtest.Call {
 			})
 		}
 		return use("edit_file", map[string]any{
-			"file_path": file, "old_string": first + "a",
-			"new_string": first + "b",
+			"file_path": file, "old_string": first + "a", "new_string": first + "b",
 		})
 	case 2:
 		return use("read_file", map[string]any{"file_path": file})
@@ -336,9 +335,8 @@ func (p *soakPlay) fault() llmtest.Reply {
 		bad, _ := p.wire.bad("shell")
 		reply = llmtest.Use(bad)
 	case 5:
-		name, reply = "time-out", llmtest.Use(use("shell", map[string]any{
-			"command":    long,
-			"timeout_ms": 50,
+		name, reply = "timeout", llmtest.Use(use("shell", map[string]any{
+			"command": long, "timeout_ms": 50,
 		}))
 	case 6:
 		name, reply = "abort in a call", llmtest.Use(shell(long))

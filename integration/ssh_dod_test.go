@@ -15,7 +15,7 @@ import (
 // sshOfProofs is the host of the sessions of TestDoDOnSSH while that runs.
 var sshOfProofs atomic.Pointer[ssh.Host]
 
-// TestDoDOnSSH proves the definition of done once more, with all sessions on a host over SSH.
+// TestDoDOnSSH proves the definition of done with all sessions on a remote host.
 func TestDoDOnSSH(t *testing.T) {
 	t.Parallel()
 	s := daemons.NewSSHD(t, daemons.SSHDConfig{Vars: []string{"PATH=" + os.Getenv("PATH")}})
@@ -38,7 +38,8 @@ func logIn(t testing.TB, s *daemons.SSHD) *ssh.Host {
 	return h
 }
 
-// openOnHost opens an environment in a folder of the host of TestDoDOnSSH, which is this machine.
+// openOnHost opens an environment in a directory of the host of TestDoDOnSSH, which is this
+// machine.
 func openOnHost(t testing.TB, dir string) env.Environment {
 	t.Helper()
 	e, err := sshOfProofs.Load().Open(t.Context(), ssh.Config{

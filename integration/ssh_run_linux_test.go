@@ -102,8 +102,7 @@ func TestSSHMessages(t *testing.T) {
 			[]string{"--memory has no effect with --env=ssh; it is for --env=docker"},
 		},
 		{"a network that nobody closes", flags(s, "--network=none"), []string{
-			"no sandbox works here",
-			"home directory",
+			"no sandbox works here", "home directory",
 		}},
 		{"apply", flags(s, "--apply"), []string{"--apply has no effect with --env=ssh"}},
 		{"variables of this machine", flags(s, "--inherit-vars=all"), []string{"--pass-var"}},
@@ -118,14 +117,12 @@ func TestSSHMessages(t *testing.T) {
 			[]string{"none of the host keys that are known", "ecdsa"},
 		},
 		{"no key is taken", flags(refusing), []string{
-			"takes none of the keys", refusing.Key(),
-			"authorized_keys",
+			"takes none of the keys", refusing.Key(), "authorized_keys",
 		}},
 		{"locked key", []string{"--env=ssh", "--host=" + s.User() + "@" + s.Address(), "--known-hosts=" +
 			s.KnownHosts(), "--identity=" + locked}, []string{locked, "ssh-agent"}},
 		{"missing key", flags(s, "--identity="+filepath.Join(dir, "none")), []string{
-			"--identity",
-			"none",
+			"--identity", "none",
 		}},
 		{
 			"refused port",
@@ -133,11 +130,11 @@ func TestSSHMessages(t *testing.T) {
 			[]string{"127.0.0.1:1", "refused"},
 		},
 		{
-			"no such folder", flags(s, "--workdir=/nowhere/at/all"),
+			"no such directory", flags(s, "--workdir=/nowhere/at/all"),
 			[]string{"/nowhere/at/all does not exist"},
 		},
 		{
-			"no such folder to write", flags(s, "--workdir="+dir, "--allow-write=none/at/all"),
+			"no such directory to write", flags(s, "--workdir="+dir, "--allow-write=none/at/all"),
 			[]string{"--allow-write", "none/at/all", "must exist on the host"},
 		},
 		{
@@ -151,15 +148,11 @@ func TestSSHMessages(t *testing.T) {
 				"--", "true")...)
 			cmd.Dir, cmd.Env = dir, append(os.Environ(), vars...)
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // without a terminal
-			began := time.Now()
 			got := finish(t, cmd)
 			if got.code != 125 || strings.Count(got.stderr, "\n") != 1 || got.stdout != "" {
 				t.Errorf("exit code %d\n%s%s", got.code, got.stdout, got.stderr)
 			}
 			wantContains(t, "the message", got.stderr, tt.says...)
-			if d := time.Since(began); d > time.Minute {
-				t.Errorf("it took %s", d)
-			}
 		})
 	}
 	t.Run("a model without consent", func(t *testing.T) {
@@ -194,7 +187,8 @@ func TestSSHCommands(t *testing.T) {
 	})
 	t.Run("tool", func(t *testing.T) {
 		dir := s.MakeFolder(t)
-		if err := os.WriteFile(filepath.Join(dir, "a"), []byte("needle\n"), 0o644); err != nil { //nolint:gosec // for another user
+		name := filepath.Join(dir, "a")
+		if err := os.WriteFile(name, []byte("needle\n"), 0o644); err != nil { //nolint:gosec // public
 			t.Fatal(err)
 		}
 		got := call(t, on("tool", "grep", "--workdir="+dir, `--args={"pattern":"needle"}`)...)
@@ -237,7 +231,7 @@ func TestSSHCommands(t *testing.T) {
 			"removed environment "+id) {
 			t.Errorf("%+v", got)
 		}
-		if running(t, mark) {
+		if running(mark) {
 			t.Error("a process is left")
 		}
 		if got := call(t, "env", "attach", id, "--", "true"); got.code != 125 ||
@@ -264,11 +258,11 @@ func TestSSHKilled(t *testing.T) {
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the processes", func() bool { return len(p.left(t)) > 3 })
+	await(t, "the processes", func() bool { return len(p.left()) > 3 })
 	_ = p.Process.Signal(syscall.SIGKILL)
 	_ = p.Wait()
 	await(t, "the end of all processes", func() bool {
-		return len(p.left(t)) == 0 &&
+		return len(p.left()) == 0 &&
 			len(s.Processes()) == 0
 	})
 	await(t, "the end of their directory", func() bool {

@@ -11,16 +11,15 @@ import (
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
-// TestTerminal has exec give a command a terminal in each environment: it has the size of the
-// user's, follows it, and ^C reaches the command and not the program.
+// TestTerminal has exec give a command a terminal in remote environments: it has the size of the
+// user's terminal, follows it, and ^C reaches the command and not the program.
 func TestTerminal(t *testing.T) {
 	t.Parallel()
-	const script = `stty size; trap 'echo; stty size; exit 5' INT; trap 'echo resized' WINCH; echo ready; while :; do sleep 0.05; done`
+	const script = `stty size; trap 'echo; stty size; exit 5' INT; trap 'echo resized' WINCH; echo ` +
+		`ready; while :; do sleep 0.05; done`
 	for name, setUp := range map[string]func(t *testing.T) (flags, vars []string){
-		"local": func(*testing.T) (flags, vars []string) { return []string{"--env=local"}, nil },
 		"ssh": func(t *testing.T) (flags, vars []string) {
-			return hostFlags(sshd(t,
-				daemons.SSHDConfig{})), nil
+			return hostFlags(sshd(t, daemons.SSHDConfig{})), nil
 		},
 		"docker": func(t *testing.T) (flags, vars []string) {
 			d := sharedDocker(t)
@@ -53,8 +52,7 @@ func TestTerminal(t *testing.T) {
 				}
 			}()
 			await(t, "the first size", func() bool {
-				return strings.Contains(seen.String(),
-					"33 91\r\nready")
+				return strings.Contains(seen.String(), "33 91\r\nready")
 			})
 			if err := pty.Setsize(screen, &pty.Winsize{Rows: 44, Cols: 122}); err != nil {
 				t.Fatal(err)

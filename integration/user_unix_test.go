@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// nobody is a user without rights.
+// nobody is an unprivileged user.
 const nobody = 65534
 
 // TestOrdinaryUser runs tests of environments once more as a user without rights, since root may
@@ -27,7 +27,7 @@ func TestOrdinaryUser(t *testing.T) {
 	for _, pkg := range []string{"env", "env/local", "env/internal/wire", "env/sandboxd"} {
 		t.Run(path.Base(pkg), func(t *testing.T) {
 			t.Parallel()
-			dir, err := os.MkdirTemp("", "sandboxagent-user-") //nolint:usetesting // the parent of t.TempDir is closed to others
+			dir, err := os.MkdirTemp("", "sandboxagent-user-") //nolint:usetesting // others must reach it
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -41,7 +41,7 @@ func TestOrdinaryUser(t *testing.T) {
 			if err := os.CopyFS(here, os.DirFS(filepath.Join("..", filepath.FromSlash(pkg)))); err != nil {
 				t.Fatal(err)
 			}
-			if err := own(dir); err != nil {
+			if err := chownTree(dir); err != nil {
 				t.Fatal(err)
 			}
 			cmd := exec.CommandContext(t.Context(), bin, "-test.short", "-test.timeout=20m")
@@ -56,8 +56,8 @@ func TestOrdinaryUser(t *testing.T) {
 	}
 }
 
-// own gives a tree to nobody.
-func own(dir string) error {
+// chownTree gives a tree to nobody.
+func chownTree(dir string) error {
 	return filepath.WalkDir(dir, func(name string, _ os.DirEntry, err error) error {
 		if err != nil {
 			return err

@@ -3,7 +3,6 @@ package daemons
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -25,24 +24,21 @@ const (
 	stopTimeout  = 20 * time.Second
 )
 
-// DockerConfig says how a daemon is started. The zero value is a daemon on a unix socket whose
+// DockerConfig configures a daemon. The zero value is a daemon on a unix socket whose
 // containers have either no network or the host's.
 type DockerConfig struct {
-	// Dir is the folder below which the daemon's own folder is made; default os.TempDir(). The name of
-	// a unix socket must be short, so a deep folder does not work.
+	// Dir is the parent of the daemon's own directory; default os.TempDir(). The name of a unix
+	// socket must be short, so a deep directory does not work.
 	Dir string
 	// Bridge gives the daemon a bridge network. Nothing forwards packets from it to other networks.
 	Bridge bool
 	// TLS makes the daemon listen on a TCP port of 127.0.0.1 as well, where it asks for a client's
 	// certificate.
 	TLS bool
-	// Args are more arguments for dockerd.
+	// Args are additional arguments of dockerd.
 	Args []string
-	// Log receives what the daemon says; default is only its log file, whose end becomes part of an
-	// error.
-	Log io.Writer
-	// Cache is the folder that keeps images between runs; default is sandboxagent-build/images in the
-	// user's cache folder.
+	// Cache is the directory that keeps images between runs; default is sandboxagent-build/images in
+	// the user's cache directory.
 	Cache string
 }
 
@@ -71,7 +67,7 @@ func NewDocker(t testing.TB, config DockerConfig) *Docker {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log("the daemon's last words:\n" + d.lastWords())
+			t.Log("the end of the daemon's log:\n" + d.logTail())
 		}
 		if err := d.Stop(); err != nil {
 			t.Error(err)
@@ -80,8 +76,8 @@ func NewDocker(t testing.TB, config DockerConfig) *Docker {
 	return d
 }
 
-// Missing ends a test that lacks a service, such as docker, or something in it, such as an image:
-// the test is skipped, or fails if the variable SANDBOXAGENT_REQUIRE holds the service.
+// Missing skips a test that lacks a service, such as docker, or a part of it, such as an image. The
+// test fails instead if the variable SANDBOXAGENT_REQUIRE holds the service.
 func Missing(t testing.TB, service, reason string) {
 	t.Helper()
 	if slices.Contains(strings.Split(os.Getenv(RequireVar), ","), service) {
@@ -90,9 +86,9 @@ func Missing(t testing.TB, service, reason string) {
 	t.Skip(reason)
 }
 
-// wait calls done until it returns true, ctx ends, or the time is over.
+// wait calls done until it returns true, ctx ends, or limit has passed.
 func wait(ctx context.Context, limit time.Duration, done func() bool) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("waited %v in vain", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no success within %v", limit))
 	defer cancel()
 	for {
 		if done() {

@@ -21,33 +21,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// folderPrefix begins the name of each daemon's folder; the process that made it follows.
-const folderPrefix = "sandboxagent-dockerd-"
+// dirPrefix begins the name of each daemon's directory; the process that made it follows.
+const dirPrefix = "sandboxagent-dockerd-"
 
 // Docker is a private dockerd. Its methods may be called concurrently, but Kill, Start, Restart and
 // Stop follow one another.
 type Docker struct {
 	config DockerConfig
-	dir    string // everything the daemon has lies here
+	dir    string // holds all files of the daemon
 	bridge string // the name of its bridge network's device, or empty
 	client *http.Client
 
-	mu     sync.Mutex
-	cmd    *exec.Cmd
-	exited chan struct{} // closed when cmd has ended
-	spaces *os.File      // holds the mount namespace in which the daemon starts again
-	port   string        // the TCP port, once known
-	gone   bool          // Stop was called
+	mu      sync.Mutex
+	cmd     *exec.Cmd
+	exited  chan struct{} // closed when cmd has ended
+	spaces  *os.File      // holds the mount namespace in which the daemon starts again
+	port    string        // the TCP port, once known
+	stopped bool          // by Stop
 }
 
-// Available says why no daemon can be started here; nil means that one can.
+// Available returns why this machine cannot start a daemon; nil means that it can.
 func Available() error {
 	if os.Geteuid() != 0 {
 		return errors.New("a private dockerd needs root")
 	}
 	for _, program := range []string{
-		"dockerd", "containerd", "runc", "ip", "nsenter", "mount",
-		"tar",
+		"dockerd", "containerd", "runc", "ip", "nsenter", "mount", "tar",
 	} {
 		if _, err := exec.LookPath(program); err != nil {
 			return fmt.Errorf("a private dockerd needs %s", program)
@@ -56,8 +55,8 @@ func Available() error {
 	return nil
 }
 
-// StartDocker starts a daemon and returns when it answers. Whoever calls it calls Stop. What
-// earlier processes have left, because they were killed, is removed first.
+// StartDocker starts a daemon and returns when it answers; the caller calls Stop. It first removes
+// what killed processes have left.
 func StartDocker(ctx context.Context, config DockerConfig) (*Docker, error) {
 	if err := Available(); err != nil {
 		return nil, err
@@ -68,7 +67,7 @@ func StartDocker(ctx context.Context, config DockerConfig) (*Docker, error) {
 	if err := sweep(config.Dir); err != nil {
 		return nil, fmt.Errorf("remove what an earlier run left: %w", err)
 	}
-	dir, err := os.MkdirTemp(config.Dir, fmt.Sprintf("%s%d-", folderPrefix, os.Getpid()))
+	dir, err := os.MkdirTemp(config.Dir, fmt.Sprintf("%s%d-", dirPrefix, os.Getpid()))
 	if err != nil {
 		return nil, err
 	}
@@ -100,8 +99,8 @@ func (d *Docker) TLSHost() string {
 	return "tcp://" + net.JoinHostPort("127.0.0.1", d.port)
 }
 
-// CertDir is a folder with the certificates for TLSHost under the names that DOCKER_CERT_PATH asks
-// for.
+// CertDir is a directory with the certificates for TLSHost under the names that DOCKER_CERT_PATH
+// asks for.
 func (d *Docker) CertDir() string { return filepath.Join(d.dir, "certificates") }
 
 // Pid is the process of the daemon, as it was last started.
@@ -132,9 +131,9 @@ func (d *Docker) Start(ctx context.Context) error {
 	answers := func() bool { return d.exitedNow() || ping(ctx, d.client) == nil }
 	if err := wait(ctx, startTimeout, answers); err != nil || d.exitedNow() {
 		if err == nil {
-			err = errors.New("it ended at once")
+			err = errors.New("the process ended at once")
 		}
-		return fmt.Errorf("start dockerd: %w\n%s", err, d.lastWords())
+		return fmt.Errorf("start dockerd: %w\n%s", err, d.logTail())
 	}
 	if !d.config.TLS {
 		return nil
@@ -147,7 +146,7 @@ func (d *Docker) Start(ctx context.Context) error {
 	})
 }
 
-// launch starts the process and returns where in its log it begins to write.
+// launch starts the process and returns the offset at which its log begins.
 func (d *Docker) launch() (int64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -160,12 +159,12 @@ func (d *Docker) launch() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := d.forget(); err != nil {
+	if err := d.removePIDFiles(); err != nil {
 		return 0, err
 	}
 	// The first start makes the mount namespace: what the daemon mounts ends with its last process,
-	// and the sockets of its containers, which containerd puts into a fixed folder, are its own. It
-	// has the folder's name in it, by which the processes inside are found.
+	// and the sockets of its containers, which containerd puts into a fixed directory, are its own. It
+	// has the directory's name in it, by which the processes inside are found.
 	const script = `for dir in /run/containerd /etc/docker; do
 	mkdir -p "$dir" && mount -t tmpfs "$0" "$dir" || exit 1
 done
@@ -182,22 +181,17 @@ exec "$@"`
 	}
 	cmd.Env = append(without(os.Environ(), "DOCKER_", "NOTIFY_SOCKET="), "TMPDIR="+d.dir)
 	cmd.Stdout, cmd.Stderr = logFile, logFile
-	if d.config.Log != nil {
-		cmd.Stdout = io.MultiWriter(logFile, d.config.Log)
-		cmd.Stderr = cmd.Stdout
-	}
 	return since, d.run(cmd)
 }
 
-// forget removes the process numbers that an earlier start has written: the daemon would take a
-// process that nobody has waited for, or another that got the number meanwhile, for one that runs.
-// Its containerd ended with it, or ends here.
-func (d *Docker) forget() error {
+// removePIDFiles removes the PIDs that an earlier start has written: the daemon would mistake a
+// zombie, or another process that has the PID now, for itself. It ends the earlier containerd.
+func (d *Docker) removePIDFiles() error {
 	name := filepath.Join(d.dir, "exec", "containerd", "containerd.pid")
 	if text, err := os.ReadFile(name); err == nil {
 		pid, err := strconv.Atoi(string(bytes.TrimSpace(text)))
 		if err != nil {
-			return fmt.Errorf("read the number of containerd: %w", err)
+			return fmt.Errorf("read the PID of containerd: %w", err)
 		}
 		err = wait(context.Background(), stopTimeout, func() bool {
 			runs := slices.Contains(members(filepath.Base(d.dir)), pid)
@@ -213,7 +207,7 @@ func (d *Docker) forget() error {
 	return errors.Join(os.RemoveAll(name), os.RemoveAll(filepath.Join(d.dir, "pid")))
 }
 
-// run starts cmd and notices its end.
+// run starts cmd and closes d.exited when it ends.
 func (d *Docker) run(cmd *exec.Cmd) error {
 	cmd.WaitDelay = time.Second
 	if err := cmd.Start(); err != nil {
@@ -223,7 +217,7 @@ func (d *Docker) run(cmd *exec.Cmd) error {
 	d.cmd, d.exited = cmd, exited
 	go func() {
 		defer close(exited)
-		_ = cmd.Wait() // a daemon that was killed is no news
+		_ = cmd.Wait() // tests kill daemons
 	}()
 	if d.spaces == nil {
 		spaces, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", cmd.Process.Pid))
@@ -263,7 +257,7 @@ func (d *Docker) args() []string {
 
 var listenLine = regexp.MustCompile(`API listen on 127\.0\.0\.1:(\d+)`)
 
-// listening returns the TCP port that the log tells after the offset since.
+// listening returns the TCP port that the log reports after the offset since.
 func (d *Docker) listening(since int64) string {
 	data, err := os.ReadFile(d.log())
 	if err != nil || int64(len(data)) < since {
@@ -290,7 +284,7 @@ func (d *Docker) end(signal unix.Signal) error {
 	case <-exited:
 		return nil
 	case <-time.After(stopTimeout):
-		return fmt.Errorf("dockerd runs on %v after %v", stopTimeout, signal)
+		return fmt.Errorf("dockerd still runs %v after %v", stopTimeout, signal)
 	}
 }
 
@@ -307,8 +301,8 @@ func (d *Docker) exitedNow() bool {
 
 func (d *Docker) log() string { return filepath.Join(d.dir, "log") }
 
-// lastWords is the end of the daemon's log.
-func (d *Docker) lastWords() string {
+// logTail returns the end of the daemon's log.
+func (d *Docker) logTail() string {
 	data, err := os.ReadFile(d.log())
 	if err != nil {
 		return err.Error()
@@ -317,21 +311,21 @@ func (d *Docker) lastWords() string {
 }
 
 // Stop ends the daemon and its containers, removes everything that it made, and fails if something
-// is left all the same. Further calls do nothing.
+// is left. Further calls do nothing.
 func (d *Docker) Stop() error {
 	d.mu.Lock()
-	gone := d.gone
-	d.gone = true
+	stopped := d.stopped
+	d.stopped = true
 	d.mu.Unlock()
-	if gone {
+	if stopped {
 		return nil
 	}
 	if d.cmd != nil && !d.exitedNow() {
-		// Containers are not asked to end: nothing in them is to be kept.
+		// Removing containers is quicker than stopping them.
 		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 		removeContainers(ctx, d.client)
 		cancel()
-		// Clean-up by SIGTERM is polite only: what remains is ended by remove.
+		// remove kills what SIGTERM leaves.
 		if err := d.end(unix.SIGTERM); err != nil {
 			_ = d.end(unix.SIGKILL)
 		}

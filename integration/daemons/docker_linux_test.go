@@ -2,8 +2,6 @@ package daemons
 
 import (
 	"bytes"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -102,7 +100,7 @@ func TestDockerLeavesNothing(t *testing.T) {
 		"Image":      Empty,
 		"HostConfig": map[string]any{"NetworkMode": "none"},
 	})
-	if !lives(onBridge) || !lives(alone) {
+	if !alive(onBridge) || !alive(alone) {
 		t.Fatal("the containers do not run")
 	}
 	if got := len(left(d)); got < 3 {
@@ -111,7 +109,7 @@ func TestDockerLeavesNothing(t *testing.T) {
 	if err := d.Stop(); err != nil {
 		t.Error(err)
 	}
-	if lives(onBridge) || lives(alone) {
+	if alive(onBridge) || alive(alone) {
 		t.Error("containers live on")
 	}
 	if got := left(d); len(got) > 0 {
@@ -132,16 +130,16 @@ func TestDockerIsKilledAndStartsAgain(t *testing.T) {
 	if err := d.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if lives(daemon) || ping(t.Context(), d.client) == nil {
+	if alive(daemon) || ping(t.Context(), d.client) == nil {
 		t.Error("the daemon lives on")
 	}
-	if !lives(pid) {
+	if !alive(pid) {
 		t.Error("the container ended with its daemon")
 	}
 	if err := d.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := firstProcess(t, d, id); got != pid || !lives(pid) {
+	if got := firstProcess(t, d, id); got != pid || !alive(pid) {
 		t.Errorf("after the restart the container's process is %d, not %d", got, pid)
 	}
 	// What a test kills last is cleaned all the same.
@@ -151,54 +149,8 @@ func TestDockerIsKilledAndStartsAgain(t *testing.T) {
 	if err := d.Stop(); err != nil {
 		t.Error(err)
 	}
-	if got := left(d); len(got) > 0 || lives(pid) {
+	if got := left(d); len(got) > 0 || alive(pid) {
 		t.Errorf("left: %v", got)
-	}
-}
-
-func TestDockerTLS(t *testing.T) {
-	d := NewDocker(t, DockerConfig{TLS: true})
-	authority, err := os.ReadFile(filepath.Join(d.CertDir(), "ca.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := tls.LoadX509KeyPair(filepath.Join(d.CertDir(), "cert.pem"), filepath.Join(d.CertDir(),
-		"key.pem"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(authority)
-	get := func(config *tls.Config) error {
-		transport := &http.Transport{TLSClientConfig: config}
-		defer transport.CloseIdleConnections()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
-			"https"+strings.TrimPrefix(d.TLSHost(), "tcp")+"/_ping", nil)
-		if err != nil {
-			return err
-		}
-		resp, err := transport.RoundTrip(req)
-		if err != nil {
-			return err
-		}
-		return resp.Body.Close()
-	}
-	with := &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}}
-	if err := get(with); err != nil {
-		t.Error(err)
-	}
-	if get(&tls.Config{RootCAs: roots}) == nil {
-		t.Error("a client without a certificate is served")
-	}
-	if get(&tls.Config{Certificates: []tls.Certificate{pair}}) == nil {
-		t.Error("the daemon's certificate is known to everybody")
-	}
-	host := d.TLSHost()
-	if err := d.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if d.TLSHost() != host || get(with) != nil {
-		t.Errorf("after the restart %s is %s, or does not answer", host, d.TLSHost())
 	}
 }
 
@@ -244,20 +196,21 @@ func TestDockerOfKilledRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := sweep(dir); err != nil || !lives(pid) {
+	if err := sweep(dir); err != nil || !alive(pid) {
 		t.Fatalf("the daemon of a run that lives was swept away: %v", err)
 	}
 	// It is not waited for yet: one that has ended does not count even then.
 	_ = child.Process.Kill()
 	t.Cleanup(func() { _ = child.Wait() })
-	if err := wait(t.Context(), stopTimeout, func() bool { return !lives(child.Process.Pid) }); err != nil {
+	ended := func() bool { return !alive(child.Process.Pid) }
+	if err := wait(t.Context(), stopTimeout, ended); err != nil {
 		t.Fatal(err)
 	}
-	if !lives(pid) || len(left(&old)) < 3 {
+	if !alive(pid) || len(left(&old)) < 3 {
 		t.Fatal("nothing is left that could be cleaned")
 	}
 	NewDocker(t, DockerConfig{Dir: dir})
-	if got := left(&old); len(got) > 0 || lives(pid) {
+	if got := left(&old); len(got) > 0 || alive(pid) {
 		t.Errorf("left: %v", got)
 	}
 }

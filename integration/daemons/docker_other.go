@@ -12,7 +12,7 @@ var errSystem = errors.New("a private dockerd runs on Linux only")
 // Docker is a private dockerd.
 type Docker struct{}
 
-// Available says why no daemon can be started here; nil means that one can.
+// Available returns why this machine cannot start a daemon; nil means that it can.
 func Available() error { return errSystem }
 
 // StartDocker starts a daemon, which works on Linux only.
@@ -24,7 +24,7 @@ func (d *Docker) Host() string { return "" }
 // TLSHost is the address of the daemon's TCP port.
 func (d *Docker) TLSHost() string { return "" }
 
-// CertDir is the folder of the certificates for TLSHost.
+// CertDir is the directory of the certificates for TLSHost.
 func (d *Docker) CertDir() string { return "" }
 
 // Pid is the process of the daemon.
@@ -45,4 +45,4 @@ func (d *Docker) Stop() error { return errSystem }
 // Load puts test images into the daemon.
 func (d *Docker) Load(context.Context, ...string) error { return errSystem }
 
-func (d *Docker) lastWords() string { return "" }
+func (d *Docker) logTail() string { return "" }

@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// dropbearSftp is the program that dropbear starts for those who ask for files.
+// dropbearSftp is the program that dropbear starts as its SFTP server.
 const dropbearSftp = "/usr/lib/sftp-server"
 
-// dropbearKeys is the only file in which dropbear looks for the keys of a user.
+// dropbearKeys is the only file from which dropbear reads the keys of a user.
 func dropbearKeys(home string) string { return filepath.Join(home, ".ssh", "authorized_keys") }
 
 // makeDropbearKey makes a key of the form that dropbear reads and returns the public part.
@@ -18,14 +18,14 @@ func makeDropbearKey(ctx context.Context, kind, name string) (string, error) {
 	if err := run(exec.CommandContext(ctx, "dropbearkey", "-t", kind, "-f", name)); err != nil {
 		return "", err
 	}
-	said, err := exec.CommandContext(ctx, "dropbearkey", "-y", "-f", name).Output()
+	out, err := exec.CommandContext(ctx, "dropbearkey", "-y", "-f", name).Output()
 	if err != nil {
 		return "", err
 	}
-	return publicKey(string(said))
+	return publicKey(string(out))
 }
 
-// dropbear returns the command that starts dropbear, and what it says when it listens.
+// dropbear returns the command that starts dropbear, and what it logs when it listens.
 func (s *SSHD) dropbear() (argv []string, listening string) {
 	argv = []string{s.program, "-F", "-E", "-s", "-p", s.Address(), "-P", s.file("pid")}
 	for _, kind := range s.config.HostKeys {

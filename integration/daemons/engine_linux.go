@@ -54,7 +54,7 @@ func stream(
 		return err
 	}
 	defer answer.Close() //nolint:errcheck // nothing was written
-	var said bytes.Buffer
+	var log bytes.Buffer
 	for dec := json.NewDecoder(answer); ; {
 		var message struct{ Stream, Error string }
 		if err := dec.Decode(&message); errors.Is(err, io.EOF) {
@@ -62,9 +62,9 @@ func stream(
 		} else if err != nil {
 			return fmt.Errorf("POST %s: %w", path, err)
 		}
-		said.WriteString(message.Stream)
+		log.WriteString(message.Stream)
 		if message.Error != "" {
-			return fmt.Errorf("POST %s: %s\n%s", path, message.Error, said.Bytes()[max(0, said.Len()-4096):])
+			return fmt.Errorf("POST %s: %s\n%s", path, message.Error, log.Bytes()[max(0, log.Len()-4096):])
 		}
 	}
 }

@@ -43,10 +43,10 @@ func sources() map[string]source {
 	}
 }
 
-// Load puts the images with these names into the daemon, unless it has them; it knows those that
-// the constants name, and the product's own by their references, unless a program is in them. The
-// first use of Debian on a machine takes half a minute and needs a mirror of Debian, the one that
-// apt uses if it has one; that of the product's images takes some time more.
+// Load puts images into the daemon that it lacks: those of the constants, and the product's by
+// their references, except images with embedded programs. The first use of Debian on a machine
+// takes half a minute and needs a mirror of Debian, by default that of apt; the product's images
+// take longer.
 func (d *Docker) Load(ctx context.Context, names ...string) error {
 	cache := d.config.Cache
 	if cache == "" {
@@ -129,8 +129,8 @@ func (d *Docker) loadForeign(ctx context.Context, cache, name string, from sourc
 	return stream(ctx, d.client, "/images/load", nil, &archive)
 }
 
-// cached writes to w the file of the cache that key names, which fill makes if it is not there yet.
-// A file is there as a whole or not at all.
+// cached writes to w the file of the cache that key names; fill makes a missing one. A file appears
+// complete or not at all.
 func cached(cache, key string, w io.Writer, fill func(*os.File) error) error {
 	name := filepath.Join(cache, key)
 	f, err := os.Open(name)
@@ -184,11 +184,10 @@ func debian(ctx context.Context, cache string, w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
+		defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
 		root := filepath.Join(dir, "root")
 		bootstrap := exec.CommandContext(ctx, "debootstrap", "--variant=minbase", suite, root, mirror)
-		// What it mounts meanwhile is gone when it ends, however it ends; it is ended with all that it
-		// has started.
+		// Its mounts end with it, however it ends; cancellation kills its whole process group.
 		bootstrap.SysProcAttr = &unix.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Setpgid: true}
 		bootstrap.Cancel = func() error { return unix.Kill(-bootstrap.Process.Pid, unix.SIGKILL) }
 		if err := run(bootstrap); err != nil {
@@ -239,8 +238,7 @@ func busybox(ctx context.Context, _ string, w io.Writer) error {
 	for tool := range strings.FieldsSeq(string(tools)) {
 		if tool != "busybox" {
 			files = append(files, tar.Header{
-				Typeflag: tar.TypeSymlink, Name: "bin/" + tool,
-				Linkname: "busybox",
+				Typeflag: tar.TypeSymlink, Name: "bin/" + tool, Linkname: "busybox",
 			})
 		}
 	}
@@ -254,7 +252,7 @@ func probeFor(arch string) func(context.Context, string, io.Writer) error {
 		if err != nil {
 			return err
 		}
-		defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
+		defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
 		name := filepath.Join(dir, "probe")
 		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", name,
 			"github.com/sandboxagent/sandboxagent/integration/daemons/testdata/empty")
@@ -275,7 +273,7 @@ func probeFor(arch string) func(context.Context, string, io.Writer) error {
 func goroot(ctx context.Context, _ string, w io.Writer) error {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {
-		return fmt.Errorf("ask go for its folder: %w", err)
+		return fmt.Errorf("find GOROOT: %w", err)
 	}
 	archive := exec.CommandContext(ctx, "tar", "--owner=0", "--group=0", "--numeric-owner",
 		"--mode=u+w",
@@ -309,16 +307,16 @@ func writeFile(w *tar.Writer, header tar.Header, data []byte) error {
 	return err
 }
 
-// run runs cmd; an error has the end of what it said.
+// run runs cmd; an error has the end of its output.
 func run(cmd *exec.Cmd) error {
-	var said bytes.Buffer
-	cmd.Stderr = &said
+	var out bytes.Buffer
+	cmd.Stderr = &out
 	if cmd.Stdout == nil {
-		cmd.Stdout = &said
+		cmd.Stdout = &out
 	}
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path), err,
-			said.Bytes()[max(0, said.Len()-2048):])
+			out.Bytes()[max(0, out.Len()-2048):])
 	}
 	return nil
 }

@@ -34,9 +34,9 @@ type Registry struct {
 	server *httptest.Server
 	images http.Handler
 
-	mu    sync.Mutex
-	fault http.HandlerFunc
-	asked []string
+	mu       sync.Mutex
+	fault    http.HandlerFunc
+	requests []string
 }
 
 // NewRegistry starts a registry without images for one test and stops it afterwards.
@@ -50,17 +50,16 @@ func NewRegistry(t testing.TB) *Registry {
 	return r
 }
 
-// Stop ends the registry; whoever asks it afterwards is refused. Further calls do nothing.
+// Stop ends the registry, which then refuses connections. Further calls do nothing.
 func (r *Registry) Stop() {
 	r.server.CloseClientConnections()
 	r.server.Close()
 }
 
-// Host is the address of the registry, as the names of its images begin.
+// Host is the address of the registry, with which the names of its images begin.
 func (r *Registry) Host() string { return r.server.Listener.Addr().String() }
 
-// Fault makes every request go to a handler, which may pass it on to Serve. It is called
-// concurrently; nil ends it.
+// Fault sets a concurrent handler of all requests, which may call Serve; nil removes it.
 func (r *Registry) Fault(handler http.HandlerFunc) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +72,7 @@ func (r *Registry) Serve(w http.ResponseWriter, req *http.Request) { r.images.Se
 // ServeHTTP implements http.Handler.
 func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.mu.Lock()
-	r.asked = append(r.asked, req.Method+" "+req.URL.Path)
+	r.requests = append(r.requests, req.Method+" "+req.URL.Path)
 	handler := r.fault
 	r.mu.Unlock()
 	if handler == nil {
@@ -87,7 +86,7 @@ func (r *Registry) Asked(part string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var found []string
-	for _, a := range r.asked {
+	for _, a := range r.requests {
 		if strings.Contains(a, part) {
 			found = append(found, a)
 		}
@@ -95,9 +94,9 @@ func (r *Registry) Asked(part string) []string {
 	return found
 }
 
-// Add makes an image under a name, such as "tool:1", and returns the number that daemons give it.
-// No two images are alike. It has no program, the folders of a sandbox user, and a megabyte that
-// does not compress. The architecture arch is empty for the machine's own.
+// Add makes a unique image under a name, such as "tool:1", and returns its ID. It has no program,
+// the directories of a sandbox user, and a megabyte that does not compress. An empty arch is that
+// of the machine.
 func (r *Registry) Add(t testing.TB, name, arch string) string {
 	t.Helper()
 	if arch == "" {
@@ -106,7 +105,8 @@ func (r *Registry) Add(t testing.TB, name, arch string) string {
 	repo, tag, _ := strings.Cut(name, ":")
 	layer := randomLayer(t)
 	config, err := json.Marshal(map[string]any{
-		"architecture": arch, "os": "linux", "config": map[string]any{"Labels": map[string]string{images.PreparedLabel: "10001:10001"}},
+		"architecture": arch, "os": "linux",
+		"config": map[string]any{"Labels": map[string]string{images.PreparedLabel: "10001:10001"}},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(layer)}},
 	})
 	if err != nil {
@@ -130,7 +130,7 @@ func (r *Registry) Add(t testing.TB, name, arch string) string {
 	return digest(config)
 }
 
-// put stores something, past faults and counts.
+// put stores data without faults and counts.
 func (r *Registry) put(t testing.TB, method, url, kind string, data []byte) {
 	t.Helper()
 	req := httptest.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(data))
@@ -142,7 +142,7 @@ func (r *Registry) put(t testing.TB, method, url, kind string, data []byte) {
 	}
 }
 
-// randomLayer makes a layer like no other.
+// randomLayer makes a unique layer.
 func randomLayer(t testing.TB) []byte {
 	t.Helper()
 	content := make([]byte, 1<<20)
@@ -156,8 +156,7 @@ func randomLayer(t testing.TB) []byte {
 		}
 	}
 	err := w.WriteHeader(&tar.Header{
-		Typeflag: tar.TypeReg, Name: "random", Mode: 0o644,
-		Size: int64(len(content)),
+		Typeflag: tar.TypeReg, Name: "random", Mode: 0o644, Size: int64(len(content)),
 	})
 	if err == nil {
 		_, err = w.Write(content)

@@ -21,7 +21,7 @@ import (
 // as no two devices have the same name, no two bridges have the same addresses.
 const bridgePrefix = "sandboxtest"
 
-// addBridge makes a bridge for the daemon whose folder has the given name, which becomes the
+// addBridge makes a bridge for the daemon whose directory has the given name, which becomes the
 // bridge's alias.
 func addBridge(name string) (string, error) {
 	var last error
@@ -46,7 +46,7 @@ func addBridge(name string) (string, error) {
 	return "", errors.Join(errors.New("no bridge can be made"), last)
 }
 
-// removeBridges removes the bridges of the daemon whose folder has the given name.
+// removeBridges removes the bridges of the daemon whose directory has the given name.
 func removeBridges(name string) error {
 	aliases, err := filepath.Glob("/sys/class/net/" + bridgePrefix + "*/ifalias")
 	if err != nil {
@@ -68,9 +68,9 @@ func ip(args ...string) error {
 	return nil
 }
 
-// sweep removes what daemons below dir have left whose makers live no longer.
+// sweep removes what daemons below dir have left whose makers have ended.
 func sweep(dir string) error {
-	// Others that start daemons do the same.
+	// Other processes that start daemons do the same.
 	lock, err := os.Open(dir)
 	if err != nil {
 		return err
@@ -79,25 +79,25 @@ func sweep(dir string) error {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return fmt.Errorf("lock %s: %w", dir, err)
 	}
-	folders, err := filepath.Glob(filepath.Join(dir, folderPrefix+"*"))
+	directories, err := filepath.Glob(filepath.Join(dir, dirPrefix+"*"))
 	if err != nil {
 		return err
 	}
-	for _, folder := range folders {
-		number, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(folder), folderPrefix), "-")
+	for _, directory := range directories {
+		number, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(directory), dirPrefix), "-")
 		pid, err := strconv.Atoi(number)
-		if err != nil || lives(pid) {
+		if err != nil || alive(pid) {
 			continue
 		}
-		if err := remove(folder); err != nil {
+		if err := remove(directory); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// lives reports whether a process runs. One that has ended but was not waited for does not.
-func lives(pid int) bool {
+// alive reports whether a process runs; a zombie does not.
+func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return false
@@ -107,8 +107,8 @@ func lives(pid int) bool {
 	return found && len(state) > 0 && state[0] != 'Z' && state[0] != 'X'
 }
 
-// remove ends the processes of the daemon whose folder is dir, removes its bridge, its control
-// groups and the folder, and fails if something is left.
+// remove ends the processes of the daemon whose directory is dir, removes its bridge, its control
+// groups and the directory, and fails if something is left.
 func remove(dir string) error {
 	err := wait(context.Background(), stopTimeout, func() bool {
 		pids := members(filepath.Base(dir))
@@ -134,8 +134,8 @@ func remove(dir string) error {
 }
 
 // members returns the processes in the mount namespaces that hold a mount of the daemon whose
-// folder has the given name: the daemon, its containerd, their shims, and what runs in containers.
-// The caller's own namespace is none.
+// directory has the given name: the daemon, its containerd, their shims, and what runs in
+// containers. The caller's own namespace is none.
 func members(name string) []int {
 	own, _ := os.Readlink("/proc/self/ns/mnt")
 	entries, _ := os.ReadDir("/proc")

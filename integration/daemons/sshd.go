@@ -11,74 +11,70 @@ import (
 	"testing"
 )
 
-// SSHDConfig says how a server is started. The zero value is an OpenSSH server that lets the user
-// of the tests in.
+// SSHDConfig configures a server. The zero value is an OpenSSH server that admits the user of the
+// tests.
 type SSHDConfig struct {
-	// Account is the user that is let in; nil means the user of the tests. It needs root, and Linux.
+	// Account is the user that the server admits; nil is the user of the tests. It needs root.
 	Account *Account
-	// Options are lines of sshd_config that come before the server's own, and so count. With Dropbear
-	// they are arguments of it.
+	// Options are lines of sshd_config that precede the server's own, so that they take effect, or
+	// arguments of dropbear.
 	Options []string
-	// Vars are what commands get, as "NAME=value".
+	// Vars are environment variables of commands, as "NAME=value".
 	Vars []string
 	// HostKeys are the kinds of the server's keys: "ed25519", "ecdsa", "rsa"; default is the first.
 	HostKeys []string
-	// Sftp says what serves files; default is SftpInternal, and with Dropbear SftpServer.
+	// Sftp serves files; default is SftpInternal, with Dropbear SftpServer.
 	Sftp SftpKind
-	// Dropbear starts dropbear in the place of OpenSSH. It reads .ssh/authorized_keys in the user's
-	// home, so it needs an account that has one, and lets nobody in whose shell is not in /etc/shells.
+	// Dropbear starts dropbear instead of OpenSSH. It reads .ssh/authorized_keys in the home, so it
+	// needs an account, and refuses users whose shell is not in /etc/shells.
 	Dropbear bool
 }
 
-// SftpKind says what serves files to the clients of a server.
+// SftpKind is an SFTP server.
 type SftpKind string
 
 const (
-	// SftpInternal is a part of OpenSSH, which no login shell has a part in.
+	// SftpInternal is the part of OpenSSH that needs no login shell.
 	SftpInternal SftpKind = "internal"
-	// SftpServer is a program that the login shell starts.
+	// SftpServer is dropbear's, a program that the login shell starts.
 	SftpServer SftpKind = "server"
-	// SftpNone leaves clients without it: OpenSSH refuses, and dropbear starts a program that is not
-	// there.
+	// SftpNone is none: OpenSSH refuses, and dropbear starts a missing program.
 	SftpNone SftpKind = "none"
 )
 
-// Account is a user that one server and what it starts see, and the rest of the machine does not.
+// Account is a user that only one server and its processes see.
 type Account struct {
-	// Name is what the user is called; default is "root" for one with its rights, and "tester" for
-	// others.
+	// Name is the user name; default "root" with Root, else "tester".
 	Name string
 	// Shell is the login shell; default /bin/bash.
 	Shell string
-	// Profile has the files of the home by their slash-separated names, such as ".bashrc".
+	// Profile maps slash-separated names in the home, such as ".bashrc", to contents.
 	Profile map[string]string
-	// Home says what the home is like; default HomeNormal.
+	// Home is the kind of home directory; default HomeNormal.
 	Home HomeKind
 	// Root gives the user the rights of root.
 	Root bool
 }
 
-// HomeKind says what the home of an account is like. All that the server starts sees it so; the
-// tests see an ordinary folder at the same place.
+// HomeKind is a kind of home directory, as the server's processes see it. The tests see an ordinary
+// directory of the same name.
 type HomeKind string
 
 const (
-	// HomeNormal is a folder that belongs to the user.
+	// HomeNormal is a directory that belongs to the user.
 	HomeNormal HomeKind = "normal"
-	// HomeNoexec has no programs that can be run.
+	// HomeNoexec is mounted noexec.
 	HomeNoexec HomeKind = "noexec"
-	// HomeReadOnly cannot be written to.
+	// HomeReadOnly is mounted read-only.
 	HomeReadOnly HomeKind = "read-only"
-	// HomeMissing is not there.
-	HomeMissing HomeKind = "missing"
 )
 
-// errNoSSHD says that a server cannot be started here.
+// errNoSSHD means that this machine cannot start a server.
 var errNoSSHD = errors.New("no ssh server can be started")
 
 // NewSSHD starts a server for one test, and stops it with its connections afterwards. Where none
 // can be started the test is skipped, or fails if the variable SANDBOXAGENT_REQUIRE holds ssh. A
-// test that wants an account is skipped where the tests do not run as root.
+// test with an account is skipped without root.
 func NewSSHD(t testing.TB, config SSHDConfig) *SSHD {
 	t.Helper()
 	config = config.complete()
@@ -86,7 +82,7 @@ func NewSSHD(t testing.TB, config SSHDConfig) *SSHD {
 		t.Fatal(err)
 	}
 	if config.Account != nil && os.Geteuid() != 0 {
-		t.Skip("an account of its own needs root")
+		t.Skip("an account needs root")
 	}
 	s, err := startSSHD(t.Context(), config)
 	if errors.Is(err, errNoSSHD) {
@@ -97,8 +93,8 @@ func NewSSHD(t testing.TB, config SSHDConfig) *SSHD {
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			said := s.Log()
-			t.Logf("the last words of the ssh server:\n%s", said[max(0, len(said)-4096):])
+			log := s.Log()
+			t.Logf("the end of the ssh server's log:\n%s", log[max(0, len(log)-4096):])
 		}
 		s.Stop()
 		if err := s.remove(context.WithoutCancel(t.Context())); err != nil {
@@ -108,7 +104,7 @@ func NewSSHD(t testing.TB, config SSHDConfig) *SSHD {
 	return s
 }
 
-// complete returns the configuration with all defaults.
+// complete sets all defaults.
 func (c SSHDConfig) complete() SSHDConfig {
 	if len(c.HostKeys) == 0 {
 		c.HostKeys = []string{"ed25519"}
@@ -139,31 +135,28 @@ func (c SSHDConfig) complete() SSHDConfig {
 	return c
 }
 
-// validate reports what no server can be.
+// validate reports the first invalid field of c.
 func (c SSHDConfig) validate() error {
 	for _, kind := range c.HostKeys {
 		if !slices.Contains([]string{"ed25519", "ecdsa", "rsa"}, kind) {
-			return fmt.Errorf("sshd: no host keys are of kind %q", kind)
+			return fmt.Errorf("sshd: unknown kind of host key %q", kind)
 		}
 	}
-	if !slices.Contains([]SftpKind{SftpInternal, SftpServer, SftpNone}, c.Sftp) {
-		return fmt.Errorf("sshd: nothing serves files as %q", c.Sftp)
+	if !c.Dropbear && c.Sftp == SftpServer {
+		return errors.New("sshd: only dropbear serves files by a program")
 	}
 	a := c.Account
-	if c.Dropbear && (a == nil || a.Home == HomeMissing || c.Sftp == SftpInternal) {
-		return errors.New("sshd: dropbear needs an account with a home, and has no sftp of its own")
+	if c.Dropbear && (a == nil || c.Sftp == SftpInternal) {
+		return errors.New("sshd: dropbear needs an account, and has no sftp of its own")
 	}
 	if a == nil {
 		return nil
 	}
-	if !slices.Contains([]HomeKind{HomeNormal, HomeNoexec, HomeReadOnly, HomeMissing}, a.Home) {
-		return fmt.Errorf("sshd: no home is %q", a.Home)
+	if !slices.Contains([]HomeKind{HomeNormal, HomeNoexec, HomeReadOnly}, a.Home) {
+		return fmt.Errorf("sshd: unknown kind of home %q", a.Home)
 	}
 	if strings.ContainsAny(a.Name+a.Shell, ":\n") || !path.IsAbs(a.Shell) {
-		return fmt.Errorf("sshd: the account %q with the shell %q cannot be", a.Name, a.Shell)
-	}
-	if a.Home == HomeMissing && len(a.Profile) > 0 {
-		return errors.New("sshd: a home that is missing has no files")
+		return fmt.Errorf("sshd: invalid account %q with shell %q", a.Name, a.Shell)
 	}
 	return nil
 }

@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// accountFiles are the files of the machine that tell who there is.
+// accountFiles are the files in /etc that list accounts.
 var accountFiles = [...]string{"passwd", "shadow", "group"}
 
-// takeUser makes the user of the tests the one that is let in.
+// takeUser makes the server admit the user of the tests.
 func (s *SSHD) takeUser() error {
 	me, err := user.Current()
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *SSHD) takeUser() error {
 	return nil
 }
 
-// addAccount makes the account's home, and copies of the machine's files in which it stands.
+// addAccount makes the account's home, and copies of accountFiles with the account.
 func (s *SSHD) addAccount() error {
 	a := s.config.Account
 	s.user, s.home = a.Name, s.file("home")
@@ -64,9 +64,6 @@ func (s *SSHD) addAccount() error {
 			return err
 		}
 	}
-	if a.Home == HomeMissing {
-		return nil
-	}
 	if err := errors.Join(os.Mkdir(s.home, 0o700), os.Chown(s.home, s.uid, gid)); err != nil {
 		return err
 	}
@@ -81,9 +78,8 @@ func (s *SSHD) addAccount() error {
 	return nil
 }
 
-// claimNumber gives the account a number that no user of the machine has, and no other test as long
-// as the server is there. The claim is a name in the memory of the kernel, which goes with its
-// process at the latest.
+// claimNumber gives the account a UID that no user of the machine has, and no other test while the
+// server exists: the claim is an abstract socket, which ends with its process at the latest.
 func (s *SSHD) claimNumber() error {
 	for {
 		s.uid = 42_000 + rand.IntN(18_000)
@@ -93,12 +89,12 @@ func (s *SSHD) claimNumber() error {
 			return nil
 		}
 		if !errors.Is(err, unix.EADDRINUSE) {
-			return fmt.Errorf("sshd: claim a number for the account: %w", err)
+			return fmt.Errorf("sshd: claim a UID: %w", err)
 		}
 	}
 }
 
-// passable reports a folder that ordinary users cannot reach.
+// passable returns an error for a directory that ordinary users cannot reach.
 func passable(dir string) error {
 	for ; ; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
@@ -106,7 +102,7 @@ func passable(dir string) error {
 			return err
 		}
 		if info.Mode()&0o001 == 0 {
-			return fmt.Errorf("sshd: the folder for temporary files is closed to ordinary users by %s", dir)
+			return fmt.Errorf("sshd: %s closes the temporary directory to ordinary users", dir)
 		}
 		if dir == filepath.Dir(dir) {
 			return nil
@@ -114,8 +110,8 @@ func passable(dir string) error {
 	}
 }
 
-// copyAccounts copies a file of the machine's accounts. The new line comes first, so that it is the
-// one that is found by number, and others of that name are left out.
+// copyAccounts copies one of accountFiles with a new first line, which lookups by UID find first,
+// and without other lines of that name.
 func (s *SSHD) copyAccounts(name, line string) error {
 	text, err := os.ReadFile(filepath.Join("/etc", name))
 	if err != nil {
@@ -127,27 +123,27 @@ func (s *SSHD) copyAccounts(name, line string) error {
 	return os.WriteFile(s.file(name), []byte(line+"\n"+strings.Join(lines, "")), 0o644)
 }
 
-// writeHome writes a file of the home, with its folders.
+// writeHome writes a file in the home, with its parents.
 func (s *SSHD) writeHome(name, text string, gid int) error {
-	place := s.home
+	path := s.home
 	parts := strings.Split(name, "/")
 	for _, part := range parts[:len(parts)-1] {
-		place = filepath.Join(place, part)
-		if err := os.Mkdir(place, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		path = filepath.Join(path, part)
+		if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 			return err
 		}
-		if err := os.Chown(place, s.uid, gid); err != nil {
+		if err := os.Chown(path, s.uid, gid); err != nil {
 			return err
 		}
 	}
-	place = filepath.Join(s.home, filepath.FromSlash(name))
-	return errors.Join(os.WriteFile(place, []byte(text), 0o644), os.Chown(place, s.uid, gid))
+	path = filepath.Join(s.home, filepath.FromSlash(name))
+	return errors.Join(os.WriteFile(path, []byte(text), 0o644), os.Chown(path, s.uid, gid))
 }
 
-// MakeFolder makes an empty folder of the user's own, which goes with the server.
+// MakeFolder makes an empty directory of the account, which is removed with the server.
 func (s *SSHD) MakeFolder(t testing.TB) string {
 	t.Helper()
-	dir, err := os.MkdirTemp(s.dir, "work-") //nolint:usetesting // the account sees what is in the folder of the server
+	dir, err := os.MkdirTemp(s.dir, "work-") //nolint:usetesting // the account can reach s.dir
 	if err == nil {
 		err = os.Chown(dir, s.uid, -1)
 	}
@@ -157,8 +153,8 @@ func (s *SSHD) MakeFolder(t testing.TB) string {
 	return dir
 }
 
-// within returns the command that starts a server, in a mount namespace of its own, where the
-// account is: its mounts are seen by the server and what it starts, and end with the last of these.
+// within returns the command that starts a server where the account exists: in a mount namespace,
+// whose mounts end with the last process in it.
 func (s *SSHD) within(argv []string) []string {
 	script := []string{"set -e"}
 	for _, name := range accountFiles {
@@ -170,7 +166,7 @@ func (s *SSHD) within(argv []string) []string {
 		option = "noexec"
 	case HomeReadOnly:
 		option = "ro"
-	case HomeNormal, HomeMissing:
+	case HomeNormal:
 	}
 	if option != "" {
 		script = append(script, fmt.Sprintf("mount -n --bind '%[1]s' '%[1]s'", s.home),

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SSHD is an ssh server on a port of 127.0.0.1 that lets one user in with a key of its own. Its
+// SSHD is an ssh server on a port of 127.0.0.1 that admits one user with one key. Its
 // methods may be called concurrently, but Stop, Restart and NewHostKey follow one another.
 type SSHD struct {
 	config  SSHDConfig
@@ -38,21 +38,21 @@ type SSHD struct {
 	done     chan struct{} // closed when cmd has ended
 }
 
-// startSSHD starts a server and returns when it listens. Whoever calls it calls Stop and remove.
+// startSSHD starts a server and returns when it listens. The caller calls Stop and remove.
 func startSSHD(ctx context.Context, config SSHDConfig) (s *SSHD, err error) {
 	s = &SSHD{config: config}
 	if err := s.find(); err != nil {
 		return nil, err
 	}
-	// What an ordinary user reads lies in it, so no folder that the testing package makes will do. The
-	// names of sockets below it must be short.
+	// Ordinary users must reach it, unlike a directory of the testing package, and the names of
+	// sockets below it must be short.
 	if s.dir, err = os.MkdirTemp("", "sandboxagent-sshd-"); err != nil {
 		return nil, err
 	}
 	if err := s.prepare(ctx); err != nil {
 		return nil, errors.Join(err, s.remove(ctx))
 	}
-	// Others may have the port, or take it first.
+	// Another process may take the port first.
 	for range 20 {
 		s.port = freePort()
 		if err = s.write(); err != nil {
@@ -79,21 +79,20 @@ func (s *SSHD) find() error {
 		programs["mount"], programs[s.config.Account.Shell] = new(string), new(string)
 	}
 	for name, found := range programs {
-		place, err := exec.LookPath(name)
+		path, err := exec.LookPath(name)
 		if err != nil { // for users whose PATH lacks it
-			place, err = exec.LookPath(filepath.Join("/usr/sbin", name))
+			path, err = exec.LookPath(filepath.Join("/usr/sbin", name))
 		}
 		if err != nil {
 			return fmt.Errorf("%w: it needs the program %s", errNoSSHD, name)
 		}
-		*found = place
+		*found = path
 	}
 	return nil
 }
 
-// freePort returns a port that nobody listens on. It is none of those that the kernel gives to
-// connections, so that it stays free while the server is stopped: even a client that tries to reach
-// it again could get it as its own.
+// freePort returns an unused port outside the range of ephemeral ports, so that it stays free while
+// the server is stopped: a reconnecting client could get it as its own.
 func freePort() int {
 	for range 100 {
 		port := 20_000 + rand.IntN(12_000)
@@ -102,10 +101,10 @@ func freePort() int {
 			return port
 		}
 	}
-	return 0 // which no server listens on
+	return 0
 }
 
-// prepare makes the user, the keys and what the server reads.
+// prepare makes the account, the keys and the files of the server.
 func (s *SSHD) prepare(ctx context.Context) error {
 	if err := os.Chmod(s.dir, 0o711); err != nil {
 		return err
@@ -123,7 +122,7 @@ func (s *SSHD) prepare(ctx context.Context) error {
 	if err := s.makeHostKeys(ctx); err != nil {
 		return err
 	}
-	if os.Geteuid() == 0 && !s.config.Dropbear { // where OpenSSH locks its unprivileged part in
+	if os.Geteuid() == 0 && !s.config.Dropbear { // the privilege separation directory
 		if err := os.MkdirAll("/run/sshd", 0o755); err != nil {
 			return err
 		}
@@ -216,15 +215,14 @@ func (s *SSHD) launch(ctx context.Context) error {
 	}
 	defer log.Close() //nolint:errcheck // the server has it open
 	before := len(s.Log())
-	said := func() string {
+	output := func() string {
 		all := s.Log()
 		return all[min(before, len(all)):]
 	}
 	argv, listening := s.command()
 	cmd, done, started := exec.Command(argv[0], argv[1:]...), make(chan struct{}), make(chan error, 1)
 	cmd.Stdout, cmd.Stderr = log, log
-	// It ends with the process of the tests, however that ends: with the thread that starts it, to be
-	// exact.
+	// The server ends with the thread that starts it, and so with the test process.
 	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true, Pdeathsig: unix.SIGKILL}
 	if s.config.Account != nil {
 		cmd.SysProcAttr.Unshareflags = unix.CLONE_NEWNS
@@ -236,7 +234,7 @@ func (s *SSHD) launch(ctx context.Context) error {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // one that was killed is no news
+			_ = cmd.Wait() // tests kill servers
 		}
 	}()
 	if err := <-started; err != nil {
@@ -248,7 +246,7 @@ func (s *SSHD) launch(ctx context.Context) error {
 	s.mu.Lock()
 	s.cmd, s.done = cmd, done
 	s.mu.Unlock()
-	listens := func() bool { return strings.Contains(said(), listening) }
+	listens := func() bool { return strings.Contains(output(), listening) }
 	err = wait(ctx, startTimeout, func() bool {
 		select {
 		case <-done:
@@ -262,13 +260,12 @@ func (s *SSHD) launch(ctx context.Context) error {
 		return fmt.Errorf("start %s: %w", s.program, err)
 	}
 	if !listens() {
-		return fmt.Errorf("start %s: it ended: %s", s.program, said())
+		return fmt.Errorf("start %s: it ended: %s", s.program, output())
 	}
 	return nil
 }
 
-// Stop ends the server and all connections, and nothing that they started. Further calls do
-// nothing.
+// Stop ends the server and all connections, not their commands. Further calls do nothing.
 func (s *SSHD) Stop() {
 	cmd, done := s.process()
 	select {
@@ -276,8 +273,7 @@ func (s *SSHD) Stop() {
 		return
 	default:
 	}
-	// The server first, so that nobody gets in meanwhile; it is waited for when its children are
-	// known.
+	// Stop the server first, so that no client connects meanwhile.
 	_ = unix.Kill(cmd.Process.Pid, unix.SIGSTOP)
 	s.Cut()
 	_ = unix.Kill(cmd.Process.Pid, unix.SIGKILL)
@@ -301,10 +297,10 @@ func (s *SSHD) NewHostKey() error {
 	return s.launch(context.Background())
 }
 
-// remove removes the server's folder, in which something may still be ending.
+// remove removes the server's directory, in which processes may still be ending.
 func (s *SSHD) remove(ctx context.Context) error {
 	if s.claim != nil {
-		defer s.claim.Close() //nolint:errcheck // it ends whatever it says
+		defer s.claim.Close() //nolint:errcheck // it holds no data
 	}
 	var err error
 	werr := wait(ctx, stopTimeout, func() bool {
@@ -323,52 +319,49 @@ func (s *SSHD) process() (*exec.Cmd, chan struct{}) {
 	return s.cmd, s.done
 }
 
-// taken is what a server says of a port that another process has.
+// taken is the error of a server whose port another process has.
 const taken = "Address already in use"
 
 func (s *SSHD) file(name string) string { return filepath.Join(s.dir, name) }
 
 func (s *SSHD) hostKeyFile(kind string) string { return s.file("host_" + kind) }
 
-// Folder holds all that the server has. Those who may not write to it may pass through it.
-func (s *SSHD) Folder() string { return s.dir }
-
 // Address is where the server listens, as "127.0.0.1:port". It stays the same when the server is
 // started again.
 func (s *SSHD) Address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
-// User is the name of the user whom the server lets in.
+// User is the name of the user that the server admits.
 func (s *SSHD) User() string { return s.user }
 
-// Home is the folder of the user, which may be missing.
+// Home is the home directory of the user.
 func (s *SSHD) Home() string { return s.home }
 
 // Host is the address of the server, as DOCKER_HOST has it.
 func (s *SSHD) Host() string { return "ssh://" + s.user + "@" + s.Address() }
 
-// Key is the file of the private key, without a passphrase, that the server lets in. The public one
-// is beside it, with ".pub" at the end of its name.
+// Key is the file of the private key, without a passphrase, that the server admits. The public key
+// is in the same file name with ".pub".
 func (s *SSHD) Key() string { return s.file("user") }
 
-// KnownHosts is a file as ssh has it, with the keys that the server had first.
+// KnownHosts is a known_hosts file with the first keys of the server.
 func (s *SSHD) KnownHosts() string { return s.file("known_hosts") }
 
-// HostKey is the public part of the server's key of a kind, as known_hosts and authorized_keys have
-// it. It is empty if the server has none.
+// HostKey is the public part of the server's key of a kind, in the format of known_hosts; empty if
+// the server has none.
 func (s *SSHD) HostKey(kind string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.hostKeys[kind]
 }
 
-// Log is what the server has said since it was first started.
+// Log is the log of the server since its first start.
 func (s *SSHD) Log() string {
-	said, _ := os.ReadFile(s.file("log"))
-	return string(said)
+	log, _ := os.ReadFile(s.file("log"))
+	return string(log)
 }
 
-// Client returns a folder with a program ssh, for the front of PATH, that knows the server and has
-// its key. More are lines of its configuration that come first, and so count.
+// Client returns a directory for the front of PATH, with a program ssh that has the server's keys.
+// More are lines that precede those of its configuration.
 func (s *SSHD) Client(t testing.TB, more ...string) string {
 	t.Helper()
 	known, err := os.ReadFile(s.file("ssh_config"))

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// over runs a command through the program ssh and returns what it wrote, and its exit code.
+// over runs a command through the program ssh and returns its output and its exit code.
 func over(t *testing.T, s *SSHD, command string) (stdout, stderr string, code int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
@@ -36,8 +36,8 @@ func over(t *testing.T, s *SSHD, command string) (stdout, stderr string, code in
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// says runs a command that must succeed and returns what it wrote.
-func says(t *testing.T, s *SSHD, command string) string {
+// output runs a command that must succeed and returns its standard output.
+func output(t *testing.T, s *SSHD, command string) string {
 	t.Helper()
 	out, errs, code := over(t, s, command)
 	if code != 0 {
@@ -46,7 +46,7 @@ func says(t *testing.T, s *SSHD, command string) string {
 	return out
 }
 
-// until waits for what must happen.
+// until waits for a condition.
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	if err := wait(t.Context(), stopTimeout, done); err != nil {
@@ -99,18 +99,17 @@ func lost(t *testing.T, cmd *exec.Cmd) {
 func TestSSHDUser(t *testing.T) {
 	s := NewSSHD(t, SSHDConfig{
 		Vars:     []string{"GREETING=hello there", "OTHER=x"},
-		HostKeys: []string{"rsa", "ecdsa"}, Sftp: SftpServer,
+		HostKeys: []string{"rsa", "ecdsa"},
 	})
-	if got, want := says(t, s, `id -un; echo "$GREETING$OTHER"`),
+	if got, want := output(t, s, `id -un; echo "$GREETING$OTHER"`),
 		s.User()+"\nhello therex\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := strings.TrimSpace(says(t, s, "cd && pwd")); got != s.Home() {
+	if got := strings.TrimSpace(output(t, s, "cd && pwd")); got != s.Home() {
 		t.Errorf("the home is %s, want %s", got, s.Home())
 	}
 	for kind, begins := range map[string]string{
-		"rsa":   "ssh-rsa AAAA",
-		"ecdsa": "ecdsa-sha2-nistp256 AAAA", "ed25519": "",
+		"rsa": "ssh-rsa AAAA", "ecdsa": "ecdsa-sha2-nistp256 AAAA", "ed25519": "",
 	} {
 		known, err := os.ReadFile(s.KnownHosts())
 		if err != nil {
@@ -137,18 +136,12 @@ func TestSSHDUser(t *testing.T) {
 
 func TestSSHDAccount(t *testing.T) {
 	for name, c := range map[string]SSHDConfig{
-		"bash":                 {Account: &Account{}},
-		"dash":                 {Account: &Account{Name: "d.ash-1", Shell: "/bin/dash"}},
-		"root with bash":       {Account: &Account{Root: true}},
-		"root with dash":       {Account: &Account{Root: true, Shell: "/bin/dash"}},
-		"root by another name": {Account: &Account{Root: true, Name: "toor"}},
-		"dropbear, bash":       {Account: &Account{}, Dropbear: true},
-		"dropbear, dash": {
-			Account: &Account{Shell: "/bin/dash"}, Dropbear: true,
-			HostKeys: []string{"ecdsa", "rsa"},
+		"bash":           {Account: &Account{}},
+		"root with dash": {Account: &Account{Root: true, Name: "toor", Shell: "/bin/dash"}},
+		"dropbear": {
+			Account:  &Account{Shell: "/bin/dash", Home: HomeReadOnly},
+			Dropbear: true, HostKeys: []string{"ecdsa", "rsa"},
 		},
-		"dropbear, root":           {Account: &Account{Root: true}, Dropbear: true},
-		"dropbear, read-only home": {Account: &Account{Home: HomeReadOnly}, Dropbear: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -167,7 +160,9 @@ func TestSSHDAccount(t *testing.T) {
 				t.Errorf("the user has the number %d", uid)
 			}
 			where, _ := os.Readlink(shell)
-			got := strings.Split(says(t, s, `id -un; id -u; id -gn; echo "$HOME"; echo ~`+user+`; pwd; echo "$SHELL"; readlink /proc/$$/exe | sed s,.*/,,; echo "$FROM_PROFILE"; echo "$GREETING"; cat a/b/c`), "\n")
+			got := strings.Split(output(t, s, `id -un; id -u; id -gn; echo "$HOME"; echo ~`+user+`
+pwd; echo "$SHELL"; readlink /proc/$$/exe | sed s,.*/,,
+echo "$FROM_PROFILE"; echo "$GREETING"; cat a/b/c`), "\n")
 			want := []string{
 				user, fmt.Sprint(uid), map[bool]string{true: "root", false: user}[a.Root], s.Home(), s.Home(),
 				s.Home(), shell,
@@ -184,66 +179,55 @@ func TestSSHDAccount(t *testing.T) {
 }
 
 func TestSSHDHome(t *testing.T) {
-	const write, execute = "echo x > ~/new", "~/program"
 	for name, tt := range map[string]struct {
-		home            HomeKind
-		root            bool
-		write, execute  string // what is said when it fails
-		stays, dropbear bool
+		account  Account
+		dropbear bool
+		// write and execute are parts of the errors of these operations in the home; empty for none.
+		write, execute string
 	}{
-		"normal":                {home: HomeNormal},
-		"noexec":                {home: HomeNoexec, execute: "ermission denied"},
-		"noexec, root":          {home: HomeNoexec, root: true, execute: "ermission denied"},
-		"read-only":             {home: HomeReadOnly, write: "ead-only file system"},
-		"read-only, root":       {home: HomeReadOnly, root: true, write: "ead-only file system"},
-		"missing":               {home: HomeMissing, write: "o such file", execute: "o such file"},
-		"noexec for dropbear":   {home: HomeNoexec, dropbear: true, execute: "ermission denied"},
-		"read-only of dropbear": {home: HomeReadOnly, dropbear: true, write: "ead-only file system"},
+		"normal": {},
+		"noexec, root": {
+			account: Account{Home: HomeNoexec, Root: true}, execute: "ermission denied",
+		},
+		"read-only":          {account: Account{Home: HomeReadOnly}, write: "ead-only file system"},
+		"noexec on dropbear": {Account{Home: HomeNoexec}, true, "", "ermission denied"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := &Account{Home: tt.home, Root: tt.root}
-			if tt.home != HomeMissing {
-				a.Profile = map[string]string{"program": "#!/bin/sh\necho it runs\n"}
-			}
-			s := NewSSHD(t, SSHDConfig{Account: a, Dropbear: tt.dropbear})
-			if tt.home != HomeMissing {
-				if err := os.Chmod(filepath.Join(s.Home(), "program"), 0o755); err != nil {
-					t.Fatal(err)
-				}
+			tt.account.Profile = map[string]string{"program": "#!/bin/sh\necho it runs\n"}
+			s := NewSSHD(t, SSHDConfig{Account: &tt.account, Dropbear: tt.dropbear})
+			if err := os.Chmod(filepath.Join(s.Home(), "program"), 0o755); err != nil {
+				t.Fatal(err)
 			}
 			for command, want := range map[string]string{
-				write: tt.write, execute: tt.execute,
-				"t=$(mktemp) && rm $t": "",
+				"echo x > ~/new": tt.write, "~/program": tt.execute, "t=$(mktemp) && rm $t": "",
 			} {
 				_, errs, code := over(t, s, command)
 				if (code == 0) != (want == "") || !strings.Contains(errs, want) {
-					t.Errorf("%s ends with %d and says %q, want %q", command, code, errs, want)
+					t.Errorf("%s: exit code %d, %q, want %q", command, code, errs, want)
 				}
 			}
-			// The tests see what there is.
+			// The tests share the home.
 			if _, err := os.Stat(filepath.Join(s.Home(), "new")); (err == nil) != (tt.write == "") {
-				t.Errorf("the file that was written: %v", err)
+				t.Errorf("the new file: %v", err)
 			}
-			if err := os.WriteFile(filepath.Join(s.Home(), "from-here"), []byte("x"),
-				0o644); (err == nil) != (tt.home != HomeMissing) {
-				t.Errorf("write from here: %v", err)
+			if err := os.WriteFile(filepath.Join(s.Home(), "shared"), []byte("x"), 0o644); err != nil {
+				t.Fatal(err)
 			}
-			if out, _, _ := over(t, s, "cat ~/from-here"); (out == "x") != (tt.home != HomeMissing) {
-				t.Errorf("what was written from here is there: %q", out)
+			if out, _, _ := over(t, s, "cat ~/shared"); out != "x" {
+				t.Errorf("the shared file holds %q", out)
 			}
 		})
 	}
 }
 
-// TestSSHDLeavesNothing looks at the mounts, the accounts, the folders and the processes of the
-// machine.
+// TestSSHDLeavesNothing compares the mounts, the accounts, the directories and the processes of the
+// machine before and after.
 func TestSSHDLeavesNothing(t *testing.T) {
 	state := func() map[string]string {
 		all := map[string]string{}
 		for _, name := range []string{
-			"/proc/self/mountinfo", "/etc/passwd", "/etc/shadow",
-			"/etc/group",
+			"/proc/self/mountinfo", "/etc/passwd", "/etc/shadow", "/etc/group",
 		} {
 			text, err := os.ReadFile(name)
 			if err != nil && !errors.Is(err, os.ErrPermission) {
@@ -261,11 +245,11 @@ func TestSSHDLeavesNothing(t *testing.T) {
 	before := state()
 	for _, dropbear := range []bool{false, true} {
 		t.Run(fmt.Sprintf("dropbear %t", dropbear), func(t *testing.T) {
-			var folder string
+			var dir string
 			var pids, processes []int
 			t.Run("server", func(t *testing.T) {
 				s := NewSSHD(t, SSHDConfig{Account: &Account{Home: HomeNoexec}, Dropbear: dropbear})
-				folder = s.Folder()
+				dir = s.dir
 				cmd := linger(t, s, "sleep 100")
 				if diff := gocmp.Diff(before, state()); diff != "" {
 					t.Errorf("the machine sees what only the server should: %s", diff)
@@ -297,8 +281,8 @@ func TestSSHDLeavesNothing(t *testing.T) {
 			for _, pid := range pids {
 				until(t, "the server's process ends", func() bool { return program(pid) == "" })
 			}
-			if _, err := os.Stat(folder); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("the folder is left: %v", err)
+			if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the directory is left: %v", err)
 			}
 			if diff := gocmp.Diff(before, state()); diff != "" {
 				t.Error(diff)
@@ -310,8 +294,6 @@ func TestSSHDLeavesNothing(t *testing.T) {
 func TestSSHDCut(t *testing.T) {
 	for name, c := range map[string]SSHDConfig{
 		"the user of the tests": {},
-		"ordinary":              {Account: &Account{}},
-		"root":                  {Account: &Account{Root: true}},
 		"dropbear":              {Account: &Account{}, Dropbear: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -339,7 +321,7 @@ func TestSSHDCut(t *testing.T) {
 			s.Cut()
 			lost(t, client)
 			until(t, "the connection ends", func() bool { return len(s.Sessions()) == 0 })
-			if got := says(t, s, "echo again"); got != "again\n" {
+			if got := output(t, s, "echo again"); got != "again\n" {
 				t.Errorf("the next connection says %q", got)
 			}
 			if err := os.WriteFile(note+".end", nil, 0o644); err != nil {
@@ -353,31 +335,26 @@ func TestSSHDCut(t *testing.T) {
 func TestSSHDRestart(t *testing.T) {
 	for name, c := range map[string]SSHDConfig{
 		"the user of the tests": {HostKeys: []string{"ed25519", "rsa"}},
-		"ordinary": {Account: &Account{
-			Home:    HomeReadOnly,
-			Profile: map[string]string{"f": "x"},
-		}},
-		"dropbear": {Account: &Account{}, Dropbear: true, HostKeys: []string{
-			"ed25519",
-			"ecdsa",
-		}},
+		"dropbear": {
+			Account: &Account{}, Dropbear: true, HostKeys: []string{"ed25519", "ecdsa"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := NewSSHD(t, c)
 			address, key := s.Address(), s.HostKey("ed25519")
-			says(t, s, "true")
+			output(t, s, "true")
 			cmd := linger(t, s, "cat")
 			if err := s.Restart(); err != nil {
 				t.Fatal(err)
 			}
 			lost(t, cmd)
-			says(t, s, "true")
+			output(t, s, "true")
 			s.Stop()
 			if err := s.Restart(); err != nil {
 				t.Fatal(err)
 			}
-			says(t, s, "true")
+			output(t, s, "true")
 			if s.Address() != address || s.HostKey("ed25519") != key {
 				t.Errorf("it is at %s with %s, and was at %s with %s", s.Address(), s.HostKey("ed25519"),
 					address, key)
@@ -398,7 +375,7 @@ func TestSSHDRestart(t *testing.T) {
 			if err := os.WriteFile(s.KnownHosts(), []byte(known), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			says(t, s, "true")
+			output(t, s, "true")
 			if c.Account != nil {
 				until(t, "nothing of the user is left", func() bool { return len(s.Processes()) == 0 })
 			}
@@ -406,7 +383,7 @@ func TestSSHDRestart(t *testing.T) {
 	}
 }
 
-// TestSSHDSftp copies a file, which the program scp does by sftp.
+// TestSSHDSftp copies a file.
 func TestSSHDSftp(t *testing.T) {
 	sftp, err := exec.LookPath("sftp")
 	if err != nil {
@@ -417,20 +394,17 @@ func TestSSHDSftp(t *testing.T) {
 		config SSHDConfig
 		works  bool
 	}{
-		"internal":              {SSHDConfig{}, true},
-		"internal, for root":    {SSHDConfig{Account: &Account{Root: true}}, true},
-		"internal, noisy":       {SSHDConfig{Account: &Account{Profile: map[string]string{".bashrc": noise}}}, true},
-		"program":               {SSHDConfig{Account: &Account{}, Sftp: SftpServer}, true},
-		"program, noisy":        {SSHDConfig{Account: &Account{Profile: map[string]string{".bashrc": noise}}, Sftp: SftpServer}, false},
-		"none":                  {SSHDConfig{Sftp: SftpNone}, false},
-		"of dropbear":           {SSHDConfig{Account: &Account{}, Dropbear: true}, true},
-		"of dropbear, for root": {SSHDConfig{Account: &Account{Root: true}, Dropbear: true}, true},
-		"none of dropbear":      {SSHDConfig{Account: &Account{}, Dropbear: true, Sftp: SftpNone}, false},
+		"internal": {
+			SSHDConfig{Account: &Account{Profile: map[string]string{".bashrc": noise}}}, true,
+		},
+		"none":          {SSHDConfig{Sftp: SftpNone}, false},
+		"dropbear":      {SSHDConfig{Account: &Account{}, Dropbear: true}, true},
+		"dropbear none": {SSHDConfig{Account: &Account{}, Dropbear: true, Sftp: SftpNone}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := NewSSHD(t, tt.config)
-			from, to := filepath.Join(s.Folder(), "from"), filepath.Join(t.TempDir(), "to")
+			from, to := filepath.Join(s.dir, "from"), filepath.Join(t.TempDir(), "to")
 			if err := os.WriteFile(from, []byte("content"), 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -441,52 +415,23 @@ func TestSSHDSftp(t *testing.T) {
 			if (err == nil) != tt.works || (string(got) == "content") != tt.works {
 				t.Errorf("%v, %q: %s", err, got, out)
 			}
-			if says := says(t, s, "echo it works"); !strings.HasSuffix(says, "it works\n") {
-				t.Errorf("a command says %q", says)
+			if out := output(t, s, "echo it works"); !strings.HasSuffix(out, "it works\n") {
+				t.Errorf("a command prints %q", out)
 			}
 		})
 	}
 }
 
-func TestSSHDOptions(t *testing.T) {
-	s := NewSSHD(t, SSHDConfig{Options: []string{"ForceCommand echo forced", "AcceptEnv none"}})
-	if got := says(t, s, "echo mine"); got != "forced\n" {
-		t.Errorf("it says %q", got)
-	}
-	d := NewSSHD(t, SSHDConfig{Account: &Account{}, Dropbear: true, Options: []string{
-		"-c",
-		"echo forced",
-	}})
-	if got := says(t, d, "echo mine"); got != "forced\n" {
-		t.Errorf("dropbear says %q", got)
-	}
-}
-
-// TestSSHDBad starts what cannot be, and learns why at once.
+// TestSSHDBad starts servers with invalid configurations, which fails with the cause.
 func TestSSHDBad(t *testing.T) {
 	for name, tt := range map[string]struct {
 		config SSHDConfig
 		want   string
 	}{
-		"a setting that is none": {SSHDConfig{Options: []string{"Nonsense yes"}}, "Nonsense"},
-		"a kind of keys":         {SSHDConfig{HostKeys: []string{"dsa"}}, "dsa"},
-		"sftp":                   {SSHDConfig{Sftp: "x"}, `"x"`},
-		"a home":                 {SSHDConfig{Account: &Account{Home: "x"}}, `"x"`},
-		"a shell":                {SSHDConfig{Account: &Account{Shell: "bash"}}, `"bash"`},
-		"a name":                 {SSHDConfig{Account: &Account{Name: "a:b"}}, `"a:b"`},
-		"files in no home": {SSHDConfig{Account: &Account{
-			Home:    HomeMissing,
-			Profile: map[string]string{"f": ""},
-		}}, "missing"},
-		"dropbear without an account": {SSHDConfig{Dropbear: true}, "dropbear"},
-		"dropbear without a home": {
-			SSHDConfig{Dropbear: true, Account: &Account{Home: HomeMissing}},
-			"dropbear",
-		},
-		"dropbear with OpenSSH's sftp": {SSHDConfig{
-			Dropbear: true, Account: &Account{},
-			Sftp: SftpInternal,
-		}, "dropbear"},
+		"option":           {SSHDConfig{Options: []string{"Nonsense yes"}}, "Nonsense"},
+		"kind of host key": {SSHDConfig{HostKeys: []string{"dsa"}}, "dsa"},
+		"name":             {SSHDConfig{Account: &Account{Name: "a:b"}}, `"a:b"`},
+		"dropbear":         {SSHDConfig{Dropbear: true}, "dropbear"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := tt.config.complete()

@@ -20,7 +20,7 @@ func (s *SSHD) remove(context.Context) error { return nil }
 // Address is where the server listens.
 func (s *SSHD) Address() string { return "" }
 
-// User is whom the server lets in.
+// User is the name of the user that the server admits.
 func (s *SSHD) User() string { return "" }
 
 // Home is the user's home.
@@ -29,13 +29,10 @@ func (s *SSHD) Home() string { return "" }
 // Host is the address of the server, as DOCKER_HOST has it.
 func (s *SSHD) Host() string { return "" }
 
-// Folder holds what the server has.
-func (s *SSHD) Folder() string { return "" }
-
-// MakeFolder makes an empty folder of the user's own, which goes with the server.
+// MakeFolder makes an empty directory of the account.
 func (s *SSHD) MakeFolder(testing.TB) string { return "" }
 
-// Key is the file of the private key that the server lets in.
+// Key is the file of the private key that the server admits.
 func (s *SSHD) Key() string { return "" }
 
 // KnownHosts is the file with the server's first keys.
@@ -44,22 +41,22 @@ func (s *SSHD) KnownHosts() string { return "" }
 // HostKey is the server's key of a kind.
 func (s *SSHD) HostKey(string) string { return "" }
 
-// Log is what the server said.
+// Log is the log of the server.
 func (s *SSHD) Log() string { return "" }
 
-// Client returns a folder with a configured program ssh.
+// Client returns a directory with a configured program ssh.
 func (s *SSHD) Client(testing.TB, ...string) string { return "" }
 
-// Revoke makes the server let nobody in any more.
+// Revoke makes the server refuse all keys.
 func (s *SSHD) Revoke() error { return errNoSSHD }
 
-// Sessions are the processes of the connections that there are.
+// Sessions lists the processes of the connections.
 func (s *SSHD) Sessions() []int { return nil }
 
-// Processes are those of the account that are not the server's.
+// Processes lists the processes of the user.
 func (s *SSHD) Processes() []int { return nil }
 
-// Cut ends all connections that there are.
+// Cut ends all connections.
 func (s *SSHD) Cut() {}
 
 // Stop ends the server and all connections.

@@ -10,11 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// command returns the command that starts the server, and what the server says when it listens.
+// command returns the command that starts the server, and what the server logs when it listens.
 func (s *SSHD) command() (argv []string, listening string) {
 	argv, listening = []string{
-		s.program, "-D", "-e", "-f",
-		s.file("sshd_config"),
+		s.program, "-D", "-e", "-f", s.file("sshd_config"),
 	}, "Server listening on"
 	if s.config.Dropbear {
 		argv, listening = s.dropbear()
@@ -25,17 +24,16 @@ func (s *SSHD) command() (argv []string, listening string) {
 	return argv, listening
 }
 
-// Sessions are the processes of the connections that there are, one for each.
+// Sessions lists the processes of the connections, one for each.
 func (s *SSHD) Sessions() []int {
 	cmd, _ := s.process()
 	return s.own(children(cmd.Process.Pid))
 }
 
-// Cut ends all connections that there are. The server goes on, and so do the commands, which are
-// not told.
+// Cut ends all connections. The server and the commands continue.
 func (s *SSHD) Cut() {
 	for _, pid := range s.Sessions() {
-		// the part without rights, which is the one that has the connection
+		// the unprivileged part, which has the connection
 		for _, below := range s.own(children(pid)) {
 			_ = unix.Kill(below, unix.SIGKILL)
 		}
@@ -43,13 +41,13 @@ func (s *SSHD) Cut() {
 	}
 }
 
-// Processes are those of the user that are not the server's. They are the processes of the test if
-// the user is an ordinary account: no other test has it.
+// Processes lists the processes of the user without the server's. Of an ordinary account they are
+// those of one test.
 func (s *SSHD) Processes() []int {
 	names, _ := filepath.Glob("/proc/[0-9]*")
 	var found []int
 	for _, name := range names {
-		// The owner of the folder would be another one for a process that nobody may trace.
+		// The directory of a process that is not dumpable belongs to root.
 		status, _ := os.ReadFile(name + "/status")
 		pid, err := strconv.Atoi(filepath.Base(name))
 		if err != nil || !strings.Contains(string(status), fmt.Sprintf("\nUid:\t%d\t", s.uid)) {
@@ -62,7 +60,7 @@ func (s *SSHD) Processes() []int {
 	return found
 }
 
-// own returns those processes that run the server's programs.
+// own returns the processes that run the server's programs.
 func (s *SSHD) own(pids []int) []int {
 	var found []int
 	for _, pid := range pids {
@@ -73,8 +71,8 @@ func (s *SSHD) own(pids []int) []int {
 	return found
 }
 
-// serves tells whether a program is the server's: some versions have others for connections, whose
-// names begin like its own.
+// serves reports whether a program is the server's: some versions have more programs, whose names
+// begin with that of the server.
 func (s *SSHD) serves(program string) bool {
 	return strings.HasPrefix(filepath.Base(program), filepath.Base(s.program))
 }

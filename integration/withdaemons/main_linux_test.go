@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// program is a run of the program with a folder of its own for temporary files.
+// program is a run of the program with a directory of its own for temporary files.
 type program struct {
 	cmd    *exec.Cmd
 	temp   string
@@ -114,7 +114,8 @@ func TestCommandHasDocker(t *testing.T) {
 func TestSignalGoesToCommand(t *testing.T) {
 	needsDocker(t)
 	// The shell's child gets the signal too, and only when it has ended does the shell go on.
-	p := launch(t, nil, "sh", "-c", `trap 'echo caught' TERM; sh -c 'trap "echo child; exit 3" TERM; echo ready; while :; do sleep 0.1; done'; exit 9`)
+	p := launch(t, nil, "sh", "-c", `trap 'echo caught' TERM; sh -c 'trap "echo child; exit 3" TERM;`+
+		` echo ready; while :; do sleep 0.1; done'; exit 9`)
 	p.await(t, "ready", func() bool { return strings.Contains(p.stdout.String(), "ready") })
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -142,7 +143,7 @@ func TestSignalEndsCommand(t *testing.T) {
 func TestSignalWhileServicesStart(t *testing.T) {
 	needsDocker(t)
 	p := launch(t, nil, "--", "echo", "ran")
-	p.await(t, "the daemon's folder", func() bool {
+	p.await(t, "the daemon's directory", func() bool {
 		found, _ := filepath.Glob(filepath.Join(p.temp, "*"))
 		return len(found) > 0
 	})

@@ -1,0 +1,175 @@
+package integration_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/sandboxagent/sandboxagent"
+
+// goPackage is a package as go list prints it.
+type goPackage struct {
+	ImportPath    string
+	Imports, Deps []string
+}
+
+func listPackages(t *testing.T) []goPackage {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports,Deps",
+		module+"/...")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pkgs []goPackage
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p goPackage
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		pkgs = append(pkgs, p)
+	}
+}
+
+// arrows maps each package of this module to the packages of it that it may import. A path that
+// ends in /... stands for the path and all packages below it. Of several lines that match a package
+// the longest counts. A package without a line fails the test: decide who may import whom.
+var arrows = map[string]string{
+	"internal/...": "",
+	"images":       "",
+
+	"env":          "",
+	"env/vars":     "internal/...",
+	"env/search":   "env env/internal/... env/search/internal/...",
+	"env/transfer": "env env/internal/...",
+	"env/snapshot": "env env/internal/... env/search",
+	"env/wrap":     "env env/search env/vars",
+	"env/verify":   "env internal/...",
+	"env/envtest":  "env env/search",
+	"env/workspace": "env env/internal/... env/search env/snapshot env/transfer env/vars " +
+		"internal/...",
+	"env/search/internal/...": "",
+
+	"env/internal/...": "env env/internal/... env/search env/vars",
+	"env/internal/wire/server/...": "env env/internal/... env/search env/snapshot " +
+		"env/transfer",
+	"env/sandboxd": "env env/internal/... env/local env/vars env/verify",
+	"env/remote":   "env env/internal/... env/search env/vars internal/...",
+
+	// The backends. None imports another one.
+	"env/local":  backendMay,
+	"env/docker": backendMay,
+	"env/k8s":    backendMay,
+	"env/ssh":    backendMay,
+
+	"runtime/llm":              "",
+	"runtime/llm/openai":       providerMay,
+	"runtime/llm/anthropic":    providerMay,
+	"runtime/llm/gemini":       providerMay,
+	"runtime/llm/replay":       "runtime/llm",
+	"runtime/llm/llmtest":      "internal/... runtime/llm runtime/llm/replay",
+	"runtime/llm/internal/...": "runtime/llm runtime/llm/llmtest",
+	"runtime/event":            "env runtime/llm",
+	"runtime/session":          "runtime/event runtime/llm runtime/tool",
+	"runtime/tool/...": "env env/search internal/... runtime/event runtime/llm " +
+		"runtime/tool/...",
+	"runtime/profile": "runtime/llm runtime/tool",
+	"runtime/agent": "env env/search env/wrap internal/... runtime/event runtime/llm " +
+		"runtime/profile runtime/session runtime/tool",
+
+	"cmd/sandboxd":     "env/sandboxd",
+	"cmd/sandboxagent": "...",
+	"integration/...":  "images integration/daemons",
+}
+
+const (
+	backendMay  = "env env/internal/... env/remote env/search env/vars env/verify images internal/..."
+	providerMay = "runtime/llm runtime/llm/internal/..."
+)
+
+// sdks maps the beginning of an SDK's import paths to the only packages of this module that may
+// import it.
+var sdks = map[string]string{
+	"github.com/docker/docker/":              "env/docker",
+	"github.com/docker/cli/":                 "env/docker",
+	"k8s.io/":                                "env/k8s",
+	"golang.org/x/crypto/ssh":                "env/ssh",
+	"github.com/pkg/sftp":                    "env/ssh",
+	"github.com/sashabaranov/go-openai":      "runtime/llm/openai",
+	"github.com/anthropics/":                 "runtime/llm/anthropic",
+	"google.golang.org/genai":                "runtime/llm/gemini",
+	"github.com/modelcontextprotocol/":       "runtime/tool/mcp",
+	"github.com/google/go-containerregistry": "integration/daemons",
+}
+
+// covers reports whether a pattern, such as env/internal/..., stands for a package.
+func covers(pattern, name string) bool {
+	below, ok := strings.CutSuffix(pattern, "...")
+	return name == pattern || ok && strings.HasPrefix(name+"/", below)
+}
+
+// mayImport returns the patterns of what a package may import.
+func mayImport(name string) (patterns []string, ok bool) {
+	longest := ""
+	for pattern := range arrows {
+		if covers(pattern, name) && len(pattern) > len(longest) {
+			longest = pattern
+		}
+	}
+	return strings.Fields(arrows[longest]), longest != ""
+}
+
+func TestImportsFollowArrows(t *testing.T) {
+	for _, p := range listPackages(t) {
+		name := strings.TrimPrefix(p.ImportPath, module+"/")
+		patterns, ok := mayImport(name)
+		if !ok {
+			t.Errorf("%s has no line in arrows", name)
+		}
+		for _, imp := range p.Imports {
+			dep, ours := strings.CutPrefix(imp, module+"/")
+			allowed := func(pattern string) bool { return covers(pattern, dep) }
+			if ours && !slices.ContainsFunc(patterns, allowed) {
+				t.Errorf("%s imports %s; it may import %v", name, dep, patterns)
+			}
+			if name == "env" && strings.Contains(imp, ".") {
+				t.Errorf("env imports %s; the contract imports the standard library only", imp)
+			}
+			if hostFree.MatchString(name) && slices.Contains(hostPackages, imp) {
+				t.Errorf("%s imports %s; it acts on an environment, never on the host", name, imp)
+			}
+		}
+	}
+}
+
+// hostFree matches the packages that reach files and commands through an environment only.
+var hostFree = regexp.MustCompile(`^runtime/(tool|profile)(/|$)`)
+
+var hostPackages = []string{"os", "os/exec", "path/filepath"}
+
+// TestSDKsStayInTheirPackages looks at all dependencies, so that no third package brings an SDK to
+// a package that does not import the SDK's own.
+func TestSDKsStayInTheirPackages(t *testing.T) {
+	for _, p := range listPackages(t) {
+		name := strings.TrimPrefix(p.ImportPath, module+"/")
+		for _, dep := range p.Deps {
+			for sdk, owner := range sdks {
+				if strings.HasPrefix(dep, sdk) && name != owner &&
+					!slices.Contains(p.Deps, module+"/"+owner) {
+					t.Errorf("%s depends on %s, which only %s may import", name, dep, owner)
+				}
+			}
+		}
+	}
+}
