@@ -29,7 +29,7 @@ func tarDir(name string, mode fs.FileMode) tarEntry {
 	return tarEntry{tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: int64(mode)}, ""}
 }
 
-func tarLink(name, target string) tarEntry {
+func tarSymlink(name, target string) tarEntry {
 	return tarEntry{
 		tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777},
 		"",
@@ -101,7 +101,7 @@ func (e tarEntry) line() string {
 	case tar.TypeDir:
 		return fmt.Sprintf("%q directory %04o", name, e.Mode&0o7777)
 	case tar.TypeSymlink:
-		return fmt.Sprintf("%q link to %q", name, e.Linkname) // The mode of a link means nothing.
+		return fmt.Sprintf("%q symlink to %q", name, e.Linkname) // The mode of a symlink means nothing.
 	case tar.TypeReg:
 		return fmt.Sprintf("%q file %04o %q", name, e.Mode&0o7777, data)
 	default:

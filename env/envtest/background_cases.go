@@ -17,10 +17,13 @@ func backgroundCases() []testCase {
 		{name: "bytes_while_waiting_delivered", rule: ruleDelivered, run: backgroundLate},
 		{name: "child_keeps_writing", rule: ruleLiveOn, run: backgroundKeepsWriting},
 		{name: "child_outlives_timeout", rule: ruleLiveOn, run: backgroundOutlivesTimeout},
-		{name: "dies_with_close", rule: ruleCloseEnds, run: backgroundDiesWithClose, fresh: true},
 		{
-			name: "setsid_dies_with_close", rule: ruleCloseEnds, run: backgroundSetsidDiesWithClose,
-			fresh: true,
+			name: "dies_with_close", rule: ruleCloseEnds, fresh: true,
+			run: diesWithClose((*caseT).background),
+		},
+		{
+			name: "setsid_dies_with_close", rule: ruleCloseEnds, fresh: true,
+			run: diesWithClose((*caseT).backgroundSetsid),
 		},
 	}
 }
@@ -33,8 +36,8 @@ func (c *caseT) prompt(cmd env.Command) ran {
 }
 
 func backgroundHolding(c *caseT) {
-	m := c.marker()
-	r := c.prompt(c.script(`sleep "$1" & echo out; echo err >&2; exit 5`, m.seconds()))
+	cmd, m := c.sleepers(1, `sleep "$1" & echo out; echo err >&2; exit 5`)
+	r := c.prompt(cmd)
 	c.wantExit("a command whose child holds its pipes", r, 5)
 	c.equal("stdout", r.stdout, "out\n")
 	c.equal("stderr", r.stderr, "err\n")
@@ -45,8 +48,8 @@ func backgroundHolding(c *caseT) {
 }
 
 func backgroundSilent(c *caseT) {
-	m := c.marker()
-	r := c.prompt(c.script(`sleep "$1" >/dev/null 2>&1 & echo out`, m.seconds()))
+	cmd, m := c.sleepers(1, `sleep "$1" >/dev/null 2>&1 & echo out`)
+	r := c.prompt(cmd)
 	c.wantExit("a command with a child that does not hold its pipes", r, 0)
 	c.equal("stdout", r.stdout, "out\n")
 	if r.Detached {
@@ -62,11 +65,10 @@ func backgroundSilent(c *caseT) {
 }
 
 func backgroundDelivered(c *caseT) {
-	m := c.marker()
 	const lines = 8000
-	r := c.prompt(c.script(`sleep "$1" & i=0
-while [ $i -lt "$2" ]; do echo 0123456789; i=$((i+1)); done; printf last`,
-		m.seconds(), fmt.Sprint(lines)))
+	cmd, _ := c.sleepers(1, `sleep "$1" & i=0
+while [ $i -lt "$2" ]; do echo 0123456789; i=$((i+1)); done; printf last`, fmt.Sprint(lines))
+	r := c.prompt(cmd)
 	c.wantExit("a command with a child in the background", r, 0)
 	if want := lines*11 + 4; len(r.stdout) != want || r.stdout[len(r.stdout)-4:] != "last" {
 		c.errorf("%d bytes arrived, want %d", len(r.stdout), want)
@@ -102,8 +104,7 @@ while [ $j -lt 200 ]; do echo "$2"; j=$((j+1)); done; i=$((i+1)); done; : >"$1")
 }
 
 func backgroundOutlivesTimeout(c *caseT) {
-	m := c.marker()
-	cmd := c.script(`sleep "$1" & exit 3`, m.seconds())
+	cmd, m := c.sleepers(1, `sleep "$1" & exit 3`)
 	cmd.Timeout = time.Second
 	r := c.prompt(cmd)
 	if r.TimedOut && r.Elapsed >= cmd.Timeout {
@@ -114,11 +115,11 @@ func backgroundOutlivesTimeout(c *caseT) {
 }
 
 // closeSeen closes the environment and records a failure for every process of markers that is left.
-func (c *caseT) closeSeen(markers ...marker) {
+func (c *caseT) closeSeen(markers []marker) {
 	if c.opts.Alive == nil {
 		c.witness = c.another()
-		if len(c.scan(c.witness, markers...)) < len(markers) {
-			c.missing("another environment does not see the processes of the first, " +
+		if len(c.scan(c.witness, markers)) < len(markers) {
+			c.missing("another environment does not show the processes of the first, " +
 				"and Options.Alive is not set")
 		}
 	}
@@ -126,7 +127,7 @@ func (c *caseT) closeSeen(markers ...marker) {
 		c.errorf("%s", problem)
 	}
 	if c.opts.Alive == nil {
-		c.gone(c.witness, markers...)
+		c.gone(c.witness, markers)
 		return
 	}
 	for _, m := range markers {
@@ -136,19 +137,24 @@ func (c *caseT) closeSeen(markers ...marker) {
 	}
 }
 
-func backgroundDiesWithClose(c *caseT) {
-	holding, silent, stubborn := c.marker(), c.marker(), c.marker()
-	c.prompt(c.script(`sleep "$1" & sleep "$2" >/dev/null 2>&1 & trap '' TERM; sleep "$3" >/dev/null 2>&1 & exit 0`,
-		holding.seconds(), silent.seconds(), stubborn.seconds()))
-	c.alive(holding, silent, stubborn)
-	c.closeSeen(holding, silent, stubborn)
+// diesWithClose returns a case in which Close kills what command leaves behind.
+func diesWithClose(command func(*caseT) (env.Command, []marker)) func(*caseT) {
+	return func(c *caseT) {
+		cmd, m := command(c)
+		c.prompt(cmd)
+		c.alive(m)
+		c.closeSeen(m)
+	}
 }
 
-func backgroundSetsidDiesWithClose(c *caseT) {
-	session, orphan := c.marker(), c.marker()
+// background leaves a child that holds its pipes, one that does not, and one that ignores SIGTERM.
+func (c *caseT) background() (env.Command, []marker) {
+	return c.sleepers(3, `sleep "$1" & sleep "$2" >/dev/null 2>&1 &
+trap '' TERM; sleep "$3" >/dev/null 2>&1 & exit 0`)
+}
+
+// backgroundSetsid leaves a child in another session and an orphan.
+func (c *caseT) backgroundSetsid() (env.Command, []marker) {
 	setsid := c.setsid()
-	c.prompt(c.script(setsid+` sleep "$1" >/dev/null 2>&1 & ( `+setsid+` sh -c '( exec sleep "$1" >/dev/null 2>&1 ) & exit 0' sh "$2" & ); exit 0`,
-		session.seconds(), orphan.seconds()))
-	c.alive(session, orphan)
-	c.closeSeen(session, orphan)
+	return c.sleepers(2, setsid+` sleep "$2" >/dev/null 2>&1 & ( `+setsid+orphan+`); exit 0`)
 }

@@ -64,7 +64,7 @@ func brokenExec() []breakage {
 				res.ExitCode, res.Signal = -1, ""
 			}
 			return res, err
-		}), []string{"exec/signal_of_its_own"}},
+		}), []string{"exec/killed_by_its_own_signal"}},
 		{"exit code 143 is a timeout", resultOf(func(res env.Result, err error) (env.Result, error) {
 			res.TimedOut = res.ExitCode == 143
 			return res, err

@@ -144,7 +144,7 @@ func brokenFiles() []breakage {
 				data, err := io.ReadAll(f)
 				return memFile{f, strings.NewReader(strings.ReplaceAll(string(data), "\r\n", "\n"))}, err
 			}
-		}), []string{"file/made_inside"}},
+		}), []string{"file/written_by_a_command"}},
 		{"reads end early", alter(func(good env.Environment, a *altered) {
 			a.open = func(ctx context.Context, name string) (fs.File, error) {
 				f, err := good.Open(ctx, name)
@@ -178,8 +178,8 @@ func brokenFiles() []breakage {
 				err = errors.New(err.Error())
 			}
 			return err
-		}), []string{"file/link_loop", "copy/in_not_a_directory"}},
-		{"a missing file is any error", errorsOf(hidden(fs.ErrNotExist)), []string{"file/links_followed"}},
+		}), []string{"file/symlink_loop", "copy/in_not_a_directory"}},
+		{"a missing file is any error", errorsOf(hidden(fs.ErrNotExist)), []string{"file/symlinks_followed"}},
 		{
 			"a name below a file is any error", errorsOf(hidden(env.ErrNotDir)),
 			[]string{"file/below_a_file", "file/readdir_of_file"},
@@ -196,12 +196,12 @@ func brokenListings() []breakage {
 	return []breakage{
 		{"reading a pipe hangs", hangingPipe, []string{"file/pipe"}},
 		{"a special file is any error", errorsOf(hidden(env.ErrNotRegular)), []string{"file/socket", "file/device"}},
-		{"Stat does not follow links", alter(func(good env.Environment, a *altered) {
+		{"Stat does not follow symlinks", alter(func(good env.Environment, a *altered) {
 			a.stat = func(_ context.Context, name string) (fs.FileInfo, error) {
 				return os.Lstat(host(good,
 					name))
 			}
-		}), []string{"file/stat_follows_links"}},
+		}), []string{"file/stat_follows_symlinks"}},
 		{"Lstat follows symlinks", alter(func(good env.Environment, a *altered) {
 			a.lstat = good.Stat
 		}), []string{"file/lstat"}},
@@ -226,7 +226,7 @@ func brokenListings() []breakage {
 				return flatInfo{info}, err
 			}
 		}), []string{"file/stat"}},
-		{"ReadDir follows links", alter(func(good env.Environment, a *altered) {
+		{"ReadDir follows symlinks", alter(func(good env.Environment, a *altered) {
 			a.readDir = func(ctx context.Context, name string) ([]fs.DirEntry, error) {
 				entries, err := good.ReadDir(ctx, name)
 				for i, d := range entries {
@@ -296,7 +296,7 @@ func brokenWrites() []breakage {
 			w, err := good.WriteFile(ctx, name, r, opts)
 			w.InPlace = !w.InPlace
 			return w, err
-		}), []string{"write/in_fixed_directory", "write/atomic"}},
+		}), []string{"write/in_read_only_directory", "write/atomic"}},
 		{"writes append", writeOf(func(ctx context.Context, good env.Environment, name string,
 			r io.Reader, opts env.WriteOptions,
 		) (env.Written, error) {
@@ -321,7 +321,7 @@ func brokenWrites() []breakage {
 			}
 			return good.WriteFile(ctx, name, r, opts)
 		}), []string{"write/parents"}},
-		{"a write replaces a link", writeOf(func(ctx context.Context, good env.Environment, name string,
+		{"a write replaces a symlink", writeOf(func(ctx context.Context, good env.Environment, name string,
 			r io.Reader, opts env.WriteOptions,
 		) (env.Written, error) {
 			if info, err := os.Lstat(host(good, name)); err == nil && info.Mode().Type() == fs.ModeSymlink {
@@ -330,7 +330,7 @@ func brokenWrites() []breakage {
 				}
 			}
 			return good.WriteFile(ctx, name, r, opts)
-		}), []string{"write/through_link", "write/through_dangling_link"}},
+		}), []string{"write/through_symlink", "write/through_dangling_symlink"}},
 		{"a write leaves litter", writeOf(func(ctx context.Context, good env.Environment, name string,
 			r io.Reader, opts env.WriteOptions,
 		) (env.Written, error) {
@@ -395,20 +395,20 @@ func brokenConditions() []breakage {
 				return good.Remove(ctx, name, env.RemoveOptions{})
 			}
 		}), []string{"remove/recursive"}},
-		{"Remove follows links", alter(func(good env.Environment, a *altered) {
+		{"Remove follows symlinks", alter(func(good env.Environment, a *altered) {
 			a.remove = func(ctx context.Context, name string, opts env.RemoveOptions) error {
 				_ = removeFollowing(good.Info().WorkDir, host(good, name))
 				return good.Remove(ctx, name, opts)
 			}
-		}), []string{"remove/links_below_not_followed"}},
-		{"Remove removes what a link names", alter(func(good env.Environment, a *altered) {
+		}), []string{"remove/symlinks_below_not_followed"}},
+		{"Remove removes the target of a symlink", alter(func(good env.Environment, a *altered) {
 			a.remove = func(ctx context.Context, name string, opts env.RemoveOptions) error {
 				if target, err := filepath.EvalSymlinks(host(good, name)); err == nil {
 					name = target
 				}
 				return good.Remove(ctx, name, opts)
 			}
-		}), []string{"remove/link_itself"}},
+		}), []string{"remove/symlink_itself"}},
 		{"Remove of nothing is fine", alter(func(good env.Environment, a *altered) {
 			a.remove = func(_ context.Context, name string,
 				_ env.RemoveOptions,
@@ -443,7 +443,7 @@ func truncatingWrite(
 	return env.Written{Size: n}, errors.Join(err, f.Close())
 }
 
-// removeFollowing removes the content of what links at or below name point to, within root only.
+// removeFollowing removes the content of the targets of symlinks at or below name, within root only.
 func removeFollowing(root, name string) error {
 	return fs.WalkDir(os.DirFS("/"), strings.TrimPrefix(name, "/"), func(name string, d fs.DirEntry,
 		err error,

@@ -65,7 +65,7 @@ func brokenCopies() []breakage {
 			a.copyIn = func(_ context.Context, dir string, archive io.Reader) error {
 				return naiveUnpack(host(good, dir), archive)
 			}
-		}), []string{"copy/in_leaving_names", "copy/in_through_links", "copy/in_hard_links", "copy/in_damaged", "copy/in_devices"}},
+		}), []string{"copy/in_leaving_names", "copy/in_through_symlinks", "copy/in_hard_links", "copy/in_damaged", "copy/in_devices"}},
 		{"CopyIn loses modes", alter(func(good env.Environment, a *altered) {
 			a.copyIn = func(_ context.Context, dir string, archive io.Reader) error {
 				return naiveUnpack(host(good, dir), archive)
@@ -92,7 +92,7 @@ func brokenCopies() []breakage {
 
 func brokenCopyOut() []breakage {
 	return []breakage{
-		{"CopyOut follows links", entriesOf(func(good env.Environment, dir string,
+		{"CopyOut follows symlinks", entriesOf(func(good env.Environment, dir string,
 			entries []tarEntry,
 		) []tarEntry {
 			for i, e := range entries {

@@ -221,7 +221,7 @@ func (c *caseT) poll(what string, ok func() bool) {
 	deadline := time.Now().Add(c.patience())
 	for !ok() {
 		if time.Now().After(deadline) || c.ctx.Err() != nil {
-			c.fatalf("waited in vain: %s", what)
+			c.fatalf("waited in vain for %s", what)
 		}
 		time.Sleep(pollPause)
 	}

@@ -113,7 +113,7 @@ func (c *caseT) ordinaryUser() {
 	}
 }
 
-// unix ends the case if the files of the environment have no Unix modes, links and so on.
+// unix ends the case if the files of the environment have no Unix modes, symlinks and so on.
 func (c *caseT) unix() {
 	if c.e.Info().OS == "windows" {
 		c.pointless("files have no Unix modes here")
@@ -198,7 +198,7 @@ func (c *caseT) marker() marker {
 		if c.witness != nil {
 			p = c.witness
 		}
-		for _, pid := range c.scan(p, m)[m] {
+		for _, pid := range c.scan(p, []marker{m})[m] {
 			_ = c.execIn(context.WithoutCancel(c.ctx), p, env.Command{Argv: []string{
 				"sh", "-c",
 				`kill -9 "$0"`, pid,
@@ -220,7 +220,7 @@ for f in $files; do line=; { IFS= read -r line <"$f"; } 2>/dev/null
 case $line in sleep[0-9]*) p=${f#/proc/}; echo "${p%/cmdline} sleep ${line#sleep}";; esac; done; :`
 
 // scan returns the process IDs of each of markers as p sees them.
-func (c *caseT) scan(p *subject, markers ...marker) map[marker][]string {
+func (c *caseT) scan(p *subject, markers []marker) map[marker][]string {
 	script := scanScript
 	if !p.learn(c.ctx).proc {
 		script = "ps -axo pid=,command="
@@ -231,7 +231,7 @@ func (c *caseT) scan(p *subject, markers ...marker) map[marker][]string {
 	if r.err != nil || r.ExitCode != 0 {
 		// An unreadable process table must never look like one without the marker.
 		if !errors.Is(r.err, fs.ErrClosed) {
-			c.errorf("looking for processes: exit code %d, error %v, stderr %q",
+			c.errorf("reading the process table: exit code %d, error %v, stderr %q",
 				r.ExitCode, r.err, r.stderr)
 		}
 		return pids
@@ -246,28 +246,45 @@ func (c *caseT) scan(p *subject, markers ...marker) map[marker][]string {
 }
 
 // alive waits until all of markers run.
-func (c *caseT) alive(markers ...marker) {
-	c.poll(fmt.Sprintf("the processes %q to run", markers), func() bool {
-		return c.allAlive(1,
-			markers)
+func (c *caseT) alive(markers []marker) {
+	c.poll(fmt.Sprintf("processes with the command lines %q", markers), func() bool {
+		return c.allAlive(1, markers)
 	})
 }
 
 // gone records a failure for every process of markers that runs now.
-func (c *caseT) gone(p *subject, markers ...marker) {
-	for m, pids := range c.scan(p, markers...) {
+func (c *caseT) gone(p *subject, markers []marker) {
+	for m, pids := range c.scan(p, markers) {
 		c.errorf("%d processes %q still run (pid %s)", len(pids), m, strings.Join(pids, ", "))
 	}
 }
 
 // stays records a failure for each of markers that does not run now.
-func (c *caseT) stays(markers ...marker) {
-	running := c.scan(c.subject, markers...)
+func (c *caseT) stays(markers []marker) {
+	running := c.scan(c.subject, markers)
 	for _, m := range markers {
 		if len(running[m]) == 0 {
 			c.errorf("the process %q is gone, but must live", m)
 		}
 	}
+}
+
+// sleepers returns a command that runs text in sh and n new markers. Their seconds are $1 and so
+// on, followed by args.
+func (c *caseT) sleepers(n int, text string, args ...string) (env.Command, []marker) {
+	var markers []marker
+	var all []string
+	for i := range n {
+		markers = append(markers, c.marker())
+		all = append(all, markers[i].seconds())
+	}
+	return c.script(text, append(all, args...)...), markers
+}
+
+// sleeper returns a command that is a new marker.
+func (c *caseT) sleeper() (env.Command, []marker) {
+	m := c.marker()
+	return env.Command{Argv: strings.Fields(string(m))}, []marker{m}
 }
 
 const (
@@ -280,7 +297,7 @@ const (
 
 // timeOut runs cmd with a timeout that fires after every one of markers has been seen running. If
 // the first timeout was too short for that, it tries longer ones.
-func (c *caseT) timeOut(cmd env.Command, markers ...marker) ran {
+func (c *caseT) timeOut(cmd env.Command, markers []marker) ran {
 	for cmd.Timeout = time.Second / 2; cmd.Timeout < time.Minute; cmd.Timeout *= 4 {
 		result := make(chan ran, 1)
 		go func() { result <- c.exec(cmd) }()
@@ -290,7 +307,7 @@ func (c *caseT) timeOut(cmd env.Command, markers ...marker) ran {
 				time.Sleep(pollPause)
 			}
 			if scans == maxScans {
-				c.fatalf("the processes of the command do not appear")
+				c.absent(markers)
 			}
 		}
 		r := <-result
@@ -302,25 +319,31 @@ func (c *caseT) timeOut(cmd env.Command, markers ...marker) ran {
 				"%+v, error %v, stderr %q", r.Result, r.err, r.stderr)
 		}
 	}
-	c.fatalf("the processes of the command never appeared")
+	c.absent(markers)
 	return ran{}
+}
+
+// absent ends the case, because the processes of markers do not run beside their command.
+func (c *caseT) absent(markers []marker) {
+	c.fatalf("a command starts processes with the command lines %q, but while it runs other commands "+
+		"do not find them all in the process table", markers)
 }
 
 // allAlive reports whether at least n processes of each of markers run.
 func (c *caseT) allAlive(n int, markers []marker) bool {
-	running := c.scan(c.subject, markers...)
+	running := c.scan(c.subject, markers)
 	return !slices.ContainsFunc(markers, func(m marker) bool { return len(running[m]) < n })
 }
 
-// cancelled runs cmd and cancels it with cause once n processes of each of markers run.
-func (c *caseT) cancelled(cmd env.Command, cause error, n int, markers ...marker) ran {
+// cancelled runs cmd and cancels it once n processes of each of markers run.
+func (c *caseT) cancelled(cmd env.Command, n int, markers []marker) ran {
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
 	result := make(chan ran, 1)
 	go func() { result <- c.execIn(ctx, c.e, cmd) }()
-	c.poll("the processes of the command to run", func() bool {
+	c.poll(fmt.Sprintf("processes with the command lines %q", markers), func() bool {
 		return len(result) > 0 || c.allAlive(n, markers)
 	})
-	cancel(cause)
+	cancel(errEnough)
 	return <-result
 }

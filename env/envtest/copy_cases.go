@@ -20,7 +20,7 @@ func copyCases() []testCase {
 		{name: "in_over_existing", rule: ruleCopyIn, run: copyInExisting},
 		{name: "in_2000_files", rule: ruleCopyIn, run: copyInMany},
 		{name: "in_leaving_names", rule: ruleOutside, run: copyInLeavingNames},
-		{name: "in_through_links", rule: ruleOutside, run: copyInThroughLinks},
+		{name: "in_through_symlinks", rule: ruleOutside, run: copyInThroughSymlinks},
 		{name: "in_hard_links", rule: ruleOutside, run: copyInHardLinks},
 		{name: "in_devices", rule: ruleOutside, run: copyInDevices},
 		{name: "in_damaged", rule: ruleBadArchive, run: copyInDamaged},
@@ -42,22 +42,22 @@ func tree() []tarEntry {
 		tarFile(" lead", "x"),
 		tarFile("-dash", "x"),
 		tarFile("all-bytes", allBytes),
-		tarLink("dangling", "no/such/file"),
-		tarLink("dir-link", "folder"),
-		tarDir("empty-folder", 0o755),
+		tarSymlink("dangling", "no/such/file"),
+		tarSymlink("dir-symlink", "files"),
+		tarDir("empty-dir", 0o755),
 		tarFileMode("executable", "#!/bin/sh\n", 0o755),
-		tarDir("folder", 0o750),
-		tarFile("folder/big", strings.Repeat("0123456789abcdef", 20_000)),
-		tarFile("folder/empty", ""),
-		tarLink("folder/up", "../secret"),
+		tarDir("files", 0o750),
+		tarFile("files/big", strings.Repeat("0123456789abcdef", 20_000)),
+		tarFile("files/empty", ""),
+		tarSymlink("files/up", "../secret"),
 		tarFileMode("for-all", "x", 0o666),
-		tarLink("link", "folder/empty"),
 		tarDir(long, 0o755),
 		tarFile(long+"/"+long, "a long name"),
 		tarFileMode("read-only", "x", 0o444),
 		tarFileMode("secret", "x", 0o600),
+		tarSymlink("symlink", "files/empty"),
 		tarFile("with space", "x"),
-		tarLink("zabs", "/no/such/file"),
+		tarSymlink("zabs", "/no/such/file"),
 		tarFile("ünïcödé 😀", "x"),
 	}
 }
@@ -107,14 +107,14 @@ func (c *caseT) wantOut(what string, want []string, dir string, names ...string)
 
 func copyIn(c *caseT) {
 	c.unix()
-	c.in(c.name("new", "place"), tree()...)
-	at := func(name string) string { return c.name("new", "place", name) }
+	c.in(c.name("new", "dir"), tree()...)
+	at := func(name string) string { return c.name("new", "dir", name) }
 	for _, e := range tree() {
 		name := strings.TrimSuffix(e.Name, "/")
 		switch e.Typeflag {
 		case tar.TypeSymlink:
 			r := c.exec(c.script(`readlink "$1"`, at(name)))
-			c.equal("the link "+name, r.stdout, e.Linkname+"\n")
+			c.equal("the symlink "+name, r.stdout, e.Linkname+"\n")
 		case tar.TypeDir:
 			c.wantMode("the directory "+name, at(name), fs.ModeDir|fs.FileMode(e.Mode))
 		default:
@@ -122,7 +122,7 @@ func copyIn(c *caseT) {
 			c.wantMode("the file "+name, at(name), fs.FileMode(e.Mode))
 		}
 	}
-	c.wantNames("an empty directory", at("empty-folder"))
+	c.wantNames("an empty directory", at("empty-dir"))
 	c.in(c.abs("absolute"), tarFile("a/b/c", "x"))
 	c.wantFile("a file whose directories the archive does not name", c.name("absolute", "a", "b", "c"),
 		"x")
@@ -135,20 +135,20 @@ func copyInExisting(c *caseT) {
 	c.write(c.name("dir", "other"), "other")
 	c.writeMode(c.name("dir", "file"), "a long old content", 0o600)
 	c.writeMode(c.name("dir", "read-only"), "old", 0o444)
-	c.write(c.name("dir", "folder", "kept"), "kept")
+	c.write(c.name("dir", "files", "kept"), "kept")
 	c.write(c.name("target"), "target")
-	c.link("../target", c.name("dir", "link"))
+	c.symlink("../target", c.name("dir", "symlink"))
 	c.in(c.name("dir"), tarFileMode("file", "new", 0o755), tarFile("read-only", "new"),
-		tarDir("folder", 0o700), tarFile("folder/new", "new"), tarLink("link", "file"))
-	c.wantNames("the directory", c.name("dir"), "file", "folder", "link", "other", "read-only")
+		tarDir("files", 0o700), tarFile("files/new", "new"), tarSymlink("symlink", "file"))
+	c.wantNames("the directory", c.name("dir"), "file", "files", "other", "read-only", "symlink")
 	c.wantFile("a file that the archive has, too", c.name("dir", "file"), "new")
 	c.wantMode("a file that the archive has, too", c.name("dir", "file"), 0o755)
 	c.wantFile("a read-only file that the archive has, too", c.name("dir", "read-only"), "new")
 	c.wantFile("a file that the archive does not have", c.name("dir", "other"), "other")
-	c.wantNames("a directory that the archive has, too", c.name("dir", "folder"), "kept", "new")
-	c.wantMode("a directory that the archive has, too", c.name("dir", "folder"), fs.ModeDir|0o700)
-	c.wantFile("a link that was replaced", c.name("dir", "link"), "new")
-	c.wantFile("what the old link named", c.name("target"), "target")
+	c.wantNames("a directory that the archive has, too", c.name("dir", "files"), "kept", "new")
+	c.wantMode("a directory that the archive has, too", c.name("dir", "files"), fs.ModeDir|0o700)
+	c.wantFile("a symlink that was replaced", c.name("dir", "symlink"), "new")
+	c.wantFile("the target of the old symlink", c.name("target"), "target")
 }
 
 func copyInMany(c *caseT) {
@@ -198,38 +198,38 @@ func copyInLeavingNames(c *caseT) {
 		c.abs("outside", "file"), c.abs("outside", "new"), "../in/../escaped", "..",
 	} {
 		c.refused(fmt.Sprintf("a file named %q", name), tarFile("first", "x"), tarFile(name, "escaped"))
-		c.refused(fmt.Sprintf("a link named %q", name), tarLink(name, "present"))
+		c.refused(fmt.Sprintf("a symlink named %q", name), tarSymlink(name, "present"))
 	}
 	c.refused("a directory named ../escaped", tarDir("../escaped", 0o755))
 	c.wantFile("an entry before the error", c.name("in", "first"), "x")
 }
 
-func copyInThroughLinks(c *caseT) {
+func copyInThroughSymlinks(c *caseT) {
 	c.outside()
 	for what, target := range map[string]string{
 		"relative": "../outside",
 		"absolute": c.abs("outside"),
 	} {
-		link := "link-" + what
-		c.refused("a file through a link of the archive, "+what, tarLink(link, target),
+		link := "symlink-" + what
+		c.refused("a file through a symlink of the archive, "+what, tarSymlink(link, target),
 			tarFile(link+"/file", "escaped"))
-		c.refused("a new file through a link that is there, "+what, tarFile(link+"/new", "escaped"))
-		c.refused("a directory through a link that is there, "+what, tarDir(link+"/new", 0o777))
-		c.refused("a link through a link that is there, "+what, tarLink(link+"/new", "file"))
+		c.refused("a new file through an existing symlink, "+what, tarFile(link+"/new", "escaped"))
+		c.refused("a directory through an existing symlink, "+what, tarDir(link+"/new", 0o777))
+		c.refused("a symlink through an existing symlink, "+what, tarSymlink(link+"/new", "file"))
 		deep := "chain-" + what
-		c.refused("a file through two links, "+what, tarLink(deep+"1", target), tarLink(deep+"2",
+		c.refused("a file through two symlinks, "+what, tarSymlink(deep+"1", target), tarSymlink(deep+"2",
 			deep+"1"), tarFile(deep+"2/file", "escaped"))
-		c.refused("a file through a link and ..", tarDir("sub", 0o755), tarLink("sub/"+link, "../.."),
+		c.refused("a file through a symlink and ..", tarDir("sub", 0o755), tarSymlink("sub/"+link, "../.."),
 			tarFile("sub/"+link+"/outside/file", "escaped"))
 		// The last element is replaced, not followed; to refuse it would do as well.
 		file := "file-" + what
-		_ = c.e.CopyIn(c.ctx, c.name("in"), archive(tarLink(file, target+"/file"), tarFile(file,
+		_ = c.e.CopyIn(c.ctx, c.name("in"), archive(tarSymlink(file, target+"/file"), tarFile(file,
 			"escaped")))
-		c.unharmed("a file in the place of a link, " + what)
+		c.unharmed("a file instead of a symlink, " + what)
 		dir := "dir-" + what
-		_ = c.e.CopyIn(c.ctx, c.name("in"), archive(tarLink(dir, target), tarDir(dir, 0o700),
+		_ = c.e.CopyIn(c.ctx, c.name("in"), archive(tarSymlink(dir, target), tarDir(dir, 0o700),
 			tarFile("ok", "x")))
-		c.unharmed("a directory in the place of a link, " + what)
+		c.unharmed("a directory instead of a symlink, " + what)
 	}
 	if info, err := c.e.Stat(c.ctx, c.name("outside")); err != nil || info.Mode().Perm() == 0o700 {
 		c.errorf("the mode of a directory outside was changed (%v, error %v)", info, err)
@@ -244,11 +244,11 @@ func copyInHardLinks(c *caseT) {
 			"escaped")))
 		c.unharmed("a file over a hard link to " + target)
 	}
-	c.refused("a hard link through a link", tarLink("link", "../outside"), tarHardLink("hard3",
-		"link/file"))
-	_ = c.e.CopyIn(c.ctx, c.name("in"), archive(tarLink("soft", "../outside/file"),
+	c.refused("a hard link through a symlink", tarSymlink("symlink", "../outside"), tarHardLink("hard3",
+		"symlink/file"))
+	_ = c.e.CopyIn(c.ctx, c.name("in"), archive(tarSymlink("soft", "../outside/file"),
 		tarHardLink("hard4", "soft"), tarFileMode("hard4", "escaped", 0o777)))
-	c.unharmed("a file over a hard link to a link")
+	c.unharmed("a file over a hard link to a symlink")
 }
 
 func copyInDevices(c *caseT) {
@@ -299,12 +299,12 @@ func copyInNotDirectory(c *caseT) {
 
 func copyOut(c *caseT) {
 	c.unix()
-	c.sh(`umask 022; mkdir -p a/empty a/b; printf 1 >a/b/file; chmod 640 a/b/file; printf "$1" >a/bytes; ln -s b/file a/link; ln -s nowhere a/dangling
+	c.sh(`umask 022; mkdir -p a/empty a/b; printf 1 >a/b/file; chmod 640 a/b/file; printf "$1" >a/bytes; ln -s b/file a/symlink; ln -s nowhere a/dangling
 		: >a/.hidden; : >'a/with space'; chmod 700 a/b`, octal(allBytes))
 	c.wantOut("a tree that commands made", []string{
 		`".hidden" file 0644 ""`, `"b" directory 0700`, `"b/file" file 0640 "1"`, tarFile("bytes",
 			allBytes).line(),
-		`"dangling" link to "nowhere"`, `"empty" directory 0755`, `"link" link to "b/file"`,
+		`"dangling" symlink to "nowhere"`, `"empty" directory 0755`, `"symlink" symlink to "b/file"`,
 		`"with space" file 0644 ""`,
 	}, c.name("a"))
 	c.wantOut("an empty directory", nil, c.abs("a", "empty"))
@@ -344,10 +344,10 @@ func copyOutHardLinks(c *caseT) {
 
 func copyOutBadNames(c *caseT) {
 	c.write(c.name("outside"), "x")
-	c.in(c.name("a"), tarFile("file", "x"), tarLink("link", ".."))
+	c.in(c.name("a"), tarFile("file", "x"), tarSymlink("symlink", ".."))
 	for _, name := range []string{
 		"../outside", "/etc/passwd", c.abs("a", "file"),
-		"file/../../outside", "..", "link/outside",
+		"file/../../outside", "..", "symlink/outside",
 	} {
 		if got, err := c.out(c.name("a"), name); err == nil {
 			c.errorf("the name %q leaves the directory, but CopyOut gives %q", name, got)

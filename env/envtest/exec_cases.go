@@ -16,7 +16,7 @@ import (
 func execCases() []testCase {
 	return []testCase{
 		{name: "exit_codes", rule: ruleExit, run: execExitCodes},
-		{name: "signal_of_its_own", rule: ruleExit, run: execSelfSignal},
+		{name: "killed_by_its_own_signal", rule: ruleExit, run: execSelfSignal},
 		{name: "fast_signal_death_is_no_timeout", rule: ruleTimeout, run: execFastSignal},
 		{name: "program_missing", rule: ruleStart, run: execMissing},
 		{name: "program_not_executable", rule: ruleStart, run: execNotExecutable},
@@ -99,7 +99,7 @@ func (c *caseT) wantStartError(what string, r ran, cmd env.Command, target error
 func execMissing(c *caseT) {
 	for _, program := range []string{
 		"no-such-program-of-envtest", c.abs("no-such-program"),
-		c.name("no-such-program"), "no/such/folder/program",
+		c.name("no-such-program"), "no/such/directory/program",
 	} {
 		cmd := env.Command{Argv: []string{program, "arg"}}
 		c.wantStartError(program, c.exec(cmd), cmd, fs.ErrNotExist)
@@ -265,12 +265,12 @@ func execDirDefault(c *caseT) {
 }
 
 func execDirGiven(c *caseT) {
-	c.sh(`mkdir -p 'sub/with space' ./-dash 'quo"te$HOME'; ln -s sub link`)
+	c.sh(`mkdir -p 'sub/with space' ./-dash 'quo"te$HOME'; ln -s sub to-sub`)
 	base := strings.TrimSuffix(c.sh("pwd -P"), "\n")
 	for dir, want := range map[string]string{
 		c.name("sub"): "/sub", c.abs("sub"): "/sub", c.name("sub", "with space"): "/sub/with space",
 		c.name("-dash"):       "/-dash",
-		c.name(`quo"te$HOME`): `/quo"te$HOME`, c.name("link"): "/sub", c.name("sub", "..", "sub"): "/sub",
+		c.name(`quo"te$HOME`): `/quo"te$HOME`, c.name("to-sub"): "/sub", c.name("sub", "..", "sub"): "/sub",
 	} {
 		c.equal("pwd -P in "+dir, c.shIn(dir, "pwd -P"), base+want+"\n")
 	}
@@ -366,12 +366,9 @@ func execVarsBase(c *caseT) {
 }
 
 func execCancelledBefore(c *caseT) {
-	cause := errors.New("a cause of its own")
 	ctx, cancel := context.WithCancelCause(c.ctx)
-	cancel(cause)
-	r := c.execIn(ctx, c.e, c.script("exit 0"))
-	c.is("a command whose context had ended before", r.err, context.Canceled)
-	c.is("a command whose context had ended before", r.err, cause)
+	cancel(errEnough)
+	c.wantCancelled(c.execIn(ctx, c.e, c.script("exit 0")), nil)
 }
 
 func execParallel(c *caseT) {
@@ -396,14 +393,13 @@ func execOnce(c *caseT) {
 		}
 		c.equal(text, c.read(c.name(fmt.Sprint("count", i))), strings.Repeat("run\n", 5))
 	}
-	cmd := c.script(`echo run >>"$1"; sleep 30`, c.abs("timeout"))
-	cmd.Timeout = time.Second
-	c.exec(cmd)
+	slow := c.script(`echo run >>"$1"; sleep 30`, c.abs("timeout"))
+	slow.Timeout = time.Second
+	c.exec(slow)
 	if got := c.read(c.name("timeout")); got != "run\n" && got != "" {
 		c.errorf("a command that timed out ran several times: %q", got)
 	}
-	m := c.marker()
-	c.cancelled(c.script(`echo run >>"$1"; exec sleep "$2"`, c.abs("cancel"), m.seconds()),
-		errors.New("enough"), 1, m)
+	cmd, m := c.sleepers(1, `echo run >>"$2"; exec sleep "$1"`, c.abs("cancel"))
+	c.cancelled(cmd, 1, m)
 	c.equal("a command that was cancelled", c.read(c.name("cancel")), "run\n")
 }

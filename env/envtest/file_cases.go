@@ -16,7 +16,7 @@ import (
 func fileCases() []testCase {
 	return []testCase{
 		{name: "contents", rule: ruleExact, run: fileContents},
-		{name: "made_inside", rule: ruleExact, run: fileMadeInside},
+		{name: "written_by_a_command", rule: ruleExact, run: fileWrittenByCommand},
 		{name: "sizes", rule: ruleExact, run: fileSizes},
 		{name: "large", rule: ruleExact, run: fileLarge},
 		{name: "read_limit", rule: ruleExact, run: fileReadLimit},
@@ -30,11 +30,11 @@ func fileCases() []testCase {
 		{name: "pipe", rule: ruleSpecial, run: filePipe},
 		{name: "socket", rule: ruleSpecial, run: fileSocket},
 		{name: "device", rule: ruleSpecial, run: fileDevice},
-		{name: "links_followed", rule: ruleOpen, run: fileLinks},
-		{name: "link_loop", rule: rulePathError, run: fileLinkLoop},
+		{name: "symlinks_followed", rule: ruleOpen, run: fileSymlinks},
+		{name: "symlink_loop", rule: rulePathError, run: fileSymlinkLoop},
 		{name: "open_file", rule: ruleOpen, run: fileOpenFile},
 		{name: "stat", rule: ruleStat, run: fileStat},
-		{name: "stat_follows_links", rule: ruleStat, run: fileStatLinks},
+		{name: "stat_follows_symlinks", rule: ruleStat, run: fileStatSymlinks},
 		{name: "lstat", rule: ruleLstat, run: fileLstat},
 		{name: "readlink", rule: ruleLstat, run: fileReadLink},
 		{name: "readdir_sorted", rule: ruleReadDir, run: fileReadDirSorted},
@@ -59,8 +59,8 @@ func fileContents(c *caseT) {
 	}
 }
 
-// fileMadeInside reads what a command wrote, so that two mistakes that undo each other cannot hide.
-func fileMadeInside(c *caseT) {
+// fileWrittenByCommand reads what a command wrote, so that two mistakes that undo each other cannot hide.
+func fileWrittenByCommand(c *caseT) {
 	c.sh(`printf "$1" >bytes; : >empty`, octal(allBytes+"\r\n\xc3\x28"))
 	c.wantFile("a file that a command wrote", c.name("bytes"), allBytes+"\r\n\xc3\x28")
 	c.wantFile("an empty file that a command made", c.name("empty"), "")
@@ -183,7 +183,7 @@ func fileInvalidNames(c *caseT) {
 func fileMissing(c *caseT) {
 	for _, name := range []string{
 		c.name("missing"), c.abs("missing"), c.name("missing", "deeper"),
-		c.name(urlName), "/no/such/folder",
+		c.name(urlName), "/no/such/directory",
 	} {
 		for _, m := range methods("Open", "Stat", "Lstat", "ReadLink", "ReadDir", "Remove",
 			"Remove recursively") {
@@ -231,13 +231,13 @@ mkdir fixed; echo x >fixed/file; chmod 555 fixed`)
 }
 
 func fileDirectory(c *caseT) {
-	c.write(c.name("folder", "file"), "x")
+	c.write(c.name("sub", "file"), "x")
 	for _, m := range methods("Open", "WriteFile") {
-		for _, name := range []string{c.name("folder"), c.abs("folder"), "/"} {
+		for _, name := range []string{c.name("sub"), c.abs("sub"), "/"} {
 			c.wantPathError(m.name+" of the directory "+name, m.call(c.ctx, c.e, name), "", env.ErrIsDir)
 		}
 	}
-	c.wantNames("the directory", c.name("folder"), "file")
+	c.wantNames("the directory", c.name("sub"), "file")
 }
 
 // special checks that the special file name, of this type, hangs none of the methods that take a
@@ -263,9 +263,9 @@ func (c *caseT) special(name string, kind fs.FileMode, list ...string) {
 func filePipe(c *caseT) {
 	c.unix()
 	c.tool("mkfifo")
-	c.sh(`mkfifo pipe; ln -s pipe link`)
+	c.sh(`mkfifo pipe; ln -s pipe to-pipe`)
 	c.special(c.name("pipe"), fs.ModeNamedPipe, "Open", "WriteFile")
-	c.special(c.name("link"), fs.ModeNamedPipe, "Open", "WriteFile")
+	c.special(c.name("to-pipe"), fs.ModeNamedPipe, "Open", "WriteFile")
 	c.within("Remove of a pipe", func() {
 		if err := c.e.Remove(c.ctx, c.name("pipe"), env.RemoveOptions{}); err != nil {
 			c.errorf("Remove of a pipe: %v", err)
@@ -293,36 +293,36 @@ func fileDevice(c *caseT) {
 		}
 		c.special(device, fs.ModeDevice|fs.ModeCharDevice, "Open")
 	}
-	c.link("/dev/zero", c.name("zero"))
+	c.symlink("/dev/zero", c.name("zero"))
 	c.special(c.name("zero"), fs.ModeDevice|fs.ModeCharDevice, "Open")
 }
 
-func fileLinks(c *caseT) {
-	c.write(c.name("folder", "file"), "text")
-	c.link("folder/file", c.name("relative"))
-	c.link(c.abs("folder", "file"), c.name("absolute"))
-	c.link("relative", c.name("twice"))
-	c.link("folder", c.name("dir"))
-	c.link("nowhere", c.name("dangling"))
+func fileSymlinks(c *caseT) {
+	c.write(c.name("sub", "file"), "text")
+	c.symlink("sub/file", c.name("relative"))
+	c.symlink(c.abs("sub", "file"), c.name("absolute"))
+	c.symlink("relative", c.name("twice"))
+	c.symlink("sub", c.name("dir"))
+	c.symlink("nowhere", c.name("dangling"))
 	for _, name := range []string{"relative", "absolute", "twice", "dir/file"} {
-		c.wantFile("a file through the link "+name, c.name(name), "text")
+		c.wantFile("a file through the symlink "+name, c.name(name), "text")
 	}
-	c.wantNames("a directory through a link", c.name("dir"), "file")
+	c.wantNames("a directory through a symlink", c.name("dir"), "file")
 	for _, m := range methods("Open", "Stat", "ReadDir") {
-		c.wantPathError(m.name+" of a dangling link", m.call(c.ctx, c.e, c.name("dangling")), "dangling",
+		c.wantPathError(m.name+" of a dangling symlink", m.call(c.ctx, c.e, c.name("dangling")), "dangling",
 			fs.ErrNotExist)
 	}
-	c.wantPathError("Open of a link to a directory", methods("Open")[0].call(c.ctx, c.e, c.name("dir")),
+	c.wantPathError("Open of a symlink to a directory", methods("Open")[0].call(c.ctx, c.e, c.name("dir")),
 		"", env.ErrIsDir)
 }
 
-func fileLinkLoop(c *caseT) {
-	c.link("b", c.name("a"))
-	c.link("a", c.name("b"))
+func fileSymlinkLoop(c *caseT) {
+	c.symlink("b", c.name("a"))
+	c.symlink("a", c.name("b"))
 	for _, name := range []string{c.name("a"), c.name("a", "below")} {
 		for _, m := range methods("Open", "Stat", "ReadDir", "WriteFile") {
-			c.within(m.name+" of a loop of links", func() {
-				c.wantPathError(m.name+" of a loop of links", m.call(c.ctx, c.e, name), "")
+			c.within(m.name+" of a loop of symlinks", func() {
+				c.wantPathError(m.name+" of a loop of symlinks", m.call(c.ctx, c.e, name), "")
 			})
 		}
 	}
@@ -372,7 +372,7 @@ func fileOpenFile(c *caseT) {
 func fileStat(c *caseT) {
 	c.unix()
 	c.sh(`printf 12345 >file; chmod 640 file; TZ=UTC0 touch -t 200102030405.06 file
-mkdir folder; chmod 750 folder; mkdir open; chmod 777 open`)
+mkdir sub; chmod 750 sub; mkdir open; chmod 777 open`)
 	info, err := c.e.Stat(c.ctx, c.name("file"))
 	if err != nil {
 		c.fatalf("Stat: %v", err)
@@ -384,35 +384,35 @@ mkdir folder; chmod 750 folder; mkdir open; chmod 777 open`)
 	if got := info.ModTime().Unix(); got != 981173106 {
 		c.errorf("Stat of a file from 2001-02-03 04:05:06 UTC gives the time %v", info.ModTime().UTC())
 	}
-	c.wantMode("a directory", c.name("folder"), fs.ModeDir|0o750)
+	c.wantMode("a directory", c.name("sub"), fs.ModeDir|0o750)
 	c.wantMode("a directory for all", c.name("open"), fs.ModeDir|0o777)
 }
 
-func fileStatLinks(c *caseT) {
+func fileStatSymlinks(c *caseT) {
 	c.writeMode(c.name("file"), "12345", 0o600)
-	c.write(c.name("folder", "x"), "")
-	c.link("file", c.name("link"))
-	c.link("folder", c.name("dirlink"))
-	info, err := c.e.Stat(c.ctx, c.name("link"))
+	c.write(c.name("sub", "x"), "")
+	c.symlink("file", c.name("symlink"))
+	c.symlink("sub", c.name("dir-symlink"))
+	info, err := c.e.Stat(c.ctx, c.name("symlink"))
 	if err != nil {
-		c.fatalf("Stat of a link: %v", err)
+		c.fatalf("Stat of a symlink: %v", err)
 	}
-	if info.Mode() != 0o600 || info.Size() != 5 || info.Name() != "link" {
-		c.errorf("Stat of a link gives name %q, size %d, mode %v; want link, and the size and mode of "+
+	if info.Mode() != 0o600 || info.Size() != 5 || info.Name() != "symlink" {
+		c.errorf("Stat of a symlink gives name %q, size %d, mode %v; want symlink, and the size and mode of "+
 			"the file", info.Name(), info.Size(), info.Mode())
 	}
-	if info, err := c.e.Stat(c.ctx, c.name("dirlink")); err != nil || !info.IsDir() {
-		c.errorf("Stat of a link to a directory: %v, error %v; want a directory", info, err)
+	if info, err := c.e.Stat(c.ctx, c.name("dir-symlink")); err != nil || !info.IsDir() {
+		c.errorf("Stat of a symlink to a directory: %v, error %v; want a directory", info, err)
 	}
 }
 
 func fileLstat(c *caseT) {
 	c.writeMode(c.name("file"), "12345", 0o640)
-	c.write(c.name("folder", "x"), "")
-	c.link("file", c.name("link"))
-	c.link("folder", c.name("dirlink"))
-	c.link("nowhere", c.name("dangling"))
-	for _, name := range []string{"link", "dirlink", "dangling"} {
+	c.write(c.name("sub", "x"), "")
+	c.symlink("file", c.name("symlink"))
+	c.symlink("sub", c.name("dir-symlink"))
+	c.symlink("nowhere", c.name("dangling"))
+	for _, name := range []string{"symlink", "dir-symlink", "dangling"} {
 		info, err := c.e.Lstat(c.ctx, c.name(name))
 		if err != nil || info.Mode().Type() != fs.ModeSymlink || info.IsDir() || info.Name() != name {
 			c.errorf("Lstat of the symlink %q: %v, error %v", name, info, err)
@@ -422,36 +422,36 @@ func fileLstat(c *caseT) {
 	if err != nil || info.Mode() != 0o640 || info.Size() != 5 || info.Name() != "file" {
 		c.errorf("Lstat of a file: %v, error %v; want file, 5, 0640", info, err)
 	}
-	if info, err = c.e.Lstat(c.ctx, c.name("folder")); err != nil || !info.IsDir() {
+	if info, err = c.e.Lstat(c.ctx, c.name("sub")); err != nil || !info.IsDir() {
 		c.errorf("Lstat of a directory: %v, error %v", info, err)
 	}
 	// Only the last element of a name is the symlink itself.
-	info, err = c.e.Lstat(c.ctx, c.name("dirlink", "x"))
+	info, err = c.e.Lstat(c.ctx, c.name("dir-symlink", "x"))
 	if err != nil || !info.Mode().IsRegular() {
 		c.errorf("Lstat of a file through a symlink to its directory: %v, error %v", info, err)
 	}
 }
 
 func fileReadLink(c *caseT) {
-	c.write(c.name("folder", "x"), "")
+	c.write(c.name("sub", "x"), "")
 	targets := []string{
-		"folder", "folder/", "nowhere", "../x", "/etc/passwd", "./folder/../folder", "with space",
+		"sub", "sub/", "nowhere", "../x", "/etc/passwd", "./sub/../sub", "with space",
 		"世界", "a//b",
 	}
 	for i, target := range targets {
-		name := c.name(fmt.Sprint("link", i))
-		c.link(target, name)
+		name := c.name(fmt.Sprint("symlink", i))
+		c.symlink(target, name)
 		if got, err := c.e.ReadLink(c.ctx, name); got != target || err != nil {
 			c.errorf("ReadLink of a symlink to %q: %q, error %v", target, got, err)
 		}
 	}
-	c.link("folder", c.name("dir"))
-	c.link("../file", c.name("folder", "link"))
-	if got, err := c.e.ReadLink(c.ctx, c.name("dir", "link")); got != "../file" || err != nil {
+	c.symlink("sub", c.name("dir"))
+	c.symlink("../file", c.name("sub", "symlink"))
+	if got, err := c.e.ReadLink(c.ctx, c.name("dir", "symlink")); got != "../file" || err != nil {
 		c.errorf("ReadLink through a symlink to its directory: %q, error %v", got, err)
 	}
 	readLink := methods("ReadLink")[0]
-	for _, name := range []string{c.name("folder", "x"), c.name("folder"), c.abs("folder")} {
+	for _, name := range []string{c.name("sub", "x"), c.name("sub"), c.abs("sub")} {
 		c.wantPathError("ReadLink of "+name, readLink.call(c.ctx, c.e, name), name, fs.ErrInvalid)
 	}
 }

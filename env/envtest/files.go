@@ -159,8 +159,8 @@ var fileMethods = []fileMethod{
 	}},
 }
 
-// link makes a symbolic link.
-func (c *caseT) link(target, name string) {
+// symlink makes a symlink.
+func (c *caseT) symlink(target, name string) {
 	c.unix()
 	c.shIn("", `ln -s -- "$1" "$2"`, target, name)
 }

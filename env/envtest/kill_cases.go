@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"strings"
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
@@ -16,71 +15,89 @@ func killCases() []testCase {
 		{name: "timed_out_beats_143", rule: ruleTimeout, run: killTimedOutBeats143},
 		{name: "deadline_of_context_is_cancellation", rule: ruleCancel, run: killDeadline},
 		{name: "no_timeout_without_one", rule: ruleTimeout, run: killNoTimeout},
-		{name: "children_die_on_timeout", rule: ruleTreeDead, run: killChildren},
-		{name: "children_die_on_cancel", rule: ruleTreeDead, run: killChildrenCancel},
+		{name: "children_die_on_timeout", rule: ruleTreeDead, run: timeOutKills((*caseT).family)},
+		{name: "children_die_on_cancel", rule: ruleTreeDead, run: cancelKills((*caseT).family)},
 		{name: "term_ignored", rule: ruleTreeDead, run: killTermIgnored},
 		{name: "term_is_sent_first", rule: ruleGrace, run: killTermFirst},
 		{name: "term_reaches_children", rule: ruleGrace, run: killTermReachesChildren},
-		{name: "setsid_escapee_dies_on_timeout", rule: ruleTreeDead, run: killSetsidTimeout},
-		{name: "setsid_escapee_dies_on_cancel", rule: ruleTreeDead, run: killSetsidCancel},
+		{name: "setsid_escapee_dies_on_timeout", rule: ruleTreeDead, run: timeOutKills((*caseT).escapee)},
+		{name: "setsid_escapee_dies_on_cancel", rule: ruleTreeDead, run: cancelKills((*caseT).escapee)},
 		{name: "double_fork_dies", rule: ruleTreeDead, run: killDoubleFork},
 		{name: "setsid_double_fork_dies", rule: ruleTreeDead, run: killSetsidDoubleFork},
 		{name: "env_cleared_escapee_dies", rule: ruleTreeDead, run: killEnvCleared},
 		{name: "two_hundred_processes_die", rule: ruleTreeDead, run: killManyProcesses},
-		{name: "cancel", rule: ruleCancel, run: killCancel},
+		{name: "cancel", rule: ruleCancel, run: cancelKills((*caseT).sleeper)},
 		{name: "cancel_in_grace_time", rule: ruleTreeDead, run: killCancelInGrace},
 		{name: "during_a_flood", rule: ruleTreeDead, run: killFlood},
-		{name: "output_before_timeout_delivered", rule: ruleDelivered, run: killOutputTimeout},
-		{name: "output_before_cancel_delivered", rule: ruleDelivered, run: killOutputCancel},
+		{name: "output_before_timeout_delivered", rule: ruleDelivered, run: killOutput((*caseT).timeOutKills)},
+		{name: "output_before_cancel_delivered", rule: ruleDelivered, run: killOutput((*caseT).cancelKills)},
 		{name: "neighbour_survives", rule: ruleOthers, run: killNeighbour},
 	}
 }
 
-// wantTimedOut records a failure unless r timed out.
-func (c *caseT) wantTimedOut(r ran) {
+// timeOutKills returns a case that runs what command returns until its timeout.
+func timeOutKills(command func(*caseT) (env.Command, []marker)) func(*caseT) {
+	return func(c *caseT) { c.timeOutKills(command(c)) }
+}
+
+// cancelKills returns a case that cancels what command returns.
+func cancelKills(command func(*caseT) (env.Command, []marker)) func(*caseT) {
+	return func(c *caseT) { c.cancelKills(command(c)) }
+}
+
+// timeOutKills runs cmd until its timeout, and records a failure unless that kills all of markers.
+func (c *caseT) timeOutKills(cmd env.Command, markers []marker) ran {
+	r := c.timeOut(cmd, markers)
+	c.gone(c.subject, markers)
 	if r.err != nil || !r.TimedOut {
 		c.errorf("a command that timed out: %+v, error %v; want TimedOut and no error", r.Result, r.err)
 	}
+	return r
 }
 
-// wantCancelled records a failure unless r was cancelled with cause.
-func (c *caseT) wantCancelled(r ran, cause error) {
+// cancelKills cancels cmd once all of markers run, and records a failure unless that kills them.
+func (c *caseT) cancelKills(cmd env.Command, markers []marker) ran {
+	r := c.cancelled(cmd, 1, markers)
+	c.wantCancelled(r, markers)
+	return r
+}
+
+// wantCancelled records a failure unless r was cancelled and none of markers runs.
+func (c *caseT) wantCancelled(r ran, markers []marker) {
+	c.gone(c.subject, markers)
 	c.is("a cancelled command", r.err, context.Canceled)
-	c.is("a cancelled command", r.err, cause)
+	c.is("a cancelled command", r.err, errEnough)
 	if r.TimedOut {
 		c.errorf("a cancelled command has TimedOut set: %+v", r.Result)
 	}
 }
 
+// errEnough is the cause of the cancellations.
 var errEnough = errors.New("the caller has had enough")
 
-func killTimeout(c *caseT) {
-	m := c.marker()
-	r := c.timeOut(env.Command{Argv: strings.Fields(string(m))}, m)
-	c.gone(c.subject, m)
-	c.wantTimedOut(r)
-	if r.ExitCode != 143 || r.Signal != "SIGTERM" {
-		c.errorf("a command that SIGTERM ended: %+v, want exit code 143 and SIGTERM", r.Result)
+// wantOutcome records a failure unless r has this exit code and signal.
+func (c *caseT) wantOutcome(what string, r ran, code int, signal string) {
+	if r.ExitCode != code || r.Signal != signal {
+		c.errorf("%s: %+v, want exit code %d and signal %q", what, r.Result, code, signal)
 	}
 }
 
+func killTimeout(c *caseT) {
+	r := c.timeOutKills(c.sleeper())
+	c.wantOutcome("a command that SIGTERM ended", r, 143, "SIGTERM")
+}
+
 func killTimedOutBeats143(c *caseT) {
-	for _, text := range []string{
-		`trap 'exit 143' TERM`, `trap 'exit 0' TERM`,
-		`trap 'trap - TERM; kill -TERM $$' TERM`,
-	} {
-		m := c.marker()
-		r := c.timeOut(c.script(text+`; sleep "$1" & wait`, m.seconds()), m)
-		c.gone(c.subject, m)
-		c.wantTimedOut(r)
+	for _, trap := range []string{"exit 143", "exit 0", "trap - TERM; kill -TERM $$"} {
+		c.timeOutKills(c.sleepers(1, `trap '`+trap+`' TERM; sleep "$1" & wait`))
 	}
 }
 
 func killDeadline(c *caseT) {
 	ctx, cancel := context.WithTimeout(c.ctx, time.Second)
 	defer cancel()
-	m := c.marker()
-	r := c.execIn(ctx, c.e, env.Command{Argv: strings.Fields(string(m))})
+	cmd, m := c.sleeper()
+	r := c.execIn(ctx, c.e, cmd)
 	c.gone(c.subject, m)
 	c.is("a command whose context had a deadline", r.err, context.DeadlineExceeded)
 	if r.TimedOut {
@@ -96,58 +113,28 @@ func killNoTimeout(c *caseT) {
 }
 
 // family is a parent with a child in the background, one in the foreground and a grandchild.
-const family = `sleep "$1" & sh -c 'sleep "$1" & wait' sh "$2" & sleep "$3"; echo unreachable`
-
 func (c *caseT) family() (env.Command, []marker) {
-	m := []marker{c.marker(), c.marker(), c.marker()}
-	return c.script(family, m[0].seconds(), m[1].seconds(), m[2].seconds()), m
-}
-
-func killChildren(c *caseT) {
-	cmd, m := c.family()
-	r := c.timeOut(cmd, m...)
-	c.gone(c.subject, m...)
-	c.wantTimedOut(r)
-}
-
-func killChildrenCancel(c *caseT) {
-	cmd, m := c.family()
-	r := c.cancelled(cmd, errEnough, 1, m...)
-	c.gone(c.subject, m...)
-	c.wantCancelled(r, errEnough)
+	return c.sleepers(3, `sleep "$1" & sh -c 'sleep "$1" & wait' sh "$2" & sleep "$3"; echo unreachable`)
 }
 
 func killTermIgnored(c *caseT) {
-	m, child := c.marker(), c.marker()
-	r := c.timeOut(c.script(`trap '' TERM; sleep "$2" & exec sleep "$1"`, m.seconds(),
-		child.seconds()), m, child)
-	c.gone(c.subject, m, child)
-	c.wantTimedOut(r)
-	if r.ExitCode != 137 || r.Signal != "SIGKILL" {
-		c.errorf("a command that ignores SIGTERM: %+v, want exit code 137 and SIGKILL", r.Result)
-	}
+	r := c.timeOutKills(c.sleepers(2, `trap '' TERM; sleep "$2" & exec sleep "$1"`))
+	c.wantOutcome("a command that ignores SIGTERM", r, 137, "SIGKILL")
 }
 
 func killTermFirst(c *caseT) {
-	m := c.marker()
-	r := c.timeOut(c.script(`trap 'echo cleaning up; exit 7' TERM; sleep "$1" & wait`, m.seconds()), m)
-	c.gone(c.subject, m)
-	c.wantTimedOut(r)
+	r := c.timeOutKills(c.sleepers(1, `trap 'echo cleaning up; exit 7' TERM; sleep "$1" & wait`))
 	c.equal("the output of the handler of SIGTERM", r.stdout, "cleaning up\n")
-	if r.ExitCode != 7 || r.Signal != "" {
-		c.errorf("a command that handles SIGTERM: %+v, want exit code 7", r.Result)
-	}
+	c.wantOutcome("a command that handles SIGTERM", r, 7, "")
 }
 
 func killTermReachesChildren(c *caseT) {
-	m := c.marker()
-	r := c.timeOut(c.script(`sh -c 'trap "echo child cleans up; exit 0" TERM; sleep "$1" & wait' sh "$1" & trap '' TERM; wait; wait`, m.seconds()), m)
-	c.gone(c.subject, m)
-	c.wantTimedOut(r)
+	r := c.timeOutKills(c.sleepers(1, `sh -c 'trap "echo child cleans up; exit 0" TERM
+sleep "$1" & wait' sh "$1" & trap '' TERM; wait; wait`))
 	c.equal("the output of a child's handler of SIGTERM", r.stdout, "child cleans up\n")
 }
 
-// setsid returns words of sh that run the arguments after them in a session of their own.
+// setsid returns words of sh that run the arguments after them in a new session.
 func (c *caseT) setsid() string {
 	switch c.tool("setsid", "perl", "python3") {
 	case "setsid":
@@ -161,43 +148,23 @@ os.setsid(); os.execvp(sys.argv[1], sys.argv[1:])'`
 	}
 }
 
+// escapee has a child in another session.
 func (c *caseT) escapee() (env.Command, []marker) {
-	m := []marker{c.marker(), c.marker()}
-	return c.script(c.setsid()+` sleep "$1" & sleep "$2"`, m[0].seconds(), m[1].seconds()), m
+	return c.sleepers(2, c.setsid()+` sleep "$1" & sleep "$2"`)
 }
 
-func killSetsidTimeout(c *caseT) {
-	cmd, m := c.escapee()
-	r := c.timeOut(cmd, m...)
-	c.gone(c.subject, m...)
-	c.wantTimedOut(r)
-}
-
-func killSetsidCancel(c *caseT) {
-	cmd, m := c.escapee()
-	r := c.cancelled(cmd, errEnough, 1, m...)
-	c.gone(c.subject, m...)
-	c.wantCancelled(r, errEnough)
-}
+// orphan are words of sh, after those that start a program, for a program that leaves a child to
+// PID 1.
+const orphan = ` sh -c '( exec sleep "$1" >/dev/null 2>&1 ) & exit 0' sh "$1" & `
 
 func killDoubleFork(c *caseT) {
-	m, main := c.marker(), c.marker()
-	r := c.timeOut(c.script(`( ( exec sleep "$1" ) & ); sleep "$2"`, m.seconds(), main.seconds()), m,
-		main)
-	c.gone(c.subject, m, main)
-	c.wantTimedOut(r)
+	c.timeOutKills(c.sleepers(2, `( ( exec sleep "$1" ) & ); sleep "$2"`))
 }
 
 func killSetsidDoubleFork(c *caseT) {
-	m, main := c.marker(), c.marker()
-	text := `( ` + c.setsid() + ` sh -c '( exec sleep "$1" >/dev/null 2>&1 ) & exit 0' sh "$1" & ); sleep "$2"`
-	cmd := c.script(text, m.seconds(), main.seconds())
-	r := c.timeOut(cmd, m, main)
-	c.gone(c.subject, m, main)
-	c.wantTimedOut(r)
-	r = c.cancelled(cmd, errEnough, 1, m, main)
-	c.gone(c.subject, m, main)
-	c.wantCancelled(r, errEnough)
+	cmd, m := c.sleepers(2, `( `+c.setsid()+orphan+`); sleep "$2"`)
+	c.timeOutKills(cmd, m)
+	c.cancelKills(cmd, m)
 }
 
 // killEnvCleared is for environments that keep the promise against commands that work against it.
@@ -205,39 +172,23 @@ func killEnvCleared(c *caseT) {
 	if c.e.Info().Strength(env.KillTree) == env.BestEffort {
 		c.pointless("the environment makes its promise only for commands that do not work against it")
 	}
-	m, main := c.marker(), c.marker()
-	text := `( env -i PATH="$PATH" ` + c.setsid() +
-		` sh -c '( exec sleep "$1" >/dev/null 2>&1 ) & exit 0' sh "$1" & ); sleep "$2"`
-	r := c.timeOut(c.script(text, m.seconds(), main.seconds()), m, main)
-	c.gone(c.subject, m, main)
-	c.wantTimedOut(r)
+	c.timeOutKills(c.sleepers(2, `( env -i PATH="$PATH" `+c.setsid()+orphan+`); sleep "$2"`))
 }
 
 func killManyProcesses(c *caseT) {
-	m := c.marker()
-	r := c.cancelled(c.script(`i=0; while [ $i -lt 200 ]; do sleep "$1" & i=$((i+1)); done; wait`,
-		m.seconds()), errEnough, 200, m)
-	c.gone(c.subject, m)
-	c.wantCancelled(r, errEnough)
-}
-
-func killCancel(c *caseT) {
-	m := c.marker()
-	r := c.cancelled(env.Command{Argv: strings.Fields(string(m))}, errEnough, 1, m)
-	c.gone(c.subject, m)
-	c.wantCancelled(r, errEnough)
+	cmd, m := c.sleepers(1, `i=0; while [ $i -lt 200 ]; do sleep "$1" & i=$((i+1)); done; wait`)
+	c.wantCancelled(c.cancelled(cmd, 200, m), m)
 }
 
 // killCancelInGrace cancels a command that is being stopped already.
 func killCancelInGrace(c *caseT) {
-	m := c.marker()
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
-	cmd := c.script(`trap 'echo >"$2"' TERM; while :; do sleep "$1"; done`, m.seconds(), c.abs("term"))
+	cmd, m := c.sleepers(1, `trap 'echo >"$2"' TERM; while :; do sleep "$1"; done`, c.abs("term"))
 	cmd.Timeout = time.Second / 2
 	result := make(chan ran, 1)
 	go func() { result <- c.execIn(ctx, c.e, cmd) }()
-	c.poll("SIGTERM to arrive, or the command to end", func() bool {
+	c.poll("SIGTERM, or the end of the command", func() bool {
 		_, err := c.e.Stat(c.ctx, c.name("term"))
 		return err == nil || len(result) > 0 || !errors.Is(err, fs.ErrNotExist)
 	})
@@ -251,54 +202,39 @@ func killCancelInGrace(c *caseT) {
 }
 
 func killFlood(c *caseT) {
-	m := c.marker()
-	flood := c.script(`sleep "$1" & while :; do echo flood; done & while :; do echo flood >&2; done`,
-		m.seconds())
+	flood, m := c.sleepers(1,
+		`sleep "$1" & while :; do echo flood; done & while :; do echo flood >&2; done`)
 	flood.Stdout = writerFunc(func(p []byte) (int, error) { return len(p), nil })
 	flood.Stderr = flood.Stdout
-	r := c.timeOut(flood, m)
-	c.gone(c.subject, m)
-	c.wantTimedOut(r)
-	r = c.cancelled(flood, errEnough, 1, m)
-	c.gone(c.subject, m)
-	c.wantCancelled(r, errEnough)
+	c.timeOutKills(flood, m)
+	c.cancelKills(flood, m)
 }
 
-func killOutputTimeout(c *caseT) {
-	m := c.marker()
-	r := c.timeOut(c.script(`printf "$2"; printf err >&2; sleep "$1"`, m.seconds(), octal(allBytes)),
-		m)
-	c.wantTimedOut(r)
-	c.equal("stdout before the timeout", r.stdout, allBytes)
-	c.equal("stderr before the timeout", r.stderr, "err")
-}
-
-func killOutputCancel(c *caseT) {
-	m := c.marker()
-	r := c.cancelled(c.script(`printf "$2"; printf err >&2; sleep "$1"`, m.seconds(), octal(allBytes)),
-		errEnough, 1, m)
-	c.wantCancelled(r, errEnough)
-	c.equal("stdout before the cancellation", r.stdout, allBytes)
-	c.equal("stderr before the cancellation", r.stderr, "err")
+// killOutput checks the output of a command that kill ends.
+func killOutput(kill func(*caseT, env.Command, []marker) ran) func(*caseT) {
+	return func(c *caseT) {
+		cmd, m := c.sleepers(1, `printf "$2"; printf err >&2; sleep "$1"`, octal(allBytes))
+		r := kill(c, cmd, m)
+		c.equal("stdout before the kill", r.stdout, allBytes)
+		c.equal("stderr before the kill", r.stderr, "err")
+	}
 }
 
 func killNeighbour(c *caseT) {
-	daemon, parallel := c.marker(), c.marker()
-	c.wantExit("a command that starts a daemon", c.exec(c.script(`sleep "$1" >/dev/null 2>&1 &`,
-		daemon.seconds())), 0)
+	start, daemon := c.sleepers(1, `sleep "$1" >/dev/null 2>&1 &`)
+	c.wantExit("a command that starts a daemon", c.exec(start), 0)
+	parallel, m := c.sleeper()
+	others := append(daemon, m...)
 	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
 	result := make(chan ran, 1)
-	go func() { result <- c.execIn(ctx, c.e, env.Command{Argv: strings.Fields(string(parallel))}) }()
-	c.alive(daemon, parallel)
+	go func() { result <- c.execIn(ctx, c.e, parallel) }()
+	c.alive(others)
 
-	m := c.marker()
-	c.wantTimedOut(c.timeOut(c.script(`trap '' TERM; sleep "$1" & wait`, m.seconds()), m))
-	c.gone(c.subject, m)
-	c.stays(daemon, parallel)
-	c.cancelled(c.script(`sleep "$1" & wait`, m.seconds()), errEnough, 1, m)
-	c.gone(c.subject, m)
-	c.stays(daemon, parallel)
+	c.timeOutKills(c.sleepers(1, `trap '' TERM; sleep "$1" & wait`))
+	c.stays(others)
+	c.cancelKills(c.sleepers(1, `sleep "$1" & wait`))
+	c.stays(others)
 	if len(result) > 0 {
 		c.errorf("a command ended when another one was killed")
 	}

@@ -178,12 +178,16 @@ func lifeCloseConcurrently(c *caseT) {
 }
 
 func lifeCloseDuringExec(c *caseT) {
-	m, stubborn := c.marker(), c.marker()
-	cmd := c.script(`sleep "$1" & trap '' TERM; sleep "$2"`, m.seconds(), stubborn.seconds())
+	cmd, m := c.sleepers(2, `sleep "$1" & trap '' TERM; sleep "$2"`)
 	result := make(chan ran, 1)
 	go func() { result <- c.exec(cmd) }()
-	c.alive(m, stubborn)
-	c.closeSeen(m, stubborn)
+	c.alive(m)
+	c.closeSeen(m)
+	c.wantClosed(result)
+}
+
+// wantClosed waits for the result of a running command and records a failure unless Close ended it.
+func (c *caseT) wantClosed(result <-chan ran) {
 	c.within("Exec after Close", func() {
 		if r := <-result; !errors.Is(r.err, fs.ErrClosed) {
 			c.errorf("Exec gives %+v, error %v after Close; want fs.ErrClosed", r.Result, r.err)

@@ -27,13 +27,13 @@ func fileReadDirSorted(c *caseT) {
 
 func fileReadDirEntries(c *caseT) {
 	c.writeMode(c.name("file"), "12345", 0o640)
-	c.write(c.name("folder", "x"), "")
-	c.link("file", c.name("link"))
-	c.link("folder", c.name("dirlink"))
-	c.link("nowhere", c.name("dangling"))
+	c.write(c.name("sub", "x"), "")
+	c.symlink("file", c.name("symlink"))
+	c.symlink("sub", c.name("dir-symlink"))
+	c.symlink("nowhere", c.name("dangling"))
 	want := map[string]fs.FileMode{
-		"file": 0, "folder": fs.ModeDir, "link": fs.ModeSymlink,
-		"dirlink": fs.ModeSymlink, "dangling": fs.ModeSymlink,
+		"file": 0, "sub": fs.ModeDir, "symlink": fs.ModeSymlink,
+		"dir-symlink": fs.ModeSymlink, "dangling": fs.ModeSymlink,
 	}
 	entries, err := c.e.ReadDir(c.ctx, c.dir)
 	if err != nil || len(entries) != len(want) {
@@ -75,7 +75,7 @@ func fileReadDirOfFile(c *caseT) {
 	c.write(c.name("file"), "x")
 	c.wantPathError("ReadDir of a file", methods("ReadDir")[0].call(c.ctx, c.e, c.name("file")),
 		"file", env.ErrNotDir)
-	c.link("file", c.name("link"))
-	c.wantPathError("ReadDir of a link to a file", methods("ReadDir")[0].call(c.ctx, c.e,
-		c.name("link")), "link", env.ErrNotDir)
+	c.symlink("file", c.name("symlink"))
+	c.wantPathError("ReadDir of a symlink to a file", methods("ReadDir")[0].call(c.ctx, c.e,
+		c.name("symlink")), "symlink", env.ErrNotDir)
 }

@@ -93,10 +93,10 @@ func readFilesNone(c *caseT) {
 
 func readFilesUnreadable(c *caseT) {
 	c.write(c.name("file"), "content")
-	c.write(c.name("folder/file"), "content")
+	c.write(c.name("sub/file"), "content")
 	c.both(func(what string, e env.Environment) {
 		c.wantContents(what, e, []string{
-			c.name("missing"), c.name("folder"), c.name("file"), c.name("missing/file"),
+			c.name("missing"), c.name("sub"), c.name("file"), c.name("missing/file"),
 			c.name("file/below"), "", c.name("nul\x00"), c.name("file"),
 		}, 0)
 	})
@@ -105,11 +105,11 @@ func readFilesUnreadable(c *caseT) {
 func readFilesSpecial(c *caseT) {
 	c.unix()
 	c.tool("mkfifo")
-	c.sh(`mkfifo pipe; ln -s pipe link; echo text >file; ln -s file good; ln -s nowhere dangling`)
+	c.sh(`mkfifo pipe; ln -s pipe to-pipe; echo text >file; ln -s file good; ln -s nowhere dangling`)
 	c.both(func(what string, e env.Environment) {
 		c.within("ReadFiles"+what, func() {
 			got := c.wantContents(what, e, []string{
-				c.name("pipe"), c.name("good"), c.name("link"),
+				c.name("pipe"), c.name("good"), c.name("to-pipe"),
 				"/dev/zero", c.name("dangling"),
 			}, 0)
 			for _, i := range []int{0, 2, 3} {

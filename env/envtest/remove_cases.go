@@ -12,8 +12,8 @@ func removeCases() []testCase {
 		{name: "file", rule: ruleRemove, run: removeFile},
 		{name: "directory", rule: ruleRemove, run: removeDirectory},
 		{name: "recursive", rule: ruleRemove, run: removeRecursive},
-		{name: "link_itself", rule: ruleRemove, run: removeLink},
-		{name: "links_below_not_followed", rule: ruleRemove, run: removeLinksBelow},
+		{name: "symlink_itself", rule: ruleRemove, run: removeSymlink},
+		{name: "symlinks_below_not_followed", rule: ruleRemove, run: removeSymlinksBelow},
 		{name: "missing", rule: rulePathError, run: removeMissing},
 	}
 }
@@ -55,28 +55,28 @@ func removeRecursive(c *caseT) {
 	c.wantNames("the directory", c.dir, "keep")
 }
 
-func removeLink(c *caseT) {
-	c.write(c.name("folder", "file"), "x")
-	c.link("folder/file", c.name("a"))
-	c.link("folder", c.name("b"))
-	c.link("folder", c.name("c"))
-	c.link("nowhere", c.name("d"))
-	c.link("e", c.name("e"))
-	c.remove("a link to a file", c.name("a"), false)
-	c.remove("a link to a directory", c.name("b"), false)
-	c.remove("a link to a directory, recursively", c.name("c"), true)
-	c.remove("a dangling link", c.name("d"), false)
-	c.remove("a link to itself", c.name("e"), true)
-	c.wantNames("the directory", c.dir, "folder")
-	c.wantFile("the file behind the links", c.name("folder", "file"), "x")
+func removeSymlink(c *caseT) {
+	c.write(c.name("sub", "file"), "x")
+	c.symlink("sub/file", c.name("a"))
+	c.symlink("sub", c.name("b"))
+	c.symlink("sub", c.name("c"))
+	c.symlink("nowhere", c.name("d"))
+	c.symlink("e", c.name("e"))
+	c.remove("a symlink to a file", c.name("a"), false)
+	c.remove("a symlink to a directory", c.name("b"), false)
+	c.remove("a symlink to a directory, recursively", c.name("c"), true)
+	c.remove("a dangling symlink", c.name("d"), false)
+	c.remove("a symlink to itself", c.name("e"), true)
+	c.wantNames("the directory", c.dir, "sub")
+	c.wantFile("the target of the symlinks", c.name("sub", "file"), "x")
 }
 
-func removeLinksBelow(c *caseT) {
+func removeSymlinksBelow(c *caseT) {
 	c.write(c.name("outside", "file"), "x")
 	c.write(c.name("tree", "sub", "file"), "x")
-	c.link("../outside", c.name("tree", "link"))
-	c.link(c.abs("outside"), c.name("tree", "sub", "absolute"))
-	c.remove("a tree with links that leave it", c.name("tree"), true)
+	c.symlink("../outside", c.name("tree", "symlink"))
+	c.symlink(c.abs("outside"), c.name("tree", "sub", "absolute"))
+	c.remove("a tree with symlinks that leave it", c.name("tree"), true)
 	c.wantNames("the directory", c.dir, "outside")
 	c.wantFile("a file outside the tree", c.name("outside", "file"), "x")
 }

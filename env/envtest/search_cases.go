@@ -49,8 +49,8 @@ func (c *caseT) searchTree() {
 		tarDir("build", 0o755), tarFile("build/out.txt", "needle built\n"),
 		tarFile("sub/.gitignore", "secret.txt\n"), tarFile("sub/secret.txt",
 			"needle secret\n"), tarFile("sub/code.go", "// needle\npackage sub\n"),
-		tarFile("sub/deep/with space.go", "// needle space\n"), tarLink("sub/loop",
-			".."), tarLink("link.txt", "a.txt"), tarLink("dangling.txt", "nowhere"),
+		tarFile("sub/deep/with space.go", "// needle space\n"), tarSymlink("sub/loop",
+			".."), tarSymlink("linked.txt", "a.txt"), tarSymlink("dangling.txt", "nowhere"),
 		tarFile(".git/config", "needle git\n"), tarFile(".git/HEAD", "ref: refs/heads/main\n"),
 	)
 }
@@ -74,17 +74,17 @@ func searchWalk(c *caseT) {
 		}{
 			{"Walk", search.WalkOptions{}, []string{
 				".gitignore", ".hidden", "a.txt", "binary", "bom.txt", "dangling.txt@", "keep.log",
-				"latin1.txt", "link.txt@",
+				"latin1.txt", "linked.txt@",
 				"sub/", "sub/.gitignore", "sub/code.go", "sub/deep/", "sub/deep/with space.go", "sub/loop@",
 			}},
 			{"Walk of one level", search.WalkOptions{MaxDepth: 1}, []string{
 				".gitignore", ".hidden", "a.txt", "binary", "bom.txt", "dangling.txt@", "keep.log",
-				"latin1.txt", "link.txt@", "sub/",
+				"latin1.txt", "linked.txt@", "sub/",
 			}},
 			{"Walk of everything", search.WalkOptions{NoIgnore: true}, []string{
 				".git/", ".git/HEAD", ".git/config", ".gitignore", ".hidden", "a.txt", "app.log", "binary",
 				"bom.txt", "build/", "build/out.txt",
-				"dangling.txt@", "keep.log", "latin1.txt", "link.txt@", "sub/", "sub/.gitignore", "sub/code.go",
+				"dangling.txt@", "keep.log", "latin1.txt", "linked.txt@", "sub/", "sub/.gitignore", "sub/code.go",
 				"sub/deep/", "sub/deep/with space.go",
 				"sub/loop@", "sub/secret.txt",
 			}},
@@ -123,12 +123,12 @@ func searchWalkSkips(c *caseT) {
 		}{
 			{"sub", fs.SkipDir, []string{
 				".gitignore", ".hidden", "a.txt", "binary", "bom.txt",
-				"dangling.txt", "keep.log", "latin1.txt", "link.txt", "sub",
+				"dangling.txt", "keep.log", "latin1.txt", "linked.txt", "sub",
 			}, nil},
 			{"a.txt", fs.SkipAll, []string{".gitignore", ".hidden", "a.txt"}, nil},
 			{"sub/code.go", fs.SkipDir, []string{
 				".gitignore", ".hidden", "a.txt", "binary", "bom.txt", "dangling.txt", "keep.log", "latin1.txt",
-				"link.txt", "sub", "sub/.gitignore", "sub/code.go",
+				"linked.txt", "sub", "sub/.gitignore", "sub/code.go",
 			}, nil},
 			{".hidden", stop, []string{".gitignore", ".hidden"}, stop},
 		} {
@@ -166,7 +166,7 @@ func searchGlob(c *caseT) {
 			opts search.GlobOptions
 			want []string
 		}{
-			{search.GlobOptions{Pattern: "*.txt"}, []string{"a.txt", "bom.txt", "latin1.txt", "link.txt"}},
+			{search.GlobOptions{Pattern: "*.txt"}, []string{"a.txt", "bom.txt", "latin1.txt", "linked.txt"}},
 			{search.GlobOptions{Pattern: "**/*.go"}, []string{"sub/code.go", "sub/deep/with space.go"}},
 			{search.GlobOptions{Pattern: "**/*.log"}, []string{"keep.log"}},
 			{search.GlobOptions{Pattern: "**/*.{log,go}", NoIgnore: true}, []string{
@@ -308,7 +308,7 @@ func searchErrors(c *caseT) {
 func searchSpecial(c *caseT) {
 	c.unix()
 	c.tool("mkfifo")
-	c.sh(`mkfifo pipe; ln -s pipe link; echo needle >file`)
+	c.sh(`mkfifo pipe; ln -s pipe to-pipe; echo needle >file`)
 	c.both(func(what string, e env.Environment) {
 		c.within("a search"+what, func() {
 			got, _, err := c.grep(e, search.GrepOptions{Pattern: "needle", Path: c.dir})
@@ -322,9 +322,9 @@ func searchSpecial(c *caseT) {
 // searchFS checks a subtree: other cases change the working directory at the same time.
 func searchFS(c *caseT) {
 	c.unix()
-	c.in(c.dir, tarFile("a.txt", "text"), tarFile("empty", ""), tarDir("folder", 0o755),
-		tarFile("folder/b", allBytes), tarFile("folder/with space", "x"),
-		tarDir("folder/empty", 0o755), tarFileMode("executable", "x", 0o755))
+	c.in(c.dir, tarFile("a.txt", "text"), tarFile("empty", ""), tarDir("sub", 0o755),
+		tarFile("sub/b", allBytes), tarFile("sub/with space", "x"),
+		tarDir("sub/empty", 0o755), tarFileMode("executable", "x", 0o755))
 	c.poll("the clock to move on from the time of the files", func() bool {
 		info, err := c.e.Stat(c.ctx, c.name("a.txt"))
 		return err != nil || time.Since(info.ModTime()) > 20*time.Millisecond
@@ -333,7 +333,7 @@ func searchFS(c *caseT) {
 	if err != nil {
 		c.fatalf("fs.Sub: %v", err)
 	}
-	if err := fstest.TestFS(sub, "a.txt", "empty", "folder/b", "folder/with space",
+	if err := fstest.TestFS(sub, "a.txt", "empty", "sub/b", "sub/with space",
 		"executable"); err != nil {
 		c.errorf("fstest.TestFS: %v", err)
 	}

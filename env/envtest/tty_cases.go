@@ -29,8 +29,8 @@ func ttyCases() []testCase {
 		{name: "stderr_refused", rule: ruleTTYOutput, run: ttyStderr},
 		{name: "discarded", rule: ruleTTYOutput, run: ttyDiscarded},
 		{name: "child_holding_terminal", rule: ruleReturns, run: ttyChild},
-		{name: "timeout", rule: ruleTreeDead, run: ttyTimeout},
-		{name: "cancel", rule: ruleTreeDead, run: ttyCancel},
+		{name: "timeout", rule: ruleTreeDead, run: timeOutKills((*caseT).ttyFamily)},
+		{name: "cancel", rule: ruleTreeDead, run: cancelKills((*caseT).ttyFamily)},
 		{name: "close_during_exec", rule: ruleCloseEnds, run: ttyClose, fresh: true},
 	}
 }
@@ -214,11 +214,11 @@ func ttyResizeEnds(c *caseT) {
 // ttyInterrupt types ^C, which reaches the whole foreground: here a shell that survives it, and its
 // child.
 func ttyInterrupt(c *caseT) {
-	m := c.marker()
-	s := c.run(c.onTerminal(`trap 'echo caught' INT; echo ready; sleep "$1"; echo "status $?"; exit 5`,
-		m.seconds()))
+	cmd, m := c.onTerminalSleepers(1,
+		`trap 'echo caught' INT; echo ready; sleep "$1"; echo "status $?"; exit 5`)
+	s := c.run(cmd)
 	s.shows("ready")
-	c.poll("the child to run", func() bool { return len(s.result) > 0 || c.allAlive(1, []marker{m}) })
+	c.poll("the child", func() bool { return len(s.result) > 0 || c.allAlive(1, m) })
 	s.types("\x03", false)
 	r := s.end()
 	c.gone(c.subject, m)
@@ -347,9 +347,8 @@ func ttyDiscarded(c *caseT) {
 
 // ttyChild leaves a child on the terminal that does not mind that it hangs up.
 func ttyChild(c *caseT) {
-	m := c.marker()
 	var r ran
-	cmd := c.onTerminal(`trap '' HUP; sleep "$1" & echo out; exit 3`, m.seconds())
+	cmd, m := c.onTerminalSleepers(1, `trap '' HUP; sleep "$1" & echo out; exit 3`)
 	c.within("Exec with a child that holds the terminal", func() { r = c.exec(cmd) })
 	c.wantExit("a command with a child that holds the terminal", r, 3)
 	c.equal("the screen", r.stdout, "out\r\n")
@@ -359,40 +358,28 @@ func ttyChild(c *caseT) {
 	}
 }
 
-// ttyFamily is a shell on a terminal with children in its foreground, in groups of their own and in
-// another session.
+// onTerminalSleepers is sleepers on a terminal.
+func (c *caseT) onTerminalSleepers(n int, text string) (env.Command, []marker) {
+	cmd, m := c.sleepers(n, text)
+	on := c.onTerminal("")
+	on.Argv = cmd.Argv
+	return on, m
+}
+
+// ttyFamily is a shell on a terminal with children in its foreground, in other process groups and
+// in another session.
 func (c *caseT) ttyFamily() (env.Command, []marker) {
-	m := []marker{c.marker(), c.marker(), c.marker()}
-	text := `set -m; sleep "$1" & (trap '' HUP; ` + c.setsid() +
-		` sleep "$2" &); sleep "$3"; echo unreachable`
-	return c.onTerminal(text, m[0].seconds(), m[1].seconds(), m[2].seconds()), m
-}
-
-func ttyTimeout(c *caseT) {
-	cmd, m := c.ttyFamily()
-	r := c.timeOut(cmd, m...)
-	c.gone(c.subject, m...)
-	c.wantTimedOut(r)
-}
-
-func ttyCancel(c *caseT) {
-	cmd, m := c.ttyFamily()
+	cmd, m := c.onTerminalSleepers(3, `set -m; sleep "$1" & (trap '' HUP; `+c.setsid()+
+		` sleep "$2" &); sleep "$3"; echo unreachable`)
 	cmd.Timeout = 0
-	r := c.cancelled(cmd, errEnough, 1, m...)
-	c.gone(c.subject, m...)
-	c.wantCancelled(r, errEnough)
+	return cmd, m
 }
 
 func ttyClose(c *caseT) {
-	m := c.marker()
-	cmd := c.onTerminal(`trap '' TERM HUP; sleep "$1"`, m.seconds())
+	cmd, m := c.onTerminalSleepers(1, `trap '' TERM HUP; sleep "$1"`)
 	cmd.Timeout = 0
 	s := c.run(cmd)
 	c.alive(m)
 	c.closeSeen(m)
-	c.within("Exec on a terminal after Close", func() {
-		if r := <-s.result; !errors.Is(r.err, fs.ErrClosed) {
-			c.errorf("Exec gives %+v, error %v after Close; want fs.ErrClosed", r.Result, r.err)
-		}
-	})
+	c.wantClosed(s.result)
 }

@@ -26,10 +26,10 @@ func writeCases() []testCase {
 		{name: "mode_of_new_file", rule: ruleMode, run: writeModeNew},
 		{name: "mode_kept", rule: ruleMode, run: writeModeKept},
 		{name: "mode_given", rule: ruleMode, run: writeModeGiven},
-		{name: "through_link", rule: ruleLinks, run: writeThroughLink},
-		{name: "through_dangling_link", rule: ruleLinks, run: writeDanglingLink},
+		{name: "through_symlink", rule: ruleLinks, run: writeThroughSymlink},
+		{name: "through_dangling_symlink", rule: ruleLinks, run: writeDanglingSymlink},
 		{name: "read_only_file", rule: rulePathError, run: writeReadOnlyFile},
-		{name: "in_fixed_directory", rule: ruleInPlace, run: writeFixedDirectory},
+		{name: "in_read_only_directory", rule: ruleInPlace, run: writeFixedDirectory},
 		{name: "atomic", rule: ruleAtomic, run: writeAtomic},
 		{name: "open_reader_keeps_old_content", rule: ruleAtomic, run: writeOpenReader},
 		{name: "concurrent_writers", rule: ruleAtomic, run: writeConcurrent},
@@ -137,34 +137,34 @@ func writeModeGiven(c *caseT) {
 	}
 }
 
-func writeThroughLink(c *caseT) {
-	c.writeMode(c.name("folder", "file"), "old", 0o640)
-	c.link("folder/file", c.name("relative"))
-	c.link(c.abs("folder", "file"), c.name("absolute"))
-	c.link("relative", c.name("twice"))
-	c.link("folder", c.name("dir"))
+func writeThroughSymlink(c *caseT) {
+	c.writeMode(c.name("sub", "file"), "old", 0o640)
+	c.symlink("sub/file", c.name("relative"))
+	c.symlink(c.abs("sub", "file"), c.name("absolute"))
+	c.symlink("relative", c.name("twice"))
+	c.symlink("sub", c.name("dir"))
 	for _, name := range []string{"relative", "absolute", "twice", "dir/file"} {
 		w, err := c.put(c.name(name), "by "+name, env.WriteOptions{})
 		if err != nil || w.Created {
-			c.errorf("writing through the link %s: %+v, error %v", name, w, err)
+			c.errorf("writing through the symlink %s: %+v, error %v", name, w, err)
 		}
-		c.wantFile("the file behind the link", c.name("folder", "file"), "by "+name)
-		c.wantMode("the file behind the link", c.name("folder", "file"), 0o640)
+		c.wantFile("the target of the symlink", c.name("sub", "file"), "by "+name)
+		c.wantMode("the target of the symlink", c.name("sub", "file"), 0o640)
 	}
 	for _, name := range []string{"relative", "absolute", "twice", "dir"} {
-		c.wantExit(name+" is still a link", c.exec(c.script(`test -L "$1"`, c.name(name))), 0)
+		c.wantExit(name+" is still a symlink", c.exec(c.script(`test -L "$1"`, c.name(name))), 0)
 	}
-	c.wantNames("the directory of the file", c.name("folder"), "file")
+	c.wantNames("the directory of the file", c.name("sub"), "file")
 }
 
-func writeDanglingLink(c *caseT) {
-	c.link("target", c.name("link"))
-	w, err := c.put(c.name("link"), "text", env.WriteOptions{})
+func writeDanglingSymlink(c *caseT) {
+	c.symlink("target", c.name("symlink"))
+	w, err := c.put(c.name("symlink"), "text", env.WriteOptions{})
 	if err != nil || !w.Created {
-		c.errorf("writing through a dangling link: %+v, error %v; want Created", w, err)
+		c.errorf("writing through a dangling symlink: %+v, error %v; want Created", w, err)
 	}
-	c.wantFile("the file that the link named", c.name("target"), "text")
-	c.wantExit("the link is still a link", c.exec(c.script(`test -L "$1"`, c.name("link"))), 0)
+	c.wantFile("the target of the symlink", c.name("target"), "text")
+	c.wantExit("the symlink is still a symlink", c.exec(c.script(`test -L "$1"`, c.name("symlink"))), 0)
 }
 
 func writeReadOnlyFile(c *caseT) {
