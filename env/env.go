@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"io/fs"
+	"reflect"
 	"time"
 )
 
@@ -115,6 +116,16 @@ type Command struct {
 	// line. When the command exits, the terminal hangs up: the processes in its foreground get SIGHUP.
 	// An environment without terminals returns a *StartError that wraps errors.ErrUnsupported.
 	TTY *TTY
+}
+
+// SharesWriter reports whether Stdout and Stderr are the same value, so that calls of it must not
+// overlap. Values that cannot be compared are not the same.
+func (c Command) SharesWriter() bool {
+	if c.Stdout == nil || c.Stderr == nil {
+		return false
+	}
+	return reflect.ValueOf(c.Stdout).Comparable() && reflect.ValueOf(c.Stderr).Comparable() &&
+		c.Stdout == c.Stderr
 }
 
 // TTY configures the terminal of a command. Exec does not change it.

@@ -151,7 +151,7 @@ func (x *execution) connectPipes(
 		attr.Files[1], x.pumps = w, append(x.pumps, newPump(r, cmd.Stdout, "stdout"))
 		childFiles = append(childFiles, w)
 	}
-	if cmd.Stderr != nil && cmd.Stdout != nil && sameWriter(cmd.Stdout, cmd.Stderr) {
+	if cmd.SharesWriter() {
 		attr.Files[2] = attr.Files[1]
 	} else if cmd.Stderr != nil {
 		r, w := pipe()

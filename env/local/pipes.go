@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -198,10 +197,4 @@ func (f *feeder) stop() error {
 	defer f.mu.Unlock()
 	f.over = true
 	return f.err
-}
-
-// sameWriter reports whether a and b are the same value. Values that cannot be compared are not.
-func sameWriter(a, b io.Writer) bool {
-	va, vb := reflect.ValueOf(a), reflect.ValueOf(b)
-	return va.Comparable() && vb.Comparable() && a == b
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"reflect"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -331,21 +330,21 @@ func varNames(assignments []string) []string {
 	return names
 }
 
-// countWriters wraps the writers of cmd in counters. If both are the same value, they stay the
-// same, so that the environment does not overlap their calls.
+// countWriters wraps the writers of cmd in counters. One writer for both gets one counter, so that
+// the environment does not overlap its calls.
 func countWriters(cmd *env.Command) (stdout, stderr *countingWriter) {
+	shared := cmd.SharesWriter()
 	if cmd.Stdout != nil {
 		stdout = &countingWriter{inner: cmd.Stdout}
-	}
-	if cmd.Stderr != nil {
-		stderr = &countingWriter{inner: cmd.Stderr}
-		if v := reflect.ValueOf(cmd.Stderr); stdout != nil && v.Comparable() && cmd.Stdout == cmd.Stderr {
-			stderr = stdout
-		}
-		cmd.Stderr = stderr
-	}
-	if stdout != nil {
 		cmd.Stdout = stdout
+	}
+	if shared {
+		stderr = stdout
+	} else if cmd.Stderr != nil {
+		stderr = &countingWriter{inner: cmd.Stderr}
+	}
+	if stderr != nil {
+		cmd.Stderr = stderr
 	}
 	return stdout, stderr
 }

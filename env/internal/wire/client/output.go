@@ -3,7 +3,6 @@ package client
 import (
 	"fmt"
 	"io"
-	"reflect"
 
 	"github.com/sandboxagent/sandboxagent/env"
 )
@@ -80,7 +79,7 @@ func (s *sink) finish() error {
 // sinks returns the sinks of a command, nil without a writer. If both writers are the same there is
 // one sink for both.
 func sinks(cmd env.Command, busy func(int)) (stdout, stderr *sink, merged bool) {
-	merged = cmd.Stdout != nil && cmd.Stderr != nil && sameWriter(cmd.Stdout, cmd.Stderr)
+	merged = cmd.SharesWriter()
 	if cmd.Stdout != nil {
 		stdout = &sink{name: "stdout", w: cmd.Stdout, busy: busy}
 	}
@@ -91,10 +90,4 @@ func sinks(cmd env.Command, busy func(int)) (stdout, stderr *sink, merged bool) 
 		stdout.queue, stderr.queue = newQueue(), newQueue()
 	}
 	return stdout, stderr, merged
-}
-
-// sameWriter reports whether a and b are the same. Values that cannot be compared are not.
-func sameWriter(a, b io.Writer) bool {
-	va, vb := reflect.ValueOf(a), reflect.ValueOf(b)
-	return va.Comparable() && vb.Comparable() && a == b
 }
