@@ -17,38 +17,30 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// execOf returns a wrap that replaces Exec.
-func execOf(
-	f func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result, error),
-) func(*testing.T, env.Environment) env.Environment {
-	return func(_ *testing.T, good env.Environment) env.Environment {
-		return &altered{Environment: good, exec: func(ctx context.Context, cmd env.Command) (env.Result,
-			error,
-		) {
-			return f(ctx, good, cmd)
-		}}
-	}
+// execFunc calls Exec with the context of a call.
+type execFunc func(cmd env.Command) (env.Result, error)
+
+// execOf returns a breaker that replaces Exec.
+func execOf(f func(exec execFunc, cmd env.Command) (env.Result, error)) breaker {
+	return alter(func(good env.Environment, a *altered) {
+		a.exec = func(ctx context.Context, cmd env.Command) (env.Result, error) {
+			exec := func(cmd env.Command) (env.Result, error) { return good.Exec(ctx, cmd) }
+			return f(exec, cmd)
+		}
+	})
 }
 
-// commandOf returns a wrap that changes commands.
-func commandOf(f func(cmd *env.Command)) func(*testing.T, env.Environment) env.Environment {
-	return execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result,
-		error,
-	) {
+// commandOf returns a breaker that changes commands.
+func commandOf(f func(cmd *env.Command)) breaker {
+	return execOf(func(exec execFunc, cmd env.Command) (env.Result, error) {
 		f(&cmd)
-		return good.Exec(ctx, cmd)
+		return exec(cmd)
 	})
 }
 
-// resultOf returns a wrap that changes what Exec returns.
-func resultOf(
-	f func(res env.Result, err error) (env.Result, error),
-) func(*testing.T, env.Environment) env.Environment {
-	return execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result,
-		error,
-	) {
-		return f(good.Exec(ctx, cmd))
-	})
+// resultOf returns a breaker that changes the result of Exec.
+func resultOf(f func(res env.Result, err error) (env.Result, error)) breaker {
+	return execOf(func(exec execFunc, cmd env.Command) (env.Result, error) { return f(exec(cmd)) })
 }
 
 func brokenExec() []breakage {
@@ -98,22 +90,20 @@ func brokenExec() []breakage {
 			}
 			return res, err
 		}), []string{"kill/cancel", "exec/cancelled_before"}},
-		{"a missing program is exit code 127", resultOf(func(res env.Result, err error) (env.Result,
-			error,
-		) {
+		{"a missing program is code 127", resultOf(func(res env.Result, err error) (env.Result, error) {
 			if errors.Is(err, fs.ErrNotExist) {
 				return env.Result{ExitCode: 127}, nil
 			}
 			return res, err
 		}), []string{"exec/program_missing"}},
-		{"an unknown error instead of a StartError", resultOf(func(res env.Result, err error) (env.Result,
-			error,
-		) {
+		{"a StartError is another error", resultOf(func(res env.Result, err error) (env.Result, error) {
 			if err != nil {
 				err = errors.New(err.Error())
 			}
 			return res, err
-		}), []string{"exec/program_not_executable", "exec/bad_argv", "exec/bad_vars", "exec/interpreter_missing"}},
+		}), []string{
+			"exec/program_not_executable", "exec/bad_argv", "exec/bad_vars", "exec/interpreter_missing",
+		}},
 	}
 }
 
@@ -158,7 +148,7 @@ func brokenArguments() []breakage {
 			cmd.Vars = vars
 		}), []string{"exec/vars"}},
 		{"variables stay", stayingVars, []string{"exec/vars_do_not_stay"}},
-		{"there are no base variables", commandOf(func(cmd *env.Command) {
+		{"the base variables are missing", commandOf(func(cmd *env.Command) {
 			cmd.Argv = append([]string{"env", "-i"}, append(cmd.Vars, cmd.Argv...)...)
 		}), []string{"exec/vars_base"}},
 	}
@@ -171,19 +161,15 @@ func brokenStdin() []breakage {
 				cmd.Stdin = strings.NewReader("noise\n")
 			}
 		}), []string{"exec/stdin_empty"}},
-		{"standard input is text", execOf(func(ctx context.Context, good env.Environment,
-			cmd env.Command,
-		) (env.Result, error) {
+		{"standard input is text", execOf(func(exec execFunc, cmd env.Command) (env.Result, error) {
 			if cmd.Stdin != nil {
 				data, _ := io.ReadAll(cmd.Stdin)
 				cmd.Stdin = strings.NewReader(strings.ToValidUTF8(strings.ReplaceAll(string(data), "\x00", ""),
 					"?"))
 			}
-			return good.Exec(ctx, cmd)
+			return exec(cmd)
 		}), []string{"exec/stdin", "exec/stdin_large"}},
-		{"unread input is an error", execOf(func(ctx context.Context, good env.Environment,
-			cmd env.Command,
-		) (env.Result, error) {
+		{"unread input is an error", execOf(func(exec execFunc, cmd env.Command) (env.Result, error) {
 			var read atomic.Bool
 			if in := cmd.Stdin; in != nil {
 				cmd.Stdin = readerFunc(func(p []byte) (int, error) {
@@ -192,7 +178,7 @@ func brokenStdin() []breakage {
 					return n, err
 				})
 			}
-			res, err := good.Exec(ctx, cmd)
+			res, err := exec(cmd)
 			if cmd.Stdin != nil && !read.Load() && err == nil {
 				err = errors.New("broken pipe")
 			}
@@ -204,70 +190,61 @@ func brokenStdin() []breakage {
 				cmd.Argv[i] = arg[:min(len(arg), 32<<10)]
 			}
 		}), []string{"exec/argv_large", "exec/argv_too_large"}},
-		{"a busy program is not started", execOf(func(ctx context.Context, good env.Environment,
-			cmd env.Command,
-		) (env.Result, error) {
+		{"busy programs do not start", execOf(func(exec execFunc, cmd env.Command) (env.Result, error) {
 			if strings.HasSuffix(cmd.Argv[0], "/program-3-3") {
 				return env.Result{}, &env.StartError{Argv: cmd.Argv, Err: errors.New("text file busy")}
 			}
-			return good.Exec(ctx, cmd)
+			return exec(cmd)
 		}), []string{"exec/file_just_written"}},
-		{"a failed command is tried again", execOf(func(ctx context.Context, good env.Environment,
-			cmd env.Command,
-		) (env.Result, error) {
-			res, err := good.Exec(ctx, cmd)
-			if err != nil || res.ExitCode == 255 {
-				return good.Exec(context.WithoutCancel(ctx), env.Command{
-					Argv: cmd.Argv, Dir: cmd.Dir,
-					Timeout: time.Second,
-				})
-			}
-			return res, err
-		}), []string{"exec/runs_once"}},
-		{"one command at a time, its output in one place", sharedBuffer, []string{"exec/parallel_50"}},
+		{"a failed command is tried again", triedAgain, []string{"exec/runs_once"}},
+		{"all commands share a buffer", sharedBuffer, []string{"exec/parallel_50"}},
 	}
 }
 
-func stayingVars(_ *testing.T, good env.Environment) env.Environment {
-	var mu sync.Mutex
-	var kept []string
-	return &altered{Environment: good, exec: func(ctx context.Context, cmd env.Command) (env.Result,
-		error,
-	) {
-		mu.Lock()
-		kept = append(kept, cmd.Vars...)
-		cmd.Vars = append([]string(nil), kept...)
-		mu.Unlock()
-		return good.Exec(ctx, cmd)
-	}}
+func triedAgain(t *testing.T, good env.Environment) env.Environment {
+	return alter(func(good env.Environment, a *altered) {
+		a.exec = func(ctx context.Context, cmd env.Command) (env.Result, error) {
+			res, err := good.Exec(ctx, cmd)
+			if err != nil || res.ExitCode == 255 {
+				again := env.Command{Argv: cmd.Argv, Dir: cmd.Dir, Timeout: time.Second}
+				return good.Exec(context.WithoutCancel(ctx), again)
+			}
+			return res, err
+		}
+	})(t, good)
 }
 
-func sharedBuffer(_ *testing.T, good env.Environment) env.Environment {
+func stayingVars(t *testing.T, good env.Environment) env.Environment {
+	var mu sync.Mutex
+	var kept []string
+	return commandOf(func(cmd *env.Command) {
+		mu.Lock()
+		defer mu.Unlock()
+		kept = append(kept, cmd.Vars...)
+		cmd.Vars = slices.Clone(kept)
+	})(t, good)
+}
+
+func sharedBuffer(t *testing.T, good env.Environment) env.Environment {
 	var shared lockedBuffer
-	return &altered{Environment: good, exec: func(ctx context.Context, cmd env.Command) (env.Result,
-		error,
-	) {
+	return execOf(func(exec execFunc, cmd env.Command) (env.Result, error) {
 		out := cmd.Stdout
 		cmd.Stdout = &shared
-		res, err := good.Exec(ctx, cmd)
+		res, err := exec(cmd)
 		if out != nil {
 			_, _ = io.WriteString(out, shared.take())
 		}
 		return res, err
-	}}
+	})(t, good)
 }
 
-// outputOf returns a wrap that collects the output of each stream and delivers it changed.
-func outputOf(
-	f func(out, errs string) (string, string),
-) func(*testing.T, env.Environment) env.Environment {
-	return execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result,
-		error,
-	) {
+// outputOf returns a breaker that collects the output of each stream and delivers it changed.
+func outputOf(f func(out, errs string) (string, string)) breaker {
+	return execOf(func(exec execFunc, cmd env.Command) (env.Result, error) {
 		var out, errs bytes.Buffer
 		stdout, stderr := cmd.Stdout, cmd.Stderr
 		cmd.Stdout, cmd.Stderr = &out, &errs
-		res, err := good.Exec(ctx, cmd)
+		res, err := exec(cmd)
 		o, e := f(out.String(), errs.String())
 		if stdout != nil {
 			_, _ = io.WriteString(stdout, o)
@@ -298,35 +275,27 @@ func brokenStreams() []breakage {
 			return strings.ToValidUTF8(out, "\uFFFD"), errs
 		}), []string{"stream/bytes_exact"}},
 		{
-			"output is kept in memory", outputOf(func(out, errs string) (string, string) {
-				return out,
-					errs
-			}),
+			"output is kept in memory",
+			outputOf(func(out, errs string) (string, string) { return out, errs }),
 			[]string{"stream/huge_output_bounded_memory", "stream/streamed_while_running"},
 		},
-		{"output before the end is lost with a kill", execOf(func(ctx context.Context,
-			good env.Environment, cmd env.Command,
-		) (env.Result, error) {
+		{"a kill loses the output", execOf(func(exec execFunc, cmd env.Command) (env.Result, error) {
 			var out bytes.Buffer
 			stdout := cmd.Stdout
 			cmd.Stdout = &out
-			res, err := good.Exec(ctx, cmd)
+			res, err := exec(cmd)
 			if stdout != nil && err == nil && !res.TimedOut {
 				_, _ = stdout.Write(out.Bytes())
 			}
 			return res, err
 		}), []string{"kill/output_before_timeout_delivered", "kill/output_before_cancel_delivered"}},
-		{"there must be a writer", execOf(func(ctx context.Context, good env.Environment,
-			cmd env.Command,
-		) (env.Result, error) {
+		{"a command needs writers", execOf(func(exec execFunc, cmd env.Command) (env.Result, error) {
 			if cmd.Stdout == nil || cmd.Stderr == nil {
 				return env.Result{}, &env.StartError{Argv: cmd.Argv, Err: fs.ErrInvalid}
 			}
-			return good.Exec(ctx, cmd)
+			return exec(cmd)
 		}), []string{"stream/discarded"}},
-		{"writers are compared", execOf(func(ctx context.Context, good env.Environment,
-			cmd env.Command,
-		) (_ env.Result, err error) {
+		{"writers are compared", execOf(func(exec execFunc, cmd env.Command) (_ env.Result, err error) {
 			defer func() {
 				if problem := recover(); problem != nil {
 					err = fmt.Errorf("%v", problem)
@@ -335,7 +304,7 @@ func brokenStreams() []breakage {
 			if cmd.Stdout != nil && cmd.Stdout == cmd.Stderr {
 				cmd.Stderr = cmd.Stdout
 			}
-			return good.Exec(ctx, cmd)
+			return exec(cmd)
 		}), []string{"stream/writers_that_cannot_be_compared"}},
 		{"calls of one writer overlap", commandOf(func(cmd *env.Command) {
 			if cmd.Stdout != nil && cmd.Stderr != nil {
@@ -360,11 +329,9 @@ func brokenStreams() []breakage {
 }
 
 // lateWriter calls Stdout once more after Exec has returned.
-func lateWriter(_ *testing.T, good env.Environment) env.Environment {
-	return &altered{Environment: good, exec: func(ctx context.Context, cmd env.Command) (env.Result,
-		error,
-	) {
-		res, err := good.Exec(ctx, cmd)
+func lateWriter(t *testing.T, good env.Environment) env.Environment {
+	return execOf(func(exec execFunc, cmd env.Command) (env.Result, error) {
+		res, err := exec(cmd)
 		if res.Detached && cmd.Stdout != nil {
 			go func() {
 				for range 20 { // from before the child has ended until after it
@@ -374,5 +341,5 @@ func lateWriter(_ *testing.T, good env.Environment) env.Environment {
 			}()
 		}
 		return res, err
-	}}
+	})(t, good)
 }

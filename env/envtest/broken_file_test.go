@@ -3,9 +3,7 @@ package envtest
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -20,27 +18,14 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// alter returns a wrap that replaces methods of the good environment.
-func alter(
-	f func(good env.Environment, a *altered),
-) func(*testing.T, env.Environment) env.Environment {
-	return func(_ *testing.T, good env.Environment) env.Environment {
-		a := &altered{Environment: good}
-		f(good, a)
-		return a
-	}
-}
-
-// namesOf returns a wrap that changes the name of every file.
-func namesOf(f func(name string) string) func(*testing.T, env.Environment) env.Environment {
+// namesOf returns a breaker that changes the name of every file.
+func namesOf(f func(name string) string) breaker {
 	return alter(func(good env.Environment, a *altered) {
 		a.open = func(ctx context.Context, name string) (fs.File, error) {
-			return good.Open(ctx,
-				f(name))
+			return good.Open(ctx, f(name))
 		}
 		a.stat = func(ctx context.Context, name string) (fs.FileInfo, error) {
-			return good.Stat(ctx,
-				f(name))
+			return good.Stat(ctx, f(name))
 		}
 		a.lstat = func(ctx context.Context, name string) (fs.FileInfo, error) {
 			return good.Lstat(ctx, f(name))
@@ -62,8 +47,8 @@ func namesOf(f func(name string) string) func(*testing.T, env.Environment) env.E
 	})
 }
 
-// errorsOf returns a wrap that changes the error of every method that takes a name.
-func errorsOf(f func(err error) error) func(*testing.T, env.Environment) env.Environment {
+// errorsOf returns a breaker that changes the error of every method that takes a name.
+func errorsOf(f func(err error) error) breaker {
 	return alter(func(good env.Environment, a *altered) {
 		a.open = func(ctx context.Context, name string) (fs.File, error) {
 			file, err := good.Open(ctx, name)
@@ -100,16 +85,27 @@ func errorsOf(f func(err error) error) func(*testing.T, env.Environment) env.Env
 	})
 }
 
-// writeOf returns a wrap that replaces WriteFile.
-func writeOf(
-	f func(ctx context.Context, good env.Environment, name string, r io.Reader,
-		opts env.WriteOptions) (env.Written, error),
-) func(*testing.T, env.Environment) env.Environment {
+// writeCall is a call of WriteFile.
+type writeCall struct {
+	good env.Environment
+	name string
+	r    io.Reader
+	opts env.WriteOptions
+	// write calls good.WriteFile with the other fields.
+	write func() (env.Written, error)
+}
+
+func (w *writeCall) hostName() string { return host(w.good, w.name) }
+
+// writeOf returns a breaker that replaces WriteFile.
+func writeOf(f func(w *writeCall) (env.Written, error)) breaker {
 	return alter(func(good env.Environment, a *altered) {
-		a.writeFile = func(ctx context.Context, name string, r io.Reader,
-			opts env.WriteOptions,
+		a.writeFile = func(
+			ctx context.Context, name string, r io.Reader, opts env.WriteOptions,
 		) (env.Written, error) {
-			return f(ctx, good, name, r, opts)
+			w := &writeCall{good: good, name: name, r: r, opts: opts}
+			w.write = func() (env.Written, error) { return good.WriteFile(ctx, w.name, w.r, w.opts) }
+			return f(w)
 		}
 	})
 }
@@ -126,14 +122,13 @@ func hidden(target error) func(err error) error {
 
 func brokenFiles() []breakage {
 	return []breakage{
-		{"files are text", writeOf(func(ctx context.Context, good env.Environment, name string,
-			r io.Reader, opts env.WriteOptions,
-		) (env.Written, error) {
-			data, err := io.ReadAll(r)
+		{"files are text", writeOf(func(w *writeCall) (env.Written, error) {
+			data, err := io.ReadAll(w.r)
 			if err != nil {
 				return env.Written{}, err
 			}
-			return good.WriteFile(ctx, name, strings.NewReader(strings.ToValidUTF8(string(data), "?")), opts)
+			w.r = strings.NewReader(strings.ToValidUTF8(string(data), "?"))
+			return w.write()
 		}), []string{"file/contents"}},
 		{"reads are text", alter(func(good env.Environment, a *altered) {
 			a.open = func(ctx context.Context, name string) (fs.File, error) {
@@ -152,13 +147,10 @@ func brokenFiles() []breakage {
 			}
 		}), []string{"file/open_file", "file/large"}},
 		{"names are trimmed", namesOf(strings.TrimSpace), []string{"file/names"}},
-		{"names are addresses", namesOf(func(name string) string {
-			return strings.ReplaceAll(name,
-				"%C5%91", "ő")
+		{"names are URLs", namesOf(func(name string) string {
+			return strings.ReplaceAll(name, "%C5%91", "ő")
 		}), []string{"file/names"}},
-		{"relative names begin at a directory of their own", func(t *testing.T,
-			good env.Environment,
-		) env.Environment {
+		{"relative names are below TMPDIR", func(t *testing.T, good env.Environment) env.Environment {
 			dir := t.TempDir()
 			return namesOf(func(name string) string {
 				if name == "" || path.IsAbs(name) {
@@ -179,12 +171,16 @@ func brokenFiles() []breakage {
 			}
 			return err
 		}), []string{"file/symlink_loop", "copy/in_not_a_directory"}},
-		{"a missing file is any error", errorsOf(hidden(fs.ErrNotExist)), []string{"file/symlinks_followed"}},
+		{"a missing file is any error", errorsOf(hidden(fs.ErrNotExist)), []string{
+			"file/symlinks_followed",
+		}},
 		{
 			"a name below a file is any error", errorsOf(hidden(env.ErrNotDir)),
 			[]string{"file/below_a_file", "file/readdir_of_file"},
 		},
-		{"a directory is any error", errorsOf(hidden(env.ErrIsDir)), []string{"file/directory_is_no_file"}},
+		{"a directory is any error", errorsOf(hidden(env.ErrIsDir)), []string{
+			"file/directory_is_no_file",
+		}},
 		{"missing rights are any error", errorsOf(hidden(fs.ErrPermission)), []string{
 			"file/permission",
 			"write/read_only_file",
@@ -195,11 +191,12 @@ func brokenFiles() []breakage {
 func brokenListings() []breakage {
 	return []breakage{
 		{"reading a pipe hangs", hangingPipe, []string{"file/pipe"}},
-		{"a special file is any error", errorsOf(hidden(env.ErrNotRegular)), []string{"file/socket", "file/device"}},
+		{"a special file is any error", errorsOf(hidden(env.ErrNotRegular)), []string{
+			"file/socket", "file/device",
+		}},
 		{"Stat does not follow symlinks", alter(func(good env.Environment, a *altered) {
 			a.stat = func(_ context.Context, name string) (fs.FileInfo, error) {
-				return os.Lstat(host(good,
-					name))
+				return os.Lstat(host(good, name))
 			}
 		}), []string{"file/stat_follows_symlinks"}},
 		{"Lstat follows symlinks", alter(func(good env.Environment, a *altered) {
@@ -220,7 +217,7 @@ func brokenListings() []breakage {
 				return target, hidden(fs.ErrInvalid)(err)
 			}
 		}), []string{"file/readlink"}},
-		{"Stat knows no modes and times", alter(func(good env.Environment, a *altered) {
+		{"Stat returns no modes and times", alter(func(good env.Environment, a *altered) {
 			a.stat = func(ctx context.Context, name string) (fs.FileInfo, error) {
 				info, err := good.Stat(ctx, name)
 				return flatInfo{info}, err
@@ -282,62 +279,53 @@ func hangingPipe(t *testing.T, good env.Environment) env.Environment {
 
 func brokenWrites() []breakage {
 	return []breakage{
-		{"writes truncate and write", writeOf(truncatingWrite), []string{"write/open_reader_keeps_old_content", "write/if_sha256"}},
-		{"nothing is created", writeOf(func(ctx context.Context, good env.Environment, name string,
-			r io.Reader, opts env.WriteOptions,
-		) (env.Written, error) {
-			w, err := good.WriteFile(ctx, name, r, opts)
-			w.Created = false
-			return w, err
+		{"writes truncate and write", writeOf(truncatingWrite), []string{
+			"write/open_reader_keeps_old_content", "write/if_sha256",
+		}},
+		{"nothing is created", writeOf(func(w *writeCall) (env.Written, error) {
+			written, err := w.write()
+			written.Created = false
+			return written, err
 		}), []string{"write/must_not_exist", "file/sizes"}},
-		{"writes in place do not say so", writeOf(func(ctx context.Context, good env.Environment,
-			name string, r io.Reader, opts env.WriteOptions,
-		) (env.Written, error) {
-			w, err := good.WriteFile(ctx, name, r, opts)
-			w.InPlace = !w.InPlace
-			return w, err
+		{"InPlace is the opposite", writeOf(func(w *writeCall) (env.Written, error) {
+			written, err := w.write()
+			written.InPlace = !written.InPlace
+			return written, err
 		}), []string{"write/in_read_only_directory", "write/atomic"}},
-		{"writes append", writeOf(func(ctx context.Context, good env.Environment, name string,
-			r io.Reader, opts env.WriteOptions,
-		) (env.Written, error) {
-			old, _ := os.ReadFile(host(good, name))
-			return good.WriteFile(ctx, name, io.MultiReader(bytes.NewReader(old), r), opts)
+		{"writes append", writeOf(func(w *writeCall) (env.Written, error) {
+			old, _ := os.ReadFile(w.hostName())
+			w.r = io.MultiReader(bytes.NewReader(old), w.r)
+			return w.write()
 		}), []string{"write/overwrites", "write/reader_in_pieces"}},
-		{"a write loses the mode", writeOf(func(ctx context.Context, good env.Environment, name string,
-			r io.Reader, opts env.WriteOptions,
-		) (env.Written, error) {
-			if opts.Mode == 0 {
-				opts.Mode = 0o640
+		{"a write loses the mode", writeOf(func(w *writeCall) (env.Written, error) {
+			if w.opts.Mode == 0 {
+				w.opts.Mode = 0o640
 			} else {
-				opts.Mode &^= 0o022
+				w.opts.Mode &^= 0o022
 			}
-			return good.WriteFile(ctx, name, r, opts)
+			return w.write()
 		}), []string{"write/mode_kept", "write/mode_of_new_file", "write/mode_given"}},
-		{"parents are private", writeOf(func(ctx context.Context, good env.Environment, name string,
-			r io.Reader, opts env.WriteOptions,
-		) (env.Written, error) {
-			if err := os.MkdirAll(path.Dir(host(good, name)), 0o700); err != nil {
+		{"parents are private", writeOf(func(w *writeCall) (env.Written, error) {
+			if err := os.MkdirAll(path.Dir(w.hostName()), 0o700); err != nil {
 				return env.Written{}, err
 			}
-			return good.WriteFile(ctx, name, r, opts)
+			return w.write()
 		}), []string{"write/parents"}},
-		{"a write replaces a symlink", writeOf(func(ctx context.Context, good env.Environment, name string,
-			r io.Reader, opts env.WriteOptions,
-		) (env.Written, error) {
-			if info, err := os.Lstat(host(good, name)); err == nil && info.Mode().Type() == fs.ModeSymlink {
-				if err := os.Remove(host(good, name)); err != nil {
+		{"a write replaces a symlink", writeOf(func(w *writeCall) (env.Written, error) {
+			if info, err := os.Lstat(w.hostName()); err == nil && info.Mode().Type() == fs.ModeSymlink {
+				if err := os.Remove(w.hostName()); err != nil {
 					return env.Written{}, err
 				}
 			}
-			return good.WriteFile(ctx, name, r, opts)
+			return w.write()
 		}), []string{"write/through_symlink", "write/through_dangling_symlink"}},
-		{"a write leaves litter", writeOf(func(ctx context.Context, good env.Environment, name string,
-			r io.Reader, opts env.WriteOptions,
-		) (env.Written, error) {
-			w, err := good.WriteFile(ctx, name, r, opts)
-			_ = os.WriteFile(host(good, name)+".tmp", nil, 0o600)
-			return w, err
-		}), []string{"write/failing_reader", "write/cancelled", "write/concurrent_writers", "write/result"}},
+		{"a write leaves litter", writeOf(func(w *writeCall) (env.Written, error) {
+			written, err := w.write()
+			_ = os.WriteFile(w.hostName()+".tmp", nil, 0o600)
+			return written, err
+		}), []string{
+			"write/failing_reader", "write/cancelled", "write/concurrent_writers", "write/result",
+		}},
 	}
 }
 
@@ -358,32 +346,28 @@ func (m *meeting) wait(e env.Environment) {
 func brokenConditions() []breakage {
 	var writers meeting
 	return []breakage{
-		{"MustNotExist is checked before", writeOf(func(ctx context.Context, good env.Environment,
-			name string, r io.Reader, opts env.WriteOptions,
-		) (env.Written, error) {
-			if _, err := good.Stat(ctx, name); err == nil && opts.MustNotExist {
-				return env.Written{}, &fs.PathError{Op: "write", Path: name, Err: fs.ErrExist}
+		{"MustNotExist is checked before", writeOf(func(w *writeCall) (env.Written, error) {
+			if _, err := os.Stat(w.hostName()); err == nil && w.opts.MustNotExist {
+				return env.Written{}, &fs.PathError{Op: "write", Path: w.name, Err: fs.ErrExist}
 			}
-			if opts.MustNotExist {
-				writers.wait(good)
+			if w.opts.MustNotExist {
+				writers.wait(w.good)
 			}
-			opts.MustNotExist = false
-			return good.WriteFile(ctx, name, r, opts)
+			w.opts.MustNotExist = false
+			return w.write()
 		}), []string{"write/must_not_exist_one_winner"}},
-		{"IfSHA256 is checked before", writeOf(func(ctx context.Context, good env.Environment,
-			name string, r io.Reader, opts env.WriteOptions,
-		) (env.Written, error) {
-			old, err := os.ReadFile(host(good, name))
-			if opts.IfSHA256 != "" && err == nil && fmt.Sprintf("%x", sha256.Sum256(old)) != opts.IfSHA256 {
-				return env.Written{}, &fs.PathError{Op: "write", Path: name, Err: env.ErrChanged}
+		{"IfSHA256 is checked before", writeOf(func(w *writeCall) (env.Written, error) {
+			old, err := os.ReadFile(w.hostName())
+			if w.opts.IfSHA256 != "" && err == nil && hash(string(old)) != w.opts.IfSHA256 {
+				return env.Written{}, &fs.PathError{Op: "write", Path: w.name, Err: env.ErrChanged}
 			}
-			if opts.IfSHA256 != "" {
-				writers.wait(good)
+			if w.opts.IfSHA256 != "" {
+				writers.wait(w.good)
 			}
 			if err == nil {
-				opts.IfSHA256 = ""
+				w.opts.IfSHA256 = ""
 			}
-			return good.WriteFile(ctx, name, r, opts)
+			return w.write()
 		}), []string{"write/if_sha256_checked_last", "write/if_sha256_one_winner"}},
 		{"Remove is always recursive", alter(func(good env.Environment, a *altered) {
 			a.remove = func(ctx context.Context, name string, _ env.RemoveOptions) error {
@@ -409,10 +393,8 @@ func brokenConditions() []breakage {
 				return good.Remove(ctx, name, opts)
 			}
 		}), []string{"remove/symlink_itself"}},
-		{"Remove of nothing is fine", alter(func(good env.Environment, a *altered) {
-			a.remove = func(_ context.Context, name string,
-				_ env.RemoveOptions,
-			) error {
+		{"Remove of a missing file succeeds", alter(func(good env.Environment, a *altered) {
+			a.remove = func(_ context.Context, name string, _ env.RemoveOptions) error {
 				return os.RemoveAll(host(good, name))
 			}
 		}), []string{"remove/missing"}},
@@ -428,22 +410,19 @@ func brokenConditions() []breakage {
 }
 
 // truncatingWrite writes like os.WriteFile.
-func truncatingWrite(
-	_ context.Context, good env.Environment, name string, r io.Reader, _ env.WriteOptions,
-) (env.Written, error) {
-	name = host(good, name)
-	if err := os.MkdirAll(path.Dir(name), 0o700); err != nil {
+func truncatingWrite(w *writeCall) (env.Written, error) {
+	if err := os.MkdirAll(path.Dir(w.hostName()), 0o700); err != nil {
 		return env.Written{}, err
 	}
-	f, err := os.Create(name)
+	f, err := os.Create(w.hostName())
 	if err != nil {
 		return env.Written{}, err
 	}
-	n, err := io.Copy(f, r)
+	n, err := io.Copy(f, w.r)
 	return env.Written{Size: n}, errors.Join(err, f.Close())
 }
 
-// removeFollowing removes the content of the targets of symlinks at or below name, within root only.
+// removeFollowing empties the targets of symlinks at or below name, within root only.
 func removeFollowing(root, name string) error {
 	return fs.WalkDir(os.DirFS("/"), strings.TrimPrefix(name, "/"), func(name string, d fs.DirEntry,
 		err error,

@@ -9,11 +9,14 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// forgetful is an environment whose search does other than it is asked for.
+// matchFunc is the function of a caller of Grep.
+type matchFunc = func(search.GrepMatch) error
+
+// forgetful is an environment that ignores options of searches.
 type forgetful struct {
 	altered
 	grep  func(opts *search.GrepOptions)
-	match func(m search.GrepMatch, fn func(search.GrepMatch) error) error
+	match func(m search.GrepMatch, fn matchFunc) error
 	glob  func(opts *search.GlobOptions)
 }
 
@@ -24,7 +27,7 @@ func (f *forgetful) Walk(
 }
 
 func (f *forgetful) Grep(
-	ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
+	ctx context.Context, opts search.GrepOptions, fn matchFunc,
 ) (search.GrepStats, error) {
 	if f.grep != nil {
 		f.grep(&opts)
@@ -44,21 +47,17 @@ func (f *forgetful) Glob(ctx context.Context, opts search.GlobOptions) ([]search
 	return search.Glob(ctx, plain{f.Environment}, opts)
 }
 
-// grepBut returns a wrap that changes what Grep is asked for.
-func grepBut(
-	change func(opts *search.GrepOptions),
-) func(*testing.T, env.Environment) env.Environment {
+// grepBut returns a breaker that changes the options of Grep.
+func grepBut(change func(opts *search.GrepOptions)) breaker {
 	return func(_ *testing.T, good env.Environment) env.Environment {
-		return &forgetful{altered: altered{Environment: good}, grep: change}
+		return &forgetful{altered: newAltered(good), grep: change}
 	}
 }
 
-// matchesBut returns a wrap that changes what Grep delivers.
-func matchesBut(
-	change func(m search.GrepMatch, fn func(search.GrepMatch) error) error,
-) func(*testing.T, env.Environment) env.Environment {
+// matchesBut returns a breaker that changes the matches of Grep.
+func matchesBut(change func(m search.GrepMatch, fn matchFunc) error) breaker {
 	return func(_ *testing.T, good env.Environment) env.Environment {
-		return &forgetful{altered: altered{Environment: good}, match: change}
+		return &forgetful{altered: newAltered(good), match: change}
 	}
 }
 
@@ -76,7 +75,7 @@ func (d *deaf) Walk(
 }
 
 func (d *deaf) Grep(
-	ctx context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
+	ctx context.Context, opts search.GrepOptions, fn matchFunc,
 ) (search.GrepStats, error) {
 	stats, err := search.Grep(d.other(ctx), plain{d.Environment}, opts, fn)
 	return stats, d.err(err)
@@ -92,11 +91,11 @@ func endsWith(t *testing.T) func(context.Context) context.Context {
 	return func(context.Context) context.Context { return t.Context() }
 }
 
-// deafErrors returns a wrap that changes the errors of searches.
-func deafErrors(f func(error) error) func(*testing.T, env.Environment) env.Environment {
+// deafErrors returns a breaker that changes the errors of searches.
+func deafErrors(f func(error) error) breaker {
 	return func(_ *testing.T, good env.Environment) env.Environment {
 		return &deaf{
-			altered{Environment: good}, func(ctx context.Context) context.Context { return ctx }, f,
+			newAltered(good), func(ctx context.Context) context.Context { return ctx }, f,
 		}
 	}
 }
@@ -106,7 +105,7 @@ func brokenCancellations() []breakage {
 	same := func(err error) error { return err }
 	return []breakage{
 		{"searches ignore a cancellation", func(t *testing.T, good env.Environment) env.Environment {
-			return &deaf{altered{Environment: good}, endsWith(t), same}
+			return &deaf{newAltered(good), endsWith(t), same}
 		}, []string{"search/grep_cancelled_without_matches", "search/glob_cancelled"}},
 		{"searches hide the cause of a cancellation", deafErrors(func(err error) error {
 			if err != nil {
@@ -118,10 +117,8 @@ func brokenCancellations() []breakage {
 			"searches hide a cancellation", deafErrors(func(error) error { return nil }),
 			[]string{"search/glob_cancelled"},
 		},
-		{"searches report a cancellation and go on", func(t *testing.T,
-			good env.Environment,
-		) env.Environment {
-			return &deaf{altered{Environment: good}, endsWith(t), func(error) error {
+		{"searches do not end", func(t *testing.T, good env.Environment) env.Environment {
+			return &deaf{newAltered(good), endsWith(t), func(error) error {
 				return fmt.Errorf("%w: %w", context.Canceled, errEnoughSeen)
 			}}
 		}, []string{"search/grep_cancelled_at_a_match", "search/walk_cancelled"}},
@@ -138,15 +135,11 @@ func brokenSearches() []breakage {
 			"Grep shows nothing after a match", grepBut(func(o *search.GrepOptions) { o.After = 0 }),
 			[]string{"search/grep_context"},
 		},
-		{"Grep takes what is around matches for matches", matchesBut(func(m search.GrepMatch,
-			fn func(search.GrepMatch) error,
-		) error {
+		{"Grep has no context lines", matchesBut(func(m search.GrepMatch, fn matchFunc) error {
 			m.Context = false
 			return fn(m)
 		}), []string{"search/grep_context"}},
-		{"Grep shows lines around matches twice", matchesBut(func(m search.GrepMatch,
-			fn func(search.GrepMatch) error,
-		) error {
+		{"Grep repeats context lines", matchesBut(func(m search.GrepMatch, fn matchFunc) error {
 			if err := fn(m); err != nil || !m.Context {
 				return err
 			}
@@ -169,7 +162,7 @@ func brokenSearches() []breakage {
 			[]string{"search/grep_multiline"},
 		},
 		{
-			"Grep knows no types of files", grepBut(func(o *search.GrepOptions) { o.Types = nil }),
+			"Grep ignores Types", grepBut(func(o *search.GrepOptions) { o.Types = nil }),
 			[]string{"search/grep_types"},
 		},
 		{
@@ -180,15 +173,11 @@ func brokenSearches() []breakage {
 			"Grep has one mode", grepBut(func(o *search.GrepOptions) { o.Mode = search.GrepLines }),
 			[]string{"search/grep_files"},
 		},
-		{"Grep names files with a line", matchesBut(func(m search.GrepMatch,
-			fn func(search.GrepMatch) error,
-		) error {
+		{"Grep names files with a line", matchesBut(func(m search.GrepMatch, fn matchFunc) error {
 			m.Line = max(1, m.Line)
 			return fn(m)
 		}), []string{"search/grep_files"}},
-		{"Grep counts only whether there is something", matchesBut(func(m search.GrepMatch,
-			fn func(search.GrepMatch) error,
-		) error {
+		{"Grep counts at most one match", matchesBut(func(m search.GrepMatch, fn matchFunc) error {
 			m.Count = min(m.Count, 1)
 			return fn(m)
 		}), []string{"search/grep_counts"}},
@@ -198,13 +187,13 @@ func brokenSearches() []breakage {
 		},
 		{"Glob minds case", func(_ *testing.T, good env.Environment) env.Environment {
 			return &forgetful{
-				altered: altered{Environment: good},
+				altered: newAltered(good),
 				glob:    func(o *search.GlobOptions) { o.IgnoreCase = false },
 			}
 		}, []string{"search/glob_ignore_case"}},
 		{"Glob minds no case", func(_ *testing.T, good env.Environment) env.Environment {
 			return &forgetful{
-				altered: altered{Environment: good},
+				altered: newAltered(good),
 				glob:    func(o *search.GlobOptions) { o.IgnoreCase = true },
 			}
 		}, []string{"search/glob_ignore_case"}},

@@ -22,10 +22,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
-// outOf returns a wrap that changes the streams of CopyOut.
-func outOf(
-	f func(r io.ReadCloser, err error) (io.ReadCloser, error),
-) func(*testing.T, env.Environment) env.Environment {
+// outOf returns a breaker that changes the streams of CopyOut.
+func outOf(f func(r io.ReadCloser, err error) (io.ReadCloser, error)) breaker {
 	return alter(func(good env.Environment, a *altered) {
 		a.copyOut = func(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
 			return f(good.CopyOut(ctx, dir, names...))
@@ -33,10 +31,8 @@ func outOf(
 	})
 }
 
-// entriesOf returns a wrap that changes the entries that CopyOut packs.
-func entriesOf(
-	f func(good env.Environment, dir string, entries []tarEntry) []tarEntry,
-) func(*testing.T, env.Environment) env.Environment {
+// entriesOf returns a breaker that changes the entries that CopyOut packs of the directory root.
+func entriesOf(f func(root string, entries []tarEntry) []tarEntry) breaker {
 	return alter(func(good env.Environment, a *altered) {
 		a.copyOut = func(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
 			r, err := good.CopyOut(ctx, dir, names...)
@@ -54,23 +50,21 @@ func entriesOf(
 				data, _ := io.ReadAll(t)
 				entries = append(entries, tarEntry{*h, string(data)})
 			}
-			return io.NopCloser(bytes.NewReader(pack(f(good, dir, entries)...))), nil
+			return io.NopCloser(bytes.NewReader(pack(f(host(good, dir), entries)...))), nil
 		}
 	})
 }
 
 func brokenCopies() []breakage {
 	return []breakage{
-		{"CopyIn trusts names", alter(func(good env.Environment, a *altered) {
+		{"CopyIn trusts names and loses modes", alter(func(good env.Environment, a *altered) {
 			a.copyIn = func(_ context.Context, dir string, archive io.Reader) error {
 				return naiveUnpack(host(good, dir), archive)
 			}
-		}), []string{"copy/in_leaving_names", "copy/in_through_symlinks", "copy/in_hard_links", "copy/in_damaged", "copy/in_devices"}},
-		{"CopyIn loses modes", alter(func(good env.Environment, a *altered) {
-			a.copyIn = func(_ context.Context, dir string, archive io.Reader) error {
-				return naiveUnpack(host(good, dir), archive)
-			}
-		}), []string{"copy/in"}},
+		}), []string{
+			"copy/in_leaving_names", "copy/in_through_symlinks", "copy/in_hard_links",
+			"copy/in_damaged", "copy/in_devices", "copy/in",
+		}},
 		{"CopyIn empties the directory", alter(func(good env.Environment, a *altered) {
 			a.copyIn = func(ctx context.Context, dir string, archive io.Reader) error {
 				_ = os.RemoveAll(host(good, dir))
@@ -92,36 +86,26 @@ func brokenCopies() []breakage {
 
 func brokenCopyOut() []breakage {
 	return []breakage{
-		{"CopyOut follows symlinks", entriesOf(func(good env.Environment, dir string,
-			entries []tarEntry,
-		) []tarEntry {
+		{"CopyOut follows symlinks", entriesOf(func(root string, entries []tarEntry) []tarEntry {
 			for i, e := range entries {
-				if data, err := os.ReadFile(host(good, dir) + "/" + e.Name); err == nil &&
+				if data, err := os.ReadFile(root + "/" + e.Name); err == nil &&
 					e.Typeflag == tar.TypeSymlink {
 					entries[i] = tarFile(e.Name, string(data))
 				}
 			}
 			return entries
 		}), []string{"copy/out"}},
-		{"CopyOut leaves out empty directories", entriesOf(func(_ env.Environment, _ string,
-			entries []tarEntry,
-		) []tarEntry {
+		{"CopyOut leaves out directories", entriesOf(func(root string, entries []tarEntry) []tarEntry {
 			return slices.DeleteFunc(entries, func(e tarEntry) bool { return e.Typeflag == tar.TypeDir })
 		}), []string{"copy/round_trip"}},
-		{"CopyOut has no order", entriesOf(func(_ env.Environment, _ string,
-			entries []tarEntry,
-		) []tarEntry {
+		{"CopyOut has no order", entriesOf(func(root string, entries []tarEntry) []tarEntry {
 			slices.Reverse(entries)
 			return entries
 		}), []string{"copy/out_names"}},
-		{"CopyOut packs special files", entriesOf(func(_ env.Environment, _ string,
-			entries []tarEntry,
-		) []tarEntry {
+		{"CopyOut packs special files", entriesOf(func(root string, entries []tarEntry) []tarEntry {
 			return append(entries, tarDevice("pipe"))
 		}), []string{"copy/out_special_files"}},
-		{"CopyOut packs hard links", entriesOf(func(_ env.Environment, _ string,
-			entries []tarEntry,
-		) []tarEntry {
+		{"CopyOut packs hard links", entriesOf(func(root string, entries []tarEntry) []tarEntry {
 			last := len(entries) - 1
 			entries[last] = tarHardLink(entries[last].Name, entries[0].Name)
 			return entries
@@ -137,9 +121,7 @@ func brokenCopyOut() []breakage {
 				return good.CopyOut(ctx, dir, names...)
 			}
 		}), []string{"copy/out_bad_names"}},
-		{"CopyOut ignores what is missing", outOf(func(r io.ReadCloser, err error) (io.ReadCloser,
-			error,
-		) {
+		{"CopyOut ignores missing names", outOf(func(r io.ReadCloser, err error) (io.ReadCloser, error) {
 			if err != nil {
 				return io.NopCloser(emptyArchive()), nil
 			}
@@ -154,9 +136,7 @@ func brokenCopyOut() []breakage {
 				return n, err
 			}), r}, nil
 		}), []string{"file/missing"}},
-		{"a stream that ends early looks whole", outOf(func(r io.ReadCloser, err error) (io.ReadCloser,
-			error,
-		) {
+		{"streams end without errors", outOf(func(r io.ReadCloser, err error) (io.ReadCloser, error) {
 			if err != nil {
 				return nil, err
 			}
@@ -179,17 +159,12 @@ func brokenCopyOut() []breakage {
 }
 
 // cutByClose ends a stream after its first entry once the environment is closed.
-func cutByClose(_ *testing.T, good env.Environment) env.Environment {
-	var closed atomic.Bool
-	return &altered{
-		Environment: good,
-		close:       func() error { closed.Store(true); return good.Close() },
-		copyOut: func(context.Context, string, ...string) (io.ReadCloser, error) {
-			whole := pack(tarFile("1", strings.Repeat("x", 8<<20)))
-			first := bytes.NewReader(whole)
-			return io.NopCloser(first), nil
-		},
-	}
+func cutByClose(t *testing.T, good env.Environment) env.Environment {
+	return alter(func(_ env.Environment, a *altered) {
+		a.copyOut = func(context.Context, string, ...string) (io.ReadCloser, error) {
+			return io.NopCloser(archive(tarFile("1", strings.Repeat("x", 8<<20)))), nil
+		}
+	})(t, good)
 }
 
 // naiveUnpack unpacks like a first attempt.
@@ -223,8 +198,8 @@ func naiveUnpack(dir string, archive io.Reader) error {
 	}
 }
 
-// infoOf returns a wrap that changes what Info says.
-func infoOf(f func(info *env.Info)) func(*testing.T, env.Environment) env.Environment {
+// infoOf returns a breaker that changes the result of Info.
+func infoOf(f func(info *env.Info)) breaker {
 	return alter(func(good env.Environment, a *altered) {
 		a.info = func() env.Info {
 			info := good.Info()
@@ -266,10 +241,8 @@ func (b *badSearcher) Glob(ctx context.Context, opts search.GlobOptions) ([]sear
 
 func brokenRest() []breakage {
 	return []breakage{
-		{"the optional interfaces mean something else", func(_ *testing.T,
-			good env.Environment,
-		) env.Environment {
-			return &badSearcher{altered{Environment: good}}
+		{"optional interfaces differ", func(_ *testing.T, good env.Environment) env.Environment {
+			return &badSearcher{newAltered(good)}
 		}, []string{
 			"search/walk", "search/walk_skips", "search/glob", "search/glob_newest_first",
 			"search/grep", "search/grep_limits", "search/errors",
@@ -279,18 +252,20 @@ func brokenRest() []breakage {
 			[]string{"info/plausible"},
 		},
 		{
-			"Info has a shell and none", infoOf(func(info *env.Info) { info.NoShell = "there is none" }),
+			"Info has Shell and NoShell", infoOf(func(info *env.Info) { info.NoShell = "no shell" }),
 			[]string{"info/plausible"},
 		},
-		{"Info has a shell that does not work", infoOf(func(info *env.Info) { info.Shell = []string{"/no/such/shell", "-c"} }), []string{"info/shell"}},
+		{"Info has a shell that does not work", infoOf(func(info *env.Info) {
+			info.Shell = []string{"/no/such/shell", "-c"}
+		}), []string{"info/shell"}},
 		{
 			"Info names another system", infoOf(func(info *env.Info) { info.OS = "plan9" }),
 			[]string{"info/system"},
 		},
-		{"Info promises with nobody to keep it", infoOf(func(info *env.Info) {
+		{"Info names nobody who enforces a promise", infoOf(func(info *env.Info) {
 			info.Guarantees = []env.Guarantee{{Promise: env.KillTree, Strength: env.Enforced}}
 		}), []string{"info/plausible"}},
-		{"Info promises to kill what nobody can find", infoOf(func(info *env.Info) {
+		{"Info promises to kill processes that escape", infoOf(func(info *env.Info) {
 			info.Guarantees = []env.Guarantee{{Promise: env.KillTree, Strength: env.Enforced, By: "nobody"}}
 		}), []string{"kill/env_cleared_escapee_dies"}},
 		{
@@ -302,9 +277,7 @@ func brokenRest() []breakage {
 			return infoOf(func(info *env.Info) { info.OSVersion = strings.Repeat("x", int(n.Add(1))) })(nil,
 				good)
 		}, []string{"info/does_not_change"}},
-		{"commands see the secrets of the host", func(t *testing.T,
-			good env.Environment,
-		) env.Environment {
+		{"commands see secrets of the host", func(t *testing.T, good env.Environment) env.Environment {
 			e, err := local.New(local.Config{
 				Dir:     good.Info().WorkDir,
 				Inherit: &vars.Filter{Mode: vars.All},
@@ -319,45 +292,43 @@ func brokenRest() []breakage {
 
 func brokenLife() []breakage {
 	return []breakage{
-		{"a second Close is an error", func(_ *testing.T, good env.Environment) env.Environment {
+		{"a second Close is an error", alter(func(good env.Environment, a *altered) {
 			var closed atomic.Bool
-			return &altered{Environment: good, close: func() error {
+			a.close = func() error {
 				if closed.Swap(true) {
 					return fs.ErrClosed
 				}
 				return good.Close()
-			}}
-		}, []string{"life/close_concurrently"}},
+			}
+		}), []string{"life/close_concurrently"}},
 		{"Close hangs", func(t *testing.T, good env.Environment) env.Environment {
-			return &altered{Environment: good, close: func() error {
-				select {
-				case <-t.Context().Done():
-				// Longer than the patience of the case, shorter than that of the suite.
-				case <-time.After(4 * time.Second):
+			return alter(func(good env.Environment, a *altered) {
+				a.close = func() error {
+					select {
+					case <-t.Context().Done():
+					// Longer than the patience of the case, shorter than that of the suite.
+					case <-time.After(4 * time.Second):
+					}
+					return good.Close()
 				}
-				return good.Close()
-			}}
+			})(t, good)
 		}, []string{"life/close_twice"}},
-		{"Close does nothing", alter(func(_ env.Environment,
-			a *altered,
-		) {
+		{"Close does nothing", alter(func(_ env.Environment, a *altered) {
 			a.close = func() error { return nil }
 		}), []string{
 			"life/use_after_close", "life/close_during_exec", "life/close_during_write",
 			"background/dies_with_close", "background/setsid_dies_with_close",
 		}},
-		{"reads are not for several callers", func(_ *testing.T, good env.Environment) env.Environment {
+		{"reads are not for several callers", alter(func(good env.Environment, a *altered) {
 			var busy atomic.Bool
-			return &altered{Environment: good, stat: func(ctx context.Context, name string) (fs.FileInfo,
-				error,
-			) {
+			a.stat = func(ctx context.Context, name string) (fs.FileInfo, error) {
 				if !busy.CompareAndSwap(false, true) {
 					return nil, errors.New("busy")
 				}
 				defer busy.Store(false)
 				time.Sleep(100 * time.Millisecond)
 				return good.Stat(ctx, name)
-			}}
-		}, []string{"life/everything_at_once"}},
+			}
+		}), []string{"life/everything_at_once"}},
 	}
 }

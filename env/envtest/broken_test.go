@@ -16,115 +16,97 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
-// breakage breaks one rule of a good environment, and the suite must notice in each of cases.
+// A breaker makes an environment that breaks a rule of one that keeps all.
+type breaker func(t *testing.T, good env.Environment) env.Environment
+
+// breakage breaks one rule, and the suite must notice in each of cases.
 type breakage struct {
 	name  string
-	wrap  func(t *testing.T, good env.Environment) env.Environment
+	wrap  breaker
 	cases []string
 }
 
-// altered is an environment with some methods replaced.
+// altered is an environment whose methods can be replaced.
 type altered struct {
 	env.Environment
-	exec      func(ctx context.Context, cmd env.Command) (env.Result, error)
-	open      func(ctx context.Context, name string) (fs.File, error)
-	stat      func(ctx context.Context, name string) (fs.FileInfo, error)
-	lstat     func(ctx context.Context, name string) (fs.FileInfo, error)
-	readLink  func(ctx context.Context, name string) (string, error)
-	readDir   func(ctx context.Context, name string) ([]fs.DirEntry, error)
-	writeFile func(ctx context.Context, name string, r io.Reader, opts env.WriteOptions) (env.Written,
-		error)
-	remove  func(ctx context.Context, name string, opts env.RemoveOptions) error
-	copyIn  func(ctx context.Context, dir string, archive io.Reader) error
-	copyOut func(ctx context.Context, dir string, names ...string) (io.ReadCloser, error)
-	info    func() env.Info
-	close   func() error
+	exec      func(context.Context, env.Command) (env.Result, error)
+	open      func(context.Context, string) (fs.File, error)
+	stat      func(context.Context, string) (fs.FileInfo, error)
+	lstat     func(context.Context, string) (fs.FileInfo, error)
+	readLink  func(context.Context, string) (string, error)
+	readDir   func(context.Context, string) ([]fs.DirEntry, error)
+	writeFile func(context.Context, string, io.Reader, env.WriteOptions) (env.Written, error)
+	remove    func(context.Context, string, env.RemoveOptions) error
+	copyIn    func(context.Context, string, io.Reader) error
+	copyOut   func(context.Context, string, ...string) (io.ReadCloser, error)
+	info      func() env.Info
+	close     func() error
+}
+
+func newAltered(good env.Environment) altered {
+	return altered{
+		good, good.Exec, good.Open, good.Stat, good.Lstat, good.ReadLink, good.ReadDir, good.WriteFile,
+		good.Remove, good.CopyIn, good.CopyOut, good.Info, good.Close,
+	}
+}
+
+// alter returns a breaker that replaces methods.
+func alter(f func(good env.Environment, a *altered)) breaker {
+	return func(_ *testing.T, good env.Environment) env.Environment {
+		a := newAltered(good)
+		f(good, &a)
+		return &a
+	}
 }
 
 func (a *altered) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
-	if a.exec != nil {
-		return a.exec(ctx, cmd)
-	}
-	return a.Environment.Exec(ctx, cmd)
+	return a.exec(ctx, cmd)
 }
 
 func (a *altered) Open(ctx context.Context, name string) (fs.File, error) {
-	if a.open != nil {
-		return a.open(ctx, name)
-	}
-	return a.Environment.Open(ctx, name)
+	return a.open(ctx, name)
 }
 
 func (a *altered) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
-	if a.stat != nil {
-		return a.stat(ctx, name)
-	}
-	return a.Environment.Stat(ctx, name)
+	return a.stat(ctx, name)
 }
 
 func (a *altered) Lstat(ctx context.Context, name string) (fs.FileInfo, error) {
-	if a.lstat != nil {
-		return a.lstat(ctx, name)
-	}
-	return a.Environment.Lstat(ctx, name)
+	return a.lstat(ctx, name)
 }
 
 func (a *altered) ReadLink(ctx context.Context, name string) (string, error) {
-	if a.readLink != nil {
-		return a.readLink(ctx, name)
-	}
-	return a.Environment.ReadLink(ctx, name)
+	return a.readLink(ctx, name)
 }
 
 func (a *altered) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
-	if a.readDir != nil {
-		return a.readDir(ctx, name)
-	}
-	return a.Environment.ReadDir(ctx, name)
+	return a.readDir(ctx, name)
 }
 
 func (a *altered) WriteFile(
 	ctx context.Context, name string, r io.Reader, opts env.WriteOptions,
 ) (env.Written, error) {
-	if a.writeFile != nil {
-		return a.writeFile(ctx, name, r, opts)
-	}
-	return a.Environment.WriteFile(ctx, name, r, opts)
+	return a.writeFile(ctx, name, r, opts)
 }
 
 func (a *altered) Remove(ctx context.Context, name string, opts env.RemoveOptions) error {
-	if a.remove != nil {
-		return a.remove(ctx, name, opts)
-	}
-	return a.Environment.Remove(ctx, name, opts)
+	return a.remove(ctx, name, opts)
 }
 
 func (a *altered) CopyIn(ctx context.Context, dir string, archive io.Reader) error {
-	if a.copyIn != nil {
-		return a.copyIn(ctx, dir, archive)
-	}
-	return a.Environment.CopyIn(ctx, dir, archive)
+	return a.copyIn(ctx, dir, archive)
 }
 
 func (a *altered) CopyOut(ctx context.Context, dir string, names ...string) (io.ReadCloser, error) {
-	if a.copyOut != nil {
-		return a.copyOut(ctx, dir, names...)
-	}
-	return a.Environment.CopyOut(ctx, dir, names...)
+	return a.copyOut(ctx, dir, names...)
 }
 
 func (a *altered) Info() env.Info {
-	if a.info != nil {
-		return a.info()
-	}
-	return a.Environment.Info()
+	return a.info()
 }
 
 func (a *altered) Close() error {
-	if a.close != nil {
-		return a.close()
-	}
-	return a.Environment.Close()
+	return a.close()
 }
 
 // host returns the name for the operating system of a name in a local environment.
@@ -135,8 +117,8 @@ func host(e env.Environment, name string) string {
 	return e.Info().WorkDir + "/" + name
 }
 
-// newBroken returns a constructor of environments that break a rule. Whatever they do, the good one
-// inside is closed in the end.
+// newBroken returns a constructor of environments that break a rule. Each of them wraps a good one,
+// which is closed at the end of the test.
 func newBroken(b breakage) func(t *testing.T) env.Environment {
 	return func(t *testing.T) env.Environment {
 		good, err := local.New(local.Config{Dir: t.TempDir()})
@@ -195,14 +177,13 @@ func notices(t *testing.T, b breakage, tc testCase) {
 	}
 	for _, f := range o.failures {
 		if !strings.HasPrefix(f, tc.rule+": ") {
-			t.Errorf("the failure %q does not begin with the broken sentence %q", f, tc.rule)
+			t.Errorf("the failure %q does not start with the broken sentence %q", f, tc.rule)
 		}
 	}
 	t.Log(strings.Join(o.failures, "\n"))
 }
 
-// TestEveryRuleIsBrokenOnce says which sentences of the contract have no environment that breaks
-// them.
+// TestEveryRuleIsBrokenOnce reports sentences of the contract that no environment breaks.
 func TestEveryRuleIsBrokenOnce(t *testing.T) {
 	groups := suite()
 	broken := make(map[string]bool)

@@ -2,7 +2,6 @@ package envtest
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"strings"
@@ -12,8 +11,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// terminalOf returns a wrap that changes commands on terminals, of which it makes copies.
-func terminalOf(f func(cmd *env.Command)) func(*testing.T, env.Environment) env.Environment {
+// terminalOf returns a breaker that changes commands on terminals, of which it makes copies.
+func terminalOf(f func(cmd *env.Command)) breaker {
 	return commandOf(func(cmd *env.Command) {
 		if cmd.TTY != nil {
 			tty := *cmd.TTY
@@ -23,31 +22,25 @@ func terminalOf(f func(cmd *env.Command)) func(*testing.T, env.Environment) env.
 	})
 }
 
-// screenOf returns a wrap that collects the output of a terminal and delivers it changed.
-func screenOf(f func(out string) string) func(*testing.T, env.Environment) env.Environment {
-	return execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result,
-		error,
-	) {
+// screenOf returns a breaker that collects the output of a terminal and delivers it changed.
+func screenOf(f func(out string) string) breaker {
+	return execOf(func(exec execFunc, cmd env.Command) (env.Result, error) {
 		if cmd.TTY == nil || cmd.Stdout == nil {
-			return good.Exec(ctx, cmd)
+			return exec(cmd)
 		}
 		var out bytes.Buffer
 		stdout := cmd.Stdout
 		cmd.Stdout = &out
-		res, err := good.Exec(ctx, cmd)
+		res, err := exec(cmd)
 		_, _ = io.WriteString(stdout, f(out.String()))
 		return res, err
 	})
 }
 
-// ttyResultOf returns a wrap that changes what Exec returns for commands on terminals.
-func ttyResultOf(
-	f func(res env.Result, err error) (env.Result, error),
-) func(*testing.T, env.Environment) env.Environment {
-	return execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result,
-		error,
-	) {
-		res, err := good.Exec(ctx, cmd)
+// ttyResultOf returns a breaker that changes what Exec returns for commands on terminals.
+func ttyResultOf(f func(res env.Result, err error) (env.Result, error)) breaker {
+	return execOf(func(exec execFunc, cmd env.Command) (env.Result, error) {
+		res, err := exec(cmd)
 		if cmd.TTY != nil {
 			return f(res, err)
 		}
@@ -77,13 +70,17 @@ func filtered(r io.Reader, f func(string) string) io.Reader {
 
 func brokenTerminals() []breakage {
 	return []breakage{
-		{"terminals are pipes", commandOf(func(cmd *env.Command) { cmd.TTY = nil }), []string{"tty/is_a_terminal"}},
+		{"terminals are pipes", commandOf(func(cmd *env.Command) {
+			cmd.TTY = nil
+		}), []string{"tty/is_a_terminal"}},
 		{"everything has a terminal", commandOf(func(cmd *env.Command) {
 			if cmd.TTY == nil && cmd.Stderr != nil {
 				cmd.TTY, cmd.Stderr = new(env.TTY), nil
 			}
 		}), []string{"tty/is_a_terminal"}},
-		{"a terminal has the usual size", terminalOf(func(cmd *env.Command) { cmd.TTY.Size = env.TTYSize{} }), []string{"tty/size"}},
+		{"a terminal has the usual size", terminalOf(func(cmd *env.Command) {
+			cmd.TTY.Size = env.TTYSize{}
+		}), []string{"tty/size"}},
 		{"columns and rows are exchanged", terminalOf(func(cmd *env.Command) {
 			cmd.TTY.Size = env.TTYSize{Columns: cmd.TTY.Size.Rows, Rows: cmd.TTY.Size.Columns}
 		}), []string{"tty/size"}},
@@ -112,10 +109,8 @@ func brokenTerminals() []breakage {
 				}()
 			})(t, good)
 		}, []string{"tty/resize_is_not_waited_for"}},
-		{"Resize is waited for", execOf(func(ctx context.Context, good env.Environment,
-			cmd env.Command,
-		) (env.Result, error) {
-			res, err := good.Exec(ctx, cmd)
+		{"Resize is waited for", execOf(func(exec execFunc, cmd env.Command) (env.Result, error) {
+			res, err := exec(cmd)
 			if cmd.TTY != nil && cmd.TTY.Resize != nil {
 				select {
 				case <-cmd.TTY.Resize:
@@ -144,26 +139,22 @@ func brokenTerminals() []breakage {
 		{"the input of a terminal has no end", func(t *testing.T, good env.Environment) env.Environment {
 			return terminalOf(func(cmd *env.Command) { cmd.Stdin = endless(t, cmd.Stdin) })(t, good)
 		}, []string{"tty/end_of_input"}},
-		{"a line without its end hides the end", func(t *testing.T,
-			good env.Environment,
-		) env.Environment {
+		{"an unfinished line hides the end", func(t *testing.T, good env.Environment) env.Environment {
 			return terminalOf(func(cmd *env.Command) {
 				if in := cmd.Stdin; in != nil {
 					cmd.Stdin = endless(t, io.MultiReader(in, strings.NewReader("\x04")))
 				}
 			})(t, good)
 		}, []string{"tty/end_of_input"}},
-		{"without Stdin there is no end", func(t *testing.T, good env.Environment) env.Environment {
+		{"without Stdin the input has no end", func(t *testing.T, good env.Environment) env.Environment {
 			return terminalOf(func(cmd *env.Command) {
 				if cmd.Stdin == nil {
 					cmd.Stdin = endless(t, nil)
 				}
 			})(t, good)
 		}, []string{"tty/no_input"}},
-		{"the reader of a terminal is waited for", execOf(func(ctx context.Context, good env.Environment,
-			cmd env.Command,
-		) (env.Result, error) {
-			res, err := good.Exec(ctx, cmd)
+		{"Exec waits for the reader", execOf(func(exec execFunc, cmd env.Command) (env.Result, error) {
+			res, err := exec(cmd)
 			// others may not be read by two at once
 			if in, ok := cmd.Stdin.(*io.PipeReader); ok && cmd.TTY != nil {
 				_, _ = io.Copy(io.Discard, in)
@@ -176,12 +167,10 @@ func brokenTerminals() []breakage {
 func brokenScreens() []breakage {
 	return []breakage{
 		{"the end of the screen is lost", screenOf(func(out string) string {
-			return out[:max(0,
-				len(out)-1)]
+			return out[:max(0, len(out)-1)]
 		}), []string{"tty/order"}},
 		{"a terminal writes \\n", screenOf(func(out string) string {
-			return strings.ReplaceAll(out,
-				"\r\n", "\n")
+			return strings.ReplaceAll(out, "\r\n", "\n")
 		}), []string{"tty/output_exact"}},
 		{
 			"a screen is text", screenOf(func(out string) string { return strings.ToValidUTF8(out, "?") }),
@@ -200,38 +189,28 @@ func brokenScreens() []breakage {
 			res.ExitCode, res.Signal = 0, ""
 			return res, err
 		}), []string{"tty/exit"}},
-		{"on a terminal a missing program is exit code 127", ttyResultOf(func(res env.Result,
-			err error,
-		) (env.Result, error) {
+		{"a missing program exits", ttyResultOf(func(res env.Result, err error) (env.Result, error) {
 			var start *env.StartError
 			if errors.As(err, &start) {
 				return env.Result{ExitCode: 127}, nil
 			}
 			return res, err
 		}), []string{"tty/start_errors"}},
-		{"Detached is never set for a terminal", ttyResultOf(func(res env.Result, err error) (env.Result,
-			error,
-		) {
+		{"Detached is never set", ttyResultOf(func(res env.Result, err error) (env.Result, error) {
 			res.Detached = false
 			return res, err
 		}), []string{"tty/child_holding_terminal"}},
-		{"Close does nothing for a terminal", alter(func(_ env.Environment,
-			a *altered,
-		) {
+		{"Close does nothing for a terminal", alter(func(_ env.Environment, a *altered) {
 			a.close = func() error { return nil }
 		}), []string{"tty/close_during_exec"}},
 	}
 }
 
-// resizedWith returns a wrap that changes the sizes that a terminal gets while its command runs.
-func resizedWith(
-	f func(env.TTYSize) env.TTYSize,
-) func(*testing.T, env.Environment) env.Environment {
-	return execOf(func(ctx context.Context, good env.Environment, cmd env.Command) (env.Result,
-		error,
-	) {
+// resizedWith returns a breaker that changes the sizes that a terminal gets while its command runs.
+func resizedWith(f func(env.TTYSize) env.TTYSize) breaker {
+	return execOf(func(exec execFunc, cmd env.Command) (env.Result, error) {
 		if cmd.TTY == nil || cmd.TTY.Resize == nil {
-			return good.Exec(ctx, cmd)
+			return exec(cmd)
 		}
 		given, changed := cmd.TTY.Resize, make(chan env.TTYSize)
 		cmd.TTY = &env.TTY{Size: cmd.TTY.Size, Resize: changed}
@@ -251,6 +230,6 @@ func resizedWith(
 				}
 			}
 		}()
-		return good.Exec(ctx, cmd)
+		return exec(cmd)
 	})
 }

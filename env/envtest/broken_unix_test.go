@@ -16,7 +16,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// faults are what is wrong with a runner.
+// faults are the faults of a runner.
 type faults struct {
 	group     bool           // it signals the group, not only the leader
 	everybody bool           // it signals the groups of all other commands, too
@@ -26,7 +26,7 @@ type faults struct {
 	sweep     bool           // it kills the group also after a normal end
 }
 
-// runner is an Exec of its own, as a first attempt with package os/exec looks.
+// runner runs commands like a first attempt with package os/exec.
 type runner struct {
 	faults
 	mu     sync.Mutex
@@ -121,14 +121,13 @@ func (r *runner) run(
 	return res, err
 }
 
-func run(f faults) func(*testing.T, env.Environment) env.Environment {
+func run(f faults) breaker {
 	return func(_ *testing.T, good env.Environment) env.Environment {
-		own := &runner{faults: f}
-		return &altered{Environment: good, exec: func(ctx context.Context, cmd env.Command) (env.Result,
-			error,
-		) {
-			return own.run(ctx, good, cmd)
-		}}
+		a, r := newAltered(good), &runner{faults: f}
+		a.exec = func(ctx context.Context, cmd env.Command) (env.Result, error) {
+			return r.run(ctx, good, cmd)
+		}
+		return &a
 	}
 }
 

@@ -129,9 +129,9 @@ func globCancelled(c *caseT) {
 	c.directories(100, 2)
 	c.both(func(what string, e env.Environment) {
 		opts := search.GlobOptions{Pattern: "**/f*", Dir: c.dir}
-		begun := time.Now()
+		start := time.Now()
 		got, err := search.Glob(c.ctx, e, opts)
-		took := time.Since(begun)
+		took := time.Since(start)
 		if err != nil || len(got) != 200 {
 			c.fatalf("Glob%s: %d files, error %v", what, len(got), err)
 		}

@@ -37,7 +37,7 @@ type testCase struct {
 	// rule is the sentence of the contract that a failure violates.
 	rule string
 	run  func(c *caseT)
-	// fresh gives the case an environment of its own, which it may close.
+	// fresh gives the case an environment that no other case uses, and which it may close.
 	fresh bool
 	// alone keeps other cases from running at the same time.
 	alone bool

@@ -23,8 +23,7 @@ type ran struct {
 	err            error
 }
 
-// exec runs cmd and keeps its output, unless cmd has writers of its own. On a terminal there is no
-// stderr.
+// exec runs cmd and keeps its output, unless cmd has writers. A terminal has no stderr.
 func (c *caseT) exec(cmd env.Command) ran { return c.execIn(c.ctx, c.e, cmd) }
 
 func (c *caseT) execIn(ctx context.Context, e env.Environment, cmd env.Command) ran {
@@ -94,8 +93,7 @@ func (c *caseT) test(text string, args ...string) bool {
 	return r.ExitCode == 0
 }
 
-// tool ends the case if there is no program of one of these names, and returns the first that there
-// is.
+// tool returns the first of the programs names that exists. Without any the case ends.
 func (c *caseT) tool(names ...string) string {
 	for _, name := range names {
 		if c.test(`command -v "$1" >/dev/null`, name) {
@@ -130,7 +128,7 @@ func (c *caseT) wantExit(what string, r ran, code int) {
 	}
 }
 
-// equal records a failure unless got is want. Long texts are cut where they begin to differ.
+// equal records a failure unless got is want. Long texts are cut where they start to differ.
 func (c *caseT) equal(what, got, want string) {
 	if got == want {
 		return
@@ -144,14 +142,14 @@ func (c *caseT) equal(what, got, want string) {
 		len(got), len(want), i, cut(got), cut(want))
 }
 
-// is records a failure unless err has target inside.
+// is records a failure unless err wraps target.
 func (c *caseT) is(what string, err, target error) {
 	if !errors.Is(err, target) {
-		c.errorf("%s: error %v, want one with %q inside", what, err, target)
+		c.errorf("%s: error %v, want one that wraps %q", what, err, target)
 	}
 }
 
-// facts are what the suite finds out about an environment from the inside.
+// facts are what commands in an environment find out about it.
 type facts struct {
 	sh   bool
 	proc bool // Processes can be read from /proc.
@@ -177,8 +175,7 @@ func (p *subject) learn(ctx context.Context) facts {
 	return p.facts
 }
 
-// A marker is a process that can be told from all others by its command line: sleep with a number
-// of its own.
+// A marker is the command line of processes that no other process has: sleep with a random number.
 type marker string
 
 // marker returns the command line of a new marker. What is left of its processes is killed at the

@@ -186,7 +186,7 @@ func (c *caseT) unharmed(what string) {
 	c.wantNames(what+": the directory outside", c.name("outside"), "file")
 	c.wantFile(what+": the file outside", c.name("outside", "file"), "untouched")
 	if got, err := c.get(c.abs("..", "escaped")); err == nil {
-		c.errorf("%s: a file came into being outside: %q", what, got)
+		c.errorf("%s: a file was created outside: %q", what, got)
 	}
 }
 
@@ -219,8 +219,8 @@ func copyInThroughSymlinks(c *caseT) {
 		deep := "chain-" + what
 		c.refused("a file through two symlinks, "+what, tarSymlink(deep+"1", target), tarSymlink(deep+"2",
 			deep+"1"), tarFile(deep+"2/file", "escaped"))
-		c.refused("a file through a symlink and ..", tarDir("sub", 0o755), tarSymlink("sub/"+link, "../.."),
-			tarFile("sub/"+link+"/outside/file", "escaped"))
+		c.refused("a file through a symlink and ..", tarDir("sub", 0o755),
+			tarSymlink("sub/"+link, "../.."), tarFile("sub/"+link+"/outside/file", "escaped"))
 		// The last element is replaced, not followed; to refuse it would do as well.
 		file := "file-" + what
 		_ = c.e.CopyIn(c.ctx, c.name("in"), archive(tarSymlink(file, target+"/file"), tarFile(file,
@@ -244,8 +244,8 @@ func copyInHardLinks(c *caseT) {
 			"escaped")))
 		c.unharmed("a file over a hard link to " + target)
 	}
-	c.refused("a hard link through a symlink", tarSymlink("symlink", "../outside"), tarHardLink("hard3",
-		"symlink/file"))
+	c.refused("a hard link through a symlink", tarSymlink("symlink", "../outside"),
+		tarHardLink("hard3", "symlink/file"))
 	_ = c.e.CopyIn(c.ctx, c.name("in"), archive(tarSymlink("soft", "../outside/file"),
 		tarHardLink("hard4", "soft"), tarFileMode("hard4", "escaped", 0o777)))
 	c.unharmed("a file over a hard link to a symlink")
@@ -266,7 +266,7 @@ func copyInDamaged(c *caseT) {
 		"an archive that ends in a file":      bytes.NewReader(whole[:3000]),
 		"an archive that ends in a header":    bytes.NewReader(whole[:1100]),
 		"an archive that ends after a header": bytes.NewReader(whole[:1536]),
-		"what is no archive": strings.NewReader(strings.Repeat("this is no archive\n",
+		"no archive": strings.NewReader(strings.Repeat("this is no archive\n",
 			100)),
 		"an archive with a changed header":    bytes.NewReader(append([]byte("X"), whole[1:]...)),
 		"an archive that ends one byte early": bytes.NewReader(whole[:1536+4999]),
@@ -299,11 +299,12 @@ func copyInNotDirectory(c *caseT) {
 
 func copyOut(c *caseT) {
 	c.unix()
-	c.sh(`umask 022; mkdir -p a/empty a/b; printf 1 >a/b/file; chmod 640 a/b/file; printf "$1" >a/bytes; ln -s b/file a/symlink; ln -s nowhere a/dangling
-		: >a/.hidden; : >'a/with space'; chmod 700 a/b`, octal(allBytes))
+	c.sh(`umask 022; mkdir -p a/empty a/b; printf 1 >a/b/file; chmod 640 a/b/file
+printf "$1" >a/bytes; ln -s b/file a/symlink; ln -s nowhere a/dangling
+: >a/.hidden; : >'a/with space'; chmod 700 a/b`, octal(allBytes))
 	c.wantOut("a tree that commands made", []string{
-		`".hidden" file 0644 ""`, `"b" directory 0700`, `"b/file" file 0640 "1"`, tarFile("bytes",
-			allBytes).line(),
+		`".hidden" file 0644 ""`, `"b" directory 0700`, `"b/file" file 0640 "1"`,
+		tarFile("bytes", allBytes).line(),
 		`"dangling" symlink to "nowhere"`, `"empty" directory 0755`, `"symlink" symlink to "b/file"`,
 		`"with space" file 0644 ""`,
 	}, c.name("a"))

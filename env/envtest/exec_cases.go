@@ -80,7 +80,7 @@ func execFastSignal(c *caseT) {
 	}
 }
 
-// wantStartError records a failure unless r is a *StartError for cmd with target inside, if that is
+// wantStartError records a failure unless r is a *StartError for cmd that wraps target, if that is
 // not nil.
 func (c *caseT) wantStartError(what string, r ran, cmd env.Command, target error) {
 	var start *env.StartError
@@ -148,7 +148,7 @@ func execBadVars(c *caseT) {
 // file that some process still has open for writing, and a process that is being started elsewhere
 // holds every open file for a moment.
 func execJustWritten(c *caseT) {
-	c.script("") // Ends the case if there is no sh.
+	c.script("") // Ends the case without sh.
 	c.unix()
 	var wg sync.WaitGroup
 	for i := range 8 {
@@ -175,8 +175,8 @@ var awkward = []string{
 	"[a-z]", "~", "$HOME", "${HOME}",
 	"$(id)", "`id`", "-n", "-", "--", "--help", `\`, `\\`, `\n`, "a=b", "=", "{a,b}", ";", "&&", "||",
 	"|", ">", "<", "#", "!", "%s", "%",
-	"世界", "é", "e\u0301", "😀", "\x7f\x1b[0m", "\xff\xfe", "\xc3\x28", "/", ".", "..", "C:\\x", "&",
-	"(", ")", "@file", "%PATH%", "^",
+	"世界", "é", "e\u0301", "😀", "\x7f\x1b[0m", "\xff\xfe", "\xc3\x28", "/", ".", "..", "C:\\x",
+	"&", "(", ")", "@file", "%PATH%", "^",
 }
 
 func execArgvExact(c *caseT) {
@@ -269,8 +269,8 @@ func execDirGiven(c *caseT) {
 	base := strings.TrimSuffix(c.sh("pwd -P"), "\n")
 	for dir, want := range map[string]string{
 		c.name("sub"): "/sub", c.abs("sub"): "/sub", c.name("sub", "with space"): "/sub/with space",
-		c.name("-dash"):       "/-dash",
-		c.name(`quo"te$HOME`): `/quo"te$HOME`, c.name("to-sub"): "/sub", c.name("sub", "..", "sub"): "/sub",
+		c.name("-dash"): "/-dash", c.name(`quo"te$HOME`): `/quo"te$HOME`, c.name("to-sub"): "/sub",
+		c.name("sub", "..", "sub"): "/sub",
 	} {
 		c.equal("pwd -P in "+dir, c.shIn(dir, "pwd -P"), base+want+"\n")
 	}

@@ -86,22 +86,19 @@ func (c *caseT) wantNames(what, dir string, want ...string) {
 	}
 }
 
-// wantPathError records a failure unless err is a *fs.PathError for name with one of targets
-// inside.
+// wantPathError records a failure unless err is a *fs.PathError for name that wraps one of targets.
 func (c *caseT) wantPathError(what string, err error, name string, targets ...error) {
 	var pathError *fs.PathError
 	switch {
 	case err == nil:
-		c.errorf("%s: no error, want one with %q inside", what, targets)
+		c.errorf("%s: no error, want one that wraps %q", what, targets)
 	case !errors.As(err, &pathError):
 		c.errorf("%s: error %v (%T), want a *fs.PathError", what, err, err)
 	case !strings.HasSuffix(pathError.Path, name):
 		c.errorf("%s: the error names %q, want %q", what, pathError.Path, name)
-	case len(targets) > 0 && !slices.ContainsFunc(targets, func(t error) bool {
-		return errors.Is(err,
-			t)
-	}):
-		c.errorf("%s: error %v, want one with %q inside", what, err, targets)
+	case len(targets) > 0 && !slices.ContainsFunc(targets,
+		func(t error) bool { return errors.Is(err, t) }):
+		c.errorf("%s: error %v, want one that wraps %q", what, err, targets)
 	}
 }
 
@@ -165,7 +162,7 @@ func (c *caseT) symlink(target, name string) {
 	c.shIn("", `ln -s -- "$1" "$2"`, target, name)
 }
 
-// readers of the methods whose names are in the list.
+// methods returns the methods names.
 func methods(names ...string) []fileMethod {
 	var found []fileMethod
 	for _, m := range fileMethods {

@@ -10,7 +10,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// grepCases are the cases of what a search can be asked for.
+// grepCases are the cases of the options of a search.
 func grepCases() []testCase {
 	return []testCase{
 		{name: "grep_context", rule: ruleSearch, run: grepContext},

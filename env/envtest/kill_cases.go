@@ -29,8 +29,14 @@ func killCases() []testCase {
 		{name: "cancel", rule: ruleCancel, run: cancelKills((*caseT).sleeper)},
 		{name: "cancel_in_grace_time", rule: ruleTreeDead, run: killCancelInGrace},
 		{name: "during_a_flood", rule: ruleTreeDead, run: killFlood},
-		{name: "output_before_timeout_delivered", rule: ruleDelivered, run: killOutput((*caseT).timeOutKills)},
-		{name: "output_before_cancel_delivered", rule: ruleDelivered, run: killOutput((*caseT).cancelKills)},
+		{
+			name: "output_before_timeout_delivered", rule: ruleDelivered,
+			run: killOutput((*caseT).timeOutKills),
+		},
+		{
+			name: "output_before_cancel_delivered", rule: ruleDelivered,
+			run: killOutput((*caseT).cancelKills),
+		},
 		{name: "neighbour_survives", rule: ruleOthers, run: killNeighbour},
 	}
 }
@@ -114,7 +120,8 @@ func killNoTimeout(c *caseT) {
 
 // family is a parent with a child in the background, one in the foreground and a grandchild.
 func (c *caseT) family() (env.Command, []marker) {
-	return c.sleepers(3, `sleep "$1" & sh -c 'sleep "$1" & wait' sh "$2" & sleep "$3"; echo unreachable`)
+	return c.sleepers(3,
+		`sleep "$1" & sh -c 'sleep "$1" & wait' sh "$2" & sleep "$3"; echo unreachable`)
 }
 
 func killTermIgnored(c *caseT) {

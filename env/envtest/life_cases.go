@@ -44,7 +44,7 @@ func infoPlausible(c *caseT) {
 		c.errorf("WorkDir %q is not a clean, absolute, slash-separated name", info.WorkDir)
 	}
 	if (len(info.Shell) == 0) != (info.NoShell != "") {
-		c.errorf("Shell is %q and NoShell %q; exactly one of them must be there", info.Shell,
+		c.errorf("Shell is %q and NoShell %q; exactly one of them must be set", info.Shell,
 			info.NoShell)
 	}
 	seen := make(map[env.Promise]bool)
@@ -196,10 +196,10 @@ func (c *caseT) wantClosed(result <-chan ran) {
 }
 
 func lifeCloseDuringWrite(c *caseT) {
-	begun, release := make(chan struct{}), make(chan struct{})
+	started, release := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	source := readerFunc(func(p []byte) (int, error) {
-		once.Do(func() { close(begun) })
+		once.Do(func() { close(started) })
 		<-release
 		return 0, io.EOF
 	})
@@ -208,7 +208,7 @@ func lifeCloseDuringWrite(c *caseT) {
 		_, err := c.e.WriteFile(c.ctx, c.name("file"), source, env.WriteOptions{})
 		result <- err
 	}()
-	<-begun
+	<-started
 	c.closeNow()
 	close(release)
 	c.within("WriteFile after Close", func() {
@@ -254,7 +254,7 @@ func lifeUseAfterClose(c *caseT) {
 	}
 }
 
-// lifeEverything calls all methods at the same time; the race detector looks on.
+// lifeEverything calls all methods at the same time, for the race detector.
 func lifeEverything(c *caseT) {
 	c.write(c.name("shared", "file"), "x")
 	cmd := c.script("exit 0")
@@ -264,7 +264,7 @@ func lifeEverything(c *caseT) {
 	for i := range 8 {
 		wg.Go(func() {
 			for j := range 5 {
-				name := c.name(fmt.Sprintf("own-%d", i), fmt.Sprint(j))
+				name := c.name(fmt.Sprintf("dir-%d", i), fmt.Sprint(j))
 				r := c.execIn(ctx, c.e, cmd)
 				_, writeErr := c.e.WriteFile(ctx, name, strings.NewReader("x"), env.WriteOptions{})
 				_, readErr := c.get(name)

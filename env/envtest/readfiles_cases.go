@@ -158,7 +158,7 @@ func readFilesLimit(c *caseT) {
 	})
 }
 
-// readFilesTotal asks for more than there may be, by asking for one file again and again.
+// readFilesTotal requests one file again and again, more often than MaxReadFiles allows.
 func readFilesTotal(c *caseT) {
 	const size = 5 << 20
 	fit := env.MaxReadFiles / size
@@ -177,7 +177,7 @@ func readFilesTotal(c *caseT) {
 		for i, f := range got {
 			switch {
 			case names[i] == c.name("missing"):
-				c.is(fmt.Sprintf("ReadFiles%s of a missing file where there is no room left", what), f.Err,
+				c.is(fmt.Sprintf("ReadFiles%s of a missing file beyond the limit", what), f.Err,
 					fs.ErrNotExist)
 			case i < fit || names[i] == c.name("rest"):
 				if f.Err != nil || len(f.Data) == 0 {
@@ -185,7 +185,7 @@ func readFilesTotal(c *caseT) {
 						len(f.Data), f.Err)
 				}
 			default:
-				c.wantPathError(fmt.Sprintf("ReadFiles%s: file %d, for which there is no room", what, i), f.Err,
+				c.wantPathError(fmt.Sprintf("ReadFiles%s: file %d, beyond the limit", what, i), f.Err,
 					f.Name, env.ErrTooLarge)
 			}
 		}

@@ -84,8 +84,8 @@ func searchWalk(c *caseT) {
 			{"Walk of everything", search.WalkOptions{NoIgnore: true}, []string{
 				".git/", ".git/HEAD", ".git/config", ".gitignore", ".hidden", "a.txt", "app.log", "binary",
 				"bom.txt", "build/", "build/out.txt",
-				"dangling.txt@", "keep.log", "latin1.txt", "linked.txt@", "sub/", "sub/.gitignore", "sub/code.go",
-				"sub/deep/", "sub/deep/with space.go",
+				"dangling.txt@", "keep.log", "latin1.txt", "linked.txt@", "sub/", "sub/.gitignore",
+				"sub/code.go", "sub/deep/", "sub/deep/with space.go",
 				"sub/loop@", "sub/secret.txt",
 			}},
 		} {

@@ -13,7 +13,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// spy is an environment that records what it is called with and returns what it is told to.
+// spy is an environment that records the arguments of its methods and returns set results.
 type spy struct {
 	// err is what every method returns.
 	err error

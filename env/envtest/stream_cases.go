@@ -40,8 +40,7 @@ var allBytes = func() string {
 	return string(b)
 }()
 
-// octal returns s as the format of a printf of the shell, so that the bytes come into being inside
-// the environment.
+// octal returns s as the format of a printf of the shell, so that a command makes the bytes.
 func octal(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
@@ -122,8 +121,7 @@ func streamDiscarded(c *caseT) {
 	c.wantExit("a command without writers", ran{Result: res, err: err}, 3)
 }
 
-// streamLive waits, in the writer, for what the command may only do later: a command whose output
-// is held back until its end never gets there.
+// streamLive lets the command end only after its first output has arrived.
 func streamLive(c *caseT) {
 	release, seen := c.name("release"), make(chan struct{})
 	cmd := c.script(`echo first

@@ -114,7 +114,7 @@ func ttyIsTerminal(c *caseT) {
 	c.wantExit("a command on a terminal", r, 0)
 	c.equal("its output", r.stdout, shown("0 is one\n1 is one\n2 is one\ncontrols\n"))
 	r = c.exec(c.script(`for i in 0 1 2; do test -t $i && exit 9; done; exit 3`))
-	c.wantExit("a command that asks whether it has a terminal, and has none", r, 3)
+	c.wantExit("a command without a terminal", r, 3)
 }
 
 func ttyExit(c *caseT) {
@@ -160,8 +160,9 @@ func ttySize(c *caseT) {
 func ttyResize(c *caseT) {
 	c.tool("stty")
 	sizes := make(chan env.TTYSize)
-	cmd := c.onTerminal(`trap 'echo "told $(stty size)"' WINCH; echo ready
-until test -f "$1"; do sleep 0.1 2>/dev/null || sleep 1; done; echo "now $(stty size)"; exit 3`, c.abs("go"))
+	cmd := c.onTerminal(`trap 'echo "size $(stty size)"' WINCH; echo ready
+until test -f "$1"; do sleep 0.1 2>/dev/null || sleep 1; done; echo "now $(stty size)"; exit 3`,
+		c.abs("go"))
 	cmd.TTY.Resize = sizes
 	resize := func(size env.TTYSize) {
 		select {
@@ -173,7 +174,7 @@ until test -f "$1"; do sleep 0.1 2>/dev/null || sleep 1; done; echo "now $(stty 
 	s := c.run(cmd)
 	s.shows("ready")
 	resize(env.TTYSize{Columns: 100, Rows: 30})
-	s.shows("told 30 100")
+	s.shows("size 30 100")
 	for _, ignored := range []env.TTYSize{{}, {Columns: 101}, {Rows: 31}, {}} {
 		resize(ignored)
 	}

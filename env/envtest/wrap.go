@@ -185,10 +185,18 @@ func (c *wrapCheck) input() {
 	}
 }
 
+// roomy returns a slice with room behind it: an append to it writes into the caller's memory.
+func roomy(list ...string) []string { return append(make([]string, 0, 8), list...) }
+
+// unchanged checks that a roomy slice of the caller holds want and nothing behind it.
+func (c *wrapCheck) unchanged(what string, list []string, want ...string) {
+	if !slices.Equal(list[:cap(list)], roomy(want...)[:8]) {
+		c.errorf("the caller's %s was changed to %q", what, list[:cap(list)])
+	}
+}
+
 func wrapExec(c *wrapCheck) error {
-	// Slices with room behind them: an append to them would write into the caller's memory.
-	argv, vars := append(make([]string, 0, 8), "program", "arg", ""), append(make([]string, 0, 8),
-		"B=1", "A=2", "B=3")
+	argv, vars := roomy("program", "arg", ""), roomy("B=1", "A=2", "B=3")
 	var out, errs strings.Builder
 	cmd := env.Command{
 		Argv: argv, Dir: "dir", Vars: vars, Timeout: 7 * time.Second,
@@ -203,10 +211,8 @@ func wrapExec(c *wrapCheck) error {
 		c.errorf("the command wrote %q and %q, but the caller got %q and %q", "out", "err", out.String(),
 			errs.String())
 	}
-	if got := fmt.Sprintf("%q %q", argv[:cap(argv)],
-		vars[:cap(vars)]); got != `["program" "arg" "" "" "" "" "" ""] ["B=1" "A=2" "B=3" "" "" "" "" ""]` {
-		c.errorf("the caller's Argv and Vars were changed to %s", got)
-	}
+	c.unchanged("Argv", argv, "program", "arg", "")
+	c.unchanged("Vars", vars, "B=1", "A=2", "B=3")
 	return err
 }
 
@@ -294,12 +300,10 @@ func wrapOpen(c *wrapCheck) error {
 }
 
 func wrapCopyOut(c *wrapCheck) error {
-	names := append(make([]string, 0, 4), "b", "a")
+	names := roomy("b", "a")
 	r, err := c.w.CopyOut(c.ctx, "name", names...)
 	c.args("name", []string{"b", "a"})
-	if !slices.Equal(names[:cap(names)], []string{"b", "a", "", ""}) {
-		c.errorf("the caller's names were changed to %q", names[:cap(names)])
-	}
+	c.unchanged("names", names, "b", "a")
 	if err != nil || r == nil {
 		return err
 	}
@@ -309,7 +313,7 @@ func wrapCopyOut(c *wrapCheck) error {
 
 // streamed checks that everything of the inner stream comes out of r, with its error, and that
 // Close goes in.
-func (c *wrapCheck) streamed(r io.ReadCloser, inside *spyStream) {
+func (c *wrapCheck) streamed(r io.ReadCloser, inner *spyStream) {
 	data, err := io.ReadAll(r)
 	if string(data) != spyContent || !errors.Is(err, errSpyRead) {
 		c.errorf("the caller read %q and the error %v, want %q and %q", data, err, spyContent, errSpyRead)
@@ -317,30 +321,38 @@ func (c *wrapCheck) streamed(r io.ReadCloser, inside *spyStream) {
 	if err := r.Close(); err != nil {
 		c.errorf("closing the stream: %v", err)
 	}
-	if inside != nil && !inside.closed {
+	if inner != nil && !inner.closed {
 		c.errorf("the inner stream was not closed")
 	}
+}
+
+// optional returns the decorator as an optional interface, which it must have.
+func optional[T any](c *wrapCheck) (T, bool) {
+	v, ok := c.w.(T)
+	if !ok {
+		c.errorf("the decorator hides the optional interface %v", reflect.TypeFor[T]())
+		c.spy.call(c.ctx, c.method) // which the caller of this check expects
+	}
+	return v, ok
 }
 
 var errFn = errors.New("the caller's function returned this")
 
 func wrapWalk(c *wrapCheck) error {
-	w, ok := c.w.(search.Searcher)
+	s, ok := optional[search.Searcher](c)
 	if !ok {
-		c.errorf("the decorator hides the optional interface search.Searcher")
-		c.spy.call(c.ctx, "Walk")
 		return c.spy.err
 	}
 	opts := filled[search.WalkOptions]()
 	var got search.Entry
-	err := w.Walk(c.ctx, "name", opts, func(e search.Entry) error { got = e; return errFn })
+	err := s.Walk(c.ctx, "name", opts, func(e search.Entry) error { got = e; return errFn })
 	c.args("name", opts)
 	c.result(got, spyEntry)
 	return c.fromFn(err)
 }
 
-// fromFn checks that err has the error of the caller's function inside, and returns what else the
-// spy returned.
+// fromFn checks that err wraps the error of the caller's function, and returns the error of the
+// spy.
 func (c *wrapCheck) fromFn(err error) error {
 	if !errors.Is(err, errFn) {
 		c.errorf("the caller's function returned %v, but the call gave %v", errFn, err)
@@ -352,10 +364,8 @@ func (c *wrapCheck) fromFn(err error) error {
 }
 
 func wrapGrep(c *wrapCheck) error {
-	s, ok := c.w.(search.Searcher)
+	s, ok := optional[search.Searcher](c)
 	if !ok {
-		c.errorf("the decorator hides the optional interface search.Searcher")
-		c.spy.call(c.ctx, "Grep")
 		return c.spy.err
 	}
 	opts := filled[search.GrepOptions]()
@@ -368,10 +378,8 @@ func wrapGrep(c *wrapCheck) error {
 }
 
 func wrapGlob(c *wrapCheck) error {
-	s, ok := c.w.(search.Searcher)
+	s, ok := optional[search.Searcher](c)
 	if !ok {
-		c.errorf("the decorator hides the optional interface search.Searcher")
-		c.spy.call(c.ctx, "Glob")
 		return c.spy.err
 	}
 	opts := filled[search.GlobOptions]()
@@ -382,18 +390,14 @@ func wrapGlob(c *wrapCheck) error {
 }
 
 func wrapReadFiles(c *wrapCheck) error {
-	m, ok := c.w.(env.MultiReader)
+	m, ok := optional[env.MultiReader](c)
 	if !ok {
-		c.errorf("the decorator hides the optional interface env.MultiReader")
-		c.spy.call(c.ctx, "ReadFiles")
 		return c.spy.err
 	}
-	names := append(make([]string, 0, 4), "b", "a")
+	names := roomy("b", "a")
 	contents, err := m.ReadFiles(c.ctx, names, 7)
 	c.args([]string{"b", "a"}, int64(7))
-	if !slices.Equal(names[:cap(names)], []string{"b", "a", "", ""}) {
-		c.errorf("the caller's names were changed to %q", names[:cap(names)])
-	}
+	c.unchanged("names", names, "b", "a")
 	c.result(contents, []env.FileContent{spyFile})
 	return err
 }

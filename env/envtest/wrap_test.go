@@ -20,8 +20,7 @@ import (
 func TestCheckWrap(t *testing.T) {
 	CheckWrap(t, func(e env.Environment) env.Environment { return e })
 	CheckWrap(t, func(e env.Environment) env.Environment {
-		return wrap.Logging(e,
-			slog.New(slog.DiscardHandler))
+		return wrap.Logging(e, slog.New(slog.DiscardHandler))
 	})
 }
 
@@ -50,48 +49,50 @@ func (f *forwarding) ReadFiles(
 	return env.ReadFiles(ctx, f.Environment, names, limit)
 }
 
-// noGlob is a decorator that hides one optional interface.
-type noGlob struct{ altered }
+// walkOnly is a decorator with one method of an optional interface.
+type walkOnly struct{ altered }
 
-func (f *noGlob) Walk(
+func (f *walkOnly) Walk(
 	ctx context.Context, root string, opts search.WalkOptions, fn func(search.Entry) error,
 ) error {
 	return search.Walk(ctx, f.Environment, root, opts, fn)
 }
 
-// execWrap returns a decorator that replaces Exec.
-func execWrap(
-	f func(ctx context.Context, inner env.Environment, cmd env.Command) (env.Result, error),
-) func(env.Environment) env.Environment {
-	return withWrap(func(e env.Environment, a *altered) {
-		a.exec = func(ctx context.Context, cmd env.Command) (env.Result, error) { return f(ctx, e, cmd) }
-	})
-}
+func hidesGlob(e env.Environment) env.Environment { return &walkOnly{newAltered(e)} }
 
-// commandWrap returns a decorator that changes commands.
-func commandWrap(f func(cmd *env.Command)) func(env.Environment) env.Environment {
-	return execWrap(func(ctx context.Context, inner env.Environment, cmd env.Command) (env.Result,
-		error,
-	) {
-		f(&cmd)
-		return inner.Exec(ctx, cmd)
-	})
-}
+// A decorator decorates an environment.
+type decorator func(env.Environment) env.Environment
 
 // withWrap returns a decorator of which f changes methods.
-func withWrap(f func(inner env.Environment, a *altered)) func(env.Environment) env.Environment {
+func withWrap(f func(inner env.Environment, a *altered)) decorator {
 	return func(e env.Environment) env.Environment {
-		d := &forwarding{altered{Environment: e}}
+		d := &forwarding{newAltered(e)}
 		f(e, &d.altered)
 		return d
 	}
 }
 
+// execWrap returns a decorator that replaces Exec.
+func execWrap(f func(exec execFunc, cmd env.Command) (env.Result, error)) decorator {
+	return func(e env.Environment) env.Environment {
+		replaced, _ := execOf(f)(nil, e).(*altered)
+		return &forwarding{*replaced}
+	}
+}
+
+// commandWrap returns a decorator that changes commands.
+func commandWrap(f func(cmd *env.Command)) decorator {
+	return execWrap(func(exec execFunc, cmd env.Command) (env.Result, error) {
+		f(&cmd)
+		return exec(cmd)
+	})
+}
+
 // brokenWrap is a decorator that breaks one thing.
 type brokenWrap struct {
 	name string
-	wrap func(env.Environment) env.Environment
-	want string // what one of the problems begins with
+	wrap decorator
+	want string // the start of one of the problems
 }
 
 func brokenExecWraps() []brokenWrap {
@@ -100,17 +101,15 @@ func brokenExecWraps() []brokenWrap {
 			"embeds and hides Walker", func(e env.Environment) env.Environment { return plain{e} },
 			"Walk: the decorator hides",
 		},
-		{"hides Searcher", func(e env.Environment) env.Environment { return &noGlob{altered{Environment: e}} }, "Grep: the decorator hides"},
+		{"hides Searcher", hidesGlob, "Grep: the decorator hides"},
 		{
 			"sorts the caller's variables", commandWrap(func(cmd *env.Command) { slices.Sort(cmd.Vars) }),
 			"Exec: the inner environment got the arguments",
 		},
-		{"appends into the caller's memory", execWrap(func(ctx context.Context, inner env.Environment,
-			cmd env.Command,
-		) (env.Result, error) {
+		{"appends to Argv", execWrap(func(exec execFunc, cmd env.Command) (env.Result, error) {
 			_ = append(cmd.Argv, "more")
-			return inner.Exec(ctx, cmd)
-		}), "Exec: the caller's Argv and Vars were changed"},
+			return exec(cmd)
+		}), "Exec: the caller's Argv was changed"},
 		{
 			"loses Dir", commandWrap(func(cmd *env.Command) { cmd.Dir = "" }),
 			"Exec: the inner environment got the arguments",
@@ -145,7 +144,9 @@ func brokenExecWraps() []brokenWrap {
 				cmd.Stderr = io.Discard
 			}
 		}), "Exec: the inner environment got the arguments"},
-		{"gives a reader where there is none", commandWrap(func(cmd *env.Command) { cmd.Stdin = io.MultiReader() }), "Exec: the inner environment got the arguments"},
+		{"adds a reader", commandWrap(func(cmd *env.Command) {
+			cmd.Stdin = io.MultiReader()
+		}), "Exec: the inner environment got the arguments"},
 		{"wraps one writer twice", commandWrap(func(cmd *env.Command) {
 			if cmd.Stdout != nil && cmd.Stderr != nil {
 				cmd.Stdout, cmd.Stderr = &uncomparableWriter{cmd.Stdout.Write},
@@ -156,31 +157,26 @@ func brokenExecWraps() []brokenWrap {
 			if w := cmd.Stdout; w != nil && cmd.Stdin == nil {
 				cmd.Stdout = &uncomparableWriter{func(p []byte) (int, error) {
 					_, _ = w.Write(p)
-					return len(p),
-						nil
+					return len(p), nil
 				}}
 			}
 		}), "Exec: the caller's writer returned"},
-		{"loses a field of Result", execWrap(func(ctx context.Context, inner env.Environment,
-			cmd env.Command,
-		) (env.Result, error) {
-			res, err := inner.Exec(ctx, cmd)
+		{"loses a field of Result", execWrap(func(exec execFunc, cmd env.Command) (env.Result, error) {
+			res, err := exec(cmd)
 			res.Detached = false
 			return res, err
 		}), "Exec: the inner environment returned"},
-		{"tries again", execWrap(func(ctx context.Context, inner env.Environment,
-			cmd env.Command,
-		) (env.Result, error) {
-			res, err := inner.Exec(ctx, cmd)
+		{"tries again", execWrap(func(exec execFunc, cmd env.Command) (env.Result, error) {
+			res, err := exec(cmd)
 			if err != nil {
-				return inner.Exec(ctx, cmd)
+				return exec(cmd)
 			}
 			return res, err
 		}), `Exec: the inner environment got the calls ["Exec" "Exec"]`},
-		{"drops the context", execWrap(func(_ context.Context, inner env.Environment,
-			cmd env.Command,
-		) (env.Result, error) {
-			return inner.Exec(context.Background(), cmd)
+		{"drops the context", withWrap(func(inner env.Environment, a *altered) {
+			a.exec = func(_ context.Context, cmd env.Command) (env.Result, error) {
+				return inner.Exec(context.Background(), cmd)
+			}
 		}), "Exec: the context does not hold"},
 	}
 }
@@ -192,7 +188,7 @@ func brokenFileWraps() []brokenWrap {
 				return inner.Stat(context.WithoutCancel(ctx), name)
 			}
 		}), "Stat: the context does not end"},
-		{"hides MultiReader", func(e env.Environment) env.Environment { return &noGlob{altered{Environment: e}} }, "ReadFiles: the decorator hides"},
+		{"hides MultiReader", hidesGlob, "ReadFiles: the decorator hides"},
 		{"hides errors", withWrap(func(inner env.Environment, a *altered) {
 			a.readDir = func(ctx context.Context, name string) ([]fs.DirEntry, error) {
 				entries, err := inner.ReadDir(ctx, name)
@@ -204,8 +200,7 @@ func brokenFileWraps() []brokenWrap {
 		}), "ReadDir: the inner environment returned the error"},
 		{"cleans names", withWrap(func(inner env.Environment, a *altered) {
 			a.open = func(ctx context.Context, name string) (fs.File, error) {
-				return inner.Open(ctx,
-					"/"+name)
+				return inner.Open(ctx, "/"+name)
 			}
 		}), "Open: the inner environment got the arguments"},
 		{"loses options", withWrap(func(inner env.Environment, a *altered) {
@@ -236,12 +231,9 @@ func brokenFileWraps() []brokenWrap {
 				return inner.Remove(ctx, name, opts)
 			}
 		}), `Remove: the inner environment got the calls ["Remove" "Remove"]`},
-		{"does not close", withWrap(func(_ env.Environment,
-			a *altered,
-		) {
+		{"does not close", withWrap(func(_ env.Environment, a *altered) {
 			a.close = func() error { return nil }
-		}), "Close: the inner environment got " +
-			"the calls []"},
+		}), "Close: the inner environment got the calls []"},
 		{"changes Info", withWrap(func(inner env.Environment, a *altered) {
 			a.info = func() env.Info {
 				info := inner.Info()
@@ -261,11 +253,11 @@ func TestCheckWrapNoticesBrokenDecorators(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("CheckWrap found %q, but nothing that begins with %q", problems, tc.want)
+			t.Errorf("CheckWrap found %q, but no problem that starts with %q", problems, tc.want)
 		})
 	}
 	if problems := checkWrap(withWrap(func(env.Environment, *altered) {})); len(problems) > 0 {
-		t.Errorf("CheckWrap does not like a good decorator: %q", problems)
+		t.Errorf("CheckWrap rejects a good decorator: %q", problems)
 	}
 }
 

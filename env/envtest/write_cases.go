@@ -164,7 +164,7 @@ func writeDanglingSymlink(c *caseT) {
 		c.errorf("writing through a dangling symlink: %+v, error %v; want Created", w, err)
 	}
 	c.wantFile("the target of the symlink", c.name("target"), "text")
-	c.wantExit("the symlink is still a symlink", c.exec(c.script(`test -L "$1"`, c.name("symlink"))), 0)
+	c.wantExit("it is still a symlink", c.exec(c.script(`test -L "$1"`, c.name("symlink"))), 0)
 }
 
 func writeReadOnlyFile(c *caseT) {
