@@ -42,17 +42,27 @@ func (c *caseT) grepTree() {
 	}
 }
 
-// grepCase is a search with what it finds: lines that match with colons, others with dashes, files
-// by their names and counts.
+type grepOptions = search.GrepOptions
+
+// grepCase is a search with its results.
 type grepCase struct {
-	opts search.GrepOptions
+	opts grepOptions
 	want []string
 	// stats are compared unless they are zero.
 	stats search.GrepStats
 }
 
+// finds returns a case. Wanted lines that match have colons, others dashes; files have their name,
+// and their count.
+func finds(opts grepOptions, want ...string) grepCase { return grepCase{opts: opts, want: want} }
+
+func (g grepCase) with(stats search.GrepStats) grepCase {
+	g.stats = stats
+	return g
+}
+
 func (c *caseT) grepAll(
-	e env.Environment, opts search.GrepOptions,
+	e env.Environment, opts grepOptions,
 ) ([]string, search.GrepStats, error) {
 	opts.Path = c.name(opts.Path)
 	var got []string
@@ -90,112 +100,57 @@ func (c *caseT) greps(cases ...grepCase) {
 
 func grepContext(c *caseT) {
 	c.greps(
-		grepCase{
-			opts: search.GrepOptions{Pattern: "needle", Path: "log.txt", Before: 1, After: 1},
-			want: []string{
-				"log.txt-1-one", "log.txt:2:needle 1", "log.txt-3-three", "log.txt-5-five",
-				"log.txt:6:needle 2", "log.txt:7:needle 3", "log.txt-8-eight",
-			},
-			stats: search.GrepStats{Files: 1, Matches: 3},
-		},
-		grepCase{
-			opts: search.GrepOptions{Pattern: "needle 2", Path: "log.txt", Before: 2},
-			want: []string{"log.txt-4-four", "log.txt-5-five", "log.txt:6:needle 2"},
-		},
-		grepCase{
-			opts: search.GrepOptions{Pattern: "one|needle 3", Path: "log.txt", After: 1},
-			want: []string{
-				"log.txt:1:one", "log.txt-2-needle 1", "log.txt:7:needle 3", "log.txt-8-eight",
-			},
-		},
-		grepCase{
-			opts: search.GrepOptions{Pattern: "three", Path: "log.txt", Before: 100, After: 100},
-			want: []string{
-				"log.txt-1-one", "log.txt-2-needle 1", "log.txt:3:three", "log.txt-4-four", "log.txt-5-five",
-				"log.txt-6-needle 2", "log.txt-7-needle 3", "log.txt-8-eight",
-			},
-		},
-		grepCase{
-			opts: search.GrepOptions{Pattern: "needle", Path: "crlf.txt", Before: 1, After: 1},
-			want: []string{
-				"crlf.txt-1-before", "crlf.txt:2:needle", "crlf.txt-3-after",
-			},
-		},
-		grepCase{
-			opts: search.GrepOptions{
-				Pattern: "a int|package sub //|const", Path: "sub", Before: 1,
-				After: 1,
-			},
-			stats: search.GrepStats{Files: 4, Matches: 3},
-			want: []string{
-				"sub/code.go-3-func Needle(", "sub/code.go:4:\ta int, // needle", "sub/code.go-5-) {",
-				"sub/code_test.go:1:package sub // needle",
-				"sub/view.ts:1:const needle = 1", "sub/view.ts-2-needle(needle)",
-			},
-		},
+		finds(grepOptions{Pattern: "needle", Path: "log.txt", Before: 1, After: 1},
+			"log.txt-1-one", "log.txt:2:needle 1", "log.txt-3-three", "log.txt-5-five",
+			"log.txt:6:needle 2", "log.txt:7:needle 3",
+			"log.txt-8-eight").with(search.GrepStats{Files: 1, Matches: 3}),
+		finds(grepOptions{Pattern: "needle 2", Path: "log.txt", Before: 2},
+			"log.txt-4-four", "log.txt-5-five", "log.txt:6:needle 2"),
+		finds(grepOptions{Pattern: "one|needle 3", Path: "log.txt", After: 1},
+			"log.txt:1:one", "log.txt-2-needle 1", "log.txt:7:needle 3", "log.txt-8-eight"),
+		finds(grepOptions{Pattern: "three", Path: "log.txt", Before: 100, After: 100},
+			"log.txt-1-one", "log.txt-2-needle 1", "log.txt:3:three", "log.txt-4-four", "log.txt-5-five",
+			"log.txt-6-needle 2", "log.txt-7-needle 3", "log.txt-8-eight"),
+		finds(grepOptions{Pattern: "needle", Path: "crlf.txt", Before: 1, After: 1},
+			"crlf.txt-1-before", "crlf.txt:2:needle", "crlf.txt-3-after"),
+		finds(grepOptions{Pattern: "a int|package sub //|const", Path: "sub", Before: 1, After: 1},
+			"sub/code.go-3-func Needle(", "sub/code.go:4:\ta int, // needle", "sub/code.go-5-) {",
+			"sub/code_test.go:1:package sub // needle", "sub/view.ts:1:const needle = 1",
+			"sub/view.ts-2-needle(needle)").with(search.GrepStats{Files: 4, Matches: 3}),
 	)
 }
 
 func grepContextLimits(c *caseT) {
 	c.greps(
-		grepCase{
-			opts: search.GrepOptions{
-				Pattern: "needle", Path: "log.txt", Before: 1, After: 1,
-				MaxMatches: 1,
-			},
-			want:  []string{"log.txt-1-one", "log.txt:2:needle 1", "log.txt-3-three"},
-			stats: search.GrepStats{Files: 1, Matches: 1, Truncated: true},
-		},
-		grepCase{
-			opts:  search.GrepOptions{Pattern: "one|five", Path: "log.txt", Before: 3, MaxMatches: 1},
-			want:  []string{"log.txt:1:one"},
-			stats: search.GrepStats{Files: 1, Matches: 1, Truncated: true},
-		},
-		grepCase{
-			opts:  search.GrepOptions{Pattern: "needle [23]", Path: "log.txt", After: 2, MaxMatches: 2},
-			want:  []string{"log.txt:6:needle 2", "log.txt:7:needle 3", "log.txt-8-eight"},
-			stats: search.GrepStats{Files: 1, Matches: 2},
-		},
+		finds(grepOptions{Pattern: "needle", Path: "log.txt", Before: 1, After: 1, MaxMatches: 1},
+			"log.txt-1-one", "log.txt:2:needle 1",
+			"log.txt-3-three").with(search.GrepStats{Files: 1, Matches: 1, Truncated: true}),
+		finds(grepOptions{Pattern: "one|five", Path: "log.txt", Before: 3, MaxMatches: 1},
+			"log.txt:1:one").with(search.GrepStats{Files: 1, Matches: 1, Truncated: true}),
+		finds(grepOptions{Pattern: "needle [23]", Path: "log.txt", After: 2, MaxMatches: 2},
+			"log.txt:6:needle 2", "log.txt:7:needle 3",
+			"log.txt-8-eight").with(search.GrepStats{Files: 1, Matches: 2}),
 	)
 }
 
 func grepMultiline(c *caseT) {
 	c.greps(
-		grepCase{
-			opts: search.GrepOptions{Pattern: `func Needle\([^)]*\)`, Multiline: true},
-			want: []string{
-				"sub/code.go:3:func Needle(", "sub/code.go:4:\ta int, // needle",
-				"sub/code.go:5:) {",
-			},
-			stats: search.GrepStats{Files: 7, Matches: 3},
-		},
-		grepCase{
-			opts: search.GrepOptions{Pattern: `Needle.*int`, Multiline: true, Before: 1, After: 1},
-			want: []string{
-				"sub/code.go-2-", "sub/code.go:3:func Needle(", "sub/code.go:4:\ta int, // needle",
-				"sub/code.go-5-) {",
-			},
-		},
-		grepCase{
-			opts: search.GrepOptions{Pattern: `^three$`, Multiline: true},
-			want: []string{"log.txt:3:three"},
-		},
-		grepCase{opts: search.GrepOptions{
-			Pattern: "THREE\nFOUR", Multiline: true, IgnoreCase: true,
-			Literal: true,
-		}, want: []string{"log.txt:3:three", "log.txt:4:four"}},
-		grepCase{
-			opts: search.GrepOptions{Pattern: "needle", Path: "sub/view.ts", Multiline: true},
-			want: []string{"sub/view.ts:1:const needle = 1", "sub/view.ts:2:needle(needle)"},
-		},
-		grepCase{
-			opts: search.GrepOptions{Pattern: "four\nfive", Multiline: true, Mode: search.GrepFiles},
-			want: []string{"log.txt"},
-		},
-		grepCase{opts: search.GrepOptions{Pattern: "no such\ntext", Multiline: true}},
+		finds(grepOptions{Pattern: `func Needle\([^)]*\)`, Multiline: true},
+			"sub/code.go:3:func Needle(", "sub/code.go:4:\ta int, // needle",
+			"sub/code.go:5:) {").with(search.GrepStats{Files: 7, Matches: 3}),
+		finds(grepOptions{Pattern: `Needle.*int`, Multiline: true, Before: 1, After: 1},
+			"sub/code.go-2-", "sub/code.go:3:func Needle(", "sub/code.go:4:\ta int, // needle",
+			"sub/code.go-5-) {"),
+		finds(grepOptions{Pattern: `^three$`, Multiline: true}, "log.txt:3:three"),
+		finds(grepOptions{Pattern: "THREE\nFOUR", Multiline: true, IgnoreCase: true, Literal: true},
+			"log.txt:3:three", "log.txt:4:four"),
+		finds(grepOptions{Pattern: "needle", Path: "sub/view.ts", Multiline: true},
+			"sub/view.ts:1:const needle = 1", "sub/view.ts:2:needle(needle)"),
+		finds(grepOptions{Pattern: "four\nfive", Multiline: true, Mode: search.GrepFiles}, "log.txt"),
+		finds(grepOptions{Pattern: "no such\ntext", Multiline: true}),
 	)
 	c.both(func(what string, e env.Environment) {
-		_, _, err := c.grepAll(e, search.GrepOptions{Pattern: "four\nfive"})
+		_, _, err := c.grepAll(e, grepOptions{Pattern: "four\nfive"})
 		c.is("Grep"+what+" line by line for a pattern of two lines", err, search.ErrBadPattern)
 	})
 }
@@ -204,7 +159,7 @@ func grepMultilineLarge(c *caseT) {
 	c.write(c.name("large"), strings.Repeat("needle\n", 4<<20/7+1))
 	c.write(c.name("small"), "needle\n")
 	c.both(func(what string, e env.Environment) {
-		got, _, err := c.grepAll(e, search.GrepOptions{Pattern: "needle", Multiline: true})
+		got, _, err := c.grepAll(e, grepOptions{Pattern: "needle", Multiline: true})
 		var unreadable *search.UnreadableError
 		if !errors.As(err, &unreadable) || unreadable.Count != 1 {
 			c.errorf("Grep%s for matches of several lines in a file of more than 4 MiB: error %v", what, err)
@@ -215,65 +170,45 @@ func grepMultilineLarge(c *caseT) {
 
 func grepLiteral(c *caseT) {
 	c.greps(
-		grepCase{
-			opts: search.GrepOptions{Pattern: "a.b(c*", Literal: true},
-			want: []string{"sub/view.tsx:1:<needle a.b(c*>"},
-		},
-		grepCase{
-			opts: search.GrepOptions{Pattern: "A.B(C*", Literal: true, IgnoreCase: true},
-			want: []string{"sub/view.tsx:1:<needle a.b(c*>"},
-		},
-		grepCase{opts: search.GrepOptions{Pattern: "A.B(C*", Literal: true}},
+		finds(grepOptions{Pattern: "a.b(c*", Literal: true}, "sub/view.tsx:1:<needle a.b(c*>"),
+		finds(grepOptions{Pattern: "A.B(C*", Literal: true, IgnoreCase: true},
+			"sub/view.tsx:1:<needle a.b(c*>"),
+		finds(grepOptions{Pattern: "A.B(C*", Literal: true}),
 	)
 }
 
 func grepTypes(c *caseT) {
 	c.greps(
-		grepCase{
-			opts:  search.GrepOptions{Pattern: "needle", Types: []string{"go"}},
-			want:  []string{"sub/code.go:4:\ta int, // needle", "sub/code_test.go:1:package sub // needle"},
-			stats: search.GrepStats{Files: 2, Matches: 2},
-		},
-		grepCase{opts: search.GrepOptions{
-			Pattern: "needle", Types: []string{"go", "make"},
-			Glob: "[!c]*",
-		}, want: []string{"Makefile:1:needle:"}},
-		grepCase{
-			opts: search.GrepOptions{Pattern: "needle 1", Path: "log.txt", Types: []string{"go"}},
-			want: []string{"log.txt:2:needle 1"},
-		},
+		finds(grepOptions{Pattern: "needle", Types: []string{"go"}},
+			"sub/code.go:4:\ta int, // needle",
+			"sub/code_test.go:1:package sub // needle").with(search.GrepStats{Files: 2, Matches: 2}),
+		finds(grepOptions{Pattern: "needle", Types: []string{"go", "make"}, Glob: "[!c]*"},
+			"Makefile:1:needle:"),
+		finds(grepOptions{Pattern: "needle 1", Path: "log.txt", Types: []string{"go"}},
+			"log.txt:2:needle 1"),
 	)
 	c.both(func(what string, e env.Environment) {
-		_, _, err := c.grepAll(e, search.GrepOptions{Pattern: "needle", Types: []string{
-			"go",
-			"no-such-type",
-		}})
-		c.is("Grep"+what+" of a type of files that is not known", err, search.ErrBadPattern)
+		_, _, err := c.grepAll(e, grepOptions{
+			Pattern: "needle", Types: []string{"go", "no-such-type"},
+		})
+		c.is("Grep"+what+" of an unknown type of files", err, search.ErrBadPattern)
 	})
 }
 
 func grepExclude(c *caseT) {
 	c.greps(
-		grepCase{
-			opts: search.GrepOptions{Pattern: "needle", Exclude: "*_test.go", Types: []string{"go"}},
-			want: []string{"sub/code.go:4:\ta int, // needle"},
-		},
-		grepCase{
-			opts: search.GrepOptions{Pattern: "needle$|needle:", Exclude: "sub/**"},
-			want: []string{"Makefile:1:needle:", "crlf.txt:2:needle"},
-		},
-		grepCase{
-			opts: search.GrepOptions{Pattern: "needle$|needle:", Exclude: "sub"},
-			want: []string{"Makefile:1:needle:", "crlf.txt:2:needle"},
-		},
-		grepCase{
-			opts: search.GrepOptions{Pattern: "const|axb", Glob: "sub/*", Exclude: "*.{tsx,go}"},
-			want: []string{"sub/view.ts:1:const needle = 1"},
-		},
+		finds(grepOptions{Pattern: "needle", Exclude: "*_test.go", Types: []string{"go"}},
+			"sub/code.go:4:\ta int, // needle"),
+		finds(grepOptions{Pattern: "needle$|needle:", Exclude: "sub/**"},
+			"Makefile:1:needle:", "crlf.txt:2:needle"),
+		finds(grepOptions{Pattern: "needle$|needle:", Exclude: "sub"},
+			"Makefile:1:needle:", "crlf.txt:2:needle"),
+		finds(grepOptions{Pattern: "const|axb", Glob: "sub/*", Exclude: "*.{tsx,go}"},
+			"sub/view.ts:1:const needle = 1"),
 	)
 	c.both(func(what string, e env.Environment) {
-		_, _, err := c.grepAll(e, search.GrepOptions{Pattern: "needle", Exclude: "["})
-		c.is("Grep"+what+" with a bad pattern of what is left out", err, search.ErrBadPattern)
+		_, _, err := c.grepAll(e, grepOptions{Pattern: "needle", Exclude: "["})
+		c.is("Grep"+what+" with a bad Exclude", err, search.ErrBadPattern)
 	})
 }
 
@@ -283,24 +218,17 @@ func grepFiles(c *caseT) {
 		"sub/view.ts", "sub/view.tsx",
 	}
 	c.greps(
-		grepCase{
-			opts: search.GrepOptions{Pattern: "needle", Mode: search.GrepFiles}, want: all,
-			stats: search.GrepStats{Files: 7, Matches: 7},
-		},
-		grepCase{opts: search.GrepOptions{
-			Pattern: "needle", Mode: search.GrepFiles, Before: 2, After: 2,
-			MaxMatches: 7,
-		}, want: all, stats: search.GrepStats{Files: 7, Matches: 7}},
-		grepCase{opts: search.GrepOptions{
-			Pattern: "NEEDLE \\d", IgnoreCase: true, Path: "log.txt",
-			Mode: search.GrepFiles,
-		}, want: []string{"log.txt"}},
+		finds(grepOptions{Pattern: "needle", Mode: search.GrepFiles},
+			all...).with(search.GrepStats{Files: 7, Matches: 7}),
+		finds(grepOptions{Pattern: "needle", Mode: search.GrepFiles, Before: 2, After: 2, MaxMatches: 7},
+			all...).with(search.GrepStats{Files: 7, Matches: 7}),
+		finds(grepOptions{
+			Pattern: "NEEDLE \\d", IgnoreCase: true, Path: "log.txt", Mode: search.GrepFiles,
+		}, "log.txt"),
 	)
 	c.both(func(what string, e env.Environment) {
-		got, stats, err := c.grepAll(e, search.GrepOptions{
-			Pattern: "needle", Mode: search.GrepFiles,
-			MaxMatches: 2,
-		})
+		opts := grepOptions{Pattern: "needle", Mode: search.GrepFiles, MaxMatches: 2}
+		got, stats, err := c.grepAll(e, opts)
 		c.wantList("Grep"+what+" for two files", err, got, all[:2]...)
 		if stats.Matches != 2 || !stats.Truncated {
 			c.errorf("Grep%s for two files of seven: %+v", what, stats)
@@ -310,50 +238,32 @@ func grepFiles(c *caseT) {
 
 func grepCounts(c *caseT) {
 	c.greps(
-		grepCase{
-			opts: search.GrepOptions{Pattern: "needle", Mode: search.GrepCounts, Exclude: "*.go"},
-			want: []string{
-				"Makefile has 1", "crlf.txt has 1", "log.txt has 3", "sub/view.ts has 2", "sub/view.tsx has 2",
-			},
-		},
-		grepCase{opts: search.GrepOptions{
-			Pattern: "needle", Path: "log.txt", Mode: search.GrepCounts,
-			Before: 1, MaxMatches: 1,
-		}, want: []string{"log.txt has 3"}},
-		grepCase{opts: search.GrepOptions{
-			Pattern: "needle", Glob: "*.txt", Mode: search.GrepCounts,
-			MaxFileMatches: 2,
-		}, want: []string{"crlf.txt has 1", "log.txt has 2"}},
-		grepCase{opts: search.GrepOptions{Pattern: "no such text", Mode: search.GrepCounts}},
+		finds(grepOptions{Pattern: "needle", Mode: search.GrepCounts, Exclude: "*.go"},
+			"Makefile has 1", "crlf.txt has 1", "log.txt has 3", "sub/view.ts has 2", "sub/view.tsx has 2"),
+		finds(grepOptions{
+			Pattern: "needle", Path: "log.txt", Mode: search.GrepCounts, Before: 1, MaxMatches: 1,
+		}, "log.txt has 3"),
+		finds(grepOptions{Pattern: "needle", Glob: "*.txt", Mode: search.GrepCounts, MaxFileMatches: 2},
+			"crlf.txt has 1", "log.txt has 2"),
+		finds(grepOptions{Pattern: "no such text", Mode: search.GrepCounts}),
 	)
 	c.write(c.name("many"), strings.Repeat("needle\nother\n", 50_000))
 	c.both(func(what string, e env.Environment) {
-		got, _, err := c.grepAll(e, search.GrepOptions{
-			Pattern: "needle", Mode: search.GrepCounts,
-			Path: "many",
-		})
+		got, _, err := c.grepAll(e, grepOptions{Pattern: "needle", Mode: search.GrepCounts, Path: "many"})
 		c.wantList("Grep"+what+" that counts many lines", err, got, "many has 50000")
 	})
 }
 
 func grepFileLimit(c *caseT) {
 	c.greps(
-		grepCase{
-			opts:  search.GrepOptions{Pattern: "needle", Glob: "*.{txt,ts}", MaxFileMatches: 1},
-			want:  []string{"crlf.txt:2:needle", "log.txt:2:needle 1", "sub/view.ts:1:const needle = 1"},
-			stats: search.GrepStats{Files: 3, Matches: 3},
-		},
-		grepCase{opts: search.GrepOptions{
-			Pattern: "needle", Path: "log.txt", MaxFileMatches: 2,
-			Before: 1, After: 1,
-		}, want: []string{
-			"log.txt-1-one", "log.txt:2:needle 1", "log.txt-3-three", "log.txt-5-five", "log.txt:6:needle 2",
-			"log.txt-7-needle 3",
-		}},
-		grepCase{opts: search.GrepOptions{
-			Pattern: "needle", Path: "log.txt", MaxFileMatches: 1,
-			Before: 1,
-		}, want: []string{"log.txt-1-one", "log.txt:2:needle 1"}},
+		finds(grepOptions{Pattern: "needle", Glob: "*.{txt,ts}", MaxFileMatches: 1},
+			"crlf.txt:2:needle", "log.txt:2:needle 1",
+			"sub/view.ts:1:const needle = 1").with(search.GrepStats{Files: 3, Matches: 3}),
+		finds(grepOptions{Pattern: "needle", Path: "log.txt", MaxFileMatches: 2, Before: 1, After: 1},
+			"log.txt-1-one", "log.txt:2:needle 1", "log.txt-3-three", "log.txt-5-five",
+			"log.txt:6:needle 2", "log.txt-7-needle 3"),
+		finds(grepOptions{Pattern: "needle", Path: "log.txt", MaxFileMatches: 1, Before: 1},
+			"log.txt-1-one", "log.txt:2:needle 1"),
 	)
 }
 

@@ -34,10 +34,10 @@ func TestFilterVars(t *testing.T) {
 			[]string{"Path=x"},
 		},
 		{
-			"core on a system of its own", "windows", &vars.Filter{Mode: vars.Core, OS: "linux"},
+			"core on another system", "windows", &vars.Filter{Mode: vars.Core, OS: "linux"},
 			[]string{},
 		},
-		{"changed by its owner", "linux", changed, []string{"A=1", "A=2", "Path=x", "Q_TOKEN=q"}},
+		{"changed by the caller", "linux", changed, []string{"A=1", "A=2", "Path=x", "Q_TOKEN=q"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestFilterVars(t *testing.T) {
 			var got []string
 			inner.run = func(_ context.Context, cmd env.Command) (env.Result, error) {
 				got = slices.Clone(cmd.Vars)
-				clear(cmd.Vars) // What the environment does to its slice is not seen outside.
+				clear(cmd.Vars) // The environment may change its slice.
 				return env.Result{ExitCode: 5}, nil
 			}
 			e := wrap.FilterVars(inner, tt.filter)

@@ -20,8 +20,8 @@ import (
 const (
 	// logMessage is the message of the record of a call; the attribute "op" names the call.
 	logMessage = "environment call"
-	// logBegin is the message and the "op" of the first record.
-	logBegin = "environment"
+	// logFirst is the message and the "op" of the first record.
+	logFirst = "environment"
 	// maxLogString bounds a text in a record, in bytes; maxLogStrings bounds a list.
 	maxLogString  = 1 << 10
 	maxLogStrings = 32
@@ -43,7 +43,7 @@ func Logging(e env.Environment, logger *slog.Logger) env.Environment {
 		logger = slog.New(slog.DiscardHandler)
 	}
 	l := &logging{inner: e, logger: logger}
-	l.begin()
+	l.logFirst()
 	return l
 }
 
@@ -140,8 +140,8 @@ func (l *logging) WriteFile(
 func (l *logging) Remove(ctx context.Context, name string, opts env.RemoveOptions) error {
 	start := time.Now()
 	err := l.inner.Remove(ctx, name, opts)
-	l.record(ctx, "remove", start, err, slog.String("name", name), slog.Bool("recursive",
-		opts.Recursive))
+	l.record(ctx, "remove", start, err, slog.String("name", name),
+		slog.Bool("recursive", opts.Recursive))
 	return err
 }
 
@@ -190,18 +190,16 @@ func (l *logging) Grep(
 ) (search.GrepStats, error) {
 	start := time.Now()
 	stats, err := search.Grep(ctx, l.inner, opts, fn)
-	l.record(ctx, "grep", start, err, slog.String("pattern", opts.Pattern), slog.String("name",
-		opts.Path),
-		slog.Int("files", stats.Files), slog.Int("matches", stats.Matches))
+	l.record(ctx, "grep", start, err, slog.String("pattern", opts.Pattern),
+		slog.String("name", opts.Path), slog.Int("files", stats.Files), slog.Int("matches", stats.Matches))
 	return stats, err
 }
 
 func (l *logging) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
 	start := time.Now()
 	entries, err := search.Glob(ctx, l.inner, opts)
-	l.record(ctx, "glob", start, err, slog.String("pattern", opts.Pattern), slog.String("name",
-		opts.Dir),
-		slog.Int("entries", len(entries)))
+	l.record(ctx, "glob", start, err, slog.String("pattern", opts.Pattern),
+		slog.String("name", opts.Dir), slog.Int("entries", len(entries)))
 	return entries, err
 }
 
@@ -218,19 +216,19 @@ func (l *logging) ReadFiles(
 			failed++
 		}
 	}
-	l.record(ctx, "readfiles", start, err, append(attrs, slog.Int("bytes", size), slog.Int("failed",
-		failed))...)
+	l.record(ctx, "readfiles", start, err, append(attrs, slog.Int("bytes", size),
+		slog.Int("failed", failed))...)
 	return contents, err
 }
 
-// begin logs the first record.
-func (l *logging) begin() {
+// logFirst logs the first record.
+func (l *logging) logFirst() {
 	ctx := context.Background()
 	if !l.logger.Enabled(ctx, slog.LevelInfo) {
 		return
 	}
 	info := l.inner.Info()
-	l.write(ctx, logBegin, []slog.Attr{slog.String("op", logBegin)},
+	l.write(ctx, logFirst, []slog.Attr{slog.String("op", logFirst)},
 		slog.String("backend", info.Backend), slog.String("workdir", info.WorkDir), slog.Any("guarantees",
 			info.Guarantees))
 }
@@ -245,8 +243,8 @@ func (l *logging) record(
 	if err != nil {
 		attrs = append(attrs, slog.String("err", err.Error()))
 	}
-	l.write(ctx, logMessage, []slog.Attr{slog.String("op", op), slog.Duration("duration",
-		time.Since(start))}, attrs...)
+	head := []slog.Attr{slog.String("op", op), slog.Duration("duration", time.Since(start))}
+	l.write(ctx, logMessage, head, attrs...)
 }
 
 // write logs out and attrs. All texts of callers pass through it as attrs, which it redacts.

@@ -64,7 +64,7 @@ func (r *readOnly) Open(ctx context.Context, name string) (fs.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return hideWrites(f), nil
+	return readOnlyFile{inner: f}, nil
 }
 
 func (r *readOnly) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
@@ -138,36 +138,9 @@ func (r *readOnly) refusal() error {
 	return env.ErrReadOnly
 }
 
-// hideWrites returns f without methods that can change the file, such as the Chmod of an *os.File.
-func hideWrites(f fs.File) fs.File {
-	if s, ok := f.(seekableFile); ok {
-		return readOnlySeekableFile{inner: s}
-	}
-	return readOnlyFile{inner: f}
-}
-
-type seekableFile interface {
-	fs.File
-	io.Seeker
-	io.ReaderAt
-}
-
+// readOnlyFile hides methods that can change the file, such as the Chmod of an *os.File.
 type readOnlyFile struct{ inner fs.File }
 
 func (f readOnlyFile) Stat() (fs.FileInfo, error) { return f.inner.Stat() }
 func (f readOnlyFile) Read(p []byte) (int, error) { return f.inner.Read(p) }
 func (f readOnlyFile) Close() error               { return f.inner.Close() }
-
-type readOnlySeekableFile struct{ inner seekableFile }
-
-func (f readOnlySeekableFile) Stat() (fs.FileInfo, error) { return f.inner.Stat() }
-func (f readOnlySeekableFile) Read(p []byte) (int, error) { return f.inner.Read(p) }
-func (f readOnlySeekableFile) Close() error               { return f.inner.Close() }
-
-func (f readOnlySeekableFile) Seek(offset int64, whence int) (int64, error) {
-	return f.inner.Seek(offset, whence)
-}
-
-func (f readOnlySeekableFile) ReadAt(p []byte, offset int64) (int, error) {
-	return f.inner.ReadAt(p, offset)
-}

@@ -1,14 +1,11 @@
 package wrap_test
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -21,7 +18,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/wrap"
 )
 
-// names is an environment that notes the names that it is called with, and does nothing.
+// names is an environment that records the names in its arguments.
 type names struct {
 	info env.Info
 	seen []string
@@ -33,66 +30,65 @@ var (
 	_ env.MultiReader = (*names)(nil)
 )
 
-func (n *names) note(name ...string) { n.seen = append(n.seen, name...) }
+func (n *names) add(name ...string) { n.seen = append(n.seen, name...) }
 
 func (n *names) Info() env.Info { return n.info }
 
 func (n *names) Exec(_ context.Context, cmd env.Command) (env.Result, error) {
-	n.note(cmd.Dir)
+	n.add(cmd.Dir)
 	return env.Result{ExitCode: 7}, nil
 }
 
 func (n *names) Open(_ context.Context, name string) (fs.File, error) {
-	n.note(name)
-	return nil,
-		nil
+	n.add(name)
+	return nil, nil
 }
 
 func (n *names) Stat(_ context.Context, name string) (fs.FileInfo, error) {
-	n.note(name)
+	n.add(name)
 	return nil, nil
 }
 
 func (n *names) Lstat(_ context.Context, name string) (fs.FileInfo, error) {
-	n.note(name)
+	n.add(name)
 	return nil, nil
 }
 
 func (n *names) ReadLink(_ context.Context, name string) (string, error) {
-	n.note(name)
+	n.add(name)
 	return "../target", nil
 }
 
 func (n *names) ReadDir(_ context.Context, name string) ([]fs.DirEntry, error) {
-	n.note(name)
+	n.add(name)
 	return nil, nil
 }
 
 func (n *names) WriteFile(
 	_ context.Context, name string, _ io.Reader, _ env.WriteOptions,
 ) (env.Written, error) {
-	n.note(name)
+	n.add(name)
 	return env.Written{}, nil
 }
 
 func (n *names) Remove(_ context.Context, name string, _ env.RemoveOptions) error {
-	n.note(name)
+	n.add(name)
 	return nil
 }
 
-func (n *names) CopyIn(_ context.Context, dir string, _ io.Reader) error { n.note(dir); return nil }
+func (n *names) CopyIn(_ context.Context, dir string, _ io.Reader) error { n.add(dir); return nil }
 
 func (n *names) CopyOut(_ context.Context, dir string, _ ...string) (io.ReadCloser, error) {
-	n.note(dir)
+	n.add(dir)
 	return io.NopCloser(strings.NewReader("")), nil
 }
 
-func (n *names) Close() error { n.note("close"); return nil }
+func (n *names) Close() error { n.add("close"); return nil }
 
 func (n *names) Walk(
 	_ context.Context, root string, _ search.WalkOptions, _ func(search.Entry) error,
 ) error {
-	n.note(root)
+	n.add(root)
 	return nil
 }
 
@@ -100,18 +96,18 @@ func (n *names) Walk(
 func (n *names) Grep(
 	_ context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
 ) (search.GrepStats, error) {
-	n.note(opts.Path)
+	n.add(opts.Path)
 	return search.GrepStats{Files: 1}, fn(search.GrepMatch{Name: strings.TrimSuffix(opts.Path, "/") +
 		"/a"})
 }
 
 func (n *names) Glob(_ context.Context, opts search.GlobOptions) ([]search.Entry, error) {
-	n.note(opts.Dir)
+	n.add(opts.Dir)
 	return nil, nil
 }
 
 func (n *names) ReadFiles(_ context.Context, list []string, _ int64) ([]env.FileContent, error) {
-	n.note(list...)
+	n.add(list...)
 	var found []env.FileContent
 	for _, name := range list {
 		found = append(found, env.FileContent{Name: name, Data: []byte("content of " + name)})
@@ -119,36 +115,24 @@ func (n *names) ReadFiles(_ context.Context, list []string, _ int64) ([]env.File
 	return found, nil
 }
 
-// methods call every method of e that takes a name.
-func methods(e env.Environment) map[string]func(ctx context.Context, name string) error {
-	return map[string]func(context.Context, string) error{
+// A method calls a method of an environment that takes a name.
+type method func(ctx context.Context, name string) error
+
+// methods are all methods of e that take a name.
+func methods(e env.Environment) map[string]method {
+	return map[string]method{
 		"Exec": func(ctx context.Context, name string) error {
-			_, err := e.Exec(ctx, env.Command{Argv: []string{"true"}, Dir: name})
-			return err
+			return second(e.Exec(ctx, env.Command{Argv: []string{"true"}, Dir: name}))
 		},
-		"Open": func(ctx context.Context, name string) error {
-			_, err := e.Open(ctx, name)
-			return err
-		},
-		"Stat": func(ctx context.Context, name string) error {
-			_, err := e.Stat(ctx, name)
-			return err
-		},
-		"Lstat": func(ctx context.Context, name string) error {
-			_, err := e.Lstat(ctx, name)
-			return err
-		},
+		"Open":  func(ctx context.Context, name string) error { return second(e.Open(ctx, name)) },
+		"Stat":  func(ctx context.Context, name string) error { return second(e.Stat(ctx, name)) },
+		"Lstat": func(ctx context.Context, name string) error { return second(e.Lstat(ctx, name)) },
 		"ReadLink": func(ctx context.Context, name string) error {
-			_, err := e.ReadLink(ctx, name)
-			return err
+			return second(e.ReadLink(ctx, name))
 		},
-		"ReadDir": func(ctx context.Context, name string) error {
-			_, err := e.ReadDir(ctx, name)
-			return err
-		},
+		"ReadDir": func(ctx context.Context, name string) error { return second(e.ReadDir(ctx, name)) },
 		"WriteFile": func(ctx context.Context, name string) error {
-			_, err := e.WriteFile(ctx, name, strings.NewReader(""), env.WriteOptions{})
-			return err
+			return second(e.WriteFile(ctx, name, strings.NewReader(""), env.WriteOptions{}))
 		},
 		"Remove": func(ctx context.Context, name string) error {
 			return e.Remove(ctx, name, env.RemoveOptions{})
@@ -156,21 +140,16 @@ func methods(e env.Environment) map[string]func(ctx context.Context, name string
 		"CopyIn": func(ctx context.Context, name string) error {
 			return e.CopyIn(ctx, name, strings.NewReader(""))
 		},
-		"CopyOut": func(ctx context.Context, name string) error {
-			_, err := e.CopyOut(ctx, name)
-			return err
-		},
+		"CopyOut": func(ctx context.Context, name string) error { return second(e.CopyOut(ctx, name)) },
 		"Walk": func(ctx context.Context, name string) error {
 			return search.Walk(ctx, e, name, search.WalkOptions{}, func(search.Entry) error { return nil })
 		},
 		"Grep": func(ctx context.Context, name string) error {
-			_, err := search.Grep(ctx, e, search.GrepOptions{Pattern: "x", Path: name},
-				func(search.GrepMatch) error { return nil })
-			return err
+			return second(search.Grep(ctx, e, search.GrepOptions{Pattern: "x", Path: name},
+				func(search.GrepMatch) error { return nil }))
 		},
 		"Glob": func(ctx context.Context, name string) error {
-			_, err := search.Glob(ctx, e, search.GlobOptions{Pattern: "*", Dir: name})
-			return err
+			return second(search.Glob(ctx, e, search.GlobOptions{Pattern: "*", Dir: name}))
 		},
 		"ReadFiles": func(ctx context.Context, name string) error {
 			found, err := env.ReadFiles(ctx, e, []string{name}, 0)
@@ -182,8 +161,8 @@ func methods(e env.Environment) map[string]func(ctx context.Context, name string
 	}
 }
 
-func TestConfineNames(t *testing.T) {
-	// the name that the environment inside gets; "!" if it is not called
+func TestSubdirNames(t *testing.T) {
+	// The name that the inner environment gets; "!" if it is not called.
 	type byName = map[string]string
 	tests := map[string]struct {
 		os, workDir, dir string
@@ -199,9 +178,9 @@ func TestConfineNames(t *testing.T) {
 			"..": "!", "../x": "!", "a/../../x": "!", "/work": "!", "/work/subx": "!", "/work/sub/../x": "!",
 			"/": "!", "/etc/passwd": "!", "../": "!",
 		}},
-		"absolute": {"linux", "/work", "/other/./place/", "/other/place", byName{
-			"a":       "/other/place/a",
-			"/work/a": "!", "/other/place/b": "/other/place/b",
+		"absolute": {"linux", "/work", "/other/./dir/", "/other/dir", byName{
+			"a":       "/other/dir/a",
+			"/work/a": "!", "/other/dir/b": "/other/dir/b",
 		}},
 		"root": {"linux", "/work", "/", "/", byName{
 			"a": "/a", "..": "!root", "/etc/x": "/etc/x",
@@ -254,7 +233,7 @@ func TestConfineNames(t *testing.T) {
 						continue
 					}
 					if err != nil || !slices.Equal(inner.seen, []string{want}) {
-						t.Errorf("%s(%q) became %q, %v", method, given, inner.seen, err)
+						t.Errorf("%s(%q) calls %q, error %v", method, given, inner.seen, err)
 					}
 				}
 			}
@@ -267,17 +246,17 @@ func checkOutside(t *testing.T, method, given string, err error, inner *names) {
 	var pathErr *fs.PathError
 	if !errors.Is(err, env.ErrOutside) || !errors.As(err, &pathErr) || pathErr.Path != given ||
 		len(inner.seen) > 0 {
-		t.Errorf("%s(%q) gave %v, calls %q", method, given, err, inner.seen)
+		t.Errorf("%s(%q) gives %v, calls %q", method, given, err, inner.seen)
 	}
 	var start *env.StartError
 	if method == "Exec" && (!errors.As(err, &start) || pathErr.Op != "chdir") {
-		t.Errorf("Exec in %q gave %v", given, err)
+		t.Errorf("Exec in %q gives %v", given, err)
 	}
 }
 
-// TestConfineEmptyName calls every method with no name: those that then mean the working directory
-// get it, others are left to the environment inside.
-func TestConfineEmptyName(t *testing.T) {
+// TestSubdirEmptyName calls every method with no name. Those that accept it get the working
+// directory; the inner environment rejects it for the others.
+func TestSubdirEmptyName(t *testing.T) {
 	inner := &names{info: env.Info{OS: "linux", WorkDir: "/work"}}
 	for method, do := range methods(wrap.Subdir(inner, "sub")) {
 		inner.seen = nil
@@ -288,42 +267,42 @@ func TestConfineEmptyName(t *testing.T) {
 			want = "/work/sub"
 		}
 		if err != nil || !slices.Equal(inner.seen, []string{want}) {
-			t.Errorf(`%s("") became %q, %v`, method, inner.seen, err)
+			t.Errorf(`%s("") calls %q, error %v`, method, inner.seen, err)
 		}
 	}
 }
 
-func TestConfineKeepsItsFolder(t *testing.T) {
+func TestSubdirIsNotRemoved(t *testing.T) {
 	inner := &names{info: env.Info{OS: "linux", WorkDir: "/work"}}
 	e := wrap.Subdir(inner, "sub")
 	for _, name := range []string{".", "./", "/work/sub", "/work/sub/", "a/..", "../sub"} {
 		if err := e.Remove(t.Context(), name, env.RemoveOptions{Recursive: true}); !errors.Is(err,
 			fs.ErrInvalid) || len(inner.seen) > 0 {
-			t.Errorf("Remove(%q) gave %v, calls %q", name, err, inner.seen)
+			t.Errorf("Remove(%q) gives %v, calls %q", name, err, inner.seen)
 		}
 	}
 	if err := e.Close(); err != nil || !slices.Equal(inner.seen, []string{"close"}) {
-		t.Errorf("Close gave %v, calls %q", err, inner.seen)
+		t.Errorf("Close gives %v, calls %q", err, inner.seen)
 	}
 }
 
-func TestConfineWithin(t *testing.T) {
+func TestSubdirOfSubdir(t *testing.T) {
 	inner := &names{info: env.Info{OS: "linux", WorkDir: "/work"}}
 	e := wrap.Subdir(wrap.Subdir(inner, "a"), "b")
 	if _, err := e.Stat(t.Context(), "../x"); !errors.Is(err, env.ErrOutside) {
-		t.Errorf("a name of the outer folder gives %v", err)
+		t.Errorf("a name of the outer directory gives %v", err)
 	}
 	if _, err := e.Stat(t.Context(), "x"); err != nil || !slices.Equal(inner.seen,
 		[]string{"/work/a/b/x"}) {
-		t.Errorf("a name became %q, %v", inner.seen, err)
+		t.Errorf("a name calls %q, error %v", inner.seen, err)
 	}
 	if _, err := wrap.Subdir(wrap.Subdir(inner, "a"), "../c").Stat(t.Context(), "x"); !errors.Is(err,
 		env.ErrOutside) {
-		t.Errorf("a folder outside of the outer one gives %v", err)
+		t.Errorf("a directory outside of the outer one gives %v", err)
 	}
 }
 
-func TestConfineGivesTheNamesThatWereGiven(t *testing.T) {
+func TestSubdirResults(t *testing.T) {
 	inner := &names{info: env.Info{OS: "linux", WorkDir: "/work"}}
 	e := wrap.Subdir(inner, "sub")
 	for given, want := range map[string]string{
@@ -340,11 +319,11 @@ func TestConfineGivesTheNamesThatWereGiven(t *testing.T) {
 	stop := errors.New("stop")
 	if _, err := search.Grep(t.Context(), e, search.GrepOptions{Pattern: "p"},
 		func(search.GrepMatch) error { return stop }); !errors.Is(err, stop) {
-		t.Errorf("the error of the caller became %v", err)
+		t.Errorf("the error of the caller is %v", err)
 	}
 	found, err := env.ReadFiles(t.Context(), e, []string{"b", "../x", "/work/sub/c", "b"}, 0)
 	if err != nil || len(found) != 4 {
-		t.Fatalf("ReadFiles gave %+v, %v", found, err)
+		t.Fatalf("ReadFiles gives %+v, %v", found, err)
 	}
 	for i, want := range []string{
 		"content of /work/sub/b", "", "content of /work/sub/c",
@@ -358,30 +337,20 @@ func TestConfineGivesTheNamesThatWereGiven(t *testing.T) {
 		"b",
 		"../x", "/work/sub/c",
 	}) {
-		t.Errorf("the files are called %q", got)
+		t.Errorf("the names are %q", got)
 	}
 }
 
-// TestConfineFiles uses files, with an environment inside that has none of the optional interfaces.
-func TestConfineFiles(t *testing.T) {
+// TestSubdirFiles uses files of an environment without optional interfaces.
+func TestSubdirFiles(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		t.Skip("links need a right that ordinary users of Windows lack")
+		t.Skip("symlinks need a right that ordinary users of Windows lack")
 	}
 	inner := newScriptedEnv(t)
-	for name, content := range map[string]string{
-		"secret": "needle above", "sub/a": "needle a",
-		"sub/b/c": "needle c",
-	} {
-		if err := os.MkdirAll(filepath.Dir(inner.host(name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(inner.host(name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.Symlink("../secret", inner.host("sub/link")); err != nil {
-		t.Fatal(err)
-	}
+	inner.put(t, "secret", "needle above")
+	inner.put(t, "sub/a", "needle a")
+	inner.put(t, "sub/b/c", "needle c")
+	inner.symlink(t, "../secret", "sub/symlink")
 	e := wrap.Subdir(inner, "sub")
 	var walked, found []string
 	for _, root := range []string{"", ".", "b"} {
@@ -390,16 +359,13 @@ func TestConfineFiles(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if want := []string{"a", "b", "b/c", "link", "a", "b", "b/c", "link", "c"}; !slices.Equal(walked,
-		want) {
+	all := []string{"a", "b", "b/c", "symlink"}
+	if !slices.Equal(walked, slices.Concat(all, all, []string{"c"})) {
 		t.Errorf("Walk found %q", walked)
 	}
-	if _, err := search.Grep(t.Context(), e, search.GrepOptions{Pattern: "needle"},
-		func(m search.GrepMatch) error {
-			found = append(found,
-				m.Name+": "+m.Text)
-			return nil
-		}); err != nil {
+	_, err := search.Grep(t.Context(), e, search.GrepOptions{Pattern: "needle"},
+		func(m search.GrepMatch) error { found = append(found, m.Name+": "+m.Text); return nil })
+	if err != nil {
 		t.Error(err)
 	}
 	if want := []string{"a: needle a", "b/c: needle c"}; !slices.Equal(found, want) {
@@ -413,28 +379,14 @@ func TestConfineFiles(t *testing.T) {
 		search.ErrBadPattern) {
 		t.Errorf("a pattern that leads out gives %v", err)
 	}
-	if b, err := env.ReadFile(t.Context(), e, "link", 0); err != nil || string(b) != "needle above" {
-		t.Errorf("a link that leads out, which is followed, gives %q, %v", b, err)
+	b, err := env.ReadFile(t.Context(), e, "symlink", 0)
+	if err != nil || string(b) != "needle above" {
+		t.Errorf("a symlink that leads out gives %q, %v", b, err)
 	}
-	checkCopies(t, e, inner)
-}
-
-func checkCopies(t *testing.T, e env.Environment, inner *scriptedEnv) {
-	t.Helper()
-	var archive bytes.Buffer
-	w := tar.NewWriter(&archive)
-	if err := errors.Join(w.WriteHeader(&tar.Header{
-		Name: "new", Mode: 0o644, Size: 1,
-		Typeflag: tar.TypeReg,
-	}), second(w.Write([]byte("x"))), w.Close()); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.CopyIn(t.Context(), "b", &archive); err != nil {
+	if err := e.CopyIn(t.Context(), "b", tarOf("new", "x")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(inner.host("sub/b/new")); err != nil {
 		t.Error(err)
 	}
 }
-
-func second(_ int, err error) error { return err }
