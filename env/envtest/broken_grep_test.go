@@ -94,9 +94,7 @@ func endsWith(t *testing.T) func(context.Context) context.Context {
 // deafErrors returns a breaker that changes the errors of searches.
 func deafErrors(f func(error) error) breaker {
 	return func(_ *testing.T, good env.Environment) env.Environment {
-		return &deaf{
-			newAltered(good), func(ctx context.Context) context.Context { return ctx }, f,
-		}
+		return &deaf{newAltered(good), func(ctx context.Context) context.Context { return ctx }, f}
 	}
 }
 

@@ -225,8 +225,7 @@ func execPathLookup(c *caseT) {
 	c.sh(`mkdir bin1 bin2; for d in bin1 bin2
 do printf '#!/bin/sh\necho %s\n' "$d" >"$d/envtest-tool"; chmod 755 "$d/envtest-tool"; done`)
 	path := func(elem ...string) string {
-		return "PATH=" + strings.Join(append(elem, "/usr/bin",
-			"/bin"), ":")
+		return "PATH=" + strings.Join(append(elem, "/usr/bin", "/bin"), ":")
 	}
 	cmd := env.Command{Argv: []string{"envtest-tool"}}
 	c.wantStartError("a program that is in no directory of PATH", c.exec(cmd), cmd, fs.ErrNotExist)

@@ -201,8 +201,7 @@ func fileMissing(c *caseT) {
 
 func fileBelowFile(c *caseT) {
 	c.write(c.name("file"), "x")
-	for _, m := range methods("Open", "Stat", "Lstat", "ReadLink", "ReadDir", "WriteFile",
-		"Remove") {
+	for _, m := range methods("Open", "Stat", "Lstat", "ReadLink", "ReadDir", "WriteFile", "Remove") {
 		c.wantPathError(m.name+" of a name below a file", m.call(c.ctx, c.e, c.name("file", "below")), "",
 			env.ErrNotDir)
 	}

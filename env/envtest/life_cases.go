@@ -44,8 +44,7 @@ func infoPlausible(c *caseT) {
 		c.errorf("WorkDir %q is not a clean, absolute, slash-separated name", info.WorkDir)
 	}
 	if (len(info.Shell) == 0) != (info.NoShell != "") {
-		c.errorf("Shell is %q and NoShell %q; exactly one of them must be set", info.Shell,
-			info.NoShell)
+		c.errorf("Shell is %q and NoShell %q; exactly one of them must be set", info.Shell, info.NoShell)
 	}
 	seen := make(map[env.Promise]bool)
 	for _, g := range info.Guarantees {

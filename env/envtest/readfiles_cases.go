@@ -177,8 +177,7 @@ func readFilesTotal(c *caseT) {
 		for i, f := range got {
 			switch {
 			case names[i] == c.name("missing"):
-				c.is(fmt.Sprintf("ReadFiles%s of a missing file beyond the limit", what), f.Err,
-					fs.ErrNotExist)
+				c.is(fmt.Sprintf("ReadFiles%s of a missing file beyond the limit", what), f.Err, fs.ErrNotExist)
 			case i < fit || names[i] == c.name("rest"):
 				if f.Err != nil || len(f.Data) == 0 {
 					c.errorf("ReadFiles%s: file %d of %d that fit has %d bytes, error %v", what, i, fit,

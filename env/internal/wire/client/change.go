@@ -190,8 +190,7 @@ func (w *fileChange) requestOutcome(ctx context.Context) (wire.ChangeOutcome, er
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { w.c.after(asking, w.c.limits.response, cancel) })
 	defer stop()
-	err := w.c.value(asking, request{method: "GET", path: "/op/" + url.PathEscape(w.request.op)},
-		&op)
+	err := w.c.value(asking, request{method: "GET", path: "/op/" + url.PathEscape(w.request.op)}, &op)
 	if err != nil && asking.Err() != nil {
 		err = errors.Join(env.ContextError(ctx), errSilent)
 	}

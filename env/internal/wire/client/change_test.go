@@ -223,9 +223,7 @@ func TestUploadBeginsAgainDuringRead(t *testing.T) {
 			defer release()
 			var dials, requests int
 			c := connected(t, &wiretest.Env{
-				OnWriteFile: func(_ context.Context, _ string, r io.Reader, _ env.WriteOptions) (env.Written,
-					error,
-				) {
+				OnWriteFile: func(_ context.Context, _ string, r io.Reader, _ env.WriteOptions) (env.Written, error) {
 					return env.Written{}, take(r)
 				},
 				OnCopyIn: func(_ context.Context, _ string, r io.Reader) error { return take(r) },
@@ -356,9 +354,7 @@ func TestLongestHead(t *testing.T) {
 	wiretest.NoLeaks(t)
 	name := strings.Repeat("\xff", maxName)
 	c := connected(t, &wiretest.Env{
-		OnWriteFile: func(_ context.Context, got string, _ io.Reader, opts env.WriteOptions) (env.Written,
-			error,
-		) {
+		OnWriteFile: func(_ context.Context, got string, _ io.Reader, opts env.WriteOptions) (env.Written, error) {
 			if got != name {
 				return env.Written{}, errors.New("another name")
 			}
@@ -386,9 +382,7 @@ func TestChangeAnsweredByNonsense(t *testing.T) {
 	wiretest.NoLeaks(t)
 	for name, answer := range map[string]http.HandlerFunc{
 		"garbage": body([]byte("garbage garbage garbage")),
-		"a status": func(w http.ResponseWriter,
-			_ *http.Request,
-		) {
+		"a status": func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusTeapot)
 		},
 		"a value of another type": body(frame(wire.FrameEnd, `{"value":"x"}`)),

@@ -81,6 +81,19 @@ func connected(t testing.TB, e env.Environment, change func(*Config)) *pair {
 	return p
 }
 
+// dialsWhile returns a change of a Config whose dialer fails while up returns false.
+func dialsWhile(up func() bool) func(*Config) {
+	return func(cfg *Config) {
+		dial := cfg.Dial
+		cfg.Dial = func(ctx context.Context) (io.ReadWriteCloser, error) {
+			if !up() {
+				return nil, errors.New("unreachable")
+			}
+			return dial(ctx)
+		}
+	}
+}
+
 type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
@@ -89,15 +102,13 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 func TestStalledWriter(t *testing.T) {
 	wiretest.NoLeaks(t)
 	const size = 600_000 // of both together less than what is kept on the way
-	c := connected(t, &wiretest.Env{OnExec: func(_ context.Context, cmd env.Command) (env.Result,
-		error,
-	) {
+	c := connected(t, wiretest.Exec(func(_ context.Context, cmd env.Command) (env.Result, error) {
 		_, err := cmd.Stdout.Write(make([]byte, size))
 		if err == nil {
 			_, err = cmd.Stderr.Write(make([]byte, size))
 		}
 		return env.Result{ExitCode: 3}, err
-	}}, nil)
+	}), nil)
 	release := make(chan struct{})
 	var stdout, stderr int
 	result, err := c.Exec(t.Context(), env.Command{
@@ -124,9 +135,7 @@ func TestStalledWriter(t *testing.T) {
 func TestClientExecErrors(t *testing.T) {
 	wiretest.NoLeaks(t)
 	broken, full := errors.New("the reader broke"), errors.New("the writer is full")
-	c := connected(t, &wiretest.Env{OnExec: func(_ context.Context, cmd env.Command) (env.Result,
-		error,
-	) {
+	c := connected(t, wiretest.Exec(func(_ context.Context, cmd env.Command) (env.Result, error) {
 		if cmd.Argv[0] == "missing" {
 			return env.Result{}, &env.StartError{Argv: cmd.Argv, Err: fs.ErrNotExist}
 		}
@@ -136,7 +145,7 @@ func TestClientExecErrors(t *testing.T) {
 			ExitCode: len(input), Signal: "SIGX", TimedOut: true, OutOfMemory: true,
 			Detached: true, Elapsed: time.Hour,
 		}, err
-	}}, nil)
+	}), nil)
 	result, err := c.Exec(t.Context(), env.Command{
 		Argv:   []string{"prog", "arg"},
 		Stdin:  io.MultiReader(strings.NewReader("12345"), iotest.ErrReader(broken)),
@@ -170,15 +179,13 @@ func TestClientExecErrors(t *testing.T) {
 func TestClientResize(t *testing.T) {
 	wiretest.NoLeaks(t)
 	got := make(chan env.TTYSize)
-	c := connected(t, &wiretest.Env{OnExec: func(_ context.Context, cmd env.Command) (env.Result,
-		error,
-	) {
+	c := connected(t, wiretest.Exec(func(_ context.Context, cmd env.Command) (env.Result, error) {
 		got <- cmd.TTY.Size
 		for range 2 {
 			got <- <-cmd.TTY.Resize
 		}
 		return env.Result{}, nil
-	}}, nil)
+	}), nil)
 	sizes := make(chan env.TTYSize)
 	done := make(chan error, 1)
 	go func() {
@@ -213,22 +220,12 @@ func TestCancelWhileDisconnected(t *testing.T) {
 	wiretest.NoLeaks(t)
 	started, killed := make(chan struct{}), make(chan struct{})
 	var down atomic.Bool
-	c := connected(t, &wiretest.Env{OnExec: func(ctx context.Context, _ env.Command) (env.Result,
-		error,
-	) {
+	c := connected(t, wiretest.Exec(func(ctx context.Context, _ env.Command) (env.Result, error) {
 		close(started)
 		<-ctx.Done()
 		close(killed)
 		return env.Result{ExitCode: 137}, ctx.Err()
-	}}, func(cfg *Config) {
-		dial := cfg.Dial
-		cfg.Dial = func(ctx context.Context) (io.ReadWriteCloser, error) {
-			if down.Load() {
-				return nil, errors.New("no way")
-			}
-			return dial(ctx)
-		}
-	})
+	}), dialsWhile(func() bool { return !down.Load() }))
 	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	go func() {
@@ -266,15 +263,9 @@ func TestGone(t *testing.T) {
 			}
 		},
 		"a dialer that fails until the time is up": func(cfg *Config) {
-			dial, first := cfg.Dial, true
+			dials := 0
+			dialsWhile(func() bool { dials++; return dials == 1 })(cfg)
 			cfg.Redial = 200 * time.Millisecond
-			cfg.Dial = func(ctx context.Context) (io.ReadWriteCloser, error) {
-				if !first {
-					return nil, errors.New("no way")
-				}
-				first = false
-				return dial(ctx)
-			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -398,9 +389,7 @@ func TestChangeOnce(t *testing.T) {
 			c.lose()
 			return nil
 		},
-		OnWriteFile: func(_ context.Context, name string, r io.Reader, _ env.WriteOptions) (env.Written,
-			error,
-		) {
+		OnWriteFile: func(_ context.Context, name string, r io.Reader, _ env.WriteOptions) (env.Written, error) {
 			data, err := io.ReadAll(r)
 			if writes.Add(1); writes.Load() == 1 {
 				c.lose()

@@ -91,9 +91,7 @@ func (x *exchanged) small() env.Environment {
 			_, _ = cmd.Stderr.Write(bytes.ToUpper(input))
 			return env.Result{ExitCode: 7}, err
 		},
-		OnWriteFile: func(_ context.Context, name string, r io.Reader, _ env.WriteOptions) (env.Written,
-			error,
-		) {
+		OnWriteFile: func(_ context.Context, name string, r io.Reader, _ env.WriteOptions) (env.Written, error) {
 			data, err := io.ReadAll(r)
 			if err != nil {
 				return env.Written{}, &fs.PathError{Op: "write", Path: name, Err: err}

@@ -29,22 +29,12 @@ func TestCancelOutlivesCall(t *testing.T) {
 	const count = 5
 	var started, killed atomic.Int32
 	var down atomic.Bool
-	c := connected(t, &wiretest.Env{OnExec: func(ctx context.Context, _ env.Command) (env.Result,
-		error,
-	) {
+	c := connected(t, wiretest.Exec(func(ctx context.Context, _ env.Command) (env.Result, error) {
 		started.Add(1)
 		<-ctx.Done()
 		killed.Add(1)
 		return env.Result{ExitCode: 137}, ctx.Err()
-	}}, func(cfg *Config) {
-		dial := cfg.Dial
-		cfg.Dial = func(ctx context.Context) (io.ReadWriteCloser, error) {
-			if down.Load() {
-				return nil, errors.New("no way")
-			}
-			return dial(ctx)
-		}
-	})
+	}), dialsWhile(func() bool { return !down.Load() }))
 	c.limits.response = 20 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -158,12 +148,10 @@ func TestStdinBeforeCommand(t *testing.T) {
 func TestInputReader(t *testing.T) {
 	t.Run("nothing again and again", func(t *testing.T) {
 		wiretest.NoLeaks(t)
-		c := connected(t, &wiretest.Env{OnExec: func(_ context.Context, cmd env.Command) (env.Result,
-			error,
-		) {
+		c := connected(t, wiretest.Exec(func(_ context.Context, cmd env.Command) (env.Result, error) {
 			input, err := io.ReadAll(cmd.Stdin)
 			return env.Result{ExitCode: len(input)}, err
-		}}, nil)
+		}), nil)
 		reads := 0
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()

@@ -24,14 +24,11 @@ import (
 // mapEnv returns an environment with the files of a map.
 func mapEnv(files fstest.MapFS) *wiretest.Env {
 	return &wiretest.Env{
-		OnOpen: func(_ context.Context, name string) (fs.File,
-			error,
-		) {
+		OnOpen: func(_ context.Context, name string) (fs.File, error) {
 			return files.Open(path.Clean(name))
 		},
 		OnStat: func(_ context.Context, name string) (fs.FileInfo, error) {
-			return fs.Stat(files,
-				path.Clean(name))
+			return fs.Stat(files, path.Clean(name))
 		},
 		OnReadDir: func(_ context.Context, name string) ([]fs.DirEntry, error) {
 			return fs.ReadDir(files, path.Clean(name))
@@ -180,9 +177,7 @@ func TestCloseWhileReading(t *testing.T) {
 	wiretest.NoLeaks(t)
 	endless := readerFunc(func(p []byte) (int, error) { return len(p), nil })
 	c := connected(t, &wiretest.Env{
-		OnCopyOut: func(context.Context, string, ...string) (io.ReadCloser,
-			error,
-		) {
+		OnCopyOut: func(context.Context, string, ...string) (io.ReadCloser, error) {
 			return io.NopCloser(endless), nil
 		},
 	}, nil)

@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"log"
+	"math"
 	"net"
 	"net/http"
 	"runtime"
@@ -67,6 +68,21 @@ func (h *hostile) dial(context.Context) (io.ReadWriteCloser, error) {
 		_ = server.Serve(l)
 	}()
 	return here, nil
+}
+
+// greets returns a dialer of servers that welcome a client and then do what speak does.
+func greets(speak func(c *wire.Conn)) func(context.Context) (io.ReadWriteCloser, error) {
+	return func(context.Context) (io.ReadWriteCloser, error) {
+		client, server := net.Pipe()
+		go func() {
+			c := wire.NewConn(server)
+			if _, err := c.ReadLine(wire.MaxHello); err == nil {
+				_, _ = c.Write(goodWelcome("s"))
+				speak(c)
+			}
+		}()
+		return client, nil
+	}
 }
 
 func goodWelcome(session string) []byte {
@@ -148,8 +164,7 @@ var calls = map[string]func(context.Context, *Client) error{
 		return err
 	},
 	"remove": func(ctx context.Context, c *Client) error {
-		return c.Remove(ctx, "f",
-			env.RemoveOptions{})
+		return c.Remove(ctx, "f", env.RemoveOptions{})
 	},
 	"copyin": func(ctx context.Context, c *Client) error {
 		return c.CopyIn(ctx, "d", io.MultiReader(strings.NewReader("content")))
@@ -199,9 +214,7 @@ func TestHostileAnswers(t *testing.T) {
 		{name: "an end of another type", answer: body(frame(wire.FrameEnd, `["x"]`))},
 		{name: "data behind the end", answer: body(join(frame(wire.FrameEnd, `{"error":{"text":"x"}}`),
 			[]byte("x")))},
-		{name: "a status", answer: func(w http.ResponseWriter,
-			_ *http.Request,
-		) {
+		{name: "a status", answer: func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(http.StatusTeapot)
 		}},
 		{name: "a redirect", answer: http.RedirectHandler("http://example.com/",
@@ -408,39 +421,6 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-// TestHostileStream has a server send what is no HTTP/2 behind its welcome.
-func TestHostileStream(t *testing.T) {
-	wiretest.NoLeaks(t)
-	settings := "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
-	for name, said := range map[string]string{
-		"text":                        "HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", 100),
-		"zeros":                       strings.Repeat("\x00", 100),
-		"a huge frame":                settings + "\xff\xff\xff\x00\x00\x00\x00\x00\x01",
-		"data that nobody asked for":  settings + "\x00\x00\x01\x00\x00\x00\x00\x00\x63x",
-		"no settings":                 "\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678",
-		"an unknown frame":            settings + "\x00\x00\x00\x77\x00\x00\x00\x00\x00",
-		"a priority":                  settings + "\x00\x00\x05\x02\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00",
-		"settings that are too large": "\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x05\xff\xff\xff\xff",
-		"a push":                      settings + "\x00\x00\x04\x05\x04\x00\x00\x00\x01\x00\x00\x00\x02",
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := impatient(t, Config{Redial: time.Minute, Dial: func(context.Context) (io.ReadWriteCloser,
-				error,
-			) {
-				here, there := net.Pipe()
-				go func() { _, _ = io.Copy(io.Discard, there) }()
-				go func() { _, _ = there.Write(append(goodWelcome("s"), said...)) }()
-				return here, nil
-			}})
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-			defer cancel()
-			if _, err := c.Stat(ctx, "f"); !errors.Is(err, env.ErrProtocol) {
-				t.Errorf("Stat gives %v, want ErrProtocol", err)
-			}
-		})
-	}
-}
-
 // TestHostileWelcome has a server say something else than a welcome.
 func TestHostileWelcome(t *testing.T) {
 	wiretest.NoLeaks(t)
@@ -491,19 +471,26 @@ func TestHostileWelcome(t *testing.T) {
 	}
 }
 
-// TestHostileHandshakeSilence has a server that says nothing at all.
+// TestHostileHandshakeSilence has a server that sends nothing, or reads nothing.
 func TestHostileHandshakeSilence(t *testing.T) {
 	wiretest.NoLeaks(t)
-	here, there := net.Pipe()
-	defer func() { _ = there.Close() }() // never fails
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	_, err := Open(ctx, Config{Dial: func(context.Context) (io.ReadWriteCloser, error) {
-		return here,
-			nil
-	}})
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Open gives %v, want the end of the context", err)
+	for name, server := range map[string]func(net.Conn){
+		"nothing sent": func(net.Conn) {},
+		"nothing read": func(c net.Conn) { _, _ = c.Write(goodWelcome("s")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			here, there := net.Pipe()
+			defer func() { _ = there.Close() }() // never fails
+			go server(there)
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			_, err := Open(ctx, Config{Dial: func(context.Context) (io.ReadWriteCloser, error) {
+				return here, nil
+			}})
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Open gives %v, want the end of the context", err)
+			}
+		})
 	}
 }
 
@@ -531,34 +518,23 @@ func TestHostileStandstill(t *testing.T) {
 	wiretest.NoLeaks(t)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	settings := "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
-	for name, server := range map[string]func(io.ReadWriter){
-		"no streams": func(s io.ReadWriter) { // MAX_CONCURRENT_STREAMS is 0
-			go func() { _, _ = io.WriteString(s, "\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x00") }()
-			_, _ = io.Copy(io.Discard, s)
-		},
-		"no window": func(s io.ReadWriter) { // INITIAL_WINDOW_SIZE is 0
-			go func() { _, _ = io.WriteString(s, "\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04\x00\x00\x00\x00") }()
-			_, _ = io.Copy(io.Discard, s)
-		},
-		"no reading": func(s io.ReadWriter) {
-			go func() { _, _ = io.WriteString(s, settings) }()
-			_, _ = io.CopyN(io.Discard, s, 200)
-		},
+	setting := func(id string) string {
+		return "\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00" + id + "\x00\x00\x00\x00"
+	}
+	for name, tc := range map[string]struct {
+		settings string
+		reads    int64
+	}{
+		"no streams": {setting("\x03"), math.MaxInt64}, // MAX_CONCURRENT_STREAMS is 0
+		"no window":  {setting("\x04"), math.MaxInt64}, // INITIAL_WINDOW_SIZE is 0
+		"no reading": {"\x00\x00\x00\x04\x00\x00\x00\x00\x00", 200},
 	} {
 		wg.Go(func() {
 			atOnce(func(call string, f func(context.Context, *Client) error) {
-				c := impatient(t, Config{Dial: func(context.Context) (io.ReadWriteCloser, error) {
-					here, there := net.Pipe()
-					go func() {
-						c := wire.NewConn(there)
-						if _, err := c.ReadLine(wire.MaxHello); err == nil {
-							_, _ = c.Write(goodWelcome("s"))
-							server(c)
-						}
-					}()
-					return here, nil
-				}})
+				c := impatient(t, Config{Dial: greets(func(c *wire.Conn) {
+					go func() { _, _ = io.WriteString(c, tc.settings) }()
+					_, _ = io.CopyN(io.Discard, c, tc.reads)
+				})})
 				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 				defer cancel()
 				if err := f(ctx, c); !errors.Is(err, context.DeadlineExceeded) {
@@ -570,18 +546,4 @@ func TestHostileStandstill(t *testing.T) {
 			})
 		})
 	}
-	t.Run("from the start", func(t *testing.T) {
-		here, there := net.Pipe()
-		defer func() { _ = there.Close() }() // never fails
-		go func() { _, _ = there.Write(goodWelcome("s")) }()
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		_, err := Open(ctx, Config{Dial: func(context.Context) (io.ReadWriteCloser, error) {
-			return here,
-				nil
-		}})
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Open gives %v, want the end of the context", err)
-		}
-	})
 }

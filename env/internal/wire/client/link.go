@@ -239,9 +239,7 @@ func (c *Client) connect(ctx context.Context) (*link, *wire.Welcome, error) {
 
 // handshake sends the Hello and reads the Welcome.
 func (c *Client) handshake(s *linkStream) (*wire.Welcome, error) {
-	say := wire.Hello{
-		Version: wire.Version, Token: c.cfg.Token, Client: c.id, Session: c.session,
-	}
+	say := wire.Hello{Version: wire.Version, Token: c.cfg.Token, Client: c.id, Session: c.session}
 	if c.session == "" { // otherwise it has been started
 		say.Start = c.cfg.Start
 	}
@@ -267,8 +265,7 @@ func readWelcome(c *wire.Conn) (*wire.Welcome, error) {
 	line, err := c.ReadLine(wire.MaxWelcome)
 	switch {
 	case errors.Is(err, wire.ErrLineTooLong):
-		return nil, fmt.Errorf("%w: a welcome of more than %d bytes", env.ErrProtocol,
-			wire.MaxWelcome)
+		return nil, fmt.Errorf("%w: a welcome of more than %d bytes", env.ErrProtocol, wire.MaxWelcome)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return nil, fmt.Errorf("the server sent %s and nothing more: %w", quoted(line), err)
 	case err != nil:

@@ -87,23 +87,14 @@ func TestLetsInAndAnswersNothing(t *testing.T) {
 		wg.Go(func() {
 			c := impatient(t, Config{
 				Redial: 300 * time.Millisecond, PingEvery: 50 * time.Millisecond,
-				Dial: func(context.Context) (io.ReadWriteCloser, error) {
-					here, there := net.Pipe()
-					go func() {
-						c := wire.NewConn(there)
-						if _, err := c.ReadLine(wire.MaxHello); err != nil {
-							return
-						}
-						_, _ = c.Write(goodWelcome("s"))
-						_, _ = c.Read(make([]byte, 4096)) // what HTTP/2 begins with
-						go func() { _, _ = io.Copy(io.Discard, c) }()
-						_, _ = io.WriteString(c, tc.said)
-						if !tc.stays {
-							_ = c.Close() // a pipe's never fails
-						}
-					}()
-					return here, nil
-				},
+				Dial: greets(func(c *wire.Conn) {
+					_, _ = c.Read(make([]byte, 4096)) // the preface of HTTP/2
+					go func() { _, _ = io.Copy(io.Discard, c) }()
+					_, _ = io.WriteString(c, tc.said)
+					if !tc.stays {
+						_ = c.Close() // a pipe's never fails
+					}
+				}),
 			})
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
@@ -192,73 +183,76 @@ func TestOneDirectionStalls(t *testing.T) {
 	}
 }
 
-// TestHostileFrames has a server break the rules of HTTP/2, while a request waits for its answer
-// and while none does.
+// hostileFrame breaks the rules of HTTP/2.
+type hostileFrame struct {
+	said  string
+	asked bool // only a client with a request notices
+}
+
+// TestHostileFrames has a server break the rules of HTTP/2, with a request in progress and without.
 func TestHostileFrames(t *testing.T) {
 	settings, ack := "\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x00\x00\x04\x01\x00\x00\x00\x00"
 	setting := func(id byte, value string) string {
 		return "\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00" + string(id) + value
 	}
-	for name, tc := range map[string]struct {
-		said  string
-		asked bool // only one who asks is told
-	}{
-		"settings acknowledged twice":     {said: settings + ack + ack},
-		"settings of a stream":            {said: "\x00\x00\x00\x04\x00\x00\x00\x00\x01"},
-		"settings cut in half":            {said: "\x00\x00\x05\x04\x00\x00\x00\x00\x00\x00\x05\x00\x00\x40"},
-		"a push setting":                  {said: setting(2, "\x00\x00\x00\x02")},
-		"a huge window":                   {said: setting(4, "\x80\x00\x00\x00")},
-		"small frames":                    {said: setting(5, "\x00\x00\x3f\xff")},
-		"a setting behind others":         {said: "\x00\x00\x0c\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x09\x00\x08\x00\x00\x00\x02"},
-		"a frame that is too large":       {said: settings + "\x04\x00\x01\x00\x00\x00\x00\x00\x01"},
-		"data of the connection":          {said: settings + "\x00\x00\x01\x00\x00\x00\x00\x00\x00x"},
-		"an answer that nobody asked for": {said: settings + "\x00\x00\x01\x01\x05\x00\x00\x00\x63\x88"},
-		"a short ping": {said: settings +
-			"\x00\x00\x07\x06\x00\x00\x00\x00\x001234567"},
-		"a ping of a stream": {said: settings +
-			"\x00\x00\x08\x06\x00\x00\x00\x00\x0112345678"},
-		"a reset of the connection": {said: settings +
-			"\x00\x00\x04\x03\x00\x00\x00\x00\x00\x00\x00\x00\x01"},
-		"a short goodbye": {said: settings +
-			"\x00\x00\x04\x07\x00\x00\x00\x00\x00\x00\x00\x00\x01"},
-		"a short window": {said: settings +
-			"\x00\x00\x03\x08\x00\x00\x00\x00\x00\x00\x00\x01"},
-		"a window without an end": {said: settings +
-			strings.Repeat("\x00\x00\x04\x08\x00\x00\x00\x00\x00\x7f\xff\xff\xff", 2), asked: true},
-		"headers that cannot be read": {said: settings +
-			"\x00\x00\x02\x01\x05\x00\x00\x00\x01\xff\xff", asked: true},
+	frames := map[string]hostileFrame{
+		"text":                        {said: "HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", 100)},
+		"zeros":                       {said: strings.Repeat("\x00", 100)},
+		"no settings":                 {said: "\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678"},
+		"settings that are too large": {said: setting(5, "\xff\xff\xff\xff")},
+		"settings acknowledged twice": {said: settings + ack + ack},
+		"settings of a stream":        {said: "\x00\x00\x00\x04\x00\x00\x00\x00\x01"},
+		"settings cut in half":        {said: "\x00\x00\x05\x04\x00\x00\x00\x00\x00\x00\x05\x00\x00\x40"},
+		"a push setting":              {said: setting(2, "\x00\x00\x00\x02")},
+		"a huge window":               {said: setting(4, "\x80\x00\x00\x00")},
+		"small frames":                {said: setting(5, "\x00\x00\x3f\xff")},
+		"a setting behind others": {said: "\x00\x00\x0c\x04\x00\x00\x00\x00\x00" +
+			"\x00\x03\x00\x00\x00\x09\x00\x08\x00\x00\x00\x02"},
+	}
+	for name, frame := range map[string]hostileFrame{ // behind settings
+		"a huge frame":              {said: "\xff\xff\xff\x00\x00\x00\x00\x00\x01"},
+		"an unknown frame":          {said: "\x00\x00\x00\x77\x00\x00\x00\x00\x00"},
+		"a priority":                {said: "\x00\x00\x05\x02\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00"},
+		"a push":                    {said: "\x00\x00\x04\x05\x04\x00\x00\x00\x01\x00\x00\x00\x02"},
+		"data without a request":    {said: "\x00\x00\x01\x00\x00\x00\x00\x00\x63x"},
+		"a frame that is too large": {said: "\x04\x00\x01\x00\x00\x00\x00\x00\x01"},
+		"data of the connection":    {said: "\x00\x00\x01\x00\x00\x00\x00\x00\x00x"},
+		"headers without a request": {said: "\x00\x00\x01\x01\x05\x00\x00\x00\x63\x88"},
+		"a short ping":              {said: "\x00\x00\x07\x06\x00\x00\x00\x00\x001234567"},
+		"a ping of a stream":        {said: "\x00\x00\x08\x06\x00\x00\x00\x00\x0112345678"},
+		"a reset of the connection": {said: "\x00\x00\x04\x03\x00\x00\x00\x00\x00\x00\x00\x00\x01"},
+		"a short goodbye":           {said: "\x00\x00\x04\x07\x00\x00\x00\x00\x00\x00\x00\x00\x01"},
+		"a short window":            {said: "\x00\x00\x03\x08\x00\x00\x00\x00\x00\x00\x00\x01"},
+		"a window without an end": {
+			said:  strings.Repeat("\x00\x00\x04\x08\x00\x00\x00\x00\x00\x7f\xff\xff\xff", 2),
+			asked: true,
+		},
+		"malformed headers": {said: "\x00\x00\x02\x01\x05\x00\x00\x00\x01\xff\xff", asked: true},
 	} {
+		frame.said = settings + frame.said
+		frames[name] = frame
+	}
+	for name, tc := range frames {
 		t.Run(name, func(t *testing.T) {
 			for _, asked := range []bool{true, false} {
 				if tc.asked && !asked {
 					continue
 				}
 				wiretest.NoLeaks(t)
-				c := impatient(t, Config{Redial: time.Minute, Dial: func(context.Context) (io.ReadWriteCloser,
-					error,
-				) {
-					here, there := net.Pipe()
-					go func() {
-						c := wire.NewConn(there)
-						if _, err := c.ReadLine(wire.MaxHello); err != nil {
+				c := impatient(t, Config{Redial: time.Minute, Dial: greets(func(c *wire.Conn) {
+					_, _ = io.CopyN(io.Discard, c, int64(len(http2.ClientPreface)))
+					for frames := http2.NewFramer(nil, c); asked; {
+						f, err := frames.ReadFrame()
+						if err != nil {
 							return
 						}
-						_, _ = c.Write(goodWelcome("s"))
-						_, _ = io.CopyN(io.Discard, c, int64(len(http2.ClientPreface)))
-						for frames := http2.NewFramer(nil, c); asked; {
-							f, err := frames.ReadFrame()
-							if err != nil {
-								return
-							}
-							if f.Header().Type == http2.FrameHeaders {
-								break
-							}
+						if f.Header().Type == http2.FrameHeaders {
+							break
 						}
-						go func() { _, _ = io.Copy(io.Discard, c) }()
-						_, _ = io.WriteString(c, tc.said)
-					}()
-					return here, nil
-				}})
+					}
+					go func() { _, _ = io.Copy(io.Discard, c) }()
+					_, _ = io.WriteString(c, tc.said)
+				})})
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 				if !asked {
 					wiretest.Eventually(t, "the client to end", func() bool { return c.endedWith(nil) != nil })

@@ -25,13 +25,13 @@ import (
 func TestExecArgumentsAndResult(t *testing.T) {
 	wiretest.NoLeaks(t)
 	var got env.Command
-	e := &wiretest.Env{OnExec: func(_ context.Context, cmd env.Command) (env.Result, error) {
+	e := wiretest.Exec(func(_ context.Context, cmd env.Command) (env.Result, error) {
 		got = cmd
 		return env.Result{
 			ExitCode: 137, Signal: "SIGKILL", TimedOut: true, OutOfMemory: true,
 			Detached: true, Elapsed: 5,
 		}, nil
-	}}
+	})
 	c := startServer(t, e, nil).connect("c")
 	a := c.run("1", wire.ExecRequest{
 		Argv: []wire.Text{"a", "b\xff", ""}, Dir: "/d\xfe", Vars: []wire.Text{"A=1"},
@@ -131,11 +131,9 @@ func TestExecErrors(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			wiretest.NoLeaks(t)
-			e := &wiretest.Env{OnExec: func(context.Context, env.Command) (env.Result,
-				error,
-			) {
+			e := wiretest.Exec(func(context.Context, env.Command) (env.Result, error) {
 				return env.Result{}, c.err
-			}}
+			})
 			a := startServer(t, e, nil).connect("c").run("1", wire.ExecRequest{Argv: []wire.Text{"x"}})
 			if a.result == nil || a.result.Cancelled {
 				t.Fatalf("the answer is %+v", a)
@@ -151,7 +149,7 @@ func TestExecErrors(t *testing.T) {
 // started.
 func writer(size int64) (*wiretest.Env, *atomic.Int32) {
 	started := new(atomic.Int32)
-	return &wiretest.Env{OnExec: func(_ context.Context, cmd env.Command) (env.Result, error) {
+	return wiretest.Exec(func(_ context.Context, cmd env.Command) (env.Result, error) {
 		started.Add(1)
 		var both sync.WaitGroup
 		for _, w := range []io.Writer{cmd.Stdout, cmd.Stderr} {
@@ -166,7 +164,7 @@ func writer(size int64) (*wiretest.Env, *atomic.Int32) {
 		}
 		both.Wait()
 		return env.Result{ExitCode: 7}, nil
-	}}, started
+	}), started
 }
 
 // TestExecResume cuts answers at random places, with the request and with the connection, and goes
@@ -264,12 +262,12 @@ func TestExecOffsetsRefused(t *testing.T) {
 func TestExecLaterAnswerTakesOver(t *testing.T) {
 	wiretest.NoLeaks(t)
 	release := make(chan struct{})
-	e := &wiretest.Env{OnExec: func(_ context.Context, cmd env.Command) (env.Result, error) {
+	e := wiretest.Exec(func(_ context.Context, cmd env.Command) (env.Result, error) {
 		_, _ = io.WriteString(cmd.Stdout, "one")
 		<-release
 		_, _ = io.WriteString(cmd.Stdout, "two")
 		return env.Result{}, nil
-	}}
+	})
 	c := startServer(t, e, nil).connect("c")
 	response, err := c.send(t.Context(), "POST", "/exec/1", jsonOf(wire.ExecRequest{Stdout: true}))
 	if err != nil {
@@ -291,11 +289,11 @@ func TestExecRunsOnce(t *testing.T) {
 	wiretest.NoLeaks(t)
 	var started atomic.Int32
 	release := make(chan struct{})
-	e := &wiretest.Env{OnExec: func(context.Context, env.Command) (env.Result, error) {
+	e := wiretest.Exec(func(context.Context, env.Command) (env.Result, error) {
 		started.Add(1)
 		<-release
 		return env.Result{ExitCode: 3}, nil
-	}}
+	})
 	c := startServer(t, e, nil).connect("c")
 	var all sync.WaitGroup
 	var results atomic.Int32
@@ -322,7 +320,7 @@ func TestExecRunsOnce(t *testing.T) {
 func TestExecRandomOrder(t *testing.T) {
 	wiretest.NoLeaks(t)
 	var started [100]atomic.Int32
-	e := &wiretest.Env{OnExec: func(ctx context.Context, cmd env.Command) (env.Result, error) {
+	e := wiretest.Exec(func(ctx context.Context, cmd env.Command) (env.Result, error) {
 		n, err := strconv.Atoi(cmd.Argv[0])
 		if err != nil {
 			return env.Result{}, err
@@ -330,7 +328,7 @@ func TestExecRandomOrder(t *testing.T) {
 		started[n].Add(1)
 		<-ctx.Done()
 		return env.Result{}, context.Cause(ctx)
-	}}
+	})
 	c := startServer(t, e, nil).connect("c")
 	var all sync.WaitGroup
 	for i := range started {
@@ -397,8 +395,7 @@ func TestCancel(t *testing.T) {
 	}{
 		{"cancelled", func(ctx context.Context) error { return context.Cause(ctx) }, true, ""},
 		{"both", func(ctx context.Context) error {
-			return fmt.Errorf("exec x: %w: %w", ctx.Err(),
-				context.Cause(ctx))
+			return fmt.Errorf("exec x: %w: %w", ctx.Err(), context.Cause(ctx))
 		}, true, ""},
 		{"only the error of the context", func(ctx context.Context) error { return ctx.Err() }, true, ""},
 		{"with another error", func(ctx context.Context) error {
@@ -421,13 +418,13 @@ func TestCancel(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			wiretest.NoLeaks(t)
 			running := make(chan struct{})
-			e := &wiretest.Env{OnExec: func(ctx context.Context, cmd env.Command) (env.Result, error) {
+			e := wiretest.Exec(func(ctx context.Context, cmd env.Command) (env.Result, error) {
 				_, _ = io.WriteString(cmd.Stdout, "before")
 				close(running)
 				<-ctx.Done()
 				_, _ = io.WriteString(cmd.Stdout, ", after")
 				return env.Result{ExitCode: 143}, c.exec(ctx)
-			}}
+			})
 			client := startServer(t, e, nil).connect("c")
 			answered := make(chan *reading, 1)
 			go func() {

@@ -206,9 +206,7 @@ func TestWriteRemoveUnpackPack(t *testing.T) {
 	var log []string
 	note := func(format string, args ...any) { log = append(log, fmt.Sprintf(format, args...)) }
 	e := &wiretest.Env{
-		OnWriteFile: func(_ context.Context, name string, r io.Reader, o env.WriteOptions) (env.Written,
-			error,
-		) {
+		OnWriteFile: func(_ context.Context, name string, r io.Reader, o env.WriteOptions) (env.Written, error) {
 			data, err := io.ReadAll(r)
 			note("write %q %d %v %t %s", name, len(data), o.Mode, o.MustNotExist, o.IfSHA256)
 			return env.Written{Size: int64(len(data)), Created: true, InPlace: true}, err
@@ -420,8 +418,7 @@ func TestGateOfServer(t *testing.T) {
 	for i := range 3 {
 		body, feeding := io.Pipe()
 		all.Go(func() {
-			read(c.send(ctx, "PUT", "/file?name=x", body, wire.ChangeHeader,
-				strconv.Itoa(i)))
+			read(c.send(ctx, "PUT", "/file?name=x", body, wire.ChangeHeader, strconv.Itoa(i)))
 		})
 		all.Go(func() {
 			_, _ = feeding.Write([]byte("some"))

@@ -16,13 +16,13 @@ import (
 
 func TestStdinOfCommands(t *testing.T) {
 	wiretest.NoLeaks(t)
-	e := &wiretest.Env{OnExec: func(_ context.Context, cmd env.Command) (env.Result, error) {
+	e := wiretest.Exec(func(_ context.Context, cmd env.Command) (env.Result, error) {
 		if cmd.Stdin == nil {
 			return env.Result{}, nil
 		}
 		_, err := io.Copy(cmd.Stdout, cmd.Stdin)
 		return env.Result{}, err
-	}}
+	})
 	c := startServer(t, e, nil).connect("c")
 	// The first piece overtakes the command.
 	piece := make(chan *reading, 1)
@@ -61,13 +61,13 @@ func TestStdinOfCommands(t *testing.T) {
 
 func TestResize(t *testing.T) {
 	wiretest.NoLeaks(t)
-	e := &wiretest.Env{OnExec: func(_ context.Context, cmd env.Command) (env.Result, error) {
+	e := wiretest.Exec(func(_ context.Context, cmd env.Command) (env.Result, error) {
 		if cmd.TTY == nil {
 			return env.Result{}, nil
 		}
 		_, err := fmt.Fprint(cmd.Stdout, cmd.TTY.Size, <-cmd.TTY.Resize)
 		return env.Result{}, err
-	}}
+	})
 	c := startServer(t, e, nil).connect("c")
 	result := make(chan *reading, 1)
 	go func() {

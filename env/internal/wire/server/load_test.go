@@ -48,9 +48,7 @@ func TestStalledStreams(t *testing.T) {
 			}
 		}
 	}
-	e.OnWriteFile = func(_ context.Context, _ string, r io.Reader, _ env.WriteOptions) (env.Written,
-		error,
-	) {
+	e.OnWriteFile = func(_ context.Context, _ string, r io.Reader, _ env.WriteOptions) (env.Written, error) {
 		hash := sha256.New()
 		n, err := io.Copy(hash, r)
 		if got := [sha256.Size]byte(hash.Sum(nil)); got != sha256.Sum256(content) {
@@ -121,7 +119,7 @@ func TestManyCommandsAtOnce(t *testing.T) {
 	const count = 200
 	var running atomic.Int32
 	all := make(chan struct{})
-	e := &wiretest.Env{OnExec: func(_ context.Context, cmd env.Command) (env.Result, error) {
+	e := wiretest.Exec(func(_ context.Context, cmd env.Command) (env.Result, error) {
 		if running.Add(1) == count {
 			close(all)
 		}
@@ -129,7 +127,7 @@ func TestManyCommandsAtOnce(t *testing.T) {
 		data, err := io.ReadAll(cmd.Stdin)
 		_, _ = fmt.Fprintf(cmd.Stdout, "%s %s", cmd.Argv[0], data)
 		return env.Result{ExitCode: len(data)}, err
-	}}
+	})
 	c := startServer(t, e, nil).connect("c")
 	var group sync.WaitGroup
 	for i := range count {
@@ -204,12 +202,10 @@ func closing() *wiretest.Env {
 			}
 		},
 		OnStat: func(_ context.Context, name string) (fs.FileInfo, error) {
-			return nil, wait("stat",
-				name)
+			return nil, wait("stat", name)
 		},
 		OnRemove: func(_ context.Context, name string, _ env.RemoveOptions) error {
-			return wait("remove",
-				name)
+			return wait("remove", name)
 		},
 		OnClose: func() error {
 			once.Do(func() { close(closed) })

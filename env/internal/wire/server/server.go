@@ -410,8 +410,7 @@ func (s *Server) open(ctx context.Context, hello *wire.Hello) (env.Environment, 
 	}
 	s.mu.Unlock()
 	if closed {
-		return nil, errors.Join(fmt.Errorf("%w: the environment has been closed", env.ErrGone),
-			e.Close())
+		return nil, errors.Join(fmt.Errorf("%w: the environment has been closed", env.ErrGone), e.Close())
 	}
 	return e, nil
 }

@@ -33,6 +33,11 @@ type Env struct {
 	OnClose     func() error
 }
 
+// Exec returns an environment that runs commands with exec.
+func Exec(exec func(context.Context, env.Command) (env.Result, error)) *Env {
+	return &Env{OnExec: exec}
+}
+
 func unsupported(op, name string) error {
 	return &fs.PathError{Op: op, Path: name, Err: errors.ErrUnsupported}
 }
@@ -184,7 +189,7 @@ func Within(t *testing.T, what string, f func()) {
 	}
 }
 
-// Sequence returns size bytes that tell where in an output they stand.
+// Sequence returns size bytes of an output, from the offset from on, which differ from others.
 func Sequence(from int64, size int) []byte {
 	p := make([]byte, size)
 	for i := range p {
