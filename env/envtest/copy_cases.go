@@ -266,7 +266,7 @@ func copyInDamaged(c *caseT) {
 		"an archive that ends in a file":      bytes.NewReader(whole[:3000]),
 		"an archive that ends in a header":    bytes.NewReader(whole[:1100]),
 		"an archive that ends after a header": bytes.NewReader(whole[:1536]),
-		"no archive":                          strings.NewReader(strings.Repeat("this is no archive\n", 100)),
+		"no archive":                          strings.NewReader(strings.Repeat("no archive\n", 200)),
 		"an archive with a changed header":    bytes.NewReader(append([]byte("X"), whole[1:]...)),
 		"an archive that ends one byte early": bytes.NewReader(whole[:1536+4999]),
 		"an archive behind a byte that counts": io.MultiReader(strings.NewReader("x"),

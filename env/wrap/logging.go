@@ -191,7 +191,8 @@ func (l *logging) Grep(
 	start := time.Now()
 	stats, err := search.Grep(ctx, l.inner, opts, fn)
 	l.record(ctx, "grep", start, err, slog.String("pattern", opts.Pattern),
-		slog.String("name", opts.Path), slog.Int("files", stats.Files), slog.Int("matches", stats.Matches))
+		slog.String("name", opts.Path), slog.Int("files", stats.Files),
+		slog.Int("matches", stats.Matches))
 	return stats, err
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// someErrors are errors of environments, each with what a caller looks for.
+// someErrors are errors of environments.
 func someErrors() map[string]error {
 	path := &fs.PathError{Op: "open", Path: "a\xffb", Err: fs.ErrNotExist}
 	list := map[string]error{
@@ -40,7 +40,7 @@ func someErrors() map[string]error {
 		"two":       fmt.Errorf("%w: %w", env.ErrUnknownOutcome, env.ErrGone),
 		"not UTF-8": errors.New("\xff\xfe"),
 		"newlines":  errors.New("one\ntwo\x00"),
-		"path inside": &fs.PathError{Op: "write", Path: "x", Err: fmt.Errorf("in place: %w",
+		"path around": &fs.PathError{Op: "write", Path: "x", Err: fmt.Errorf("in place: %w",
 			env.ErrNoSpace)},
 	}
 	for _, c := range conditions {
@@ -113,7 +113,8 @@ func TestTextSurvives(t *testing.T) {
 		"half a character": "\xe2\x82",
 		"NUL":              "a\x00b", "like the other form": `{"base64":"AA=="}`,
 		"replacement character": "\ufffd",
-		"escapes":               strings.Repeat("\x01", 64<<10), "many brackets": strings.Repeat("<", 64<<10),
+		"escapes":               strings.Repeat("\x01", 64<<10),
+		"many brackets":         strings.Repeat("<", 64<<10),
 	} {
 		t.Run(name, func(t *testing.T) {
 			data, err := json.Marshal(Text(s))
@@ -219,7 +220,7 @@ func FuzzFrames(f *testing.F) {
 			}
 			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err,
 				env.ErrProtocol) {
-				t.Fatalf("an error of its own: %v", err)
+				t.Fatalf("an unexpected error: %v", err)
 			}
 			if !bytes.HasPrefix(input, seen) || (errors.Is(err, io.EOF) && len(seen) != len(input)) {
 				t.Fatalf("%x was read as %x, %v", input, seen, err)
@@ -260,7 +261,7 @@ func fuzzDecode[T any](f *testing.F, examples ...T) {
 		var first, second T
 		if err := Decode(data, &first); err != nil {
 			if !errors.Is(err, env.ErrProtocol) {
-				t.Fatalf("an error of its own: %v", err)
+				t.Fatalf("an unexpected error: %v", err)
 			}
 			return
 		}

@@ -19,8 +19,8 @@ func (w *writes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestGatherer writes pieces of all sizes, with pauses here and there: what arrives is what was
-// written.
+// TestGatherer writes pieces of all sizes, with pauses. The bytes that arrive are those
+// that were written.
 func TestGatherer(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -53,7 +53,7 @@ func TestGatherer(t *testing.T) {
 	}
 }
 
-// differ returns where a and b begin to differ.
+// differ returns the index at which a and b start to differ.
 func differ(a, b []byte) int {
 	for i := range min(len(a), len(b)) {
 		if a[i] != b[i] {
@@ -73,12 +73,12 @@ func TestGathererJoins(t *testing.T) {
 		_, _ = io.WriteString(g, "two")
 		synctest.Wait()
 		if len(w.list) != 1 || string(w.list[0]) != "one, two" {
-			t.Errorf("there were the writes %q", w.list)
+			t.Errorf("the writes are %q", w.list)
 		}
 	})
 }
 
-// TestGathererFails writes to what fails: somebody is told.
+// TestGathererFails writes to what fails: somebody is got.
 func TestGathererFails(t *testing.T) {
 	for name, size := range map[string]int{"small": 1, "large": gatherSize + 1} {
 		t.Run(name, func(t *testing.T) {

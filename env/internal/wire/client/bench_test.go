@@ -22,7 +22,7 @@ import (
 // bulk is how much the benchmarks of throughput move.
 const bulk = 100 << 20
 
-// both returns the environment of this machine, alone and over a pipe, in one folder.
+// both returns the environment of this machine, alone and over a pipe, in one directory.
 func both(b *testing.B) (alone, piped env.Environment, dir string) {
 	b.Helper()
 	if runtime.GOOS == "windows" {
@@ -38,7 +38,7 @@ func both(b *testing.B) (alone, piped env.Environment, dir string) {
 			b.Error(err)
 		}
 	})
-	return alone, newPlace(b, dir, nil).open(b, nil), dir
+	return alone, serveLocal(b, dir, nil).open(b, nil), dir
 }
 
 // timed returns how long f takes.
@@ -83,7 +83,7 @@ func BenchmarkRoundTrips(b *testing.B) {
 	ctx := context.Background()
 	program, err := exec.LookPath("true")
 	if err != nil {
-		b.Skip("there is no program called true")
+		b.Skip("no program true in PATH")
 	}
 	content := strings.Repeat("x", 1<<10)
 	if err := os.WriteFile(filepath.Join(dir, "f"), []byte(content), 0o600); err != nil {
@@ -187,14 +187,14 @@ func BenchmarkBulk(b *testing.B) {
 		}},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
-			var theirs, ours []time.Duration
+			var local, wire []time.Duration
 			for b.Loop() {
-				theirs = append(theirs, timed(b, func() error { return bm.op(alone) }))
-				ours = append(ours, timed(b, func() error { return bm.op(piped) }))
+				local = append(local, timed(b, func() error { return bm.op(alone) }))
+				wire = append(wire, timed(b, func() error { return bm.op(piped) }))
 			}
 			b.ReportMetric(0, "ns/op") // of both together, which means nothing
-			b.ReportMetric(bulk>>20/median(theirs).Seconds(), "local-MiB/s")
-			b.ReportMetric(bulk>>20/median(ours).Seconds(), "wire-MiB/s")
+			b.ReportMetric(bulk>>20/median(local).Seconds(), "local-MiB/s")
+			b.ReportMetric(bulk>>20/median(wire).Seconds(), "wire-MiB/s")
 		})
 	}
 }

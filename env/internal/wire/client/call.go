@@ -138,7 +138,7 @@ func (a *response) peek(size int) ([]byte, error) {
 		return nil, a.c.failure(a.ctx, a.l, err)
 	}
 	a.l.responded.Store(true)
-	piece, _ := a.buf.Peek(min(size, a.buf.Buffered())) // it is there
+	piece, _ := a.buf.Peek(min(size, a.buf.Buffered())) // buffered
 	return piece, nil
 }
 
@@ -150,7 +150,7 @@ func (a *response) read(p []byte) (int, error) {
 	return n, err
 }
 
-func (a *response) skip(size int) { _, _ = a.buf.Discard(size) } // it is there
+func (a *response) skip(size int) { _, _ = a.buf.Discard(size) } // buffered
 
 // last decodes the payload of the last frame and verifies that nothing follows it.
 func (a *response) last(size int) (*wire.EndRecord, error) {
@@ -176,9 +176,9 @@ func (a *response) finish() error {
 	return nil
 }
 
-// close ends the response; the server is notified if there was more of it.
+// close ends the response; the server is notified if more was to come.
 func (a *response) close() {
-	_ = a.body.Close() // nothing of it is wanted any more
+	_ = a.body.Close() // its error does not matter
 	a.buf.Reset(nil)
 	a.c.buffers.Put(a.buf)
 }

@@ -77,8 +77,8 @@ func numbered(size int) []byte {
 	return b.Bytes()[:size]
 }
 
-// TestSourceReadAcrossRequests has a Read that one request has begun end while the next one is at
-// any place.
+// TestSourceReadAcrossRequests has a Read that one request has started end while the next one is at
+// any offset.
 func TestSourceReadAcrossRequests(t *testing.T) {
 	const first, second, third = 50_000, 50_000, 50_000
 	for _, tc := range []struct {
@@ -164,7 +164,7 @@ func TestSourceReadAcrossRequests(t *testing.T) {
 	}
 }
 
-// TestSourceHole: bytes that are not there any more are never replaced by others.
+// TestSourceHole reads bytes that are no longer kept, which is an error.
 func TestSourceHole(t *testing.T) {
 	s := newSource(t.Context(), iotest.ErrReader(errors.New("the disk is broken")))
 	s.kept, s.chunk, s.total = []byte("01"), []byte("678"), 9
@@ -180,7 +180,7 @@ func TestSourceHole(t *testing.T) {
 	}
 }
 
-// watched is a stream that is told of each request that is about to be sent.
+// watched is a stream that calls request before it sends one.
 type watched struct {
 	net.Conn
 	request func()
@@ -223,7 +223,9 @@ func TestUploadBeginsAgainDuringRead(t *testing.T) {
 			defer release()
 			var dials, requests int
 			c := connected(t, &wiretest.Env{
-				OnWriteFile: func(_ context.Context, _ string, r io.Reader, _ env.WriteOptions) (env.Written, error) {
+				OnWriteFile: func(
+					_ context.Context, _ string, r io.Reader, _ env.WriteOptions,
+				) (env.Written, error) {
 					return env.Written{}, take(r)
 				},
 				OnCopyIn: func(_ context.Context, _ string, r io.Reader) error { return take(r) },
@@ -231,12 +233,12 @@ func TestUploadBeginsAgainDuringRead(t *testing.T) {
 				dial := cfg.Dial
 				cfg.Dial = func(ctx context.Context) (io.ReadWriteCloser, error) {
 					stream, err := dial(ctx)
-					here, ok := stream.(net.Conn)
+					near, ok := stream.(net.Conn)
 					if dials++; dials == 1 || !ok {
 						return stream, err
 					}
-					return &watched{here, func() {
-						if requests++; requests == 2 { // the first asks what became of the change
+					return &watched{near, func() {
+						if requests++; requests == 2 { // the first requests the outcome
 							release()
 							idle(t)
 						}
@@ -278,25 +280,25 @@ func TestForgottenChangeIsNotRepeated(t *testing.T) {
 	}
 }
 
-// TestChangeIsRepeatedUnderAnotherID: what the server has been asked about in vain is not sent
-// again as it was.
+// TestChangeIsRepeatedUnderAnotherID: a change without an outcome is sent again under
+// another id.
 func TestChangeIsRepeatedUnderAnotherID(t *testing.T) {
 	wiretest.NoLeaks(t)
 	var mu sync.Mutex
-	var asked []string
+	var requested []string
 	h := &hostile{session: "s", answer: func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
 		id, known := strings.CutPrefix(r.URL.Path, "/op/")
 		if known {
-			asked = append(asked, id)
+			requested = append(requested, id)
 			_, _ = w.Write(frame(wire.FrameEnd, `{"value":{}}`))
 			return
 		}
-		if len(asked) == 0 {
+		if len(requested) == 0 {
 			panic(http.ErrAbortHandler)
 		}
-		if id := r.Header.Get(wire.ChangeHeader); id == asked[0] {
+		if id := r.Header.Get(wire.ChangeHeader); id == requested[0] {
 			t.Errorf("%s is sent again", id)
 		}
 		_, _ = w.Write(frame(wire.FrameEnd, `{}`))
@@ -307,8 +309,8 @@ func TestChangeIsRepeatedUnderAnotherID(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if len(asked) != 1 {
-		t.Errorf("asked about %q", asked)
+	if len(requested) != 1 {
+		t.Errorf("requested the outcomes of %q", requested)
 	}
 }
 
@@ -349,12 +351,14 @@ func TestWriteCondition(t *testing.T) {
 	}
 }
 
-// TestLongestHead sends the longest head of a request that there is. A server takes it.
+// TestLongestHead sends the longest possible head of a request, which a server accepts.
 func TestLongestHead(t *testing.T) {
 	wiretest.NoLeaks(t)
 	name := strings.Repeat("\xff", maxName)
 	c := connected(t, &wiretest.Env{
-		OnWriteFile: func(_ context.Context, got string, _ io.Reader, opts env.WriteOptions) (env.Written, error) {
+		OnWriteFile: func(
+			_ context.Context, got string, _ io.Reader, opts env.WriteOptions,
+		) (env.Written, error) {
 			if got != name {
 				return env.Written{}, errors.New("another name")
 			}

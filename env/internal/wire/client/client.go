@@ -72,7 +72,7 @@ type Client struct {
 	calls        sync.WaitGroup     // calls in progress
 
 	mu      sync.Mutex
-	closed  bool          // Close has begun
+	closed  bool          // Close was called
 	link    *link         // the connection; nil without one
 	err     error         // the reason of the end of the client
 	changed chan struct{} // closed when link or err changes

@@ -56,13 +56,13 @@ func connected(t testing.TB, e env.Environment, change func(*Config)) *pair {
 	})
 	var served sync.WaitGroup
 	cfg := Config{Redial: time.Minute, Dial: func(context.Context) (io.ReadWriteCloser, error) {
-		here, there := net.Pipe()
+		near, far := net.Pipe()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.streams = append(p.streams, here)
+		p.streams = append(p.streams, near)
 		// a stream may end at any time
-		served.Go(func() { _ = p.server.Serve(context.Background(), there) })
-		return here, nil
+		served.Go(func() { _ = p.server.Serve(context.Background(), far) })
+		return near, nil
 	}}
 	if change != nil {
 		change(&cfg)
@@ -214,7 +214,7 @@ func TestClientResize(t *testing.T) {
 	}
 }
 
-// TestCancelWhileDisconnected cancels a command while nobody can be told. Once the client is back
+// TestCancelWhileDisconnected cancels a command while nobody can be got. Once the client is back
 // the command is killed.
 func TestCancelWhileDisconnected(t *testing.T) {
 	wiretest.NoLeaks(t)
@@ -252,7 +252,7 @@ func TestGone(t *testing.T) {
 	wiretest.NoLeaks(t)
 	for name, change := range map[string]func(*Config){
 		"no redial": func(cfg *Config) { cfg.Redial = 0 },
-		"a dialer that knows": func(cfg *Config) {
+		"a dialer that returns ErrGone": func(cfg *Config) {
 			dial, first := cfg.Dial, true
 			cfg.Dial = func(ctx context.Context) (io.ReadWriteCloser, error) {
 				if !first {
@@ -302,8 +302,8 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// TestSaysWhatToStartOnce reads what a client says first on each of its connections.
-func TestSaysWhatToStartOnce(t *testing.T) {
+// TestStartIsSentOnce reads the Hello of each connection of a client.
+func TestStartIsSentOnce(t *testing.T) {
 	wiretest.NoLeaks(t)
 	c := connected(t, &wiretest.Env{
 		OnStat: func(context.Context, string) (fs.FileInfo, error) { return nil, fs.ErrNotExist },
@@ -315,7 +315,7 @@ func TestSaysWhatToStartOnce(t *testing.T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if h := c.hellos[1]; h.Session != c.session || h.StartSize != 0 || c.hellos[0].StartSize == 0 {
-		t.Errorf("the second connection began with session %q and %d bytes to start", h.Session,
+		t.Errorf("the second connection has session %q and %d bytes to start", h.Session,
 			h.StartSize)
 	}
 }
@@ -389,7 +389,9 @@ func TestChangeOnce(t *testing.T) {
 			c.lose()
 			return nil
 		},
-		OnWriteFile: func(_ context.Context, name string, r io.Reader, _ env.WriteOptions) (env.Written, error) {
+		OnWriteFile: func(
+			_ context.Context, name string, r io.Reader, _ env.WriteOptions,
+		) (env.Written, error) {
 			data, err := io.ReadAll(r)
 			if writes.Add(1); writes.Load() == 1 {
 				c.lose()

@@ -20,19 +20,21 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/wrap"
 )
 
-// place is a server of the environment of this machine, to which any number of streams can be made.
-type place struct {
+// localServer serves a local environment over any number of streams.
+type localServer struct {
 	server  *server.Server
 	streams sync.WaitGroup
 	// between, if set, stands between the two ends of a stream.
 	between func(client, server net.Conn) (io.ReadWriteCloser, io.ReadWriteCloser)
 }
 
-// newPlace returns a server of a local environment in dir, inside of decorate if that is set. The
-// test ends it.
-func newPlace(t testing.TB, dir string, decorate func(env.Environment) env.Environment) *place {
+// serveLocal returns a server of a local environment in dir, in decorate if that is set. The test
+// ends it.
+func serveLocal(
+	t testing.TB, dir string, decorate func(env.Environment) env.Environment,
+) *localServer {
 	t.Helper()
-	p := &place{server: server.New(server.Config{
+	p := &localServer{server: server.New(server.Config{
 		Open: func(context.Context, json.RawMessage) (env.Environment, error) {
 			e, err := local.New(local.Config{Dir: dir})
 			if err != nil {
@@ -51,12 +53,12 @@ func newPlace(t testing.TB, dir string, decorate func(env.Environment) env.Envir
 }
 
 // dial makes a stream to the server.
-func (p *place) dial() func(context.Context) (io.ReadWriteCloser, error) {
+func (p *localServer) dial() func(context.Context) (io.ReadWriteCloser, error) {
 	return func(context.Context) (io.ReadWriteCloser, error) {
-		here, there := net.Pipe()
-		var client, server io.ReadWriteCloser = here, there
+		near, far := net.Pipe()
+		var client, server io.ReadWriteCloser = near, far
 		if p.between != nil {
-			client, server = p.between(here, there)
+			client, server = p.between(near, far)
 		}
 		// a stream may end at any time
 		p.streams.Go(func() { _ = p.server.Serve(context.Background(), server) })
@@ -65,7 +67,7 @@ func (p *place) dial() func(context.Context) (io.ReadWriteCloser, error) {
 }
 
 // open returns a client of the server. The test closes it.
-func (p *place) open(t testing.TB, change func(*client.Config)) *client.Client {
+func (p *localServer) open(t testing.TB, change func(*client.Config)) *client.Client {
 	t.Helper()
 	cfg := client.Config{Dial: p.dial()}
 	if change != nil {
@@ -86,7 +88,7 @@ func (p *place) open(t testing.TB, change func(*client.Config)) *client.Client {
 // TestContract runs the conformance suite over a pipe.
 func TestContract(t *testing.T) {
 	envtest.Run(t, envtest.Options{
-		New: func(t *testing.T) env.Environment { return newPlace(t, t.TempDir(), nil).open(t, nil) },
+		New: func(t *testing.T) env.Environment { return serveLocal(t, t.TempDir(), nil).open(t, nil) },
 	})
 }
 
@@ -96,7 +98,7 @@ func TestContractSlices(t *testing.T) {
 	envtest.Run(t, envtest.Options{
 		Small: true,
 		New: func(t *testing.T) env.Environment {
-			p := newPlace(t, t.TempDir(), nil)
+			p := serveLocal(t, t.TempDir(), nil)
 			p.between = func(client, server net.Conn) (io.ReadWriteCloser, io.ReadWriteCloser) {
 				return &sliced{Conn: client}, &sliced{Conn: server}
 			}
@@ -113,7 +115,7 @@ func TestContractSlowDecorated(t *testing.T) {
 	envtest.Run(t, envtest.Options{
 		Small: true,
 		New: func(t *testing.T) env.Environment {
-			p := newPlace(t, t.TempDir(), func(e env.Environment) env.Environment {
+			p := serveLocal(t, t.TempDir(), func(e env.Environment) env.Environment {
 				return wrap.Logging(e, logger)
 			})
 			p.between = func(client, server net.Conn) (io.ReadWriteCloser, io.ReadWriteCloser) {

@@ -91,7 +91,9 @@ func (x *exchanged) small() env.Environment {
 			_, _ = cmd.Stderr.Write(bytes.ToUpper(input))
 			return env.Result{ExitCode: 7}, err
 		},
-		OnWriteFile: func(_ context.Context, name string, r io.Reader, _ env.WriteOptions) (env.Written, error) {
+		OnWriteFile: func(
+			_ context.Context, name string, r io.Reader, _ env.WriteOptions,
+		) (env.Written, error) {
 			data, err := io.ReadAll(r)
 			if err != nil {
 				return env.Written{}, &fs.PathError{Op: "write", Path: name, Err: err}
@@ -124,19 +126,19 @@ func (x *exchanged) exchange(maxSent, maxReceived int64, redial time.Duration) e
 	c, err := Open(ctx, Config{Redial: redial, Dial: func(context.Context) (io.ReadWriteCloser,
 		error,
 	) {
-		here, there := net.Pipe()
-		served.Go(func() { _ = s.Serve(context.Background(), there) })
+		near, far := net.Pipe()
+		served.Go(func() { _ = s.Serve(context.Background(), far) })
 		if dials++; dials > 1 {
-			return here, nil
+			return near, nil
 		}
-		first.Conn = here
+		first.Conn = near
 		return first, nil
 	}})
 	if err != nil {
 		if dials > 1 {
 			return fmt.Errorf("Open: %w", err)
 		}
-		return nil // before the end of the handshake nothing has begun
+		return nil // no command before the end of the handshake
 	}
 	defer func() {
 		_ = c.Close() // has been called where its error counts
@@ -176,8 +178,7 @@ func (x *exchanged) exchange(maxSent, maxReceived int64, redial time.Duration) e
 	return nil
 }
 
-// typed tells whether an error says that the place is gone, and for a command that it may have run
-// or did not.
+// typed reports whether an error wraps env.ErrGone.
 func typed(err error) bool { return errors.Is(err, env.ErrGone) }
 
 // TestCutAtEveryByte cuts an exchange at every byte of both directions, with another connection and

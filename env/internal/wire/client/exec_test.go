@@ -22,7 +22,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/wiretest"
 )
 
-// TestCancelOutlivesCall cancels commands while nobody can be told, for longer than the calls wait.
+// TestCancelOutlivesCall cancels commands while nobody can be got, for longer than the calls wait.
 // Once the client is back the commands are killed all the same.
 func TestCancelOutlivesCall(t *testing.T) {
 	wiretest.NoLeaks(t)
@@ -53,7 +53,7 @@ func TestCancelOutlivesCall(t *testing.T) {
 	cancel()
 	wiretest.Within(t, "every call ends", calls.Wait)
 	if n := killed.Load(); n > 0 {
-		t.Fatalf("%d commands are dead before anybody could be told", n)
+		t.Fatalf("%d commands are dead before the client is back", n)
 	}
 	down.Store(false)
 	wiretest.Eventually(t, "the commands to be killed", func() bool { return killed.Load() == count })
@@ -144,7 +144,7 @@ func TestStdinBeforeCommand(t *testing.T) {
 	}
 }
 
-// TestInputReader has readers that do not keep to the rules, or are not wanted any more.
+// TestInputReader has readers that break the rules of io.Reader, or are read no more.
 func TestInputReader(t *testing.T) {
 	t.Run("nothing again and again", func(t *testing.T) {
 		wiretest.NoLeaks(t)
@@ -195,14 +195,14 @@ func TestInputReader(t *testing.T) {
 	})
 }
 
-// TestTruncatedOutputWhileClosing has a server say that there was more output than came, and no
+// TestTruncatedOutputWhileClosing has a server announce more output than it sends, without an
 // error, while the client is being closed.
 func TestTruncatedOutputWhileClosing(t *testing.T) {
 	wiretest.NoLeaks(t)
-	asked, closing := make(chan struct{}), make(chan struct{})
+	requested, closing := make(chan struct{}), make(chan struct{})
 	h := &hostile{session: "s", answer: func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/close" {
-			close(asked)
+			close(requested)
 			select {
 			case <-closing:
 			case <-r.Context().Done():
@@ -220,14 +220,14 @@ func TestTruncatedOutputWhileClosing(t *testing.T) {
 		_, err := c.Exec(t.Context(), env.Command{Argv: []string{"x"}, Stdout: io.Discard})
 		done <- err
 	}()
-	<-asked
+	<-requested
 	_ = c.Close() // what a hostile server makes of it does not matter
 	if err := <-done; !errors.Is(err, env.ErrProtocol) {
 		t.Errorf("Exec gives %v, want ErrProtocol", err)
 	}
 }
 
-// TestExitCodes has a server give exit codes that there are, and others.
+// TestExitCodes has a server send possible and impossible exit codes.
 func TestExitCodes(t *testing.T) {
 	wiretest.NoLeaks(t)
 	for _, tc := range []struct {
@@ -261,8 +261,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestClosedElsewhere has the environment closed by somebody else than the client. To its caller
-// that is no fs.ErrClosed.
+// TestClosedElsewhere has the environment closed by another one than the client. The caller gets
+// no fs.ErrClosed.
 func TestClosedElsewhere(t *testing.T) {
 	wiretest.NoLeaks(t)
 	running, closed := make(chan struct{}), make(chan struct{})
@@ -303,14 +303,14 @@ func TestClosedElsewhere(t *testing.T) {
 		}},
 		{fmt.Errorf("kill: %w", fs.ErrClosed), env.ErrGone},
 	} {
-		told := c.decodeError(wire.ToError(tc.err))
+		got := c.decodeError(wire.ToError(tc.err))
 		var path *fs.PathError
-		if !errors.Is(told, env.ErrGone) || errors.Is(told, fs.ErrClosed) || errors.As(told,
+		if !errors.Is(got, env.ErrGone) || errors.Is(got, fs.ErrClosed) || errors.As(got,
 			&path) != errors.As(tc.want, &path) {
-			t.Errorf("%v is told as %v", tc.err, told)
+			t.Errorf("%v becomes %v", tc.err, got)
 		}
 	}
-	if told := c.decodeError(wire.ToError(fs.ErrNotExist)); !errors.Is(told, fs.ErrNotExist) {
-		t.Errorf("another error is told as %v", told)
+	if got := c.decodeError(wire.ToError(fs.ErrNotExist)); !errors.Is(got, fs.ErrNotExist) {
+		t.Errorf("another error becomes %v", got)
 	}
 }

@@ -90,7 +90,7 @@ func random(seed uint64, n int) []byte {
 	return data
 }
 
-// allowed tells whether an error may be the outcome of a call over a stream that breaks.
+// allowed reports whether an error may be the outcome of a call over a stream that breaks.
 func allowed(err error) bool {
 	var path *fs.PathError
 	return errors.Is(err, env.ErrUnknownOutcome) || errors.Is(err, env.ErrGone) || errors.As(err,
@@ -98,7 +98,7 @@ func allowed(err error) bool {
 }
 
 // scenario is a run over a stream that breaks again and again: every call gives what it would give
-// over a good one, or an error that says so.
+// over a good one, or an error.
 type scenario struct {
 	t    *testing.T
 	ctx  context.Context
@@ -109,7 +109,7 @@ type scenario struct {
 	lost int // and with one that is allowed
 }
 
-// ok tells whether a call worked, and fails the test if its error is none that may be.
+// ok reports whether a call worked, and fails the test if its error is none that may be.
 func (s *scenario) ok(what string, err error) bool {
 	s.t.Helper()
 	switch {
@@ -219,7 +219,7 @@ func (s *scenario) trees(i int) {
 			s.equal("a file from an archive", on, data)
 		}
 	}
-	for name, data := range want { // so that all is there
+	for name, data := range want { // so that all files exist
 		if err := errors.Join(os.MkdirAll(filepath.Join(s.dir, dir), 0o700),
 			os.WriteFile(filepath.Join(s.dir, dir, name), data, 0o600)); err != nil {
 			s.t.Fatal(err)
@@ -300,7 +300,7 @@ func TestBrokenAgainAndAgain(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 			defer cancel()
 			s := &scenario{t: t, ctx: ctx, dir: t.TempDir(), seed: seed}
-			p := newPlace(t, s.dir, nil)
+			p := serveLocal(t, s.dir, nil)
 			numbers := rand.New(rand.NewPCG(seed, 1))
 			streams := 0
 			p.between = func(client, server net.Conn) (io.ReadWriteCloser, io.ReadWriteCloser) {
@@ -325,7 +325,7 @@ func TestBrokenAgainAndAgain(t *testing.T) {
 // TestBlackHole has the stream go silent in the middle of a command.
 func TestBlackHole(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	p := newPlace(t, t.TempDir(), nil)
+	p := serveLocal(t, t.TempDir(), nil)
 	var hole atomic.Bool
 	hole.Store(true)
 	first := true

@@ -172,7 +172,7 @@ func TestReadOverLoss(t *testing.T) {
 	}
 }
 
-// TestCloseWhileReading closes a file and a tree that somebody is reading.
+// TestCloseWhileReading closes a tree that is being read.
 func TestCloseWhileReading(t *testing.T) {
 	wiretest.NoLeaks(t)
 	endless := readerFunc(func(p []byte) (int, error) { return len(p), nil })

@@ -26,7 +26,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// hostile is a server that gives a good welcome and then answers as a test wants.
+// hostile is a server with a valid welcome and the responses of a test.
 type hostile struct {
 	session string // another one with each connection if empty
 	answer  http.HandlerFunc
@@ -36,8 +36,8 @@ type hostile struct {
 
 // dial makes a stream to it.
 func (h *hostile) dial(context.Context) (io.ReadWriteCloser, error) {
-	here, there := net.Pipe()
-	c := wire.NewConn(there)
+	near, far := net.Pipe()
+	c := wire.NewConn(far)
 	ended := make(chan struct{})
 	h.ended = ended
 	h.dials++
@@ -67,7 +67,7 @@ func (h *hostile) dial(context.Context) (io.ReadWriteCloser, error) {
 		}()
 		_ = server.Serve(l)
 	}()
-	return here, nil
+	return near, nil
 }
 
 // greets returns a dialer of servers that welcome a client and then do what speak does.
@@ -192,8 +192,8 @@ var calls = map[string]func(context.Context, *Client) error{
 	"kill": func(_ context.Context, c *Client) error { return c.Kill() },
 }
 
-// TestHostileAnswers has a server lie. The client says so, drops the connection, and sends nothing
-// more.
+// TestHostileAnswers has a server violate the protocol. The client reports it, drops the connection
+// and sends nothing more.
 func TestHostileAnswers(t *testing.T) {
 	wiretest.NoLeaks(t)
 	fine := frame(wire.FrameEnd, "{}")
@@ -225,12 +225,12 @@ func TestHostileAnswers(t *testing.T) {
 		},
 		{name: "a command without a result", answer: body(fine), calls: "exec"},
 		{
-			name: "output that nobody wants", answer: body(join(frame(wire.FrameStdout, "x"), result(1))),
+			name: "output without a writer", answer: body(join(frame(wire.FrameStdout, "x"), result(1))),
 			calls: "bare",
 		},
 		{name: "output that did not come", answer: body(result(1)), calls: "exec"},
 		{
-			name: "more output than there was", answer: body(join(frame(wire.FrameStdout, "xx"), result(1))),
+			name: "more output than announced", answer: body(join(frame(wire.FrameStdout, "xx"), result(1))),
 			calls: "exec",
 		},
 		{name: "records instead of output", answer: body(join(description, result(0))), calls: "exec"},
@@ -297,7 +297,7 @@ func TestHostileAnswers(t *testing.T) {
 				select {
 				case <-h.ended:
 				case <-ctx.Done():
-					t.Errorf("%s: the connection is still there", name)
+					t.Errorf("%s: the connection is still open", name)
 				}
 				for again, call := range calls {
 					if err := call(ctx, c); !errors.Is(err, env.ErrProtocol) {
@@ -342,7 +342,7 @@ func TestHostileEarlyEnds(t *testing.T) {
 					time.Minute: env.ErrProtocol,
 				} {
 					if call == "kill" && redial > 0 {
-						continue // its own time ends first
+						continue // its timeout is shorter
 					}
 					h := &hostile{session: "s", answer: answer}
 					c := impatient(t, Config{Dial: h.dial, Redial: redial})
@@ -369,7 +369,7 @@ func TestHostileSilence(t *testing.T) {
 		c := impatient(t, Config{Dial: h.dial, Redial: time.Minute})
 		err := call(ctx, c)
 		want := context.Canceled
-		if name == "kill" { // which has a time of its own
+		if name == "kill" { // which has its own timeout
 			want = context.DeadlineExceeded
 		}
 		if !errors.Is(err, want) || name != "kill" && !errors.Is(err, cause) {
@@ -421,12 +421,12 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-// TestHostileWelcome has a server say something else than a welcome.
+// TestHostileWelcome has a server send something else than a welcome.
 func TestHostileWelcome(t *testing.T) {
 	wiretest.NoLeaks(t)
 	good := string(goodWelcome("s"))
 	for name, tc := range map[string]struct {
-		said string
+		sent string
 		want error
 	}{
 		"nothing":        {"", io.ErrUnexpectedEOF},
@@ -448,15 +448,15 @@ func TestHostileWelcome(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			here, there := net.Pipe()
-			go func() { _, _ = io.Copy(io.Discard, there) }()
+			near, far := net.Pipe()
+			go func() { _, _ = io.Copy(io.Discard, far) }()
 			go func() {
-				_, _ = io.WriteString(there, tc.said)
-				_ = there.Close()
+				_, _ = io.WriteString(far, tc.sent)
+				_ = far.Close()
 			}()
 			c, err := Open(t.Context(), Config{
 				Redial: time.Minute,
-				Dial:   func(context.Context) (io.ReadWriteCloser, error) { return here, nil },
+				Dial:   func(context.Context) (io.ReadWriteCloser, error) { return near, nil },
 			})
 			if !errors.Is(err, tc.want) {
 				t.Errorf("Open gives %v, want %v", err, tc.want)
@@ -464,7 +464,7 @@ func TestHostileWelcome(t *testing.T) {
 			if c != nil {
 				t.Error("Open gives a client")
 			}
-			if _, err := here.Write([]byte("x")); err == nil {
+			if _, err := near.Write([]byte("x")); err == nil {
 				t.Error("the stream is still open")
 			}
 		})
@@ -479,13 +479,13 @@ func TestHostileHandshakeSilence(t *testing.T) {
 		"nothing read": func(c net.Conn) { _, _ = c.Write(goodWelcome("s")) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			here, there := net.Pipe()
-			defer func() { _ = there.Close() }() // never fails
-			go server(there)
+			near, far := net.Pipe()
+			defer func() { _ = far.Close() }() // never fails
+			go server(far)
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
 			_, err := Open(ctx, Config{Dial: func(context.Context) (io.ReadWriteCloser, error) {
-				return here, nil
+				return near, nil
 			}})
 			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("Open gives %v, want the end of the context", err)
@@ -494,7 +494,7 @@ func TestHostileHandshakeSilence(t *testing.T) {
 	}
 }
 
-// TestAnotherSession has another server take the place of the first.
+// TestAnotherSession has another server replace the first.
 func TestAnotherSession(t *testing.T) {
 	wiretest.NoLeaks(t)
 	h := &hostile{answer: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }}

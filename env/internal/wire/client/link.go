@@ -239,17 +239,17 @@ func (c *Client) connect(ctx context.Context) (*link, *wire.Welcome, error) {
 
 // handshake sends the Hello and reads the Welcome.
 func (c *Client) handshake(s *linkStream) (*wire.Welcome, error) {
-	say := wire.Hello{Version: wire.Version, Token: c.cfg.Token, Client: c.id, Session: c.session}
+	hello := wire.Hello{Version: wire.Version, Token: c.cfg.Token, Client: c.id, Session: c.session}
 	if c.session == "" { // otherwise it has been started
-		say.Start = c.cfg.Start
+		hello.Start = c.cfg.Start
 	}
-	hello, err := say.Encode()
+	line, err := hello.Encode()
 	if err != nil {
 		return nil, err
 	}
 	// A stream may take no more than the other side reads, and a server that refuses may not read.
 	sent := make(chan error, 1)
-	go func() { sent <- s.WriteLine(hello) }() // HTTP/2 comes after it
+	go func() { sent <- s.WriteLine(line) }() // HTTP/2 comes after it
 	w, err := readWelcome(s.Conn)
 	if err != nil {
 		_ = s.Close() // ends the Write
@@ -280,12 +280,12 @@ func readWelcome(c *wire.Conn) (*wire.Welcome, error) {
 
 // quoted returns the start of the bytes received instead of a Welcome, such as the message of a
 // shell that does not find the server.
-func quoted(said []byte) string {
-	said = bytes.TrimSpace(said)
-	if len(said) == 0 {
+func quoted(line []byte) string {
+	line = bytes.TrimSpace(line)
+	if len(line) == 0 {
 		return "nothing"
 	}
-	return fmt.Sprintf("%.200q", said)
+	return fmt.Sprintf("%.200q", line)
 }
 
 // checkWelcome returns the error in a Welcome, or the first invalid field.

@@ -27,7 +27,7 @@ func (c *Client) current() *link {
 	return c.link
 }
 
-// TestQuietConnectionLost loses a connection over which nothing was asked for longer than Redial.
+// TestQuietConnectionLost loses a connection without requests for longer than Redial.
 // Another one follows.
 func TestQuietConnectionLost(t *testing.T) {
 	wiretest.NoLeaks(t)
@@ -60,29 +60,28 @@ func TestQuietConnectionLost(t *testing.T) {
 				}
 			}
 			if _, err := c.Stat(t.Context(), "f"); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("%s: Stat gives %v, want what the server says", name, err)
+				t.Errorf("%s: Stat gives %v, want the error of the server", name, err)
 			}
 		})
 	}
 }
 
-// TestLetsInAndAnswersNothing has a server that lets in again and again and answers nothing. The
-// client gives up.
-func TestLetsInAndAnswersNothing(t *testing.T) {
+// TestNoResponses has a server that accepts every connection and never responds. The client ends.
+func TestNoResponses(t *testing.T) {
 	wiretest.NoLeaks(t)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	settings, ack := "\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x00\x00\x00\x04\x01\x00\x00\x00\x00"
 	pong := "\x00\x00\x08\x06\x01\x00\x00\x00\x00" + "unasked!"
 	for name, tc := range map[string]struct {
-		said  string
+		sent  string
 		stays bool
 	}{
 		"silence":               {stays: true},
-		"settings and silence":  {said: settings + ack, stays: true},
+		"settings and silence":  {sent: settings + ack, stays: true},
 		"the end":               {},
-		"settings, and the end": {said: settings + ack},
-		"an answer to no ping":  {said: settings + ack + pong},
+		"settings, and the end": {sent: settings + ack},
+		"a pong without a ping": {sent: settings + ack + pong},
 	} {
 		wg.Go(func() {
 			c := impatient(t, Config{
@@ -90,7 +89,7 @@ func TestLetsInAndAnswersNothing(t *testing.T) {
 				Dial: greets(func(c *wire.Conn) {
 					_, _ = c.Read(make([]byte, 4096)) // the preface of HTTP/2
 					go func() { _, _ = io.Copy(io.Discard, c) }()
-					_, _ = io.WriteString(c, tc.said)
+					_, _ = io.WriteString(c, tc.sent)
 					if !tc.stays {
 						_ = c.Close() // a pipe's never fails
 					}
@@ -151,14 +150,14 @@ func TestOneDirectionStalls(t *testing.T) {
 	c := impatient(t, Config{
 		Redial: time.Minute, PingEvery: 3 * time.Second,
 		Dial: func(context.Context) (io.ReadWriteCloser, error) {
-			here, there := net.Pipe()
+			near, far := net.Pipe()
 			// a stream may end at any time
-			served.Go(func() { _ = server.Serve(context.Background(), there) })
+			served.Go(func() { _ = server.Serve(context.Background(), far) })
 			if first != nil {
-				return here, nil
+				return near, nil
 			}
 			first = &stalling{
-				Conn: here, stalled: make(chan struct{}), waiting: make(chan struct{}),
+				Conn: near, stalled: make(chan struct{}), waiting: make(chan struct{}),
 				closed: make(chan struct{}),
 			}
 			return first, nil
@@ -171,7 +170,7 @@ func TestOneDirectionStalls(t *testing.T) {
 	}
 	close(first.stalled)
 	if _, err := c.Stat(ctx, "f"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Stat gives %v, want what the server says", err)
+		t.Errorf("Stat gives %v, want the error of the server", err)
 	}
 	select {
 	case <-first.waiting:
@@ -185,8 +184,8 @@ func TestOneDirectionStalls(t *testing.T) {
 
 // hostileFrame breaks the rules of HTTP/2.
 type hostileFrame struct {
-	said  string
-	asked bool // only a client with a request notices
+	sent      string
+	requested bool // only a client with a request notices
 }
 
 // TestHostileFrames has a server break the rules of HTTP/2, with a request in progress and without.
@@ -196,52 +195,52 @@ func TestHostileFrames(t *testing.T) {
 		return "\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00" + string(id) + value
 	}
 	frames := map[string]hostileFrame{
-		"text":                        {said: "HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", 100)},
-		"zeros":                       {said: strings.Repeat("\x00", 100)},
-		"no settings":                 {said: "\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678"},
-		"settings that are too large": {said: setting(5, "\xff\xff\xff\xff")},
-		"settings acknowledged twice": {said: settings + ack + ack},
-		"settings of a stream":        {said: "\x00\x00\x00\x04\x00\x00\x00\x00\x01"},
-		"settings cut in half":        {said: "\x00\x00\x05\x04\x00\x00\x00\x00\x00\x00\x05\x00\x00\x40"},
-		"a push setting":              {said: setting(2, "\x00\x00\x00\x02")},
-		"a huge window":               {said: setting(4, "\x80\x00\x00\x00")},
-		"small frames":                {said: setting(5, "\x00\x00\x3f\xff")},
-		"a setting behind others": {said: "\x00\x00\x0c\x04\x00\x00\x00\x00\x00" +
+		"text":                        {sent: "HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", 100)},
+		"zeros":                       {sent: strings.Repeat("\x00", 100)},
+		"no settings":                 {sent: "\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678"},
+		"settings that are too large": {sent: setting(5, "\xff\xff\xff\xff")},
+		"settings acknowledged twice": {sent: settings + ack + ack},
+		"settings of a stream":        {sent: "\x00\x00\x00\x04\x00\x00\x00\x00\x01"},
+		"settings cut in half":        {sent: "\x00\x00\x05\x04\x00\x00\x00\x00\x00\x00\x05\x00\x00\x40"},
+		"a push setting":              {sent: setting(2, "\x00\x00\x00\x02")},
+		"a huge window":               {sent: setting(4, "\x80\x00\x00\x00")},
+		"small frames":                {sent: setting(5, "\x00\x00\x3f\xff")},
+		"a setting behind others": {sent: "\x00\x00\x0c\x04\x00\x00\x00\x00\x00" +
 			"\x00\x03\x00\x00\x00\x09\x00\x08\x00\x00\x00\x02"},
 	}
 	for name, frame := range map[string]hostileFrame{ // behind settings
-		"a huge frame":              {said: "\xff\xff\xff\x00\x00\x00\x00\x00\x01"},
-		"an unknown frame":          {said: "\x00\x00\x00\x77\x00\x00\x00\x00\x00"},
-		"a priority":                {said: "\x00\x00\x05\x02\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00"},
-		"a push":                    {said: "\x00\x00\x04\x05\x04\x00\x00\x00\x01\x00\x00\x00\x02"},
-		"data without a request":    {said: "\x00\x00\x01\x00\x00\x00\x00\x00\x63x"},
-		"a frame that is too large": {said: "\x04\x00\x01\x00\x00\x00\x00\x00\x01"},
-		"data of the connection":    {said: "\x00\x00\x01\x00\x00\x00\x00\x00\x00x"},
-		"headers without a request": {said: "\x00\x00\x01\x01\x05\x00\x00\x00\x63\x88"},
-		"a short ping":              {said: "\x00\x00\x07\x06\x00\x00\x00\x00\x001234567"},
-		"a ping of a stream":        {said: "\x00\x00\x08\x06\x00\x00\x00\x00\x0112345678"},
-		"a reset of the connection": {said: "\x00\x00\x04\x03\x00\x00\x00\x00\x00\x00\x00\x00\x01"},
-		"a short goodbye":           {said: "\x00\x00\x04\x07\x00\x00\x00\x00\x00\x00\x00\x00\x01"},
-		"a short window":            {said: "\x00\x00\x03\x08\x00\x00\x00\x00\x00\x00\x00\x01"},
+		"a huge frame":              {sent: "\xff\xff\xff\x00\x00\x00\x00\x00\x01"},
+		"an unknown frame":          {sent: "\x00\x00\x00\x77\x00\x00\x00\x00\x00"},
+		"a priority":                {sent: "\x00\x00\x05\x02\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00"},
+		"a push":                    {sent: "\x00\x00\x04\x05\x04\x00\x00\x00\x01\x00\x00\x00\x02"},
+		"data without a request":    {sent: "\x00\x00\x01\x00\x00\x00\x00\x00\x63x"},
+		"a frame that is too large": {sent: "\x04\x00\x01\x00\x00\x00\x00\x00\x01"},
+		"data of the connection":    {sent: "\x00\x00\x01\x00\x00\x00\x00\x00\x00x"},
+		"headers without a request": {sent: "\x00\x00\x01\x01\x05\x00\x00\x00\x63\x88"},
+		"a short ping":              {sent: "\x00\x00\x07\x06\x00\x00\x00\x00\x001234567"},
+		"a ping of a stream":        {sent: "\x00\x00\x08\x06\x00\x00\x00\x00\x0112345678"},
+		"a reset of the connection": {sent: "\x00\x00\x04\x03\x00\x00\x00\x00\x00\x00\x00\x00\x01"},
+		"a short goodbye":           {sent: "\x00\x00\x04\x07\x00\x00\x00\x00\x00\x00\x00\x00\x01"},
+		"a short window":            {sent: "\x00\x00\x03\x08\x00\x00\x00\x00\x00\x00\x00\x01"},
 		"a window without an end": {
-			said:  strings.Repeat("\x00\x00\x04\x08\x00\x00\x00\x00\x00\x7f\xff\xff\xff", 2),
-			asked: true,
+			sent:      strings.Repeat("\x00\x00\x04\x08\x00\x00\x00\x00\x00\x7f\xff\xff\xff", 2),
+			requested: true,
 		},
-		"malformed headers": {said: "\x00\x00\x02\x01\x05\x00\x00\x00\x01\xff\xff", asked: true},
+		"malformed headers": {sent: "\x00\x00\x02\x01\x05\x00\x00\x00\x01\xff\xff", requested: true},
 	} {
-		frame.said = settings + frame.said
+		frame.sent = settings + frame.sent
 		frames[name] = frame
 	}
 	for name, tc := range frames {
 		t.Run(name, func(t *testing.T) {
-			for _, asked := range []bool{true, false} {
-				if tc.asked && !asked {
+			for _, requested := range []bool{true, false} {
+				if tc.requested && !requested {
 					continue
 				}
 				wiretest.NoLeaks(t)
 				c := impatient(t, Config{Redial: time.Minute, Dial: greets(func(c *wire.Conn) {
 					_, _ = io.CopyN(io.Discard, c, int64(len(http2.ClientPreface)))
-					for frames := http2.NewFramer(nil, c); asked; {
+					for frames := http2.NewFramer(nil, c); requested; {
 						f, err := frames.ReadFrame()
 						if err != nil {
 							return
@@ -251,14 +250,14 @@ func TestHostileFrames(t *testing.T) {
 						}
 					}
 					go func() { _, _ = io.Copy(io.Discard, c) }()
-					_, _ = io.WriteString(c, tc.said)
+					_, _ = io.WriteString(c, tc.sent)
 				})})
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-				if !asked {
+				if !requested {
 					wiretest.Eventually(t, "the client to end", func() bool { return c.endedWith(nil) != nil })
 				}
 				if _, err := c.Stat(ctx, "f"); !errors.Is(err, env.ErrProtocol) {
-					t.Errorf("asked %t: Stat gives %v, want ErrProtocol", asked, err)
+					t.Errorf("request %t: Stat gives %v, want ErrProtocol", requested, err)
 				}
 				cancel()
 			}

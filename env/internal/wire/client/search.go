@@ -102,15 +102,15 @@ func (c *Client) search(ctx context.Context, r request,
 		return nil, err
 	}
 	defer c.calls.Done()
-	begun := false
+	started := false
 	var end *wire.EndRecord
 	err := c.retry(ctx, func(l *link) error {
 		var err error
 		end, err = c.exchange(ctx, l, r, wire.FrameRecords, func(payload []byte) error {
-			begun = true
+			started = true
 			return take(payload)
 		})
-		if begun && errors.Is(err, errLost) {
+		if started && errors.Is(err, errLost) {
 			return c.endedWith(errBroken)
 		}
 		return err

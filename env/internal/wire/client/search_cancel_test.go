@@ -12,7 +12,7 @@ import (
 // TestSearchCancelled cancels at the first result of a batch.
 func TestSearchCancelled(t *testing.T) {
 	wiretest.NoLeaks(t)
-	e := &asked{matches: make([]search.GrepMatch, 100)}
+	e := &recorder{matches: make([]search.GrepMatch, 100)}
 	c := connected(t, e, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

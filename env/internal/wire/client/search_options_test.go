@@ -12,8 +12,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// asked is an environment that finds what it is given, and notes what it is asked for.
-type asked struct {
+// recorder is an environment with set results that records the options of searches.
+type recorder struct {
 	wiretest.Env
 	grep    search.GrepOptions
 	matches []search.GrepMatch
@@ -22,7 +22,7 @@ type asked struct {
 	walk    search.WalkOptions
 }
 
-func (a *asked) Grep(
+func (a *recorder) Grep(
 	_ context.Context, opts search.GrepOptions, fn func(search.GrepMatch) error,
 ) (search.GrepStats, error) {
 	a.grep = opts
@@ -34,12 +34,12 @@ func (a *asked) Grep(
 	return a.stats, nil
 }
 
-func (a *asked) Glob(_ context.Context, opts search.GlobOptions) ([]search.Entry, error) {
+func (a *recorder) Glob(_ context.Context, opts search.GlobOptions) ([]search.Entry, error) {
 	a.glob = opts
 	return nil, nil
 }
 
-func (a *asked) Walk(
+func (a *recorder) Walk(
 	_ context.Context, _ string, opts search.WalkOptions, _ func(search.Entry) error,
 ) error {
 	a.walk = opts
@@ -80,11 +80,10 @@ func set(t *testing.T, v reflect.Value, i, sign int) {
 	}
 }
 
-// TestSearchOptions checks that all that a search is asked for gets to the server, and all that it
-// tells comes back.
+// TestSearchOptions shows that all options reach the server, and all results the client.
 func TestSearchOptions(t *testing.T) {
 	wiretest.NoLeaks(t)
-	e := &asked{}
+	e := &recorder{}
 	c := connected(t, e, nil)
 	t.Run("GrepOptions", func(t *testing.T) {
 		each(t, func(t *testing.T, opts search.GrepOptions) {
@@ -92,21 +91,21 @@ func TestSearchOptions(t *testing.T) {
 				t.Error(err)
 			}
 			if diff := cmp.Diff(opts, e.grep); diff != "" {
-				t.Errorf("(-asked for +at the server)\n%s", diff)
+				t.Errorf("(-sent +received)\n%s", diff)
 			}
 		})
 	})
 	t.Run("GlobOptions", func(t *testing.T) {
 		each(t, func(t *testing.T, opts search.GlobOptions) {
 			if _, err := c.Glob(t.Context(), opts); err != nil || e.glob != opts {
-				t.Errorf("asked for %+v, at the server %+v, error %v", opts, e.glob, err)
+				t.Errorf("sent %+v, received %+v, error %v", opts, e.glob, err)
 			}
 		})
 	})
 	t.Run("WalkOptions", func(t *testing.T) {
 		each(t, func(t *testing.T, opts search.WalkOptions) {
 			if err := c.Walk(t.Context(), ".", opts, nil); err != nil || e.walk != opts {
-				t.Errorf("asked for %+v, at the server %+v, error %v", opts, e.walk, err)
+				t.Errorf("sent %+v, received %+v, error %v", opts, e.walk, err)
 			}
 		})
 	})
@@ -114,7 +113,7 @@ func TestSearchOptions(t *testing.T) {
 		each(t, func(t *testing.T, stats search.GrepStats) {
 			e.stats = stats
 			if got, err := c.Grep(t.Context(), search.GrepOptions{}, nil); err != nil || got != stats {
-				t.Errorf("the server tells %+v, here are %+v, error %v", stats, got, err)
+				t.Errorf("sent %+v, received %+v, error %v", stats, got, err)
 			}
 		})
 	})
@@ -127,7 +126,7 @@ func TestSearchOptions(t *testing.T) {
 				return nil
 			})
 			if diff := cmp.Diff(e.matches, got); diff != "" || err != nil {
-				t.Errorf("error %v (-found +here)\n%s", err, diff)
+				t.Errorf("error %v (-sent +received)\n%s", err, diff)
 			}
 		})
 	})

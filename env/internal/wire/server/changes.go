@@ -46,7 +46,7 @@ type changes struct {
 	byID  map[string]*change
 	ended []string // the oldest first, from next on and around
 	next  int
-	// marks are the highest numbers of forgotten changes, by client: those up to there may have
+	// marks are the highest numbers of forgotten changes, by client: those up to it may have
 	// been made. It has maxMarks entries at most.
 	marks map[string]uint64
 }

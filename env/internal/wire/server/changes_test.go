@@ -35,8 +35,7 @@ func (t *changes) evict(test *testing.T, p *peer) {
 	}
 }
 
-// TestForgottenChanges: a change that the server has forgotten is neither said not to have been
-// made nor made again.
+// TestForgottenChanges: a change that the server has forgotten is neither unknown nor made again.
 func TestForgottenChanges(t *testing.T) {
 	var table changes
 	table.init()
@@ -73,10 +72,10 @@ func TestForgottenChanges(t *testing.T) {
 	} {
 		_, fresh, err := table.start(p, c.id)
 		if !errors.Is(err, c.want) || fresh != (c.want == nil) {
-			t.Errorf("%s begins: %t, %v, want %v", c.id, fresh, err, c.want)
+			t.Errorf("%s starts: %t, %v, want %v", c.id, fresh, err, c.want)
 		}
 		if _, err := table.outcome(c.id); !errors.Is(err, c.want) {
-			t.Errorf("%s is asked about: %v, want %v", c.id, err, c.want)
+			t.Errorf("%s has the outcome %v, want %v", c.id, err, c.want)
 		}
 	}
 	if !errors.Is(errForgotten, env.ErrUnknownOutcome) {
@@ -108,9 +107,9 @@ func TestMarksBounded(t *testing.T) {
 	}
 }
 
-// TestAskedBeforeItBegins: once a client has been told that a change has not begun, it does not
-// begin, whatever is still on its way.
-func TestAskedBeforeItBegins(t *testing.T) {
+// TestOutcomeBeforeChange requests the outcome of a change before the change, which then never
+// starts.
+func TestOutcomeBeforeChange(t *testing.T) {
 	wiretest.NoLeaks(t)
 	var removed atomic.Int32
 	s := startServer(t, &wiretest.Env{OnRemove: func(context.Context, string,
@@ -122,7 +121,7 @@ func TestAskedBeforeItBegins(t *testing.T) {
 	c := s.connect("c")
 	for range 2 {
 		if got := valueOf[wire.ChangeOutcome](t, c.call("GET", "/op/c-1", nil).fine(t)); got.Known {
-			t.Errorf("the change is told as %+v", got)
+			t.Errorf("the outcome is %+v", got)
 		}
 	}
 	if a := c.call("DELETE", "/file?name=x", nil, wire.ChangeHeader, "c-1"); a.end == nil ||
@@ -139,7 +138,7 @@ func TestAskedBeforeItBegins(t *testing.T) {
 	s.changes.evict(t, &peer{})
 	if a := c.call("GET", "/op/c-2", nil); a.end == nil || !errors.Is(a.end.Error.Err(),
 		env.ErrUnknownOutcome) {
-		t.Errorf("a change that is forgotten is told as %+v", a)
+		t.Errorf("the outcome of a forgotten change is %+v", a)
 	}
 	a := c.call("DELETE", "/file?name=x", nil, wire.ChangeHeader, "c-2")
 	if a.end == nil || !errors.Is(a.end.Error.Err(), env.ErrUnknownOutcome) || removed.Load() != 1 {
@@ -148,7 +147,7 @@ func TestAskedBeforeItBegins(t *testing.T) {
 }
 
 // TestRememberedErrors: of a long error the conditions and a little text are remembered, and its
-// own answer has all.
+// response has all.
 func TestRememberedErrors(t *testing.T) {
 	wiretest.NoLeaks(t)
 	long := strings.Repeat("\x01", 100<<10)

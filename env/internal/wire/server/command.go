@@ -26,8 +26,8 @@ type command struct {
 	mu        sync.Mutex
 	killed    bool
 	cancel    context.CancelCauseFunc // nil until it runs
-	responses uint64                  // how many there have been
-	wakeup    chan struct{}           // wakes the response; each has its own
+	responses uint64                  // the number so far
+	wakeup    chan struct{}           // wakes the response; one for each
 }
 
 // memory returns how many bytes of memory the outputs take.
@@ -229,7 +229,7 @@ func (c *command) send(ctx context.Context, p *peer, a *response, stdout, stderr
 			}
 		}
 		switch {
-		case sent > 0: // there may be more
+		case sent > 0: // more may follow
 		case ended:
 			return c.finish(a)
 		default:

@@ -54,7 +54,7 @@ func TestExecArgumentsAndResult(t *testing.T) {
 }
 
 func TestExecStreams(t *testing.T) {
-	say := func(_ context.Context, cmd env.Command) (env.Result, error) {
+	describe := func(_ context.Context, cmd env.Command) (env.Result, error) {
 		described := fmt.Sprintf("stdin %t, stdout %t, stderr %t, same %t, tty %t",
 			cmd.Stdin != nil, cmd.Stdout != nil, cmd.Stderr != nil, cmd.Stdout == cmd.Stderr, cmd.TTY != nil)
 		if cmd.Stdout != nil {
@@ -68,7 +68,7 @@ func TestExecStreams(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		request        wire.ExecRequest
-		says           string
+		streams        string
 		stdout, stderr string
 	}{
 		{
@@ -99,11 +99,11 @@ func TestExecStreams(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			wiretest.NoLeaks(t)
-			a := startServer(t, &wiretest.Env{OnExec: say}, nil).connect("c").run("1", c.request)
+			a := startServer(t, &wiretest.Env{OnExec: describe}, nil).connect("c").run("1", c.request)
 			if a.result == nil || a.result.Error == nil {
 				t.Fatalf("no error: %+v", a)
 			}
-			if got := a.result.Error.Err().Error(); got != c.says {
+			if got := a.result.Error.Err().Error(); got != c.streams {
 				t.Errorf("the command has %s", got)
 			}
 			if string(a.stdout) != c.stdout || string(a.stderr) != c.stderr {
@@ -237,7 +237,8 @@ func TestExecOffsetsRefused(t *testing.T) {
 		"stdout=0", "stdout=99999999", "stderr=5&stdout=" + strconv.Itoa(ringKeep+3*maxOutput),
 		"stderr=" + strconv.FormatInt(1<<62, 10),
 	} {
-		if a := c.call("POST", "/exec/1?"+query, jsonOf(wire.ExecRequest{})); a.status != http.StatusConflict {
+		a := c.call("POST", "/exec/1?"+query, jsonOf(wire.ExecRequest{}))
+		if a.status != http.StatusConflict {
 			t.Errorf("%s: %+v", query, a)
 		}
 	}

@@ -124,7 +124,7 @@ func TestStatAndDir(t *testing.T) {
 		t.Error(diff)
 	}
 	if a := c.call("GET", "/dir?name=nowhere", nil); !errors.Is(a.end.Error.Err(), fs.ErrNotExist) {
-		t.Errorf("a missing folder: %+v", a)
+		t.Errorf("a missing directory: %+v", a)
 	}
 }
 
@@ -204,26 +204,28 @@ func TestReadAllTogether(t *testing.T) {
 func TestWriteRemoveUnpackPack(t *testing.T) {
 	wiretest.NoLeaks(t)
 	var log []string
-	note := func(format string, args ...any) { log = append(log, fmt.Sprintf(format, args...)) }
+	record := func(format string, args ...any) { log = append(log, fmt.Sprintf(format, args...)) }
 	e := &wiretest.Env{
-		OnWriteFile: func(_ context.Context, name string, r io.Reader, o env.WriteOptions) (env.Written, error) {
+		OnWriteFile: func(
+			_ context.Context, name string, r io.Reader, o env.WriteOptions,
+		) (env.Written, error) {
 			data, err := io.ReadAll(r)
-			note("write %q %d %v %t %s", name, len(data), o.Mode, o.MustNotExist, o.IfSHA256)
+			record("write %q %d %v %t %s", name, len(data), o.Mode, o.MustNotExist, o.IfSHA256)
 			return env.Written{Size: int64(len(data)), Created: true, InPlace: true}, err
 		},
 		OnRemove: func(_ context.Context, name string, o env.RemoveOptions) error {
-			note("remove %q %t", name, o.Recursive)
+			record("remove %q %t", name, o.Recursive)
 			return nil
 		},
 		OnCopyIn: func(_ context.Context, dir string, r io.Reader) error {
 			h, err := tar.NewReader(r).Next()
 			if err == nil {
-				note("unpack %q %s", dir, h.Name)
+				record("unpack %q %s", dir, h.Name)
 			}
 			return err
 		},
 		OnCopyOut: func(_ context.Context, dir string, names ...string) (io.ReadCloser, error) {
-			note("pack %q %q", dir, names)
+			record("pack %q %q", dir, names)
 			return io.NopCloser(io.MultiReader(strings.NewReader("tar"), &failing{})), nil
 		},
 	}
@@ -323,12 +325,12 @@ func TestChangeIsMadeOnce(t *testing.T) {
 func TestChangeCutOff(t *testing.T) {
 	wiretest.NoLeaks(t)
 	read := make(chan error, 1)
-	begun := make(chan struct{})
+	started := make(chan struct{})
 	e := &wiretest.Env{OnWriteFile: func(ctx context.Context, _ string, r io.Reader,
 		_ env.WriteOptions,
 	) (env.Written, error) {
 		_, err := io.ReadFull(r, make([]byte, 3))
-		close(begun)
+		close(started)
 		if err == nil {
 			_, err = io.ReadAll(r)
 		}
@@ -343,14 +345,14 @@ func TestChangeCutOff(t *testing.T) {
 	go func() {
 		first <- c.call("PUT", "/file?name=x", body, wire.ChangeHeader, "1").err
 	}()
-	<-begun
+	<-started
 	c = s.connect("c") // the connection before is dead
 	if err := <-read; err == nil || errors.Is(err, io.EOF) {
 		t.Errorf("the content seems whole: %v", err)
 	}
 	got := valueOf[wire.ChangeOutcome](t, c.call("GET", "/op/1", nil).fine(t))
 	if !got.Known || !got.CutOff || got.Outcome.Error == nil {
-		t.Errorf("the change is told as %+v", got)
+		t.Errorf("the outcome is %+v", got)
 	}
 	_ = feeding.Close()
 	if <-first == nil {
@@ -361,23 +363,23 @@ func TestChangeCutOff(t *testing.T) {
 // TestChangeGoesOn: a change whose content has arrived is finished, whatever becomes of the client.
 func TestChangeGoesOn(t *testing.T) {
 	wiretest.NoLeaks(t)
-	begun, release := make(chan struct{}), make(chan struct{})
+	started, release := make(chan struct{}), make(chan struct{})
 	e := &wiretest.Env{OnRemove: func(ctx context.Context, _ string, _ env.RemoveOptions) error {
-		close(begun)
+		close(started)
 		<-release
 		return ctx.Err()
 	}}
 	s := startServer(t, e, nil)
 	c := s.connect("c")
 	go c.call("DELETE", "/file?name=x", nil, wire.ChangeHeader, "1")
-	<-begun
+	<-started
 	c = s.connect("c")
 	answer := make(chan *reading, 1)
 	go func() { answer <- c.call("GET", "/op/1", nil) }()
 	close(release)
 	if got := valueOf[wire.ChangeOutcome](t, (<-answer).fine(t)); !got.Known || got.CutOff ||
 		got.Outcome.Error != nil {
-		t.Errorf("the change is told as %+v", got)
+		t.Errorf("the outcome is %+v", got)
 	}
 }
 
@@ -401,8 +403,8 @@ func TestOpsMemory(t *testing.T) {
 	}
 }
 
-// TestGateOfServer: requests whose content does not come, and answers that nobody reads, take no
-// place behind the gate.
+// TestGateOfServer: requests whose content does not come, and answers that nobody reads, do
+// not occupy the gate.
 func TestGateOfServer(t *testing.T) {
 	wiretest.NoLeaks(t)
 	files := reader(fstest.MapFS{"big": {Data: make([]byte, 4<<20)}, "small": {Data: []byte("x")}})

@@ -15,11 +15,11 @@ import (
 
 func TestGateBounds(t *testing.T) {
 	wiretest.NoLeaks(t)
-	const places, operations = 3, 50
-	g := newGate(places)
-	var inside, most atomic.Int32
+	const size, operations = 3, 50
+	g := newGate(size)
+	var running, most atomic.Int32
 	enter := func() {
-		n := inside.Add(1)
+		n := running.Add(1)
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 		}
 	}
@@ -34,24 +34,24 @@ func TestGateBounds(t *testing.T) {
 			defer s.release()
 			for range 20 {
 				enter()
-				inside.Add(-1)
+				running.Add(-1)
 				s.pause()
 				s.resume()
 			}
 			enter()
-			inside.Add(-1)
+			running.Add(-1)
 		})
 	}
 	all.Wait()
-	if most.Load() > places {
-		t.Errorf("%d operations were inside at once", most.Load())
+	if most.Load() > size {
+		t.Errorf("%d operations ran at once", most.Load())
 	}
 	if len(g) != 0 {
-		t.Errorf("%d places are still taken", len(g))
+		t.Errorf("%d operations are still counted", len(g))
 	}
 }
 
-// TestGateNetwork: who waits for the network holds up nobody.
+// TestGateNetwork has an operation wait for the network, which delays no other.
 func TestGateNetwork(t *testing.T) {
 	wiretest.NoLeaks(t)
 	g := newGate(1)
@@ -78,11 +78,11 @@ func TestGateNetwork(t *testing.T) {
 		t.Error(err)
 	}
 	if len(g) != 1 {
-		t.Error("the place was not taken again")
+		t.Error("the operation did not enter again")
 	}
 	s.release()
 	if len(g) != 0 {
-		t.Error("the place was not given back")
+		t.Error("the operation did not leave")
 	}
 }
 
@@ -98,7 +98,7 @@ func TestGateAbandonedReader(t *testing.T) {
 	s.release()
 	s.resume()
 	if len(g) != 0 {
-		t.Error("a place was taken after the end")
+		t.Error("the operation entered after its end")
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
 
-// recorder is where a reply of its own goes.
+// recorder records a response.
 type recorder struct {
 	bytes.Buffer
 	header http.Header

@@ -83,8 +83,7 @@ func TestResize(t *testing.T) {
 	c.call("POST", "/exec/1/resize", jsonOf(env.TTYSize{Columns: 5, Rows: 6})).fine(t)
 }
 
-// TestStdinOfUnknownCommand asks for pieces of commands that the server does not know, or not any
-// more.
+// TestStdinOfUnknownCommand sends stdin of commands that have not arrived or are deleted.
 func TestStdinOfUnknownCommand(t *testing.T) {
 	wiretest.NoLeaks(t)
 	e, _ := writer(1)

@@ -48,7 +48,9 @@ func TestStalledStreams(t *testing.T) {
 			}
 		}
 	}
-	e.OnWriteFile = func(_ context.Context, _ string, r io.Reader, _ env.WriteOptions) (env.Written, error) {
+	e.OnWriteFile = func(
+		_ context.Context, _ string, r io.Reader, _ env.WriteOptions,
+	) (env.Written, error) {
 		hash := sha256.New()
 		n, err := io.Copy(hash, r)
 		if got := [sha256.Size]byte(hash.Sum(nil)); got != sha256.Sum256(content) {
@@ -181,7 +183,7 @@ func TestPanics(t *testing.T) {
 	}
 	if got := valueOf[wire.ChangeOutcome](t, c.call("GET", "/op/1", nil)); !got.Known ||
 		got.Outcome.Error == nil {
-		t.Errorf("the change is told as %+v", got)
+		t.Errorf("the outcome is %+v", got)
 	}
 }
 
@@ -238,7 +240,7 @@ func TestCloseEndsRequestsInProgress(t *testing.T) {
 		running, _ := s.commands.get("1")
 		return running != nil && running.stdout.total() >= ringSize
 	})
-	wiretest.Eventually(t, "the change has begun", func() bool { return s.changes.get("1") != nil })
+	wiretest.Eventually(t, "the change has started", func() bool { return s.changes.get("1") != nil })
 	a := c.call("POST", "/close", nil)
 	if a.end == nil || a.end.Error.Err().Error() != broken.Error() {
 		t.Errorf("close: %+v, %v", a, a.err)
@@ -268,7 +270,7 @@ func TestCloseEndsRequestsInProgress(t *testing.T) {
 	})
 	_, welcome, _ := serving.greet(wire.Hello{Version: wire.Version, Client: "late"})
 	if !errors.Is(welcome.Error.Err(), env.ErrGone) {
-		t.Errorf("a late client is told %v", welcome.Error.Err())
+		t.Errorf("a late client gets %v", welcome.Error.Err())
 	}
 	if err := s.Close(); err == nil || !errors.Is(err, broken) {
 		t.Errorf("close: %v", err)
@@ -312,13 +314,13 @@ func TestServeEnds(t *testing.T) {
 		wiretest.NoLeaks(t)
 		s := startServer(t, closing(), nil)
 		ctx, cancel := context.WithCancel(t.Context())
-		ours, theirs := wiretest.NewPipe()
+		near, far := wiretest.NewPipe()
 		result := make(chan error, 1)
-		go func() { result <- s.Serve(ctx, theirs) }()
-		if _, err := io.WriteString(ours, `{"version":3,"client":"c"}`+"\n"); err != nil {
+		go func() { result <- s.Serve(ctx, far) }()
+		if _, err := io.WriteString(near, `{"version":3,"client":"c"}`+"\n"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := wire.NewConn(ours).ReadLine(wire.MaxWelcome); err != nil {
+		if _, err := wire.NewConn(near).ReadLine(wire.MaxWelcome); err != nil {
 			t.Fatal(err)
 		}
 		cancel()
@@ -336,7 +338,8 @@ func TestServeEnds(t *testing.T) {
 			t.Fatal(welcome.Error.Err())
 		}
 		// The preface and empty settings, then nothing, as if the line were dead.
-		if _, err := io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
+		preface := "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+		if _, err := io.WriteString(c, preface); err != nil {
 			t.Fatal(err)
 		}
 		go func() { _, _ = io.Copy(io.Discard, c) }()

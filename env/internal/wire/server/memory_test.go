@@ -32,7 +32,7 @@ func TestOutputsOfEndedCommandsAreBounded(t *testing.T) {
 	outputs := s.commands.outputs
 	s.commands.mu.Unlock()
 	if held != outputs || held > maxOutputs || held < maxOutputs/2 || kept != count-1 {
-		t.Errorf("%d of %d results are kept, with %d bytes (%d noted)", kept, count, held, outputs)
+		t.Errorf("%d of %d results are kept, with %d bytes (%d counted)", kept, count, held, outputs)
 	}
 	if a := c.run("0", wire.ExecRequest{Stdout: true, Stderr: true}); a.end == nil ||
 		!errors.Is(a.end.Error.Err(), env.ErrUnknownOutcome) {
@@ -42,7 +42,7 @@ func TestOutputsOfEndedCommandsAreBounded(t *testing.T) {
 		Stdout: true,
 		Stderr: true,
 	}).fine(t).stdout); n != size {
-		t.Errorf("of the last one there are %d bytes", n)
+		t.Errorf("the last one has %d bytes", n)
 	}
 	if int(started.Load()) != count {
 		t.Errorf("%d of %d commands were started", started.Load(), count)

@@ -43,7 +43,7 @@ func (m *modelClient) resume() {
 	m.taken = m.got
 }
 
-// TestRingAgainstModel produces, takes, loses and resumes at random, with a producer of its own.
+// TestRingAgainstModel produces, takes, loses and resumes at random, beside a producer.
 func TestRingAgainstModel(t *testing.T) {
 	for seed := range uint64(8) {
 		random := rand.New(rand.NewPCG(seed, 1))

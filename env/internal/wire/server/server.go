@@ -70,7 +70,7 @@ type Server struct {
 
 	mu     sync.Mutex
 	env    env.Environment // nil until it is opened
-	closed bool            // Close has begun
+	closed bool            // Close was called
 	peers  map[*peer]struct{}
 
 	counting sync.Mutex // held while Connected is called

@@ -50,17 +50,17 @@ func startServer(t *testing.T, e env.Environment, change func(*Config)) *serving
 
 // stream returns the client's end of a stream that is served, and where Serve's error goes.
 func (s *serving) stream() (net.Conn, <-chan error) {
-	ours, theirs := net.Pipe()
+	near, far := net.Pipe()
 	result := make(chan error, 1)
 	s.serve.Add(1)
 	go func() {
 		defer s.serve.Done()
-		result <- s.Serve(context.Background(), theirs)
+		result <- s.Serve(context.Background(), far)
 	}()
-	return ours, result
+	return near, result
 }
 
-// raw is a client that says what it is told to.
+// raw is a client of single requests.
 type raw struct {
 	t      *testing.T
 	conn   *wire.Conn
@@ -73,11 +73,11 @@ func (s *serving) greet(hello wire.Hello) (*wire.Conn, *wire.Welcome, <-chan err
 	s.t.Helper()
 	stream, result := s.stream()
 	c := wire.NewConn(stream)
-	said, err := hello.Encode()
+	sent, err := hello.Encode()
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if _, err := c.Write(said); err != nil {
+	if _, err := c.Write(sent); err != nil {
 		s.t.Fatal(err)
 	}
 	line, err := c.ReadLine(wire.MaxWelcome)
@@ -262,32 +262,44 @@ func TestHandshakeRefusals(t *testing.T) {
 		return string(line) + "\n"
 	}
 	for _, c := range []struct {
-		name, say string
-		is        error  // of the welcome
-		text      string // in the welcome's error
+		name, sends string
+		is          error  // of the welcome
+		text        string // in the welcome's error
 	}{
-		{name: "not JSON", say: "GET / HTTP/1.1\n", text: "malformed"},
-		{name: "another type", say: "[]\n", text: "malformed"},
+		{name: "not JSON", sends: "GET / HTTP/1.1\n", text: "malformed"},
+		{name: "another type", sends: "[]\n", text: "malformed"},
 		{
-			name: "another version", say: hello(wire.Hello{Version: 99, Token: "secret", Client: "c"}),
+			name: "another version", sends: hello(wire.Hello{Version: 99, Token: "secret", Client: "c"}),
 			text: "version 99",
 		},
 		{
-			name: "wrong token", say: hello(wire.Hello{Version: wire.Version, Token: "x", Client: "c"}),
+			name: "wrong token", sends: hello(wire.Hello{Version: wire.Version, Token: "x", Client: "c"}),
 			is: fs.ErrPermission, text: "permission denied",
 		},
 		{
-			name: "no token", say: hello(wire.Hello{Version: wire.Version, Client: "c"}),
+			name: "no token", sends: hello(wire.Hello{Version: wire.Version, Client: "c"}),
 			is: fs.ErrPermission, text: "permission denied",
 		},
 		{
-			name: "no client", say: hello(wire.Hello{Version: wire.Version, Token: "secret"}),
+			name: "no client", sends: hello(wire.Hello{Version: wire.Version, Token: "secret"}),
 			is: fs.ErrInvalid, text: "client id",
 		},
-		{name: "too much to open", say: `{"version":3,"token":"secret","client":"c","start_size":4194305}` + "\n", is: env.ErrTooLarge, text: "4194305 bytes"},
-		{name: "less than nothing to open", say: `{"version":3,"token":"secret","client":"c","start_size":-1}` + "\n", is: env.ErrTooLarge, text: "-1 bytes"},
-		{name: "nobody says what to open", say: `{"version":3,"token":"x","client":"c","start_size":1000}` + "\n", is: fs.ErrPermission, text: "permission denied"},
-		{name: "another session", say: hello(wire.Hello{
+		{
+			name:  "too much to open",
+			sends: `{"version":3,"token":"secret","client":"c","start_size":4194305}` + "\n",
+			is:    env.ErrTooLarge, text: "4194305 bytes",
+		},
+		{
+			name:  "less than nothing to open",
+			sends: `{"version":3,"token":"secret","client":"c","start_size":-1}` + "\n",
+			is:    env.ErrTooLarge, text: "-1 bytes",
+		},
+		{
+			name:  "a start without a token",
+			sends: `{"version":3,"token":"x","client":"c","start_size":1000}` + "\n",
+			is:    fs.ErrPermission, text: "permission denied",
+		},
+		{name: "another session", sends: hello(wire.Hello{
 			Version: wire.Version, Token: "secret",
 			Client: "c", Session: "old",
 		}), is: env.ErrGone, text: "another session"},
@@ -296,26 +308,26 @@ func TestHandshakeRefusals(t *testing.T) {
 			wiretest.NoLeaks(t)
 			s := startServer(t, &wiretest.Env{}, token)
 			stream, result := s.stream()
-			if _, err := io.WriteString(stream, c.say); err != nil {
+			if _, err := io.WriteString(stream, c.sends); err != nil {
 				t.Fatal(err)
 			}
-			said, err := io.ReadAll(stream)
+			sent, err := io.ReadAll(stream)
 			if err != nil {
 				t.Fatal(err)
 			}
 			var welcome wire.Welcome
-			if err := json.Unmarshal(said, &welcome); err != nil {
-				t.Fatalf("%q: %v", said, err)
+			if err := json.Unmarshal(sent, &welcome); err != nil {
+				t.Fatalf("%q: %v", sent, err)
 			}
-			told := welcome.Error.Err()
-			if told == nil || !strings.Contains(told.Error(), c.text) {
-				t.Errorf("told %v, want %q in it", told, c.text)
+			got := welcome.Error.Err()
+			if got == nil || !strings.Contains(got.Error(), c.text) {
+				t.Errorf("the error is %v, want %q in it", got, c.text)
 			}
-			if c.is != nil && !errors.Is(told, c.is) {
-				t.Errorf("told %v, which is not %v", told, c.is)
+			if c.is != nil && !errors.Is(got, c.is) {
+				t.Errorf("the error is %v, which is not %v", got, c.is)
 			}
-			if welcome.Info != nil || bytes.Contains(said, []byte("secret")) {
-				t.Errorf("too much is said: %s", said)
+			if welcome.Info != nil || bytes.Contains(sent, []byte("secret")) {
+				t.Errorf("the welcome holds too much: %s", sent)
 			}
 			if err := <-result; err == nil {
 				t.Error("Serve gives no error")
@@ -338,7 +350,7 @@ func TestHandshakeTooLong(t *testing.T) {
 	}()
 	line, err := wire.NewConn(stream).ReadLine(wire.MaxWelcome)
 	if err != nil || !bytes.Contains(line, []byte("too long")) {
-		t.Errorf("told %q, %v", line, err)
+		t.Errorf("the welcome is %q, %v", line, err)
 	}
 	if err := <-result; !errors.Is(err, wire.ErrLineTooLong) {
 		t.Errorf("Serve: %v", err)
@@ -347,8 +359,8 @@ func TestHandshakeTooLong(t *testing.T) {
 
 func TestHandshakeSilence(t *testing.T) {
 	for _, c := range []struct {
-		name, say string
-		wait      time.Duration
+		name, sends string
+		wait        time.Duration
 	}{
 		{"nothing", "", 50 * time.Millisecond},
 		{"half a line", `{"version":3`, 50 * time.Millisecond},
@@ -367,10 +379,10 @@ func TestHandshakeSilence(t *testing.T) {
 				cfg.Connected = func(n int) { counts <- n }
 			})
 			stream, result := s.stream()
-			go func() { _, _ = io.WriteString(stream, c.say) }()
+			go func() { _, _ = io.WriteString(stream, c.sends) }()
 			wiretest.Within(t, "the server hangs up", func() {
 				_, _ = io.ReadAll(stream)
-				if err := <-result; (err == nil) != strings.HasSuffix(c.say, "}\n") {
+				if err := <-result; (err == nil) != strings.HasSuffix(c.sends, "}\n") {
 					t.Errorf("Serve: %v", err)
 				}
 			})
@@ -402,7 +414,7 @@ func TestOpenFailsThenWorks(t *testing.T) {
 	var path *fs.PathError
 	if err := welcome.Error.Err(); !errors.As(err, &path) || path.Path != "/nowhere" || !errors.Is(err,
 		fs.ErrNotExist) {
-		t.Errorf("the first is told %v", err)
+		t.Errorf("the first error is %v", err)
 	}
 	for range 2 {
 		c, welcome, _ := s.greet(wire.Hello{

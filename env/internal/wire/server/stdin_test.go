@@ -18,6 +18,16 @@ func feedString(t *testing.T, s *stdin, offset int64, data string, end bool) err
 	return s.feed(t.Context(), offset, strings.NewReader(data), end, make([]byte, 3))
 }
 
+// offered waits until a piece is offered to the command.
+func offered(t *testing.T, s *stdin) {
+	t.Helper()
+	wiretest.Eventually(t, "a piece", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.data) > 0
+	})
+}
+
 // drain reads all of a command's standard input.
 func drain(s *stdin) <-chan string {
 	got := make(chan string, 1)
@@ -44,7 +54,7 @@ func TestStdinPieces(t *testing.T) {
 		want   string
 	}{
 		{"in order", []piece{{data: "hello "}, {offset: 6, data: "world", end: true}}, "hello world"},
-		{"an end of its own", []piece{{data: "hello"}, {offset: 5, end: true}}, "hello"},
+		{"a separate end", []piece{{data: "hello"}, {offset: 5, end: true}}, "hello"},
 		{"only an end", []piece{{end: true}}, ""},
 		{"repeated", []piece{{data: "hello"}, {data: "hello"}, {data: "hello", end: true}}, "hello"},
 		{"repeated with more", []piece{{data: "hello"}, {data: "hello world", end: true}}, "hello world"},
@@ -127,7 +137,7 @@ func TestStdinEnds(t *testing.T) {
 		s := newStdin()
 		fed := make(chan error, 1)
 		go func() { fed <- feedString(t, s, 0, "abc", false) }()
-		wiretest.Eventually(t, "it is offered", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.data) > 0 })
+		offered(t, s)
 		s.close()
 		if err := <-fed; err != nil {
 			t.Error(err)
@@ -146,7 +156,7 @@ func TestStdinEnds(t *testing.T) {
 		fed := make(chan error, 1)
 		buf := make([]byte, 3)
 		go func() { fed <- s.feed(ctx, 0, strings.NewReader("abc"), false, buf) }()
-		wiretest.Eventually(t, "it is offered", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.data) > 0 })
+		offered(t, s)
 		cancel()
 		if err := <-fed; !errors.Is(err, context.Canceled) {
 			t.Error(err)
@@ -193,7 +203,7 @@ func TestStdinLaterPieceTakesOver(t *testing.T) {
 	if _, err := feeding.Write([]byte("ab")); err != nil {
 		t.Fatal(err)
 	}
-	wiretest.Eventually(t, "it is offered", func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.data) > 0 })
+	offered(t, s)
 	second := make(chan error, 1)
 	go func() { second <- feedString(t, s, 0, "abcdef", true) }()
 	if err := <-first; !errors.Is(err, errReplaced) {
