@@ -156,8 +156,8 @@ type facts struct {
 	ps   bool // Processes can be read with ps.
 }
 
-// learn returns the facts about the environment. A tool is missing only if the environment says so
-// plainly.
+// learn returns the facts about the environment. A tool is missing only if Exec
+// reports fs.ErrNotExist.
 func (p *subject) learn(ctx context.Context) facts {
 	p.probe.Do(func() {
 		test := func(text string) (env.Result, error) {

@@ -197,35 +197,3 @@ func TestCloseWhileReading(t *testing.T) {
 		t.Errorf("Read gives %v, want fs.ErrClosed", err)
 	}
 }
-
-// TestReadFiles reads several files at once.
-func TestReadFiles(t *testing.T) {
-	wiretest.NoLeaks(t)
-	big := bytes.Repeat([]byte("x"), 300_000)
-	c := connected(t, mapEnv(fstest.MapFS{
-		"a": {Data: []byte("1")}, "empty": {}, "big": {Data: big},
-		"z": {Data: []byte("2")},
-	}), nil)
-	names := []string{"a", "missing", "empty", "big", "z", "a"}
-	for _, limit := range []int64{0, 400_000, 10} {
-		want, err := env.ReadFiles(t.Context(), onlyReads{c.Client}, names, limit)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := env.ReadFiles(t.Context(), c, names, limit)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text := cmp.Options{
-			cmp.Transformer("text", func(err error) string { return fmt.Sprint(err) }),
-			cmp.Comparer(bytes.Equal),
-		}
-		if diff := cmp.Diff(want, got, text); diff != "" {
-			t.Errorf("limit %d (-one by one +at once):\n%.2000s", limit, diff)
-		}
-		if !errors.Is(got[1].Err, fs.ErrNotExist) || limit == 10 && !errors.Is(got[3].Err,
-			env.ErrTooLarge) {
-			t.Errorf("errors %v and %v", got[1].Err, got[3].Err)
-		}
-	}
-}

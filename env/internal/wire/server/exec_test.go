@@ -13,45 +13,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/wiretest"
 )
-
-func TestExecArgumentsAndResult(t *testing.T) {
-	wiretest.NoLeaks(t)
-	var got env.Command
-	e := wiretest.Exec(func(_ context.Context, cmd env.Command) (env.Result, error) {
-		got = cmd
-		return env.Result{
-			ExitCode: 137, Signal: "SIGKILL", TimedOut: true, OutOfMemory: true,
-			Detached: true, Elapsed: 5,
-		}, nil
-	})
-	c := startServer(t, e, nil).connect("c")
-	a := c.run("1", wire.ExecRequest{
-		Argv: []wire.Text{"a", "b\xff", ""}, Dir: "/d\xfe", Vars: []wire.Text{"A=1"},
-		Timeout: time.Second,
-	}).fine(t)
-	want := env.Command{
-		Argv: []string{"a", "b\xff", ""}, Dir: "/d\xfe", Vars: []string{"A=1"},
-		Timeout: time.Second,
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-	result := &wire.ExecResult{
-		ExitCode: 137, Signal: "SIGKILL", TimedOut: true, OutOfMemory: true,
-		Detached: true, Elapsed: 5,
-	}
-	if diff := cmp.Diff(result, a.result); diff != "" {
-		t.Error(diff)
-	}
-}
 
 func TestExecStreams(t *testing.T) {
 	describe := func(_ context.Context, cmd env.Command) (env.Result, error) {
@@ -283,37 +249,6 @@ func TestExecLaterAnswerTakesOver(t *testing.T) {
 	close(release)
 	if a := <-second; a.result == nil || string(a.stdout) != "onetwo" {
 		t.Errorf("the second answer: %+v", a)
-	}
-}
-
-func TestExecRunsOnce(t *testing.T) {
-	wiretest.NoLeaks(t)
-	var started atomic.Int32
-	release := make(chan struct{})
-	e := wiretest.Exec(func(context.Context, env.Command) (env.Result, error) {
-		started.Add(1)
-		<-release
-		return env.Result{ExitCode: 3}, nil
-	})
-	c := startServer(t, e, nil).connect("c")
-	var all sync.WaitGroup
-	var results atomic.Int32
-	for range 50 {
-		all.Go(func() {
-			if a := c.run("1", wire.ExecRequest{Argv: []wire.Text{"x"}}); a.result != nil &&
-				a.result.ExitCode == 3 {
-				results.Add(1)
-			}
-		})
-	}
-	wiretest.Eventually(t, "it has started", func() bool { return started.Load() > 0 })
-	close(release)
-	all.Wait()
-	if a := c.run("1", wire.ExecRequest{Argv: []wire.Text{"x"}}).fine(t); a.result.ExitCode != 3 {
-		t.Errorf("the result is not repeatable: %+v", a)
-	}
-	if started.Load() != 1 || results.Load() == 0 {
-		t.Errorf("started %d times, %d results", started.Load(), results.Load())
 	}
 }
 

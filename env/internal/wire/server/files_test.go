@@ -128,39 +128,6 @@ func TestStatAndDir(t *testing.T) {
 	}
 }
 
-func TestReadSeveral(t *testing.T) {
-	wiretest.NoLeaks(t)
-	big := wiretest.Sequence(0, 200<<10)
-	c := startServer(t, reader(fstest.MapFS{
-		"a": {Data: []byte("aa")}, "big": {Data: big},
-		"empty": {},
-	}), nil).connect("c")
-	names := []wire.Text{"a", "missing", "big", "empty", "a"}
-	a := c.call("POST", "/read", jsonOf(wire.ReadRequest{Names: names, Limit: 1 << 20})).fine(t)
-	headers := decoded[wire.ReadHeader](t, a)
-	if len(headers) != len(names) {
-		t.Fatalf("%d headers", len(headers))
-	}
-	for i, size := range []int64{2, 0, int64(len(big)), 0, 2} {
-		if h := headers[i]; h.Index != i || h.Size != size ||
-			(h.Error != nil) != (names[i] == "missing") {
-			t.Errorf("header %d is %+v", i, h)
-		}
-	}
-	if want := "aa" + string(big) + "aa"; string(a.data) != want {
-		t.Errorf("%d bytes", len(a.data))
-	}
-	a = c.call("POST", "/read", jsonOf(wire.ReadRequest{
-		Names: []wire.Text{"big", "a"},
-		Limit: 10,
-	})).fine(t)
-	headers = decoded[wire.ReadHeader](t, a)
-	if !errors.Is(headers[0].Error.Err(), env.ErrTooLarge) || headers[1].Error != nil ||
-		string(a.data) != "aa" {
-		t.Errorf("with a limit: %+v", headers)
-	}
-}
-
 // TestReadAllTogether: what all files of one request may hold.
 func TestReadAllTogether(t *testing.T) {
 	files := fstest.MapFS{

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -57,30 +56,6 @@ func TestStdinOfCommands(t *testing.T) {
 	if got := taken(c.call("POST", "/exec/2/stdin?offset=0", strings.NewReader("x"))); !got.Closed {
 		t.Errorf("a command without standard input: %+v", got)
 	}
-}
-
-func TestResize(t *testing.T) {
-	wiretest.NoLeaks(t)
-	e := wiretest.Exec(func(_ context.Context, cmd env.Command) (env.Result, error) {
-		if cmd.TTY == nil {
-			return env.Result{}, nil
-		}
-		_, err := fmt.Fprint(cmd.Stdout, cmd.TTY.Size, <-cmd.TTY.Resize)
-		return env.Result{}, err
-	})
-	c := startServer(t, e, nil).connect("c")
-	result := make(chan *reading, 1)
-	go func() {
-		result <- c.run("1", wire.ExecRequest{Stdout: true, TTY: &env.TTYSize{
-			Columns: 1,
-			Rows:    2,
-		}})
-	}()
-	c.call("POST", "/exec/1/resize", jsonOf(env.TTYSize{Columns: 3, Rows: 4})).fine(t)
-	if a := (<-result).fine(t); string(a.stdout) != "{1 2} {3 4}" {
-		t.Errorf("sizes %q", a.stdout)
-	}
-	c.call("POST", "/exec/1/resize", jsonOf(env.TTYSize{Columns: 5, Rows: 6})).fine(t)
 }
 
 // TestStdinOfUnknownCommand sends stdin of commands that have not arrived or are deleted.

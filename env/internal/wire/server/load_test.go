@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -362,21 +361,6 @@ func TestServeEnds(t *testing.T) {
 			}
 		})
 	})
-}
-
-func TestLongNames(t *testing.T) {
-	wiretest.NoLeaks(t)
-	name := strings.Repeat("\xff", 4096)
-	e := &wiretest.Env{OnStat: func(_ context.Context, got string) (fs.FileInfo, error) {
-		if got != name {
-			return nil, fmt.Errorf("a name of %d bytes has arrived", len(got))
-		}
-		return nil, fs.ErrNotExist
-	}}
-	a := startServer(t, e, nil).connect("c").call("GET", "/stat"+query1(name), nil)
-	if a.status != http.StatusOK || !errors.Is(a.end.Error.Err(), fs.ErrNotExist) {
-		t.Errorf("%+v, %v", a, a.err)
-	}
 }
 
 // killable is an environment that can kill.
