@@ -119,6 +119,11 @@ func brokenTerminals() []breakage {
 			}
 			return res, err
 		}), []string{"tty/resize_is_not_waited_for"}},
+	}
+}
+
+func brokenTyping() []breakage {
+	return []breakage{
 		{"keys that are no characters are lost", terminalOf(func(cmd *env.Command) {
 			if in := cmd.Stdin; in != nil {
 				cmd.Stdin = filtered(in, func(s string) string { return strings.ReplaceAll(s, "\x03", "") })

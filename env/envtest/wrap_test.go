@@ -118,32 +118,6 @@ func brokenExecWraps() []brokenWrap {
 			"loses Timeout", commandWrap(func(cmd *env.Command) { cmd.Timeout = 0 }),
 			"Exec: the inner environment got the arguments",
 		},
-		{
-			"loses TTY", commandWrap(func(cmd *env.Command) { cmd.TTY = nil }),
-			"Exec: the inner environment got the arguments",
-		},
-		{"gives a terminal another size", commandWrap(func(cmd *env.Command) {
-			if cmd.TTY != nil {
-				cmd.TTY = &env.TTY{Resize: cmd.TTY.Resize}
-			}
-		}), "Exec: the inner environment got the arguments"},
-		{"loses Resize", commandWrap(func(cmd *env.Command) {
-			if cmd.TTY != nil {
-				cmd.TTY = &env.TTY{Size: cmd.TTY.Size}
-			}
-		}), "Exec: the inner environment got the arguments"},
-		{"changes the caller's TTY", commandWrap(func(cmd *env.Command) {
-			if cmd.TTY != nil {
-				tty := *cmd.TTY
-				cmd.TTY.Size = env.TTYSize{}
-				cmd.TTY = &tty
-			}
-		}), "Exec: the caller's TTY was changed"},
-		{"gives a terminal a writer for stderr", commandWrap(func(cmd *env.Command) {
-			if cmd.Stderr == nil {
-				cmd.Stderr = io.Discard
-			}
-		}), "Exec: the inner environment got the arguments"},
 		{"adds a reader", commandWrap(func(cmd *env.Command) {
 			cmd.Stdin = io.MultiReader()
 		}), "Exec: the inner environment got the arguments"},
@@ -178,6 +152,37 @@ func brokenExecWraps() []brokenWrap {
 				return inner.Exec(context.Background(), cmd)
 			}
 		}), "Exec: the context does not hold"},
+	}
+}
+
+func brokenTerminalWraps() []brokenWrap {
+	return []brokenWrap{
+		{
+			"loses TTY", commandWrap(func(cmd *env.Command) { cmd.TTY = nil }),
+			"Exec: the inner environment got the arguments",
+		},
+		{"gives a terminal another size", commandWrap(func(cmd *env.Command) {
+			if cmd.TTY != nil {
+				cmd.TTY = &env.TTY{Resize: cmd.TTY.Resize}
+			}
+		}), "Exec: the inner environment got the arguments"},
+		{"loses Resize", commandWrap(func(cmd *env.Command) {
+			if cmd.TTY != nil {
+				cmd.TTY = &env.TTY{Size: cmd.TTY.Size}
+			}
+		}), "Exec: the inner environment got the arguments"},
+		{"changes the caller's TTY", commandWrap(func(cmd *env.Command) {
+			if cmd.TTY != nil {
+				tty := *cmd.TTY
+				cmd.TTY.Size = env.TTYSize{}
+				cmd.TTY = &tty
+			}
+		}), "Exec: the caller's TTY was changed"},
+		{"gives a terminal a writer for stderr", commandWrap(func(cmd *env.Command) {
+			if cmd.Stderr == nil {
+				cmd.Stderr = io.Discard
+			}
+		}), "Exec: the inner environment got the arguments"},
 	}
 }
 
@@ -245,7 +250,7 @@ func brokenFileWraps() []brokenWrap {
 }
 
 func TestCheckWrapNoticesBrokenDecorators(t *testing.T) {
-	for _, tc := range slices.Concat(brokenExecWraps(), brokenFileWraps()) {
+	for _, tc := range slices.Concat(brokenExecWraps(), brokenTerminalWraps(), brokenFileWraps()) {
 		t.Run(tc.name, func(t *testing.T) {
 			problems := checkWrap(tc.wrap)
 			for _, p := range problems {
