@@ -10,9 +10,9 @@
 // # Path names
 //
 // A name is slash-separated on every system. A relative name resolves against the working directory
-// that Info reports. A name may refer to any file: an environment does not confine its callers;
-// policy does, by wrapping an environment. An empty name, and a name with a NUL byte, is
-// fs.ErrInvalid.
+// that Info reports. A name may refer to any file: an environment does not confine its callers. A
+// sandbox around it does, or a decorator of package wrap. An empty name, and a name with a NUL
+// byte, is fs.ErrInvalid.
 //
 // # The contract
 //

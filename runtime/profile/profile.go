@@ -1,5 +1,5 @@
-// Package profile holds the differences between families of models: their tools, instructions and
-// abilities. A profile is data; the loop treats all of them alike.
+// Package profile describes the families of models: OpenAI's, Anthropic's and Gemini's. A [Profile]
+// is the tools, instructions and limits of a model as data; the agent's loop treats all alike.
 package profile
 
 import (

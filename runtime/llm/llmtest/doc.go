@@ -1,6 +1,6 @@
 // Package llmtest is a strict model server for tests and demonstrations. It serves Responses, Chat
-// Completions, Messages and streamGenerateContent over HTTP on the loopback interface, with answers
-// of a function of the test.
+// Completions, Messages and streamGenerateContent over HTTP on the loopback interface; a function
+// of the test makes the answers.
 //
 //	srv := llmtest.NewServer(t, llmtest.Sequence(
 //		llmtest.Use(llmtest.Call{Name: "shell", Arguments: `{"command":"ls"}`}),
