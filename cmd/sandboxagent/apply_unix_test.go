@@ -106,7 +106,7 @@ func TestApplyKeepsPatch(t *testing.T) {
 				settings.file = filepath.Join(state, "named.patch")
 			}
 			change, err := startPatch(t.Context(), settings, &environment{
-				opened: opened{plain: e}, tree: tree, note: func(string) {},
+				opened: opened{plain: e}, tree: tree, notify: func(string) {},
 				applying: lookLocker{func() {
 					looked = true
 					if names := kept(); tt.named == (len(names) == 1) {

@@ -89,7 +89,7 @@ func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error
 	}
 	file, err := change.finish(ctx, e.plain, code == codeDone)
 	if wanted.apply && code != codeDone && file != "" {
-		p.note("the changes are not applied, since the command failed; the patch is in " + file)
+		p.notify("the changes are not applied, since the command failed; the patch is in " + file)
 	}
 	if err := errors.Join(err, s.fetch(ctx, e)); err != nil {
 		p.fail(err)
@@ -114,7 +114,7 @@ func (p *program) execute(ctx context.Context, e env.Runner, cmd env.Command) in
 	var start *env.StartError
 	switch {
 	case res.TimedOut && err == nil:
-		p.say("the command was stopped after " + cmd.Timeout.String() + " (--timeout)")
+		p.printLine("the command was stopped after " + cmd.Timeout.String() + " (--timeout)")
 	case outer.Err() != nil, code == codeBrokenPipe, err == nil:
 	case errors.As(err, &start):
 		p.fail(start)

@@ -30,6 +30,7 @@ until test -s z.txt; do :; done`
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			p := newProcess(t, tt.args...)
 			if err := os.Mkdir(filepath.Join(p.dir, "w"), 0o700); err != nil {
 				t.Fatal(err)
@@ -38,7 +39,9 @@ until test -s z.txt; do :; done`
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.writeFile(t, "s.yaml", "turns:\n  - calls: [{tool: shell, args: "+string(call)+"}]\n  - text: done\n")
+			p.writeFile(t, "s.yaml", "turns:\n"+
+				"  - calls: [{tool: shell, args: "+string(call)+"}]\n"+
+				"  - text: done\n")
 			if err := p.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -69,6 +72,7 @@ until test -s z.txt; do :; done`
 // TestDemoInterrupted checks that a demonstration which is interrupted while go builds leaves
 // nothing behind.
 func TestDemoInterrupted(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("the demonstration needs go")
 	}

@@ -38,9 +38,11 @@ func mainPrograms() map[string]func() {
 		}
 	}
 	return map[string]func(){
-		"sandboxagent":            be(func(*program) {}),
-		"sandboxagent-toolpanic":  be(func(p *program) { p.tools = []tool.Tool{explodingTool()} }),
-		"sandboxagent-modelpanic": be(func(p *program) { p.wrapClient = func(llm.Client) llm.Client { return explodingClient{} } }),
+		"sandboxagent":           be(func(*program) {}),
+		"sandboxagent-toolpanic": be(func(p *program) { p.tools = []tool.Tool{explodingTool()} }),
+		"sandboxagent-modelpanic": be(func(p *program) {
+			p.wrapClient = func(llm.Client) llm.Client { return explodingClient{} }
+		}),
 	}
 }
 

@@ -159,7 +159,7 @@ func TestExecSignals(t *testing.T) {
 			}
 			p.awaitFile(t, "ready")
 			await(t, "the tree", func() bool { return len(p.running(t)) >= 3 })
-			began := time.Now()
+			started := time.Now()
 			for i, s := range tt.signals {
 				if i > 0 {
 					time.Sleep(100 * time.Millisecond) // two signals at once may be one to the kernel
@@ -169,7 +169,7 @@ func TestExecSignals(t *testing.T) {
 				}
 			}
 			want := tt.want
-			if time.Since(began) > env.GraceTime/2 && len(tt.signals) > 1 {
+			if time.Since(started) > env.GraceTime/2 && len(tt.signals) > 1 {
 				want = 128 + int(tt.signals[0]) // all had ended when the machine came to the second one
 			}
 			if got := p.code(t); got != tt.want && got != want {
@@ -200,7 +200,11 @@ func TestExecDaemon(t *testing.T) {
 }
 
 const waitingScript = `turns:
-  - calls: [{tool: shell, args: {command: "touch ready; sh -c 'sleep 1000; : MARKER' & sleep 1000; : MARKER", timeout_ms: 600000}}]
+  - calls:
+      - tool: shell
+        args:
+          command: "touch ready; sh -c 'sleep 1000; : MARKER' & sleep 1000; : MARKER"
+          timeout_ms: 600000
 `
 
 // TestRunSignals checks that a run that is interrupted kills what it started and still writes its
@@ -268,9 +272,12 @@ func checkRecord(t *testing.T, stream, status string, code int, text string) {
 // TestRunInterruptedTwice checks that a run that hangs, here because nobody reads its events, ends
 // all the same.
 func TestRunInterruptedTwice(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t, "run", "--yes", "--output=stream-json", "--model=script:s.yaml", "wait")
 	p.writeFile(t, "s.yaml", `turns:
-  - calls: [{tool: shell, args: {command: "touch ready; head -c 3000000 /dev/zero | tr '\\0' x; sleep 1000; : MARKER"}}]
+  - calls:
+      - tool: shell
+        args: {command: "touch ready; head -c 3000000 /dev/zero | tr '\\0' x; sleep 1000; : MARKER"}
 `)
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -314,6 +321,7 @@ func TestClosedOutput(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			p := newProcess(t, tt.args...)
 			p.writeFile(t, "s.yaml", "turns:\n  - calls: [{tool: shell, args: {command: \"sleep 1; yes "+
 				"MARKER | head -c 1000000; sleep 1000; : MARKER\"}}]\n")
@@ -344,6 +352,7 @@ func TestClosedOutput(t *testing.T) {
 
 // TestExecBinary sends 50 MiB of random bytes through cat.
 func TestExecBinary(t *testing.T) {
+	t.Parallel()
 	data := make([]byte, 50<<20)
 	_, _ = rand.Read(data)
 	file := filepath.Join(t.TempDir(), "in")
@@ -371,6 +380,7 @@ func TestExecBinary(t *testing.T) {
 // TestExecOpenInput checks that a command which does not read is not waited for because its input
 // stays open.
 func TestExecOpenInput(t *testing.T) {
+	t.Parallel()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -389,6 +399,7 @@ func TestExecOpenInput(t *testing.T) {
 
 // TestRunOpenInput checks that run does not wait for an answer on an input that is no terminal.
 func TestRunOpenInput(t *testing.T) {
+	t.Parallel()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -407,6 +418,7 @@ func TestRunOpenInput(t *testing.T) {
 }
 
 func TestDemoWithoutGo(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t, "demo")
 	p.Env = append(p.Env, "PATH="+t.TempDir())
 	if err := p.Start(); err != nil {

@@ -132,8 +132,8 @@ func (p *progress) out() io.Writer {
 	return p.w
 }
 
-// note writes a line of the program.
-func (p *progress) note(text string) {
+// notify writes a line of the program.
+func (p *progress) notify(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.line("note", oneLine(text))

@@ -136,6 +136,7 @@ func TestConsent(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			p := newProcess(t, "run", "--sandbox=off", "--model=script:s.yaml", "a task")
 			p.writeFile(t, "s.yaml", "turns: [{text: ok}]\n")
 			s := openTerminal(t, p)
@@ -196,6 +197,7 @@ func TestConsentIsKept(t *testing.T) {
 // TestAskUser checks that a question of the model is put to the user of a terminal, and the run
 // goes on with the answer.
 func TestAskUser(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t, "run", "--yes", "--model=script:s.yaml", "a task")
 	p.writeFile(t, "s.yaml", `turns:
   - calls: [{tool: ask_user, args: {question: "Which \e]0;evil\acolour?"}}]
@@ -214,6 +216,7 @@ func TestAskUser(t *testing.T) {
 // TestAskUserHoldsProgress checks that nothing is written between a question and its answer, which
 // here comes late.
 func TestAskUserHoldsProgress(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t, "run", "--yes", "--model=script:s.yaml", "a task")
 	p.writeFile(t, "s.yaml", `turns:
   - calls: [{tool: ask_user, args: {question: "Which colour?"}}]
@@ -244,6 +247,7 @@ func TestAskUserUnanswered(t *testing.T) {
 		status    string
 	}{{"end of input", "\x04", 4, "awaiting_human"}, {"interrupt", "\x03", 130, "aborted"}} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			p := newProcess(t, "run", "--yes", "--output=json", "--model=script:s.yaml", "a task")
 			p.writeFile(t, "s.yaml", `turns:
   - calls: [{tool: ask_user, args: {question: "Which colour?"}}]
@@ -269,9 +273,13 @@ func TestInterruptRun(t *testing.T) {
 			name = "twice"
 		}
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			p := newProcess(t, "run", "--yes", "--model=script:s.yaml", "a task")
 			p.writeFile(t, "s.yaml", `turns:
-  - calls: [{tool: shell, args: {command: "trap : TERM; touch ready; until test -e go-on; do sleep 0.05; done; : MARKER"}}]
+  - calls:
+      - tool: shell
+        args:
+          command: "trap : TERM; touch ready; until test -e go-on; do sleep 0.05; done; : MARKER"
 `)
 			s := openTerminal(t, p)
 			p.awaitFile(t, "ready")
@@ -298,6 +306,7 @@ func TestInterruptRun(t *testing.T) {
 // TestConsentWithoutHome checks that an answer which could not be kept is not offered, and that a
 // run that is not allowed leaves nothing behind.
 func TestConsentWithoutHome(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t, "run", "--sandbox=off", "--model=script:s.yaml", "a task")
 	p.writeFile(t, "s.yaml", "turns: [{text: ok}]\n")
 	scratch := t.TempDir()
@@ -325,13 +334,19 @@ func TestDisplay(t *testing.T) {
 			name = "NO_COLOR"
 		}
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			p := newProcess(t, "run", "--yes", "--model=script:s.yaml", "a task")
 			if plain {
 				p.Env = append(p.Env, "NO_COLOR=1")
 			}
 			p.writeFile(t, "s.yaml", `turns:
   - text: "I \e[2J look"
-    calls: [{tool: shell, args: {command: "printf '\\033[2J\\033]52;c;aGk=\\007'; until test -e go-on; do sleep 0.05; done; false"}}]
+    calls:
+      - tool: shell
+        args:
+          command: |
+            printf '\033[2J\033]52;c;aGk=\007'
+            until test -e go-on; do sleep 0.05; done; false
     usage: {input: 12000, output: 345}
   - text: "Done \e[2J\e]0;evil\a\u009b31m\u202ereally."
 `)
@@ -368,6 +383,7 @@ func TestDisplay(t *testing.T) {
 }
 
 func TestExecOnTerminal(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t, "exec", "--", "printf", `a\033]52;c;aGk=\007b\033[2Jc\n`)
 	s := openTerminal(t, p)
 	if code, text := s.end(p); code != 0 || text != "abc\n" {
@@ -378,6 +394,7 @@ func TestExecOnTerminal(t *testing.T) {
 // TestInterruptKey checks that the key reaches the program alone, which ends its command in good
 // order.
 func TestInterruptKey(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t, "exec", "--", "sh", "-c",
 		"trap 'echo ended; exit 1' TERM; echo ready; while :; do sleep 0.05; done; : MARKER")
 	s := openTerminal(t, p)

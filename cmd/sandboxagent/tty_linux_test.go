@@ -74,8 +74,10 @@ func (s *screen) resize(columns, rows uint16) {
 }
 
 func TestExecTTY(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t, "exec", "-t", "--", "sh", "-c",
-		`test -t 0 && test -t 1 && test -t 2 && printf 'a\033[2Jb %s\n' "$TERM"; stty size; echo err >&2; exit 7`)
+		`test -t 0 && test -t 1 && test -t 2 && printf 'a\033[2Jb %s\n' "$TERM"
+		stty size; echo err >&2; exit 7`)
 	s := openTerminal(t, p)
 	if code, text := s.end(p); code != 7 || text != "a\x1b[2Jb xterm\n24 80\nerr\n" {
 		t.Errorf("exit code %d, screen %q", code, text)
@@ -83,8 +85,10 @@ func TestExecTTY(t *testing.T) {
 }
 
 func TestExecTTYResize(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t, "exec", "--tty", "--", "sh", "-c",
-		`trap 'stty size' WINCH; stty size; while :; do sleep 0.05; test "$(stty size)" != "31 101" || exit 3; done; : MARKER`)
+		`trap 'stty size' WINCH; stty size
+		while :; do sleep 0.05; test "$(stty size)" != "31 101" || exit 3; done; : MARKER`)
 	s := openTerminal(t, p)
 	s.await("24 80\n")
 	s.resize(132, 50)
@@ -97,8 +101,11 @@ func TestExecTTYResize(t *testing.T) {
 
 // TestExecTTYKeys checks that all keys reach the command, and none the program.
 func TestExecTTYKeys(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t, "exec", "-t", "--", "sh", "-c",
-		`trap 'echo caught; caught=1' INT; stty -echo; echo ready; until test -n "$caught"; do sleep 0.05; done; stty raw; echo all; head -c 8 | od -An -tx1; exit 5; : MARKER`)
+		`trap 'echo caught; caught=1' INT; stty -echo; echo ready
+		until test -n "$caught"; do sleep 0.05; done
+		stty raw; echo all; head -c 8 | od -An -tx1; exit 5; : MARKER`)
 	s := openTerminal(t, p)
 	s.await("ready")
 	s.send("\x03")
@@ -115,6 +122,7 @@ func TestExecTTYKeys(t *testing.T) {
 }
 
 func TestExecTTYShell(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("there is no bash")
 	}
