@@ -119,7 +119,7 @@ func (p *progress) pause(fn func()) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.paused = false
-		_, _ = p.held.WriteTo(p.w) // nobody could be told
+		_, _ = p.held.WriteTo(p.w) // an error has no other output
 	}()
 	fn()
 }
