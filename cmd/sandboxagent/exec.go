@@ -105,7 +105,7 @@ func (p *program) execute(ctx context.Context, e env.Runner, cmd env.Command) in
 	outer := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer p.restoreTerminal() // a panic is told of on a terminal that works
+	defer p.restoreTerminal() // so that a panic is printed on a working terminal
 	end := p.connectOutput(&cmd, cancel)
 	res, err := e.Exec(ctx, cmd)
 	end()
@@ -140,7 +140,7 @@ func (p *program) connectOutput(cmd *env.Command, failed context.CancelCauseFunc
 		cmd.Stderr = cmd.Stdout // which keeps the order
 	}
 	return func() {
-		_ = endStdout() // a terminal that is gone has been noticed by now, or nobody misses it
+		_ = endStdout() // a write error of a lost terminal has been reported already
 		_ = endStderr()
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestPatchAfterBackground checks that a process in the background cannot change files once the
-// patch is being taken: what the patch holds is what is there in the end.
+// TestPatchAfterBackground checks that a background process cannot change files once the patch is
+// being taken: the patch equals the final state of the files.
 func TestPatchAfterBackground(t *testing.T) {
 	// Each step adds a line while the snapshot is taken, which many files make slow.
 	const busy = `mkdir many; i=0; while test $i -lt 500; do echo $i >many/$i; i=$((i+1)); done
@@ -60,7 +60,7 @@ until test -s z.txt; do :; done`
 			_, added, _ := strings.Cut(after, "\n")
 			if want := "+" + strings.ReplaceAll(strings.TrimSuffix(string(content), "\n"), "\n", "\n+") +
 				"\n"; !ok || added != want {
-				t.Errorf("the patch has %d bytes of z.txt, and there are %d", len(added), len(want))
+				t.Errorf("the patch has %d bytes of z.txt, want %d", len(added), len(want))
 			}
 			if left := p.running(t); len(left) > 0 {
 				t.Errorf("left behind: %q", left)

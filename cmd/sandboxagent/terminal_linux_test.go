@@ -32,7 +32,7 @@ func openTerminal(t *testing.T, p *process) *screen {
 	t.Helper()
 	pty, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		t.Skipf("there are no terminals here: %v", err)
+		t.Skipf("this system has no terminals: %v", err)
 	}
 	t.Cleanup(func() { _ = pty.Close() })
 	var number int
@@ -53,11 +53,11 @@ func openTerminal(t *testing.T, p *process) *screen {
 		number, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
 	})
 	if err != nil {
-		t.Skipf("there are no terminals here: %v", err)
+		t.Skipf("this system has no terminals: %v", err)
 	}
 	tty, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		t.Skipf("there are no terminals here: %v", err)
+		t.Skipf("this system has no terminals: %v", err)
 	}
 	p.Stdin, p.Stdout, p.Stderr = tty, tty, tty
 	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -100,7 +100,7 @@ func (s *screen) await(text string) {
 	await(s.t, "the text "+text, func() bool { return strings.Contains(s.text(), text) })
 }
 
-// send types.
+// send types text.
 func (s *screen) send(text string) {
 	s.t.Helper()
 	if _, err := s.pty.WriteString(text); err != nil {
@@ -161,8 +161,8 @@ func TestConsent(t *testing.T) {
 	}
 }
 
-// TestConsentIsKept checks that "always" holds for this folder, also without a terminal, and for no
-// other.
+// TestConsentIsKept checks that "always" counts for this directory, also without a terminal, and
+// for no other.
 func TestConsentIsKept(t *testing.T) {
 	p := newProcess(t, "run", "--sandbox=off", "--model=script:s.yaml", "a task")
 	p.writeFile(t, "s.yaml", "turns: [{text: ok}]\n")
@@ -176,7 +176,7 @@ func TestConsentIsKept(t *testing.T) {
 		name string
 		same bool
 		want int
-	}{{"same folder", true, 0}, {"other folder", false, 2}} {
+	}{{"same directory", true, 0}, {"other directory", false, 2}} {
 		t.Run(tt.name, func(t *testing.T) {
 			next := newProcess(t, "run", "--sandbox=off", "--model=script:s.yaml", "a task")
 			next.writeFile(t, "s.yaml", "turns: [{text: ok}]\n")
@@ -194,8 +194,7 @@ func TestConsentIsKept(t *testing.T) {
 	}
 }
 
-// TestAskUser checks that a question of the model is put to the user of a terminal, and the run
-// goes on with the answer.
+// TestAskUser checks that a question of the model reaches the terminal, and the answer the model.
 func TestAskUser(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t, "run", "--yes", "--model=script:s.yaml", "a task")
@@ -213,8 +212,7 @@ func TestAskUser(t *testing.T) {
 	}
 }
 
-// TestAskUserHoldsProgress checks that nothing is written between a question and its answer, which
-// here comes late.
+// TestAskUserHoldsProgress checks that nothing is written between a question and its late answer.
 func TestAskUserHoldsProgress(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t, "run", "--yes", "--model=script:s.yaml", "a task")
@@ -239,7 +237,7 @@ func TestAskUserHoldsProgress(t *testing.T) {
 	}
 }
 
-// TestAskUserUnanswered checks what a question comes to that gets no answer.
+// TestAskUserUnanswered checks the end of a run whose question gets no answer.
 func TestAskUserUnanswered(t *testing.T) {
 	for _, tt := range []struct {
 		name, key string
@@ -264,8 +262,8 @@ func TestAskUserUnanswered(t *testing.T) {
 	}
 }
 
-// TestInterruptRun checks what the user of a terminal is told after the key, and that the second
-// leaves a clean line.
+// TestInterruptRun checks the note after ^C on a terminal, and that the second ^C leaves a clean
+// line.
 func TestInterruptRun(t *testing.T) {
 	for _, twice := range []bool{false, true} {
 		name := "once"
@@ -303,8 +301,8 @@ func TestInterruptRun(t *testing.T) {
 	}
 }
 
-// TestConsentWithoutHome checks that an answer which could not be kept is not offered, and that a
-// run that is not allowed leaves nothing behind.
+// TestConsentWithoutHome checks that "always" is not offered if it cannot be stored, and that a run
+// without consent leaves nothing behind.
 func TestConsentWithoutHome(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t, "run", "--sandbox=off", "--model=script:s.yaml", "a task")
@@ -391,8 +389,7 @@ func TestExecOnTerminal(t *testing.T) {
 	}
 }
 
-// TestInterruptKey checks that the key reaches the program alone, which ends its command in good
-// order.
+// TestInterruptKey checks that ^C reaches the program only, which ends its command in order.
 func TestInterruptKey(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t, "exec", "--", "sh", "-c",

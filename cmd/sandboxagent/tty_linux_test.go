@@ -19,8 +19,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// hold keeps the terminal from being at its end, so that it can be looked at when its program has
-// gone, until the function returned is called.
+// hold keeps the terminal open after the end of its program, so that a test can examine it, until
+// the returned function is called.
 func (s *screen) hold() (release func()) {
 	s.t.Helper()
 	var number int
@@ -47,7 +47,7 @@ func (s *screen) control(f func(fd int) error) {
 	}
 }
 
-// raw reports whether the terminal passes all keys on, and fails the test if it does so by halves.
+// raw reports whether the terminal is in raw mode, and fails the test for a mixture of modes.
 func (s *screen) raw() bool {
 	s.t.Helper()
 	var mode *unix.Termios
@@ -124,7 +124,7 @@ func TestExecTTYKeys(t *testing.T) {
 func TestExecTTYShell(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("bash"); err != nil {
-		t.Skip("there is no bash")
+		t.Skip("bash is not installed")
 	}
 	p := newProcess(t, "exec", "-t", "--var=PS1=prompt>", "--", "bash", "--norc", "--noprofile")
 	s := openTerminal(t, p)
@@ -141,8 +141,8 @@ func TestExecTTYShell(t *testing.T) {
 
 // TestExecTTYRestores checks that the user's terminal is as before, whatever ends the program.
 func TestExecTTYRestores(t *testing.T) {
-	// Where tests run with hang-ups ignored, as nohup has it, a program that is started would ignore
-	// them too. Of a signal that is caught here, it gets the default.
+	// Under nohup a started program would inherit that SIGHUP is ignored. For a signal that is caught
+	// here it gets the default action.
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(caught) })
@@ -232,7 +232,7 @@ func (explodingRunner) Exec(context.Context, env.Command) (env.Result, error) {
 func TestExecTTYPanic(t *testing.T) {
 	keys, tty, err := pty.Open()
 	if err != nil {
-		t.Skipf("there are no terminals here: %v", err)
+		t.Skipf("this system has no terminals: %v", err)
 	}
 	defer keys.Close() //nolint:errcheck // nothing was written
 	defer tty.Close()  //nolint:errcheck // nothing was written
@@ -294,8 +294,8 @@ func TestExecTTYWithoutTerminal(t *testing.T) {
 	}
 }
 
-// TestExecTTYVariable checks that the kind of the terminal is passed on, unless the user says
-// something else, and what the log tells.
+// TestExecTTYVariable checks that TERM is passed on unless a flag prevents it, and that the log
+// records the terminal.
 func TestExecTTYVariable(t *testing.T) {
 	for _, tt := range []struct {
 		name, flag, want string
