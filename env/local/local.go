@@ -2,7 +2,7 @@
 //
 //   - [New] runs commands as children of this process, and isolates nothing.
 //   - [Supervised] runs them through a second process, the helper, which kills everything that they
-//     started when this process ends, even by a crash.
+//     started when this process ends, even by a crash; on Linux and macOS.
 //   - [Sandboxed] starts that helper in a sandbox of the kernel, on Linux.
 //
 // # Processes
