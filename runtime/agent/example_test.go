@@ -74,8 +74,7 @@ turns:
 func issueTool(find func(ctx context.Context, number int) (string, error)) tool.Tool {
 	return tool.Tool{
 		ToolSpec: llm.ToolSpec{
-			Name:        "read_issue",
-			Description: "Shows an issue of this project, with its comments.",
+			Name: "read_issue", Description: "Shows an issue of this project, with its comments.",
 			Schema: json.RawMessage(`{"type": "object", "properties": {"number": {"type": "integer", "minimum": 1}},
 				"required": ["number"], "additionalProperties": false}`),
 		},
@@ -141,8 +140,7 @@ turns:
 		Profile: profile.Gemini("gemini-2.5-pro"), Store: session.InMemory,
 		Tools: []tool.Tool{{
 			ToolSpec: llm.ToolSpec{
-				Name: "think", Description: "Thinks.",
-				Schema: json.RawMessage(`{"type": "object"}`),
+				Name: "think", Description: "Thinks.", Schema: json.RawMessage(`{"type": "object"}`),
 			},
 			Run: func(context.Context, *tool.Call) (tool.Result,
 				error,
@@ -207,8 +205,7 @@ func serve(a *agent.Agent) http.HandlerFunc {
 func Example_server() {
 	a, err := agent.New(agent.Config{
 		Client: scripted(`turns: [{text: All is well.}]`), Profile: profile.OpenAI("gpt-5.2"),
-		Store:  session.InMemory,
-		Limits: agent.Limits{MaxToolRounds: 20, MaxTokens: 200_000},
+		Store: session.InMemory, Limits: agent.Limits{MaxToolRounds: 20, MaxTokens: 200_000},
 	})
 	if err != nil {
 		fmt.Println(err)

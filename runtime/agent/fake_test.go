@@ -110,8 +110,7 @@ func newTool(
 ) tool.Tool {
 	return tool.Tool{
 		ToolSpec: llm.ToolSpec{
-			Name: name, Description: "A tool for tests.",
-			Schema: json.RawMessage(`{"type":"object"}`),
+			Name: name, Description: "A tool for tests.", Schema: json.RawMessage(`{"type":"object"}`),
 		},
 		ReadOnly: readOnly, Run: run,
 	}

@@ -93,8 +93,7 @@ func TestStreamBodyMayUseTheSession(t *testing.T) {
 	}
 	within(t, func() {
 		for e, err := range a.RunStream(t.Context(), agent.Input{
-			Text: "go", SessionID: s.ID(),
-			RunID: "r",
+			Text: "go", SessionID: s.ID(), RunID: "r",
 		}, nil) {
 			if err != nil {
 				if !errors.Is(err, agent.ErrAborted) {
@@ -253,8 +252,7 @@ func TestRunIDs(t *testing.T) {
 	}
 	s.FollowUp("and then")
 	if res, _ := s.Run(t.Context(), agent.Input{
-		Text:  "go",
-		RunID: "mine",
+		Text: "go", RunID: "mine",
 	}); res.Status != agent.StatusAborted {
 		t.Errorf("ended with %s", res.Status)
 	}

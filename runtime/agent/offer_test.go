@@ -15,8 +15,7 @@ func TestOfferedTools(t *testing.T) {
 	needsEnv := n.tool("needs_env", true)
 	needsEnv.NeedsEnv = true
 	tools := []tool.Tool{
-		n.tool("a", true), n.tool("b", true), needsEnv, n.tool("c", true),
-		n.tool("d", true),
+		n.tool("a", true), n.tool("b", true), needsEnv, n.tool("c", true), n.tool("d", true),
 	}
 	tests := []struct {
 		name   string
@@ -25,28 +24,21 @@ func TestOfferedTools(t *testing.T) {
 		want   []string
 	}{
 		{"all but what needs an environment", agent.ToolPolicy{}, agent.Input{}, []string{
-			"a", "b", "c",
-			"d",
+			"a", "b", "c", "d",
 		}},
 		{"none", agent.ToolPolicy{Disabled: true}, agent.Input{}, nil},
 		{
-			"the policy's",
-			agent.ToolPolicy{Allow: []string{"c", "a", "unknown"}},
-			agent.Input{},
+			"the policy's", agent.ToolPolicy{Allow: []string{"c", "a", "unknown"}}, agent.Input{},
 			[]string{"a", "c"},
 		},
 		{"the run's", agent.ToolPolicy{}, agent.Input{AllowedTools: []string{"b"}}, []string{"b"}},
 		{
-			"what both allow",
-			agent.ToolPolicy{Allow: []string{"a", "b"}},
-			agent.Input{AllowedTools: []string{"b", "c"}},
-			[]string{"b"},
+			"what both allow", agent.ToolPolicy{Allow: []string{"a", "b"}},
+			agent.Input{AllowedTools: []string{"b", "c"}}, []string{"b"},
 		},
 		{"an empty list is no tool", agent.ToolPolicy{}, agent.Input{AllowedTools: []string{}}, nil},
 		{
-			"in the run's order",
-			agent.ToolPolicy{},
-			agent.Input{ToolOrder: []string{"d", "b"}},
+			"in the run's order", agent.ToolPolicy{}, agent.Input{ToolOrder: []string{"d", "b"}},
 			[]string{"d", "b", "a", "c"},
 		},
 	}

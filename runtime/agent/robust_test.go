@@ -263,8 +263,7 @@ func TestModelErrors(t *testing.T) {
 			var n callLog
 			m := &model{answers: []answer{{
 				text: "I will", calls: []llm.ToolCall{call("a", "change", nil)}, err: &llm.Error{
-					Kind:    tt.kind,
-					Message: "no",
+					Kind: tt.kind, Message: "no",
 				},
 			}}}
 			ev := &events{}

@@ -42,8 +42,7 @@ func TestLimits(t *testing.T) {
 		for i := range 30 {
 			m.answers = append(m.answers, answer{
 				calls: []llm.ToolCall{call("", "look", map[string]any{"i": i})}, usage: llm.Usage{
-					Input:  90,
-					Output: 10,
+					Input: 90, Output: 10,
 				},
 			})
 		}
@@ -88,8 +87,7 @@ func TestMaxTurnsCountsAllInputs(t *testing.T) {
 	cfg.Limits.MaxTurns = 4
 	s := newSession(t, cfg)
 	for _, want := range []agent.Status{
-		agent.StatusCompleted, agent.StatusCompleted,
-		agent.StatusLimit,
+		agent.StatusCompleted, agent.StatusCompleted, agent.StatusLimit,
 	} {
 		if res, err := s.Submit(t.Context(), "again"); err != nil || res.Status != want {
 			t.Fatalf("ended with %v, %v; want %v", res.Status, err, want)
@@ -163,8 +161,7 @@ func TestSteering(t *testing.T) {
 	}
 	want := []string{
 		"user drive", "steering sent while idle", "assistant ", "tool_results ", "steering turn left",
-		"assistant turned",
-		"steering late word", "assistant done",
+		"assistant turned", "steering late word", "assistant done",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("history (-want +got):\n%s", diff)

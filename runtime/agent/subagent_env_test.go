@@ -80,8 +80,7 @@ func TestDocsOfSubagents(t *testing.T) {
 	} {
 		c := &cast{scripts: map[string][]answer{
 			"": {
-				calls(spawn("a", map[string]any{"working_dir": dirName})),
-				calls(onAgent("wait", "agent_1")),
+				calls(spawn("a", map[string]any{"working_dir": dirName})), calls(onAgent("wait", "agent_1")),
 			},
 			"agent_1": {calls(spawn("b", nil)), calls(onAgent("wait", "agent_1_1"))},
 		}}
@@ -109,10 +108,7 @@ func TestNestedDirectories(t *testing.T) {
 	write(t, filepath.Join(dir, "a", "b", "there"), "")
 	write(t, filepath.Join(dir, "other", "there"), "")
 	c := &cast{scripts: map[string][]answer{
-		"": {
-			calls(spawn("a", map[string]any{"working_dir": "a"})),
-			calls(onAgent("wait", "agent_1")),
-		},
+		"": {calls(spawn("a", map[string]any{"working_dir": "a"})), calls(onAgent("wait", "agent_1"))},
 		"agent_1": {
 			calls(spawn("x", map[string]any{"working_dir": "../other"})),
 			calls(spawn("y", map[string]any{"working_dir": "b"})), calls(onAgent("wait", "agent_1_2")),
@@ -140,8 +136,7 @@ func TestSpawnIsRefused(t *testing.T) {
 		want string
 	}{
 		"missing directory": {
-			spawn("a", map[string]any{"working_dir": "nowhere"}),
-			"nowhere does not exist",
+			spawn("a", map[string]any{"working_dir": "nowhere"}), "nowhere does not exist",
 		},
 		"a file":        {spawn("a", map[string]any{"working_dir": "file"}), "file is not a directory"},
 		"unknown kind":  {spawn("a", map[string]any{"agent_type": "poet"}), "agent_type"},
@@ -180,16 +175,13 @@ func TestSpawnIsRefused(t *testing.T) {
 func TestSubagentsTools(t *testing.T) {
 	var n callLog
 	tools := []tool.Tool{
-		n.tool("look", true), n.tool("change", false), tool.AskUser(),
-		tool.ExitTool(),
+		n.tool("look", true), n.tool("change", false), tool.AskUser(), tool.ExitTool(),
 	}
 	all := []string{
-		"spawn_agent", "send_input", "wait", "close_agent", "look", "change", "ask_user",
-		"exit",
+		"spawn_agent", "send_input", "wait", "close_agent", "look", "change", "ask_user", "exit",
 	}
 	reader := agent.Kind{Name: "reader", Description: "reads", Tools: []string{
-		"look", "ask_user",
-		"missing",
+		"look", "ask_user", "missing",
 	}}
 	boss := agent.Kind{Name: "boss", Description: "leads", Tools: []string{"spawn_agent", "wait"}}
 	none := agent.Kind{Name: "none", Description: "thinks", Tools: []string{}}
@@ -200,10 +192,7 @@ func TestSubagentsTools(t *testing.T) {
 		allowed []string // of the run
 		want    []string
 	}{
-		"general": {kind: "general", depth: 1, want: []string{
-			"look", "change",
-			"exit",
-		}},
+		"general":                   {kind: "general", depth: 1, want: []string{"look", "change", "exit"}},
 		"explore":                   {kind: "explore", depth: 1, want: []string{"look", "exit"}},
 		"explore starts none":       {kind: "explore", depth: 2, want: []string{"look", "exit"}},
 		"kind with a list":          {kind: "reader", depth: 2, want: []string{"look"}},
@@ -214,8 +203,7 @@ func TestSubagentsTools(t *testing.T) {
 			want: []string{"look", "spawn_agent"},
 		},
 		"what the run allows, holds": {kind: "general", depth: 2, allowed: []string{
-			"change",
-			"spawn_agent", "wait",
+			"change", "spawn_agent", "wait",
 		}, want: []string{"change", "spawn_agent", "wait"}},
 		"an empty intersection holds": {kind: "reader", depth: 2, allowed: []string{"spawn_agent"}},
 	}
@@ -223,8 +211,7 @@ func TestSubagentsTools(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := &cast{scripts: map[string][]answer{
 				"": {
-					calls(spawn("a", map[string]any{"agent_type": tt.kind})),
-					calls(onAgent("wait", "agent_1")),
+					calls(spawn("a", map[string]any{"agent_type": tt.kind})), calls(onAgent("wait", "agent_1")),
 				},
 				"agent_1": {calls(call("x", "change", nil), call("y", "look", nil))},
 			}}

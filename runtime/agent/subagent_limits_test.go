@@ -38,14 +38,12 @@ func TestTurnsOfSubagents_9_9_1(t *testing.T) {
 				endless = append(endless, calls(call(fmt.Sprint(i), "look", map[string]any{"n": i})))
 			}
 			c := &cast{scripts: map[string][]answer{"": {
-				calls(spawn("a", args)),
-				calls(onAgent("wait", "agent_1")),
+				calls(spawn("a", args)), calls(onAgent("wait", "agent_1")),
 			}, "agent_1": endless}}
 			cfg := treeConfig(c, n.tool("look", true))
 			cfg.Limits.MaxTurns = tt.parent
 			cfg.Subagents = agent.Subagents{MaxTurns: tt.config, Kinds: []agent.Kind{{
-				Name:        "runner",
-				Description: "runs", MaxTurns: tt.kind,
+				Name: "runner", Description: "runs", MaxTurns: tt.kind,
 			}}}
 			res := submit(t, newSession(t, cfg), "go")
 			if got := c.sent("agent_1"); got != tt.want {
@@ -66,11 +64,8 @@ func TestTokensOfSubagents(t *testing.T) {
 		run        *agent.Limits
 		nested     bool
 	}{
-		"session's limit": {session: agent.Limits{MaxTokens: 1000}},
-		"run's limit": {
-			session: agent.Limits{MaxTokens: 1 << 40},
-			run:     &agent.Limits{MaxTokens: 1000},
-		},
+		"session's limit":    {session: agent.Limits{MaxTokens: 1000}},
+		"run's limit":        {session: agent.Limits{MaxTokens: 1 << 40}, run: &agent.Limits{MaxTokens: 1000}},
 		"estimated tokens":   {session: agent.Limits{MaxTokens: 3000}, unreported: true},
 		"agents below":       {session: agent.Limits{MaxTokens: 1000}, nested: true},
 		"run's limit, below": {run: &agent.Limits{MaxTokens: 1000}, nested: true},
@@ -90,8 +85,7 @@ func TestTokensOfSubagents(t *testing.T) {
 			c := &cast{scripts: map[string][]answer{
 				"": {
 					{calls: []llm.ToolCall{
-						spawn("a", map[string]any{"max_turns": 1000}),
-						spawn("b", map[string]any{"max_turns": 1000}),
+						spawn("a", map[string]any{"max_turns": 1000}), spawn("b", map[string]any{"max_turns": 1000}),
 					}, usage: use},
 					{calls: []llm.ToolCall{onAgent("wait", "agent_1"), onAgent("wait", "agent_2")}, usage: use},
 				},
@@ -100,8 +94,7 @@ func TestTokensOfSubagents(t *testing.T) {
 			if tt.nested {
 				c.scripts["agent_1"] = []answer{
 					{
-						calls: []llm.ToolCall{spawn("a", map[string]any{"max_turns": 1000})},
-						usage: use,
+						calls: []llm.ToolCall{spawn("a", map[string]any{"max_turns": 1000})}, usage: use,
 					}, {calls: []llm.ToolCall{onAgent("wait", "agent_1_1")}, usage: use},
 				}
 			}
@@ -151,8 +144,7 @@ func TestModelOfSubagents(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			c := &cast{scripts: map[string][]answer{"": {
-				calls(spawn("a", tt.args)),
-				calls(onAgent("wait", "agent_1")),
+				calls(spawn("a", tt.args)), calls(onAgent("wait", "agent_1")),
 			}}}
 			ev := &events{}
 			cfg := treeConfig(c)
@@ -183,25 +175,21 @@ func TestInstructionsOfSubagents(t *testing.T) {
 	for _, run := range []string{"", "RUN"} {
 		c := &cast{scripts: map[string][]answer{
 			"": {
-				calls(spawn("a", map[string]any{"agent_type": "first"})),
-				calls(onAgent("wait", "agent_1")),
+				calls(spawn("a", map[string]any{"agent_type": "first"})), calls(onAgent("wait", "agent_1")),
 			},
 			"agent_1": {
-				calls(spawn("b", map[string]any{"agent_type": "second"})),
-				calls(onAgent("wait", "agent_1_1")),
+				calls(spawn("b", map[string]any{"agent_type": "second"})), calls(onAgent("wait", "agent_1_1")),
 			},
 		}}
 		cfg := treeConfig(c)
 		cfg.Settings.Instructions = "USER"
 		cfg.Subagents = agent.Subagents{MaxDepth: 2, Kinds: []agent.Kind{
 			{Name: "first", Description: "d", Instructions: "FIRST"}, {
-				Name: "second", Description: "d",
-				Instructions: "SECOND",
+				Name: "second", Description: "d", Instructions: "SECOND",
 			},
 		}}
 		if _, err := newSession(t, cfg).Run(t.Context(), agent.Input{
-			Text:         "go",
-			Instructions: run,
+			Text: "go", Instructions: run,
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -275,8 +263,7 @@ func TestFailingStoreOfSubagents(t *testing.T) {
 	t.Run("at the end of the run", func(t *testing.T) {
 		b := newBlocker()
 		c := &cast{scripts: map[string][]answer{"": {calls(spawn("a", nil)), {
-			text:   "end",
-			before: b.runs(1),
+			text: "end", before: b.runs(1),
 		}}, "agent_1": {calls(b.call("x"))}}}
 		cfg := treeConfig(c, b.tool())
 		cfg.Store = func(id string) (session.Store, error) {

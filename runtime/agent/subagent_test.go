@@ -276,8 +276,7 @@ func TestJournalsOfSubagents(t *testing.T) {
 	stores := map[string]*recorder{}
 	c := &cast{scripts: map[string][]answer{
 		"": {
-			calls(spawn("a", map[string]any{"agent_type": "explore"})),
-			calls(onAgent("wait", "agent_1")),
+			calls(spawn("a", map[string]any{"agent_type": "explore"})), calls(onAgent("wait", "agent_1")),
 		},
 		"agent_1": {{text: "the answer"}},
 	}}
@@ -318,8 +317,7 @@ func TestJournalsOfSubagents(t *testing.T) {
 		t.Errorf("the run ended with %q", ended)
 	}
 	want := []string{
-		"session", "surroundings", "run_started", "turn", "prompt", "turn", "run_ended",
-		"session_ended",
+		"session", "surroundings", "run_started", "turn", "prompt", "turn", "run_ended", "session_ended",
 	}
 	if got := child.types(); !slices.Equal(got, want) {
 		t.Errorf("the sub-agent's journal has %v", got)

@@ -51,8 +51,7 @@ func git(t *testing.T, dir string, args ...string) {
 		t.Skip("needs git")
 	}
 	cmd := exec.CommandContext(t.Context(), "git", append([]string{
-		"-C", dir, "-c", "user.name=t",
-		"-c", "user.email=t@example.com",
+		"-C", dir, "-c", "user.name=t", "-c", "user.email=t@example.com",
 	}, args...)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("git %v: %v\n%s", args, err, out)
@@ -173,8 +172,7 @@ func TestVerify(t *testing.T) {
 	}{
 		{"passes", "true", []answer{{text: "done"}}, agent.StatusCompleted, 1, 1},
 		{
-			"passes later", "test -f made",
-			[]answer{{text: "done"}, {text: "now it is", before: nil}},
+			"passes later", "test -f made", []answer{{text: "done"}, {text: "now it is", before: nil}},
 			agent.StatusCompleted, 2, 2,
 		},
 		{"never passes", "echo why; exit 3", nil, agent.StatusVerifyFailed, 3, 3},

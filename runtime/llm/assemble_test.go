@@ -25,8 +25,7 @@ func text(s string) llm.Delta    { return llm.Delta{Kind: llm.DeltaText, Text: s
 func thought(s string) llm.Delta { return llm.Delta{Kind: llm.DeltaReasoning, Text: s} }
 func done(f llm.FinishReason) llm.Delta {
 	return llm.Delta{Kind: llm.DeltaDone, Done: &llm.Done{Finish: f, Usage: llm.Usage{
-		Input:  3,
-		Output: 2,
+		Input: 3, Output: 2,
 	}, ResponseID: "r", Model: "m"}}
 }
 
@@ -40,8 +39,7 @@ func args(index int, s string) llm.Delta {
 
 func callPart(id, name, arguments string) llm.Part {
 	return llm.Part{Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{
-		ID: id, Name: name,
-		Arguments: arguments,
+		ID: id, Name: name, Arguments: arguments,
 	}}
 }
 
@@ -97,8 +95,7 @@ func TestAssembler(t *testing.T) {
 		},
 		"a retry voids what was before": {
 			number(text("lost"), call(0, "1", "x"), llm.Delta{
-				Kind:  llm.DeltaRetry,
-				Retry: &llm.RetryNotice{},
+				Kind: llm.DeltaRetry, Retry: &llm.RetryNotice{},
 			}, text("kept"),
 				call(0, "2", "y"), done(llm.FinishToolCalls)),
 			[]llm.Part{llm.Text("kept"), callPart("2", "y", "")},
@@ -111,8 +108,7 @@ func TestAssembler(t *testing.T) {
 		},
 		"two whole parts are two parts": {
 			number(llm.Delta{Kind: llm.DeltaPart, Part: &opaque}, llm.Delta{
-				Kind: llm.DeltaPart,
-				Part: &opaque,
+				Kind: llm.DeltaPart, Part: &opaque,
 			}, done(llm.FinishStop)),
 			[]llm.Part{opaque, opaque},
 		},
@@ -156,8 +152,7 @@ func TestAssemblerEnd(t *testing.T) {
 	}
 	want := llm.Response{
 		Message: llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{llm.Text("a")}},
-		Finish:  llm.FinishStop,
-		Usage:   llm.Usage{Input: 3, Output: 2}, ResponseID: "r", Model: "m",
+		Finish:  llm.FinishStop, Usage: llm.Usage{Input: 3, Output: 2}, ResponseID: "r", Model: "m",
 	}
 	if diff := cmp.Diff(want, resp); diff != "" {
 		t.Errorf("response (-want +got):\n%s", diff)
@@ -201,8 +196,7 @@ func TestComplete(t *testing.T) {
 	t.Run("error", func(t *testing.T) {
 		want := &llm.Error{Kind: llm.KindAuth}
 		_, err := llm.Complete(t.Context(), &attempts{list: []attempt{{
-			deltas: number(text("a")),
-			err:    want,
+			deltas: number(text("a")), err: want,
 		}}}, llm.Request{})
 		if !errors.Is(err, want) {
 			t.Errorf("got %v, want %v", err, want)
@@ -259,8 +253,7 @@ func FuzzAssembler(f *testing.F) {
 				llm.DeltaRetry, llm.DeltaDone, "?",
 			}
 			a.Add(llm.Delta{
-				Seq: i - int(b>>6), Kind: kinds[b%8], Text: strings.Repeat("x", int(b%3)),
-				Index: int(b % 5),
+				Seq: i - int(b>>6), Kind: kinds[b%8], Text: strings.Repeat("x", int(b%3)), Index: int(b % 5),
 			})
 		}
 		first, err1 := a.Response()

@@ -108,8 +108,7 @@ func TestSearchParameters(t *testing.T) {
 			wanted := strings.Fields(w[0])
 			slices.Sort(wanted)
 			if diff := cmp.Diff([]string{strings.Join(wanted, " "), w[1]}, []string{
-				strings.Join(names, " "),
-				strings.Join(aliases, " "),
+				strings.Join(names, " "), strings.Join(aliases, " "),
 			}); diff != "" {
 				t.Errorf("%s: %s (-want +got):\n%s", p.ID, tool.Name, diff)
 			}
@@ -178,9 +177,8 @@ func TestInstructions_9_2_4(t *testing.T) {
 func TestLayers_9_8(t *testing.T) {
 	s := profile.Surroundings{
 		WorkDir: "/w", Platform: "linux", OSVersion: "6.1", Date: "2026-01-02", Model: "m",
-		KnowledgeCutoff: "2025-08",
-		Git:             &profile.Git{Root: "/w", Branch: "trunk"},
-		Docs:            []profile.Doc{{Path: "/w/AGENTS.md", Text: "DOC"}},
+		KnowledgeCutoff: "2025-08", Git: &profile.Git{Root: "/w", Branch: "trunk"},
+		Docs: []profile.Doc{{Path: "/w/AGENTS.md", Text: "DOC"}},
 	}
 	seen := map[string]string{}
 	for _, p := range families() {
@@ -195,9 +193,8 @@ func TestLayers_9_8(t *testing.T) {
 		seen[p.Instructions] = p.ID
 		at := -1
 		for _, want := range []string{
-			"You are", "# When you are done",
-			"<environment>\nWorking directory: /w\n", "OS version: 6.1", "Model: m",
-			"Knowledge cut-off: 2025-08", "<git>", "\n# Tools\n", "- exit: ",
+			"You are", "# When you are done", "<environment>\nWorking directory: /w\n", "OS version: 6.1",
+			"Model: m", "Knowledge cut-off: 2025-08", "<git>", "\n# Tools\n", "- exit: ",
 			"\n# Project instructions\n\nFrom files", "DOC", "OVERRIDE",
 		} {
 			i := strings.LastIndex(got, want)

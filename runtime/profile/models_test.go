@@ -110,18 +110,15 @@ func TestParseModels(t *testing.T) {
 			ContextWindow: 400_000, MaxOutput: 128_000, KnowledgeCutoff: "2030-01",
 		}},
 		{"anthropic", "claude-opus-4-1-20250805", profile.Model{
-			Provider: "anthropic",
-			Prefix:   "claude-opus-4-1", ContextWindow: 30_000, MaxOutput: 30_000, KnowledgeCutoff: "2025-01",
-			Reasoning: true, Vision: true,
+			Provider: "anthropic", Prefix: "claude-opus-4-1", ContextWindow: 30_000, MaxOutput: 30_000,
+			KnowledgeCutoff: "2025-01", Reasoning: true, Vision: true,
 		}},
 		{"gemini", "gemini-2.5-flash-x-1", profile.Model{
-			Provider: "gemini", Prefix: "gemini-2.5-flash-x",
-			ContextWindow: 9000, MaxOutput: 9000, KnowledgeCutoff: "2025-01", Reasoning: true,
-			Vision: true,
+			Provider: "gemini", Prefix: "gemini-2.5-flash-x", ContextWindow: 9000, MaxOutput: 9000,
+			KnowledgeCutoff: "2025-01", Reasoning: true, Vision: true,
 		}},
 		{"gemini", "gemma-9:27b", profile.Model{
-			Provider: "gemini", Prefix: "gemma-9",
-			ContextWindow: 8192,
+			Provider: "gemini", Prefix: "gemma-9", ContextWindow: 8192,
 		}},
 	} {
 		got, ok := m.Lookup(tt.provider, tt.name)

@@ -17,8 +17,7 @@ func TestLayersInOrder(t *testing.T) {
 	s := profile.Surroundings{
 		WorkDir: "/w", Platform: "linux", Date: "2026-01-02", Model: "gpt-5.2",
 		Git: &profile.Git{Root: "/w", Branch: "trunk", Status: &profile.GitStatus{
-			Modified:  2,
-			Untracked: 1,
+			Modified: 2, Untracked: 1,
 		}, Commits: []string{"abc x"}},
 		Docs: []profile.Doc{{Path: "/AGENTS.md", Text: "OUTER"}, {Path: "/w/AGENTS.md", Text: "INNER"}},
 	}
@@ -64,8 +63,7 @@ func TestUnknownIsNotInvented(t *testing.T) {
 func TestToolsThatAreNotOffered(t *testing.T) {
 	const said = "\nNot available in this run, although mentioned above: "
 	for _, p := range []profile.Profile{
-		profile.OpenAI("m"), profile.Anthropic("m"),
-		profile.Gemini("m"),
+		profile.OpenAI("m"), profile.Anthropic("m"), profile.Gemini("m"),
 	} {
 		var all, reading []llm.ToolSpec
 		for _, tool := range p.Tools {
@@ -142,17 +140,14 @@ func TestWithModel(t *testing.T) {
 		"smaller":  {big.WithModel("small"), figures{"small", "", 5_000, 1_000, 1_000, false, true}},
 		"and back": {big.WithModel("small").WithModel("big"), of(big)},
 		"not listed": {big.WithModel("other"), figures{
-			"other", "",
-			profile.UnknownContextWindow, 0, 32_000, true, true,
+			"other", "", profile.UnknownContextWindow, 0, 32_000, true, true,
 		}},
 		"what a host says": {changed.WithModel("big"), figures{
-			"big", "2026-01", 9, 100_000, 32_000,
-			true, false,
+			"big", "2026-01", 9, 100_000, 32_000, true, false,
 		}},
 		"without a table": {own.WithModel("theirs"), figures{Model: "theirs", Window: 7}},
 		"OpenAI limits itself": {profile.OpenAI("gpt-5").WithModel("gpt-4o"), figures{
-			"gpt-4o", "2023-10",
-			128_000, 16_384, 0, false, true,
+			"gpt-4o", "2023-10", 128_000, 16_384, 0, false, true,
 		}},
 	} {
 		if diff := cmp.Diff(tt.want, of(tt.got)); diff != "" {

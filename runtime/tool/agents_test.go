@@ -67,25 +67,21 @@ func TestAgentToolArguments(t *testing.T) {
 		"everything": {"spawn_agent", `{"task": "t", "agent_type": "explore", "working_dir": "d", "model": "m", "max_turns": 7}`, fakeAgents{did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "explore", Dir: "d", Model: "m", MaxTurns: 7}}, ""},
 		"empty texts": {
 			"spawn_agent", `{"task": "t", "working_dir": "", "model": ""}`,
-			fakeAgents{did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "general"}},
-			"",
+			fakeAgents{did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "general"}}, "",
 		},
 		"a whole float": {"spawn_agent", `{"task": "t", "max_turns": 7.0}`, fakeAgents{
 			did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "general", MaxTurns: 7},
 		}, ""},
 		"many turns": {
 			"spawn_agent", `{"task": "t", "max_turns": 9007199254740991}`,
-			fakeAgents{did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "general", MaxTurns: 1 << 30}},
-			"",
+			fakeAgents{did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "general", MaxTurns: 1 << 30}}, "",
 		},
 		"no task":    {"spawn_agent", `{}`, fakeAgents{}, "task"},
 		"empty task": {"spawn_agent", `{"task": ""}`, fakeAgents{}, "task"},
 		"blank task": {"spawn_agent", `{"task": " \n"}`, fakeAgents{}, "task is empty"},
 		"a list":     {"spawn_agent", `{"task": ["t"]}`, fakeAgents{}, "task"},
 		"unknown kind": {
-			"spawn_agent", `{"task": "t", "agent_type": "poet"}`,
-			fakeAgents{},
-			"agent_type",
+			"spawn_agent", `{"task": "t", "agent_type": "poet"}`, fakeAgents{}, "agent_type",
 		},
 		"no turns":       {"spawn_agent", `{"task": "t", "max_turns": 0}`, fakeAgents{}, "max_turns"},
 		"half a turn":    {"spawn_agent", `{"task": "t", "max_turns": 1.5}`, fakeAgents{}, "max_turns"},
@@ -96,15 +92,11 @@ func TestAgentToolArguments(t *testing.T) {
 		}, ""},
 		"no message": {"send_input", `{"agent_id": "a"}`, fakeAgents{}, "message"},
 		"blank message": {
-			"send_input", `{"agent_id": "a", "message": "\t"}`,
-			fakeAgents{},
-			"message is empty",
+			"send_input", `{"agent_id": "a", "message": "\t"}`, fakeAgents{}, "message is empty",
 		},
 		"send to nobody": {"send_input", `{"agent_id": "", "message": "m"}`, fakeAgents{}, "agent_id"},
 		"send too much": {
-			"send_input", `{"agent_id": "a", "message": "m", "task": "t"}`,
-			fakeAgents{},
-			"task",
+			"send_input", `{"agent_id": "a", "message": "m", "task": "t"}`, fakeAgents{}, "task",
 		},
 		"wait":          {"wait", `{"agent_id": "a"}`, fakeAgents{did: "wait", id: "a"}, ""},
 		"wait for none": {"wait", `{}`, fakeAgents{}, "agent_id"},
@@ -116,8 +108,7 @@ func TestAgentToolArguments(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := &fakeAgents{}
 			o := agentRegistry(t, f).Run(t.Context(), Scope{}, llm.ToolCall{
-				ID: "c", Name: tt.tool,
-				Arguments: tt.args,
+				ID: "c", Name: tt.tool, Arguments: tt.args,
 			})
 			if diff := cmp.Diff(tt.want, *f, cmp.AllowUnexported(fakeAgents{})); diff != "" {
 				t.Errorf("calls (-want +got):\n%s", diff)
@@ -144,12 +135,10 @@ func TestAgentToolResults(t *testing.T) {
 		kind  ErrorKind
 	}{
 		"running": {state: AgentState{
-			ID: "agent_1", Kind: "general", Status: AgentRunning, Turns: 3,
-			Output: "early",
+			ID: "agent_1", Kind: "general", Status: AgentRunning, Turns: 3, Output: "early",
 		}, want: "agent_id: agent_1\nagent_type: general\nstatus: running"},
 		"completed": {state: AgentState{
-			ID: "agent_1", Kind: "explore", Status: AgentCompleted, Turns: 3,
-			Output: "line\nline",
+			ID: "agent_1", Kind: "explore", Status: AgentCompleted, Turns: 3, Output: "line\nline",
 		}, want: "agent_id: agent_1\nagent_type: explore\nstatus: " +
 			"completed\nsuccess: true\nturns_used: 3\noutput:\nline\nline"},
 		"no output": {
@@ -241,8 +230,7 @@ func TestLongResultOfAnAgentIsCut(t *testing.T) {
 		Output: strings.Repeat("long text ", 10_000) + "the end",
 	}}
 	o := agentRegistry(t, f).Run(t.Context(), Scope{}, llm.ToolCall{
-		ID: "c", Name: "wait",
-		Arguments: `{"agent_id": "agent_1"}`,
+		ID: "c", Name: "wait", Arguments: `{"agent_id": "agent_1"}`,
 	})
 	text := o.Result.Text()
 	if !o.Truncated || len(text) > 25_000 || !strings.HasPrefix(text, "agent_id: agent_1\n") ||

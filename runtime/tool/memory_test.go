@@ -57,8 +57,7 @@ var _ env.Environment = (*memory)(nil)
 // begins with "-> " makes a link. Relative names are below /work.
 func newMemory(files map[string]string) *memory {
 	m := &memory{
-		nodes: map[string]*node{"/": {name: "/", mode: fs.ModeDir | 0o755}},
-		shell: []string{"sh", "-c"},
+		nodes: map[string]*node{"/": {name: "/", mode: fs.ModeDir | 0o755}}, shell: []string{"sh", "-c"},
 	}
 	m.parents("/work/x")
 	for name, content := range files {

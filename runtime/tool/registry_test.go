@@ -21,8 +21,7 @@ func fake(name, schema string, run func(ctx context.Context, call *Call) (Result
 		run = func(context.Context, *Call) (Result, error) { return Result{Text: name}, nil }
 	}
 	return Tool{ToolSpec: llm.ToolSpec{
-		Name: name, Description: "about " + name,
-		Schema: json.RawMessage(schema),
+		Name: name, Description: "about " + name, Schema: json.RawMessage(schema),
 	}, Run: run}
 }
 
@@ -71,8 +70,7 @@ func TestRegisterErrors(t *testing.T) {
 		{"bad name", fake("a b", anyObject, nil), "a name must have"},
 		{"long name", fake(strings.Repeat("a", 65), anyObject, nil), "a name must have"},
 		{
-			"no run",
-			Tool{ToolSpec: llm.ToolSpec{Name: "a", Schema: json.RawMessage(anyObject)}},
+			"no run", Tool{ToolSpec: llm.ToolSpec{Name: "a", Schema: json.RawMessage(anyObject)}},
 			"Run is nil",
 		},
 		{"no schema", fake("a", "", nil), "schema"},
@@ -126,12 +124,10 @@ func TestRegistryConcurrent(t *testing.T) {
 func TestBuiltins_A3(t *testing.T) {
 	limits := map[string]Limit{
 		"read_file": {50_000, 0, KeepHeadTail}, "read_many_files": {
-			50_000, 0,
-			KeepHeadTail,
+			50_000, 0, KeepHeadTail,
 		}, "write_file": {1_000, 0, KeepTail}, "edit_file": {10_000, 0, KeepTail},
 		"apply_patch": {10_000, 0, KeepTail}, "shell": {30_000, 256, KeepHeadTail}, "grep": {
-			20_000, 200,
-			KeepHead,
+			20_000, 200, KeepHead,
 		},
 		"glob": {20_000, 500, KeepHead},
 	}

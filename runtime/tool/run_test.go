@@ -127,8 +127,7 @@ func TestArguments_9_3_3(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := registry(t, echo()).Run(t.Context(), Scope{}, llm.ToolCall{
-				ID: "1", Name: "echo",
-				Arguments: tt.arguments,
+				ID: "1", Name: "echo", Arguments: tt.arguments,
 			})
 			if kind(o) != tt.kind || o.Result.IsError != (tt.kind != "") {
 				t.Errorf("kind %q, want %q", kind(o), tt.kind)
@@ -167,8 +166,7 @@ func TestRunOutcome(t *testing.T) {
 	tool := fake("t", anyObject, func(_ context.Context, call *Call) (Result, error) {
 		_, _ = io.WriteString(call.Out, "written\n")
 		return Result{
-			Text: "said", Images: []llm.Image{img}, Changes: changes, Exit: &Exit{Code: 1},
-			Question: "why?",
+			Text: "said", Images: []llm.Image{img}, Changes: changes, Exit: &Exit{Code: 1}, Question: "why?",
 		}, nil
 	})
 	var heard []string
@@ -180,13 +178,11 @@ func TestRunOutcome(t *testing.T) {
 		t.Errorf("the call took %s", o.Duration)
 	}
 	want := Outcome{
-		Call: c,
-		Result: llm.ToolResult{CallID: "7", Name: "t", Parts: []llm.Part{
+		Call: c, Result: llm.ToolResult{CallID: "7", Name: "t", Parts: []llm.Part{
 			llm.Text("written\nsaid"), {Kind: llm.PartImage, Image: &img},
 		}},
-		Output:  event.InlineOutput([]byte("written\nsaid")),
-		Changes: changes, Exit: &Exit{Code: 1}, Question: "why?",
-		Started: start, Duration: o.Duration,
+		Output: event.InlineOutput([]byte("written\nsaid")), Changes: changes, Exit: &Exit{Code: 1},
+		Question: "why?", Started: start, Duration: o.Duration,
 	}
 	if diff := cmp.Diff(want, o); diff != "" {
 		t.Error(diff)
@@ -391,9 +387,7 @@ func TestRun_9_5_Truncation(t *testing.T) {
 		{"10 MB in one line", line, nil, 30_000, "output://out-1"},
 		{"a session's limit", line, map[string]Limit{"t": {Chars: 100}}, 100, "output://out-1"},
 		{
-			"a session's limit of lines", numbered(5000),
-			map[string]Limit{"t": {Lines: 10}},
-			100,
+			"a session's limit of lines", numbered(5000), map[string]Limit{"t": {Lines: 10}}, 100,
 			"with 4990 line breaks",
 		},
 		{"another tool's limit", "short", map[string]Limit{"u": {Chars: 1}}, 30_000, "short\n[end]"},

@@ -13,8 +13,7 @@ import (
 func TestSchemasRefused(t *testing.T) {
 	for name, tt := range map[string]struct{ rest, want string }{
 		"other document": {
-			`"properties":{"a":{"$ref":"https://example.com/s"}}`,
-			"may not refer to other documents",
+			`"properties":{"a":{"$ref":"https://example.com/s"}}`, "may not refer to other documents",
 		},
 		"relative": {`"properties":{"a":{"$ref":"other.json#/a"}}`, "may not refer to other documents"},
 		"itself":   {`"$ref":"#"`, "leads back to itself"},
@@ -25,10 +24,7 @@ func TestSchemasRefused(t *testing.T) {
 		"beside a sound reference": {
 			`"$defs":{"x":{"allOf":[{"$ref":"#/$defs/y"},{"$ref":"#/$defs/y","if":{"$ref":"#/$defs/x"}}]},"y":{}}`, "leads back to itself",
 		},
-		"another base": {
-			`"properties":{"a":{"$id":"http://x/","$ref":"#"}}`,
-			"$id is not supported",
-		},
+		"another base":      {`"properties":{"a":{"$id":"http://x/","$ref":"#"}}`, "$id is not supported"},
 		"dynamic reference": {`"properties":{"a":{"$dynamicRef":"#a"}}`, "$dynamicRef is not supported"},
 		"missing part":      {`"properties":{"a":{"$ref":"#/$defs/x"}}`, "schema"},
 		"unknown draft":     {`"$schema":"https://example.com/draft"`, "unknown $schema"},
@@ -85,8 +81,7 @@ func TestProblemsOfArguments(t *testing.T) {
 			"- additional properties 'x', 'y' not allowed",
 		},
 		"draft 2019-09": {
-			"https://json-schema.org/draft/2019-09/schema", `{"n":1,"s":"","even":3}`,
-			"multipleOf",
+			"https://json-schema.org/draft/2019-09/schema", `{"n":1,"s":"","even":3}`, "multipleOf",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

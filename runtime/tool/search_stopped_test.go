@@ -73,8 +73,7 @@ func TestGrepStopped(t *testing.T) {
 			} {
 				t.Run(strings.Join([]string{name, string(at), what}, "/"), func(t *testing.T) {
 					s := &stopping{
-						memory: newMemory(map[string]string{"a": "1\n", "b": "2\n", "c": "\x00"}),
-						at:     at,
+						memory: newMemory(map[string]string{"a": "1\n", "b": "2\n", "c": "\x00"}), at: at,
 					}
 					o := registry(t, tool).Run(t.Context(), Scope{Env: s}, call(t, "grep", tt.args))
 					if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || o.Err != nil {

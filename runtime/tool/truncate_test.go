@@ -39,90 +39,62 @@ func TestCut(t *testing.T) {
 		{"fits", "abc", Limit{Chars: 3}, "", "abc"},
 		{"empty", "", Limit{Chars: 3}, "", ""},
 		{
-			"head and tail", "0123456789",
-			Limit{Chars: 4},
-			"",
+			"head and tail", "0123456789", Limit{Chars: 4}, "",
 			"01\n\n[Output shortened: 6 characters are left out here. See there.]\n\n89",
 		},
 		{
-			"odd limit", "0123456789",
-			Limit{Chars: 5, Keep: KeepHeadTail},
-			"",
+			"odd limit", "0123456789", Limit{Chars: 5, Keep: KeepHeadTail}, "",
 			"01\n\n[Output shortened: 5 characters are left out here. See there.]\n\n789",
 		},
 		{
-			"head", "0123456789",
-			Limit{Chars: 4, Keep: KeepHead},
-			"",
+			"head", "0123456789", Limit{Chars: 4, Keep: KeepHead}, "",
 			"0123\n\n[Output shortened: 6 characters are left out here. See there.]\n",
 		},
 		{
-			"tail", "0123456789",
-			Limit{Chars: 4, Keep: KeepTail},
-			"",
+			"tail", "0123456789", Limit{Chars: 4, Keep: KeepTail}, "",
 			"[Output shortened: 6 characters are left out here. See there.]\n\n6789",
 		},
 		{
-			"one too many", "01234",
-			Limit{Chars: 4},
-			"",
+			"one too many", "01234", Limit{Chars: 4}, "",
 			"01\n\n[Output shortened: 1 characters are left out here. See there.]\n\n34",
 		},
 		{
-			"characters are code points", "äöüß€日本語🙂z",
-			Limit{Chars: 4},
-			"",
+			"characters are code points", "äöüß€日本語🙂z", Limit{Chars: 4}, "",
 			"äö\n\n[Output shortened: 6 characters are left out here. See there.]\n\n🙂z",
 		},
 		{
-			"line breaks are counted", "a\nb\nc\nd\ne\n",
-			Limit{Chars: 4},
-			"",
+			"line breaks are counted", "a\nb\nc\nd\ne\n", Limit{Chars: 4}, "",
 			"a\n\n[Output shortened: 6 characters with 3 line breaks are left out here. See there.]\n\ne\n",
 		},
 		{
-			"lines, head and tail", numbered(9),
-			Limit{Chars: 100, Lines: 4},
-			"",
+			"lines, head and tail", numbered(9), Limit{Chars: 100, Lines: 4}, "",
 			"1\n2\n\n[Output shortened: 10 characters with 5 line breaks are left out here. See " +
 				"there.]\n\n8\n9\n",
 		},
 		{
-			"lines, head", numbered(5),
-			Limit{Chars: 100, Lines: 2, Keep: KeepHead},
-			"",
+			"lines, head", numbered(5), Limit{Chars: 100, Lines: 2, Keep: KeepHead}, "",
 			"1\n2\n\n[Output shortened: 6 characters with 3 line breaks are left out here. See there.]\n",
 		},
 		{
-			"lines, tail", numbered(5),
-			Limit{Chars: 100, Lines: 2, Keep: KeepTail},
-			"",
+			"lines, tail", numbered(5), Limit{Chars: 100, Lines: 2, Keep: KeepTail}, "",
 			"[Output shortened: 6 characters with 3 line breaks are left out here. See there.]\n\n4\n5\n",
 		},
 		{
-			"last line without a break", "1\n2\n3",
-			Limit{Chars: 100, Lines: 2, Keep: KeepTail},
-			"",
+			"last line without a break", "1\n2\n3", Limit{Chars: 100, Lines: 2, Keep: KeepTail}, "",
 			"[Output shortened: 2 characters with 1 line breaks are left out here. See there.]\n\n2\n3",
 		},
 		{"as many lines as allowed", numbered(3), Limit{Chars: 100, Lines: 3}, "", "1\n2\n3\n"},
 		{
-			"characters first, then lines", numbered(9),
-			Limit{Chars: 12, Lines: 2},
-			"",
+			"characters first, then lines", numbered(9), Limit{Chars: 12, Lines: 2}, "",
 			"1\n\n[Output shortened: 14 characters with 7 line breaks are left out here. See " +
 				"there.]\n\n9\n",
 		},
 		{
-			"reserved characters", "0123456789",
-			Limit{Chars: 7},
-			"abc",
+			"reserved characters", "0123456789", Limit{Chars: 7}, "abc",
 			"01\n\n[Output shortened: 6 characters are left out here. See there.]\n\n89",
 		},
 		{
-			"reserved lines", numbered(5),
-			Limit{Chars: 100, Lines: 3, Keep: KeepHead},
-			"x\n",
+			"reserved lines", numbered(5), Limit{Chars: 100, Lines: 3, Keep: KeepHead}, "x\n",
 			"1\n2\n\n[Output shortened: 6 characters with 3 line breaks are left out here. See there.]\n",
 		},
 	} {
@@ -179,8 +151,7 @@ func FuzzCut(f *testing.F) {
 		reserved = (&cleaner{}).all(reserved)
 		used := utf8.RuneCountInString(reserved)
 		l := Limit{Chars: 2*used + 1 + max(0, chars%200), Lines: max(0, lines%20), Keep: []Keep{
-			KeepHead,
-			KeepTail, KeepHeadTail,
+			KeepHead, KeepTail, KeepHeadTail,
 		}[max(0, keep%3)]}
 		part, got := shorten(text, l, reserved)
 		head, tail := string(part.head), string(part.tail)

@@ -61,8 +61,7 @@ func TestClient(t *testing.T) { clienttest.Run(t, wire()) }
 func refused() map[string]clienttest.Failure {
 	says := func(status int, typ, message string, kind llm.ErrorKind) clienttest.Failure {
 		return clienttest.Failure{
-			Fault: llmtest.Fault{Status: status, Type: typ, Message: message},
-			Kind:  kind, Text: message,
+			Fault: llmtest.Fault{Status: status, Type: typ, Message: message}, Kind: kind, Text: message,
 		}
 	}
 	return map[string]clienttest.Failure{

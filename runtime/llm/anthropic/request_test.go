@@ -19,8 +19,7 @@ func answered(parts ...llm.Part) llm.Message {
 
 func opaque(provider, raw string) llm.Part {
 	return llm.Part{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{
-		Text: "t", Provider: provider,
-		Opaque: json.RawMessage(raw),
+		Text: "t", Provider: provider, Opaque: json.RawMessage(raw),
 	}}
 }
 
@@ -39,15 +38,13 @@ func everything() llm.Request {
 				"shell", `{"command": "unfin`),
 		),
 		clienttest.Result(llm.ToolResult{
-			CallID: "c1", Name: "shell",
-			Parts: []llm.Part{llm.Text("a <b> & c"), picture()},
+			CallID: "c1", Name: "shell", Parts: []llm.Part{llm.Text("a <b> & c"), picture()},
 		}),
 		clienttest.Result(llm.ToolResult{CallID: "c:2", Name: "made up!", IsError: true}),
 		llm.UserText("in between"),
 		clienttest.Result(llm.ToolResult{CallID: "c3", Name: "shell", Parts: []llm.Part{llm.Text("")}}),
 		clienttest.Result(llm.ToolResult{
-			CallID: "c4", Name: "shell", Parts: []llm.Part{llm.Text("bad")},
-			IsError: true,
+			CallID: "c4", Name: "shell", Parts: []llm.Part{llm.Text("bad")}, IsError: true,
 		}),
 		{Role: llm.RoleUser, Parts: []llm.Part{llm.Text("one"), llm.Text(" "), llm.Text("two")}},
 		answered(llm.Text("done"), opaque("anthropic",
@@ -115,8 +112,7 @@ func TestThinking(t *testing.T) {
 		"new":     {model: "claude-opus-5-5", effort: "low", thinking: adaptive, config: `{"effort":"low"}`},
 		"4.6":     {model: "claude-opus-4-6", effort: "max", thinking: adaptive, config: `{"effort":"max"}`},
 		"unknown": {
-			model: "someone/new:free", effort: "own", thinking: adaptive,
-			config: `{"effort":"own"}`,
+			model: "someone/new:free", effort: "own", thinking: adaptive, config: `{"effort":"own"}`,
 		},
 		"own thinking": {
 			model: "claude-sonnet-5-5", effort: "low",
@@ -131,8 +127,7 @@ func TestThinking(t *testing.T) {
 		"4.5, high": {model: "anthropic/claude-sonnet-4.5", effort: "high", thinking: budget("24576")},
 		"4.5, max":  {model: "claude-opus-4-5", effort: "max", thinking: budget("32000")},
 		"4.5, short answer": {
-			model: "claude-opus-4-5", effort: "max", limit: 4000,
-			thinking: budget("2000"),
+			model: "claude-opus-4-5", effort: "max", limit: 4000, thinking: budget("2000"),
 		},
 		"4.5, shorter answer": {model: "claude-opus-4-5", effort: "max", limit: 2047},
 		"4.5, own": {
@@ -141,8 +136,7 @@ func TestThinking(t *testing.T) {
 			thinking: `{"type":"disabled"}`,
 		},
 		"4.5, calls of another": {
-			model: "claude-opus-4-5", effort: "low",
-			messages: []llm.Message{
+			model: "claude-opus-4-5", effort: "low", messages: []llm.Message{
 				answered(llm.Text("I look."), called("c", "shell", "{}")),
 				clienttest.Result(llm.ToolResult{CallID: "c"}),
 			},
@@ -154,11 +148,9 @@ func TestThinking(t *testing.T) {
 			thinking: budget("4096"),
 		},
 		"4.5, calls before": {
-			model: "claude-opus-4-5", effort: "low",
-			messages: []llm.Message{
-				answered(called("c", "shell", "{}")),
-				clienttest.Result(llm.ToolResult{CallID: "c"}), answered(llm.Text("done")),
-				llm.UserText("more"),
+			model: "claude-opus-4-5", effort: "low", messages: []llm.Message{
+				answered(called("c", "shell", "{}")), clienttest.Result(llm.ToolResult{CallID: "c"}),
+				answered(llm.Text("done")), llm.UserText("more"),
 			},
 			thinking: budget("4096"),
 		},
@@ -184,8 +176,7 @@ func TestIDsOfOthers(t *testing.T) {
 	for _, id := range ids {
 		answer.Parts = append(answer.Parts, called(id, "shell", "{}"))
 		results.Parts = append(results.Parts, clienttest.Result(llm.ToolResult{
-			CallID: id,
-			Name:   "shell",
+			CallID: id, Name: "shell",
 		}).Parts...)
 	}
 	req.Messages = append(req.Messages, answer, results)

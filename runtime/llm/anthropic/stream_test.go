@@ -43,8 +43,7 @@ func TestStreams(t *testing.T) {
 				begun, aText, piece("0", `{"type":"text_delta","text":"b"}`), stop("0"),
 				ended("end_turn"), stopped,
 			},
-			[]llm.Part{llm.Text("ab")},
-			llm.FinishStop,
+			[]llm.Part{llm.Text("ab")}, llm.FinishStop,
 		},
 		"unknown events, blocks and pieces": {
 			[]string{
@@ -54,8 +53,7 @@ func TestStreams(t *testing.T) {
 					`{"type":"input_json_delta","partial_json":"{}"}`), stop("1"),
 				ended("new_reason"), stopped,
 			},
-			[]llm.Part{llm.Text("a")},
-			llm.FinishStop,
+			[]llm.Part{llm.Text("a")}, llm.FinishStop,
 		},
 		"thinking between calls": {
 			[]string{
@@ -74,9 +72,8 @@ func TestStreams(t *testing.T) {
 			},
 			[]llm.Part{
 				kept("h<m", `{"new":{"a":1.50},"signature":"s+/=","thinking":"h\u003cm","type":"thinking"}`),
-				kept("", `{"type":"redacted_thinking","data":"x+/=" }`),
-				called("c", "x", `{"k":1}`), kept("", `{"signature":"only","thinking":"","type":"thinking"}`),
-				called("d", "y", `{"k": 2}`),
+				kept("", `{"type":"redacted_thinking","data":"x+/=" }`), called("c", "x", `{"k":1}`),
+				kept("", `{"signature":"only","thinking":"","type":"thinking"}`), called("d", "y", `{"k": 2}`),
 			},
 			llm.FinishToolCalls,
 		},
@@ -86,8 +83,7 @@ func TestStreams(t *testing.T) {
 				start("1", `{"type":"thinking","thinking":""}`), stop("1"), ended("end_turn"), stopped,
 			},
 			[]llm.Part{{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{
-				Text:     "h",
-				Provider: "anthropic",
+				Text: "h", Provider: "anthropic",
 			}}},
 			llm.FinishStop,
 		},
@@ -97,17 +93,14 @@ func TestStreams(t *testing.T) {
 					`{"type":"input_json_delta","partial_json":"{\"k\":2}"}`),
 				stop("0"), ended("tool_use"), stopped,
 			},
-			[]llm.Part{called("c", "x", `{"k":2}`)},
-			llm.FinishToolCalls,
+			[]llm.Part{called("c", "x", `{"k":2}`)}, llm.FinishToolCalls,
 		},
 		"calls decide": {
 			[]string{begun, start("0", aTool), stop("0"), ended("end_turn"), stopped},
-			[]llm.Part{called("c", "x", "")},
-			llm.FinishToolCalls,
+			[]llm.Part{called("c", "x", "")}, llm.FinishToolCalls,
 		},
 		"stop sequence": {
-			[]string{begun, aText, stop("0"), ended("stop_sequence"), stopped},
-			[]llm.Part{llm.Text("a")},
+			[]string{begun, aText, stop("0"), ended("stop_sequence"), stopped}, []llm.Part{llm.Text("a")},
 			llm.FinishStop,
 		},
 		"max_tokens": {[]string{
@@ -117,15 +110,13 @@ func TestStreams(t *testing.T) {
 			begun, aText, stop("0"), ended("model_context_window_exceeded"), stopped,
 		}, []llm.Part{llm.Text("a")}, llm.FinishLength},
 		"refusal": {
-			[]string{begun, aText, stop("0"), ended("refusal"), stopped},
-			[]llm.Part{llm.Text("a")},
+			[]string{begun, aText, stop("0"), ended("refusal"), stopped}, []llm.Part{llm.Text("a")},
 			llm.FinishContentFilter,
 		},
 		"no content": {[]string{begun, ended("end_turn"), stopped}, nil, llm.FinishStop},
 		"what follows": {
 			[]string{begun, aText, stop("0"), ended("end_turn"), stopped, `{"type":`},
-			[]llm.Part{llm.Text("a")},
-			llm.FinishStop,
+			[]llm.Part{llm.Text("a")}, llm.FinishStop,
 		},
 	}
 	for name, tt := range tests {
@@ -147,8 +138,7 @@ func TestStreams(t *testing.T) {
 
 func kept(text, raw string) llm.Part {
 	return llm.Part{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{
-		Text:     text,
-		Provider: "anthropic", Opaque: json.RawMessage(raw),
+		Text: text, Provider: "anthropic", Opaque: json.RawMessage(raw),
 	}}
 }
 
@@ -158,8 +148,7 @@ func TestLastUsageCounts(t *testing.T) {
 	resp, err := llm.Complete(t.Context(), wire().Raw(t, sse(begun, aText, stop("0"), last, stopped)),
 		newRequest())
 	if want := (llm.Usage{
-		Input: 30, Output: 50, Reasoning: 40, CacheRead: 2,
-		CacheWrite: 10,
+		Input: 30, Output: 50, Reasoning: 40, CacheRead: 2, CacheWrite: 10,
 	}); err != nil || resp.Usage != want {
 		t.Errorf("got %+v, %v", resp.Usage, err)
 	}

@@ -124,8 +124,7 @@ func TestRetryAfter(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			fault := llmtest.Fault{
-				Status: 429, Body: tt.body,
-				Header: http.Header{"Content-Type": {"application/json"}},
+				Status: 429, Body: tt.body, Header: http.Header{"Content-Type": {"application/json"}},
 			}
 			if tt.header != "" {
 				fault.Header.Set("Retry-After", tt.header)

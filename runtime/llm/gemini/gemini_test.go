@@ -55,12 +55,10 @@ func wire() clienttest.Wire {
 		},
 		Broken: map[string]clienttest.Failure{
 			"internal": {Fault: llmtest.Fault{
-				Fail: llmtest.AtText, Code: "INTERNAL",
-				Message: "sorry",
+				Fail: llmtest.AtText, Code: "INTERNAL", Message: "sorry",
 			}, Kind: llm.KindServer, Text: "sorry"},
 			"exhausted": {Fault: llmtest.Fault{
-				Fail: llmtest.AtArguments,
-				Code: "RESOURCE_EXHAUSTED", Message: "slow down",
+				Fail: llmtest.AtArguments, Code: "RESOURCE_EXHAUSTED", Message: "slow down",
 			}, Kind: llm.KindRateLimit, Text: "slow down"},
 			"unavailable at last": {
 				Fault: llmtest.Fault{Fail: llmtest.AtEnd, Message: "try later"},
@@ -164,8 +162,7 @@ func TestForeignHistory(t *testing.T) {
 		req.Messages,
 		llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{
 			{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{
-				Text: "x", Provider: "openai",
-				Opaque: json.RawMessage(`{"type":"reasoning"}`),
+				Text: "x", Provider: "openai", Opaque: json.RawMessage(`{"type":"reasoning"}`),
 			}},
 			called("c1", "made up name!", `{"command":`), called("c2", "9.lives", `[1]`),
 		}},

@@ -41,8 +41,7 @@ func FuzzDecoder(f *testing.F) {
 		}
 		c := client{&exchange.Endpoint{Config: exchange.Config{Provider: "p"}}}
 		content, err := c.request(llm.Request{
-			Model:    "gemini-3-pro",
-			Messages: []llm.Message{resp.Message},
+			Model: "gemini-3-pro", Messages: []llm.Message{resp.Message},
 		})
 		if err != nil {
 			t.Fatalf("the answer cannot be sent back: %v", err)

@@ -23,8 +23,7 @@ func everything() llm.Request {
 		{Role: llm.RoleUser, Parts: []llm.Part{llm.Text("look"), picture()}},
 		{Role: llm.RoleAssistant, Parts: []llm.Part{
 			{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{
-				Provider: "anthropic",
-				Opaque:   json.RawMessage(`{"thoughtSignature":"other"}`),
+				Provider: "anthropic", Opaque: json.RawMessage(`{"thoughtSignature":"other"}`),
 			}},
 			thought("only text"), llm.Text("I run two."),
 			opaque("", `{"functionCall":{"id":"w1","name":"shell"},"thoughtSignature":"s1"}`), called("c1",
@@ -142,8 +141,7 @@ func TestToolsOption(t *testing.T) {
 		want    string
 	}{
 		"added": {
-			map[string]any{"tools": list},
-			true,
+			map[string]any{"tools": list}, true,
 			`{"functionDeclarations":[{"name":"x"}]},{"googleSearch":{}}`,
 		},
 		"alone":       {map[string]any{"tools": list}, false, `{"googleSearch":{}}`},
@@ -201,8 +199,7 @@ func TestSignatureOfAnotherName(t *testing.T) {
 		req.Model = tt.model
 		mark := `{"functionCall":{"name":"` + tt.name + `"},"thoughtSignature":"s"}`
 		req.Messages = append(req.Messages, llm.Message{
-			Role:  llm.RoleAssistant,
-			Parts: []llm.Part{opaque("", mark), called("c", tt.name, "{}")},
+			Role: llm.RoleAssistant, Parts: []llm.Part{opaque("", mark), called("c", tt.name, "{}")},
 		},
 			answered("c", tt.name, llm.Text("ok")))
 		_, body, _ := wire().Sent(t, clienttest.Config{}, req)

@@ -28,8 +28,7 @@ func finish(reason string) string {
 
 func opaque(text, raw string) llm.Part {
 	return llm.Part{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{
-		Text: text, Provider: "gemini",
-		Opaque: json.RawMessage(raw),
+		Text: text, Provider: "gemini", Opaque: json.RawMessage(raw),
 	}}
 }
 
@@ -40,15 +39,12 @@ func TestParts(t *testing.T) {
 		finish llm.FinishReason
 	}{
 		"texts": {
-			[]string{text("a"), text("b"), finish("STOP")},
-			[]llm.Part{llm.Text("ab")},
-			llm.FinishStop,
+			[]string{text("a"), text("b"), finish("STOP")}, []llm.Part{llm.Text("ab")}, llm.FinishStop,
 		},
 		"all in one event": {[]string{`{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}`}, []llm.Part{llm.Text("a")}, llm.FinishStop},
 		"nothing":          {[]string{finish("STOP")}, nil, llm.FinishStop},
 		"empty parts": {
-			[]string{chunk(`{}`, `{"text":""}`), text("a"), finish("STOP")},
-			[]llm.Part{llm.Text("a")},
+			[]string{chunk(`{}`, `{"text":""}`), text("a"), finish("STOP")}, []llm.Part{llm.Text("a")},
 			llm.FinishStop,
 		},
 		"another candidate": {[]string{`{"candidates":[{"index":1,"content":{"parts":[{"text":"b"}]},"finishReason":"OTHER"}]}`, text("a"), finish("STOP")}, []llm.Part{llm.Text("a")}, llm.FinishStop},
@@ -91,8 +87,7 @@ func TestParts(t *testing.T) {
 		},
 		"a signature at the end": {
 			[]string{text("a"), chunk(`{"text":"","thoughtSignature":"s"}`), finish("STOP")},
-			[]llm.Part{llm.Text("a"), opaque("", `{"text":"","thoughtSignature":"s"}`)},
-			llm.FinishStop,
+			[]llm.Part{llm.Text("a"), opaque("", `{"text":"","thoughtSignature":"s"}`)}, llm.FinishStop,
 		},
 		"a signed thought": {
 			[]string{

@@ -169,14 +169,12 @@ func TestGenerateRequest(t *testing.T) {
 	}
 	mark := func(raw string) llm.Part {
 		return llm.Part{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{
-			Provider: "gemini",
-			Opaque:   json.RawMessage(raw),
+			Provider: "gemini", Opaque: json.RawMessage(raw),
 		}}
 	}
 	call := func(id, name string) llm.Part {
 		return llm.Part{Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{
-			ID: id, Name: name,
-			Arguments: "{}",
+			ID: id, Name: name, Arguments: "{}",
 		}}
 	}
 	result := func(r llm.ToolResult) llm.Part {
@@ -194,12 +192,10 @@ func TestGenerateRequest(t *testing.T) {
 			}},
 			{Role: llm.RoleTool, Parts: []llm.Part{
 				result(llm.ToolResult{
-					CallID: "call_without_id_0", Name: "x",
-					Parts: []llm.Part{llm.Text("ok")},
+					CallID: "call_without_id_0", Name: "x", Parts: []llm.Part{llm.Text("ok")},
 				}),
 				result(llm.ToolResult{
-					CallID: "b", Name: "y", Parts: []llm.Part{llm.Text("no")},
-					IsError: true,
+					CallID: "b", Name: "y", Parts: []llm.Part{llm.Text("no")}, IsError: true,
 				}),
 			}},
 		},

@@ -34,8 +34,7 @@ func speakers() map[string]speaker {
 	openaiClient := func(api openai.API) func(s *llmtest.Server) (llm.Client, error) {
 		return func(s *llmtest.Server) (llm.Client, error) {
 			return openai.New(openai.Config{
-				BaseURL: s.URL(), APIKey: s.Key(), HTTPClient: s.Client(),
-				API: api,
+				BaseURL: s.URL(), APIKey: s.Key(), HTTPClient: s.Client(), API: api,
 			})
 		}
 	}
@@ -49,8 +48,7 @@ func speakers() map[string]speaker {
 		llmtest.Messages: {
 			func(s *llmtest.Server) (llm.Client, error) {
 				return anthropic.New(anthropic.Config{
-					BaseURL: s.Root(), APIKey: s.Key(),
-					HTTPClient: s.Client(),
+					BaseURL: s.Root(), APIKey: s.Key(), HTTPClient: s.Client(),
 				})
 			}, "claude-opus-5-5",
 			map[string]any{
@@ -129,17 +127,14 @@ func goldenCases() map[string]goldenCase {
 			results: []llm.ToolResult{{Parts: text("the <content>")}},
 		},
 		"parallel_calls": {
-			change: tools,
-			reply: llmtest.Reply{Reasoning: "Both.", Calls: []llmtest.Call{look, {
-				Name:      "list_dir",
-				Arguments: "",
+			change: tools, reply: llmtest.Reply{Reasoning: "Both.", Calls: []llmtest.Call{look, {
+				Name: "list_dir", Arguments: "",
 			}}},
 			results: []llm.ToolResult{{Parts: text("first")}, {Parts: text("second")}},
 		},
 		"error_result": {
 			change: tools, reply: llmtest.Use(look), results: []llm.ToolResult{{
-				Parts:   text("no such file"),
-				IsError: true,
+				Parts: text("no such file"), IsError: true,
 			}},
 		},
 		"image_result": {
@@ -201,8 +196,7 @@ func converse(t *testing.T, s speaker, tt goldenCase) *llmtest.Request {
 		t.Fatal(err)
 	}
 	req := llm.Request{
-		Model: s.model, Messages: []llm.Message{llm.UserText("Go.")},
-		ParallelToolCalls: true,
+		Model: s.model, Messages: []llm.Message{llm.UserText("Go.")}, ParallelToolCalls: true,
 	}
 	if tt.change != nil {
 		tt.change(&req, s)

@@ -309,8 +309,7 @@ func TestChangedReasoningIsAViolation(t *testing.T) {
 func clientOf(t *testing.T, s *llmtest.Server, api openai.API) llm.Client {
 	t.Helper()
 	c, err := openai.New(openai.Config{
-		APIKey: s.Key(), BaseURL: s.URL(), API: api,
-		HTTPClient: s.Client(),
+		APIKey: s.Key(), BaseURL: s.URL(), API: api, HTTPClient: s.Client(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -323,8 +322,7 @@ func object() json.RawMessage { return json.RawMessage(`{"type":"object"}`) }
 // A server closes at once even if a client hangs on it.
 func TestCloseEndsWhatHangs(t *testing.T) {
 	s, err := llmtest.Start(llmtest.Sequence(llmtest.Reply{
-		Text:  "x",
-		Fault: llmtest.Fault{Hang: llmtest.AtEnd},
+		Text: "x", Fault: llmtest.Fault{Hang: llmtest.AtEnd},
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -332,8 +330,7 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 	closed := false
 	c := clientOf(t, s, openai.Responses)
 	for _, err := range c.Stream(t.Context(), llm.Request{
-		Model:    "m",
-		Messages: []llm.Message{llm.UserText("x")},
+		Model: "m", Messages: []llm.Message{llm.UserText("x")},
 	}) {
 		if !closed {
 			closed = true

@@ -202,8 +202,7 @@ func TestMessagesKeyAndVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = llm.Complete(t.Context(), c, llm.Request{
-		Model:    "m",
-		Messages: []llm.Message{llm.UserText("x")},
+		Model: "m", Messages: []llm.Message{llm.UserText("x")},
 	})
 	if v := s.TakeViolations(); llm.KindOf(err) != llm.KindInvalid || len(v) != 1 ||
 		!strings.Contains(v[0], "anthropic-version") {
@@ -236,8 +235,7 @@ func TestMessagesThinkingComesBack(t *testing.T) {
 	for name, tt := range changes {
 		t.Run(name, func(t *testing.T) {
 			use := llmtest.Reply{Reasoning: "hm", Text: "x", Calls: []llmtest.Call{{
-				Name:      "a",
-				Arguments: "{}",
+				Name: "a", Arguments: "{}",
 			}, {Name: "b", Arguments: "{}"}}}
 			s := llmtest.NewServer(t, llmtest.Sequence(use, llmtest.Say("done")))
 			c := messagesClient(t, s)
@@ -251,8 +249,7 @@ func TestMessagesThinkingComesBack(t *testing.T) {
 			for _, call := range resp.Message.ToolCalls() {
 				r := llm.ToolResult{CallID: call.ID, Name: call.Name}
 				req.Messages = append(req.Messages, llm.Message{
-					Role:  llm.RoleTool,
-					Parts: []llm.Part{{Kind: llm.PartToolResult, ToolResult: &r}},
+					Role: llm.RoleTool, Parts: []llm.Part{{Kind: llm.PartToolResult, ToolResult: &r}},
 				})
 			}
 			_, err = llm.Complete(t.Context(), c, req)
@@ -267,8 +264,7 @@ func TestMessagesThinkingComesBack(t *testing.T) {
 func messagesClient(t *testing.T, s *llmtest.Server) llm.Client {
 	t.Helper()
 	c, err := anthropic.New(anthropic.Config{
-		APIKey: s.Key(), BaseURL: s.URL(),
-		HTTPClient: s.Client(),
+		APIKey: s.Key(), BaseURL: s.URL(), HTTPClient: s.Client(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -281,17 +277,14 @@ func TestMessagesRequest(t *testing.T) {
 	s := llmtest.NewServer(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("ok") })
 	image := llm.Part{Kind: llm.PartImage, Image: &llm.Image{MIME: "image/png", Data: []byte("png")}}
 	call := llm.Part{Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{
-		ID: "c", Name: "x",
-		Arguments: `{"a":"<\\u003c&>"}`,
+		ID: "c", Name: "x", Arguments: `{"a":"<\\u003c&>"}`,
 	}}
 	result := llm.Part{Kind: llm.PartToolResult, ToolResult: &llm.ToolResult{
-		CallID: "c", Name: "x",
-		Parts: []llm.Part{llm.Text("no"), image}, IsError: true,
+		CallID: "c", Name: "x", Parts: []llm.Part{llm.Text("no"), image}, IsError: true,
 	}}
 	want := llm.Request{
 		Model: "m", System: "s", ReasoningEffort: "high", MaxOutputTokens: 7,
-		Tools: []llm.ToolSpec{{Name: "x", Description: "d", Schema: object()}},
-		Messages: []llm.Message{
+		Tools: []llm.ToolSpec{{Name: "x", Description: "d", Schema: object()}}, Messages: []llm.Message{
 			{Role: llm.RoleUser, Parts: []llm.Part{llm.Text("one"), image}},
 			llm.UserText("two"),
 			{Role: llm.RoleAssistant, Parts: []llm.Part{llm.Text("I look."), call}},

@@ -27,8 +27,7 @@ func wire(api openai.API) clienttest.Wire {
 		New: func(cfg clienttest.Config) (llm.Client, error) {
 			return openai.New(openai.Config{
 				APIKey: cfg.APIKey, BaseURL: cfg.BaseURL, API: api, HTTPClient: cfg.HTTPClient,
-				Headers:     cfg.Headers,
-				IdleTimeout: cfg.IdleTimeout, Provider: cfg.Provider,
+				Headers: cfg.Headers, IdleTimeout: cfg.IdleTimeout, Provider: cfg.Provider,
 			})
 		},
 		Provider: "openai", Model: "gpt-5", Base: "/v1", Path: "/responses", KeyHeader: "Authorization",

@@ -27,13 +27,10 @@ func TestChatDialects(t *testing.T) {
 	}{
 		"no [DONE]": {sse(content("a"), finish("stop")), []llm.Part{llm.Text("a")}, llm.FinishStop},
 		"with [DONE]": {
-			sse(content("a"), finish("stop"), "[DONE]"),
-			[]llm.Part{llm.Text("a")},
-			llm.FinishStop,
+			sse(content("a"), finish("stop"), "[DONE]"), []llm.Part{llm.Text("a")}, llm.FinishStop,
 		},
 		"no last line": {
-			strings.TrimRight(sse(content("a"), finish("stop")), "\n"),
-			[]llm.Part{llm.Text("a")},
+			strings.TrimRight(sse(content("a"), finish("stop")), "\n"), []llm.Part{llm.Text("a")},
 			llm.FinishStop,
 		},
 		"byte order mark": {
@@ -42,65 +39,54 @@ func TestChatDialects(t *testing.T) {
 		"an event of several data lines": {
 			"data: {\"choices\":[{\"delta\":\ndata: " +
 				"{\"content\":\"a\"},\ndata:\"finish_reason\":\"stop\"}]}\n\n",
-			[]llm.Part{llm.Text("a")},
-			llm.FinishStop,
+			[]llm.Part{llm.Text("a")}, llm.FinishStop,
 		},
 		"a thousand comments": {
 			strings.Repeat(": wait\n\n", 1000) + sse(content("a"),
 				finish("stop")), []llm.Part{llm.Text("a")}, llm.FinishStop,
 		},
 		"unknown finish reason": {
-			sse(content("a"), finish("eos")),
-			[]llm.Part{llm.Text("a")},
-			llm.FinishStop,
+			sse(content("a"), finish("eos")), []llm.Part{llm.Text("a")}, llm.FinishStop,
 		},
 		"what follows the finish is no text": {
-			sse(content("a"), finish("stop"), content("b"), "[DONE]"),
-			[]llm.Part{llm.Text("a")},
+			sse(content("a"), finish("stop"), content("b"), "[DONE]"), []llm.Part{llm.Text("a")},
 			llm.FinishStop,
 		},
 		"reasoning under both names": {
 			sse(`{"choices":[{"delta":{"reasoning_content":"x"}}]}`,
 				`{"choices":[{"delta":{"reasoning":"y"}}]}`, content("a"), finish("stop")),
-			[]llm.Part{thought("xy"), llm.Text("a")},
-			llm.FinishStop,
+			[]llm.Part{thought("xy"), llm.Text("a")}, llm.FinishStop,
 		},
 		"refusal": {
-			sse(`{"choices":[{"delta":{"refusal":"no"}}]}`, finish("stop")),
-			[]llm.Part{llm.Text("no")},
+			sse(`{"choices":[{"delta":{"refusal":"no"}}]}`, finish("stop")), []llm.Part{llm.Text("no")},
 			llm.FinishStop,
 		},
 		"other forms": {sse(`{"created":1.5,"choices":[{"delta":{"content":"a","reasoning":{"x":1}},"logprobs":[]}],"usage":null}`, finish("stop")), []llm.Part{llm.Text("a")}, llm.FinishStop},
 		"calls, finish stop": {
 			sse(toolCalls(`{"index":0,"id":"1","function":{"name":"x","arguments":"{}"}}`), finish("stop")),
-			[]llm.Part{called("1", "x", "{}")},
-			llm.FinishToolCalls,
+			[]llm.Part{called("1", "x", "{}")}, llm.FinishToolCalls,
 		},
 		"calls without index": {
 			sse(toolCalls(`{"id":"1","function":{"name":"x","arguments":"{}"}},{"id":"2","function":{"name":"y","arguments":"{}"}}`), finish("tool_calls")),
-			[]llm.Part{called("1", "x", "{}"), called("2", "y", "{}")},
-			llm.FinishToolCalls,
+			[]llm.Part{called("1", "x", "{}"), called("2", "y", "{}")}, llm.FinishToolCalls,
 		},
 		"calls without index and id": {
 			sse(toolCalls(`{"function":{"name":"x","arguments":"{}"}}`),
 				toolCalls(`{"function":{"name":"x","arguments":"[]"}}`), finish("tool_calls")),
-			[]llm.Part{called("", "x", "{}"), called("", "x", "[]")},
-			llm.FinishToolCalls,
+			[]llm.Part{called("", "x", "{}"), called("", "x", "[]")}, llm.FinishToolCalls,
 		},
 		"calls of one index": {
 			sse(toolCalls(`{"index":0,"id":"1","function":{"name":"x","arguments":"{"}}`),
 				toolCalls(`{"index":0,"function":{"arguments":"}"}}`),
 				toolCalls(`{"index":0,"id":"2","function":{"name":"y","arguments":"{}"}}`),
 				finish("tool_calls")),
-			[]llm.Part{called("1", "x", "{}"), called("2", "y", "{}")},
-			llm.FinishToolCalls,
+			[]llm.Part{called("1", "x", "{}"), called("2", "y", "{}")}, llm.FinishToolCalls,
 		},
 		"id and name in each piece": {
 			sse(toolCalls(`{"index":0,"id":"1","function":{"name":"x","arguments":"{"}}`),
 				toolCalls(`{"index":0,"id":"1","function":{"name":"x","arguments":"}"}}`),
 				finish("tool_calls")),
-			[]llm.Part{called("1", "x", "{}")},
-			llm.FinishToolCalls,
+			[]llm.Part{called("1", "x", "{}")}, llm.FinishToolCalls,
 		},
 	}
 	for name, tt := range tests {
@@ -128,8 +114,7 @@ func itemDone(output, item string) string {
 
 func opaque(text, raw string) llm.Part {
 	return llm.Part{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{
-		Text: text, Provider: "openai",
-		Opaque: json.RawMessage(raw),
+		Text: text, Provider: "openai", Opaque: json.RawMessage(raw),
 	}}
 }
 
@@ -145,19 +130,16 @@ func TestResponsesDialects(t *testing.T) {
 				event("response.new_thing", `"delta":{"x":1},"item":7,"response":[]`), delta("0", "a"),
 				completed,
 			},
-			[]llm.Part{llm.Text("a")},
-			llm.FinishStop,
+			[]llm.Part{llm.Text("a")}, llm.FinishStop,
 		},
 		"text at the end of the item only": {
 			[]string{itemDone("0", `{"type":"message","content":[{"type":"output_text","text":"a"},{"type":"refusal","refusal":"b"}]}`), completed},
-			[]llm.Part{llm.Text("ab")},
-			llm.FinishStop,
+			[]llm.Part{llm.Text("ab")}, llm.FinishStop,
 		},
 		"everything at the end only": {
 			[]string{event("response.completed", `"response":{"output":[{"type":"message","content":[{"text":"a"}]},`+
 				`{"type":"function_call","call_id":"1","name":"x","arguments":"{}"}]}`)},
-			[]llm.Part{llm.Text("a"), called("1", "x", "{}")},
-			llm.FinishToolCalls,
+			[]llm.Part{llm.Text("a"), called("1", "x", "{}")}, llm.FinishToolCalls,
 		},
 		"two messages in a row": {
 			[]string{
@@ -168,8 +150,7 @@ func TestResponsesDialects(t *testing.T) {
 			[]string{
 				itemDone("0", `{"type":"function_call","call_id":"1","name":"x","arguments":"{}"}`), completed,
 			},
-			[]llm.Part{called("1", "x", "{}")},
-			llm.FinishToolCalls,
+			[]llm.Part{called("1", "x", "{}")}, llm.FinishToolCalls,
 		},
 		"pieces before the name": {
 			[]string{
@@ -177,8 +158,7 @@ func TestResponsesDialects(t *testing.T) {
 				event("response.function_call_arguments.done", `"output_index":0,"arguments":"{}"`),
 				itemDone("0", `{"type":"function_call","call_id":"1","name":"x","arguments":"{}"}`), completed,
 			},
-			[]llm.Part{called("1", "x", "{}")},
-			llm.FinishToolCalls,
+			[]llm.Part{called("1", "x", "{}")}, llm.FinishToolCalls,
 		},
 		"reasoning without encryption, in the open": {
 			[]string{itemDone("0", `{"type":"reasoning","id":"1","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]}`), delta("1", "a"), completed},
@@ -197,20 +177,17 @@ func TestResponsesDialects(t *testing.T) {
 				event("response.reasoning_summary_part.added",
 					`"summary_index":1`), event("response.reasoning_summary_text.delta", `"delta":"b"`), completed,
 			},
-			[]llm.Part{thought("a\n\nb")},
-			llm.FinishStop,
+			[]llm.Part{thought("a\n\nb")}, llm.FinishStop,
 		},
 		"incomplete": {
 			[]string{delta("0", "a"), event("response.incomplete",
 				`"response":{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"}}`)},
-			[]llm.Part{llm.Text("a")},
-			llm.FinishLength,
+			[]llm.Part{llm.Text("a")}, llm.FinishLength,
 		},
 		"completed, but says incomplete": {
 			[]string{delta("0", "a"), event("response.completed",
 				`"response":{"status":"incomplete","incomplete_details":{"reason":"content_filter"}}`)},
-			[]llm.Part{llm.Text("a")},
-			llm.FinishContentFilter,
+			[]llm.Part{llm.Text("a")}, llm.FinishContentFilter,
 		},
 	}
 	for name, tt := range tests {
@@ -258,17 +235,15 @@ func TestStreamErrors(t *testing.T) {
 			openai.Responses, failed(`{"code":"invalid_prompt","message":"bad"}`), llm.KindInvalid, "bad",
 		},
 		"failed: policy": {
-			openai.Responses,
-			failed(`{"code":"invalid_prompt","message":"against our usage policy"}`), llm.KindContentFilter,
-			"policy",
+			openai.Responses, failed(`{"code":"invalid_prompt","message":"against our usage policy"}`),
+			llm.KindContentFilter, "policy",
 		},
 		"failed: no reason": {openai.Responses, failed(`null`), llm.KindServer, "without a text"},
 		"failed: cancelled": {openai.Responses, sse(event("response.completed",
 			`"response":{"status":"cancelled"}`)), llm.KindServer, "without a text"},
 		"error event": {
-			openai.Responses,
-			sse(event("error", `"code":"server_error","message":"oops","param":null`)), llm.KindServer,
-			"oops",
+			openai.Responses, sse(event("error", `"code":"server_error","message":"oops","param":null`)),
+			llm.KindServer, "oops",
 		},
 		"error event, nested": {
 			openai.Responses,

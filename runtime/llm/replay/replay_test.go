@@ -62,9 +62,7 @@ func TestParseScriptErrors(t *testing.T) {
 		},
 		"args with odd key": {"turns:\n  - calls: [{tool: x, args: {a: {[1]: 2}}}]\n", "s.yaml"},
 		"bad duration":      {"turns:\n  - {text: x, delay: 5}\n", `s.yaml:2: "5" is not a duration`},
-		"negative duration": {
-			"turns:\n  - {text: x, delay: -5s}\n", `s.yaml:2: "-5s" is not a duration`,
-		},
+		"negative duration": {"turns:\n  - {text: x, delay: -5s}\n", `s.yaml:2: "-5s" is not a duration`},
 		"bad regexp": {
 			"turns:\n  - {text: x, expect: {user: {matches: '('}}}\n",
 			"s.yaml:2: turn 1: expect: user: matches: error parsing regexp",
@@ -159,20 +157,17 @@ func results(rs ...llm.ToolResult) llm.Request {
 	for i, r := range rs {
 		r.CallID = fmt.Sprint("c", i)
 		call.Parts = append(call.Parts, llm.Part{
-			Kind:     llm.PartToolCall,
-			ToolCall: &llm.ToolCall{ID: r.CallID, Name: r.Name},
+			Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{ID: r.CallID, Name: r.Name},
 		})
 		result.Parts = append(result.Parts, llm.Part{Kind: llm.PartToolResult, ToolResult: &r})
 	}
 	// An older round comes first, which the newest results are not mixed with.
 	old := llm.Part{Kind: llm.PartToolResult, ToolResult: &llm.ToolResult{
-		CallID: "old", Name: "old",
-		Parts: []llm.Part{llm.Text("old")},
+		CallID: "old", Name: "old", Parts: []llm.Part{llm.Text("old")},
 	}}
 	req.Messages = append(req.Messages,
 		llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{{
-			Kind:     llm.PartToolCall,
-			ToolCall: &llm.ToolCall{ID: "old", Name: "old"},
+			Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{ID: "old", Name: "old"},
 		}}},
 		llm.Message{Role: llm.RoleTool, Parts: []llm.Part{old}}, call, result)
 	return req
@@ -277,8 +272,7 @@ turns:
 	}
 	call := func(id, name, args string) llm.Part {
 		return llm.Part{Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{
-			ID: id, Name: name,
-			Arguments: args,
+			ID: id, Name: name, Arguments: args,
 		}}
 	}
 	want := llm.Response{
@@ -288,8 +282,7 @@ turns:
 			call("call_1_1", "x", `{"a":1}`), call("same", "y", "{}"), call("", "z", "{}"),
 		}},
 		Finish: llm.FinishToolCalls, Usage: llm.Usage{
-			Input: 1, Output: 2, Reasoning: 3, CacheRead: 4,
-			CacheWrite: 5,
+			Input: 1, Output: 2, Reasoning: 3, CacheRead: 4, CacheWrite: 5,
 		},
 		ResponseID: "turn_3", Model: "asked",
 	}

@@ -113,8 +113,7 @@ func TestStructureStays(t *testing.T) {
 		{{"class A:", ".def f():"}, {"..a"}, {"..a", "c"}},
 		{{"class A:"}, {".def f():", "..a"}, {".def f():", "..for a in b:", "...c", "..d", "e"}},
 		{{"class A:", ".def f():", "..if a:"}, {"...b", "..c"}, {
-			"...b", "...if d:", "....e", ".def g():",
-			"..h",
+			"...b", "...if d:", "....e", ".def g():", "..h",
 		}},
 		{{}, {"a"}, {"if a:", ".b"}},
 		{{"if a:", ".if b:", "..if c:"}, {"...d"}, {"..else:", "...d", ".f"}},
