@@ -142,9 +142,7 @@ turns:
 			ToolSpec: llm.ToolSpec{
 				Name: "think", Description: "Thinks.", Schema: json.RawMessage(`{"type": "object"}`),
 			},
-			Run: func(context.Context, *tool.Call) (tool.Result,
-				error,
-			) {
+			Run: func(context.Context, *tool.Call) (tool.Result, error) {
 				return tool.Result{Text: "thought"}, nil
 			},
 		}},

@@ -28,17 +28,23 @@ func TestOfferedTools(t *testing.T) {
 		}},
 		{"none", agent.ToolPolicy{Disabled: true}, agent.Input{}, nil},
 		{
-			"the policy's", agent.ToolPolicy{Allow: []string{"c", "a", "unknown"}}, agent.Input{},
+			"the policy's",
+			agent.ToolPolicy{Allow: []string{"c", "a", "unknown"}},
+			agent.Input{},
 			[]string{"a", "c"},
 		},
 		{"the run's", agent.ToolPolicy{}, agent.Input{AllowedTools: []string{"b"}}, []string{"b"}},
 		{
-			"what both allow", agent.ToolPolicy{Allow: []string{"a", "b"}},
-			agent.Input{AllowedTools: []string{"b", "c"}}, []string{"b"},
+			"what both allow",
+			agent.ToolPolicy{Allow: []string{"a", "b"}},
+			agent.Input{AllowedTools: []string{"b", "c"}},
+			[]string{"b"},
 		},
 		{"an empty list is no tool", agent.ToolPolicy{}, agent.Input{AllowedTools: []string{}}, nil},
 		{
-			"in the run's order", agent.ToolPolicy{}, agent.Input{ToolOrder: []string{"d", "b"}},
+			"in the run's order",
+			agent.ToolPolicy{},
+			agent.Input{ToolOrder: []string{"d", "b"}},
 			[]string{"d", "b", "a", "c"},
 		},
 	}

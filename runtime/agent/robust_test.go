@@ -109,9 +109,7 @@ func randomTools(rnd *rand.Rand, cancel func()) []tool.Tool {
 		newTool("fail", rnd.IntN(2) == 0, func(context.Context, *tool.Call) (tool.Result, error) {
 			return tool.Result{}, errors.New("it went wrong")
 		}),
-		newTool("crash", rnd.IntN(2) == 0, func(context.Context, *tool.Call) (tool.Result,
-			error,
-		) {
+		newTool("crash", rnd.IntN(2) == 0, func(context.Context, *tool.Call) (tool.Result, error) {
 			panic("crash")
 		}),
 		newTool("exit", false, func(context.Context, *tool.Call) (tool.Result, error) {

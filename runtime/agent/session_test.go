@@ -274,9 +274,7 @@ func TestInvalidUse(t *testing.T) {
 
 func TestBusy(t *testing.T) {
 	in, out := make(chan struct{}), make(chan struct{})
-	m := &model{answers: []answer{{text: "x", before: func(context.Context,
-		llm.Request,
-	) {
+	m := &model{answers: []answer{{text: "x", before: func(context.Context, llm.Request) {
 		close(in)
 		<-out
 	}}}}

@@ -147,8 +147,10 @@ func TestSubagentEndings(t *testing.T) {
 		continues bool
 	}{
 		"text and exit": {
-			[]answer{{text: "found", calls: exit(0).calls}}, 0,
-			[]string{"status: completed", "output:\nfound\n\nbecause"}, true,
+			[]answer{{text: "found", calls: exit(0).calls}},
+			0,
+			[]string{"status: completed", "output:\nfound\n\nbecause"},
+			true,
 		},
 		"needs somebody": {[]answer{exit(2)}, 0, []string{
 			"status: failed", "problem: it needs an answer: because",
@@ -157,20 +159,28 @@ func TestSubagentEndings(t *testing.T) {
 			"status: failed", "problem: it needs an answer: left or right?",
 		}, true},
 		"turns": {
-			[]answer{calls(call("x", "missing", nil)), calls(call("y", "missing", nil))}, 3,
-			[]string{"turns_used: 3\nproblem: the limit of turns was reached"}, true,
+			[]answer{calls(call("x", "missing", nil)), calls(call("y", "missing", nil))},
+			3,
+			[]string{"turns_used: 3\nproblem: the limit of turns was reached"},
+			true,
 		},
 		"broken model": {
-			[]answer{{err: &llm.Error{Kind: llm.KindAuth, Message: "bad key"}}}, 0,
-			[]string{"status: failed", "bad key"}, false,
+			[]answer{{err: &llm.Error{Kind: llm.KindAuth, Message: "bad key"}}},
+			0,
+			[]string{"status: failed", "bad key"},
+			false,
 		},
 		"passing failure": {
-			[]answer{{err: &llm.Error{Kind: llm.KindServer, Message: "busy"}}}, 0,
-			[]string{"status: failed", "busy"}, true,
+			[]answer{{err: &llm.Error{Kind: llm.KindServer, Message: "busy"}}},
+			0,
+			[]string{"status: failed", "busy"},
+			true,
 		},
 		"too long": {
-			[]answer{{err: &llm.Error{Kind: llm.KindContextLength, Message: "full"}}}, 0,
-			[]string{"status: failed", "full"}, false,
+			[]answer{{err: &llm.Error{Kind: llm.KindContextLength, Message: "full"}}},
+			0,
+			[]string{"status: failed", "full"},
+			false,
 		},
 	}
 	for name, tt := range tests {

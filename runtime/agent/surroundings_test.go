@@ -172,7 +172,8 @@ func TestVerify(t *testing.T) {
 	}{
 		{"passes", "true", []answer{{text: "done"}}, agent.StatusCompleted, 1, 1},
 		{
-			"passes later", "test -f made", []answer{{text: "done"}, {text: "now it is", before: nil}},
+			"passes later", "test -f made",
+			[]answer{{text: "done"}, {text: "now it is", before: nil}},
 			agent.StatusCompleted, 2, 2,
 		},
 		{"never passes", "echo why; exit 3", nil, agent.StatusVerifyFailed, 3, 3},

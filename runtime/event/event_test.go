@@ -33,12 +33,15 @@ func everyKind() []event.Event {
 			Tools: []string{"shell"}, Guarantees: guarantees,
 		},
 		event.UserInput{Text: "fix it\n<now> & \"well\""},
-		event.Status{From: "idle", Signal: "start", To: "preparing"}, event.TextStart{},
-		event.ReasoningDelta{Text: "hm"}, event.TextDelta{Text: "I "},
+		event.Status{From: "idle", Signal: "start", To: "preparing"},
+		event.TextStart{},
+		event.ReasoningDelta{Text: "hm"},
+		event.TextDelta{Text: "I "},
 		event.Retry{Attempt: 2, DelayMS: 500, Error: "openai: server (HTTP 500): oops"},
 		event.TextEnd{Text: "I look", Reasoning: "hm", ToolCalls: 1, Model: "gpt-5", Usage: usage},
 		event.ToolCallStart{CallID: "c1", Name: "shell", Arguments: `{"command":"ls"}`},
-		event.ToolOutputDelta{CallID: "c1", Text: "a.go\n"}, event.ToolCallEnd{
+		event.ToolOutputDelta{CallID: "c1", Text: "a.go\n"},
+		event.ToolCallEnd{
 			CallID: "c1", Name: "shell", Result: "a.go\n", Output: event.InlineOutput([]byte("a.go\n")),
 			DurationMS: 3, Changes: []event.FileChange{{Path: "a.go", Kind: event.FileModified}},
 		},
@@ -50,14 +53,18 @@ func everyKind() []event.Event {
 			CallID: "c3", Name: "shell", Result: "cut", Truncated: true,
 			Output: event.Output{Size: 1 << 21, SHA256: "ab", File: "/s/outputs/1"},
 		},
-		event.SteeringInjected{Text: "left"}, event.LoopDetection{Message: "again"},
+		event.SteeringInjected{Text: "left"},
+		event.LoopDetection{Message: "again"},
 		event.TurnLimit{Limit: "turns", Value: 5},
 		event.Verify{Command: "go test", Passed: false, ExitCode: 1, Attempt: 1, DurationMS: 9},
-		event.Warning{Code: "context_usage", Message: "80%"}, event.Error{Code: "auth", Message: "no"},
+		event.Warning{Code: "context_usage", Message: "80%"},
+		event.Error{Code: "auth", Message: "no"},
 		event.ProcessingEnd{
 			Status: "completed", Usage: usage, ModelCalls: 2, ToolCalls: 1, DurationMS: 12,
 		},
-		event.Gap{Missed: 3}, event.SessionEnd{State: "closed", Reason: "closed"}, event.Result{
+		event.Gap{Missed: 3},
+		event.SessionEnd{State: "closed", Reason: "closed"},
+		event.Result{
 			Status: "completed", Text: "done", Model: "gpt-5", SessionDir: "/s", Turns: 4, ModelCalls: 2,
 			ToolCalls: 1, Usage: usage, Changes: []event.FileChange{{Path: "b", Kind: event.FileCreated}},
 			Guarantees: guarantees, DurationMS: 12, Agents: []event.AgentResult{{

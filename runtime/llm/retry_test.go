@@ -45,7 +45,8 @@ func TestRetryWaits(t *testing.T) {
 		waits  []time.Duration
 	}{
 		"rises": {
-			&llm.Error{Kind: llm.KindServer, Status: 500}, llm.RetryPolicy{},
+			&llm.Error{Kind: llm.KindServer, Status: 500},
+			llm.RetryPolicy{},
 			[]time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second},
 		},
 		"cap if the server answered": {
@@ -80,7 +81,8 @@ func TestRetryWaits(t *testing.T) {
 			Rand:       func() float64 { return 0 },
 		}, make([]time.Duration, 80)},
 		"wrapped": {
-			fmt.Errorf("x: %w", &llm.Error{Kind: llm.KindServer}), llm.RetryPolicy{MaxRetries: 1},
+			fmt.Errorf("x: %w", &llm.Error{Kind: llm.KindServer}),
+			llm.RetryPolicy{MaxRetries: 1},
 			[]time.Duration{500 * time.Millisecond},
 		},
 		"foreign error": {errors.New("x"), llm.RetryPolicy{}, nil},

@@ -79,8 +79,7 @@ func (j *Journal) Append(typ string, data any) error {
 		return j.fail(fmt.Errorf("journal entry %s: %w", typ, err))
 	}
 	if len(line) > MaxLine {
-		return j.fail(fmt.Errorf("journal entry %s: %d bytes are more than %d", typ, len(line),
-			MaxLine))
+		return j.fail(fmt.Errorf("journal entry %s: %d bytes are more than %d", typ, len(line), MaxLine))
 	}
 	if _, err := j.file.Write(line); err != nil {
 		return j.fail(fmt.Errorf("write the session journal: %w", err))

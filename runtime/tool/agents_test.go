@@ -67,14 +67,16 @@ func TestAgentToolArguments(t *testing.T) {
 		"everything": {"spawn_agent", `{"task": "t", "agent_type": "explore", "working_dir": "d", "model": "m", "max_turns": 7}`, fakeAgents{did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "explore", Dir: "d", Model: "m", MaxTurns: 7}}, ""},
 		"empty texts": {
 			"spawn_agent", `{"task": "t", "working_dir": "", "model": ""}`,
-			fakeAgents{did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "general"}}, "",
+			fakeAgents{did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "general"}},
+			"",
 		},
 		"a whole float": {"spawn_agent", `{"task": "t", "max_turns": 7.0}`, fakeAgents{
 			did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "general", MaxTurns: 7},
 		}, ""},
 		"many turns": {
 			"spawn_agent", `{"task": "t", "max_turns": 9007199254740991}`,
-			fakeAgents{did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "general", MaxTurns: 1 << 30}}, "",
+			fakeAgents{did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "general", MaxTurns: 1 << 30}},
+			"",
 		},
 		"no task":    {"spawn_agent", `{}`, fakeAgents{}, "task"},
 		"empty task": {"spawn_agent", `{"task": ""}`, fakeAgents{}, "task"},

@@ -15,8 +15,7 @@ import (
 
 // patch puts body between the markers.
 func patch(body string) args {
-	return args{"patch": "*** Begin Patch\n" + body +
-		"*** End Patch\n"}
+	return args{"patch": "*** Begin Patch\n" + body + "*** End Patch\n"}
 }
 
 // with returns files with changes: a value of "" removes a file.
@@ -42,8 +41,7 @@ var patchFiles = map[string]string{
 
 func TestApplyPatch(t *testing.T) {
 	modify := func(name string) string {
-		return "*** Update File: " + name +
-			"\n@@\n one\n-two\n+TWO\n"
+		return "*** Update File: " + name + "\n@@\n one\n-two\n+TWO\n"
 	}
 	modified := "one\nTWO\nthree\n"
 	for _, tt := range []struct {
@@ -52,7 +50,8 @@ func TestApplyPatch(t *testing.T) {
 		files             []event.FileChange
 	}{
 		{
-			"add", "*** Add File: n.txt\n+x\n", "A n.txt\n", map[string]string{"n.txt": "x\n"},
+			"add", "*** Add File: n.txt\n+x\n", "A n.txt\n",
+			map[string]string{"n.txt": "x\n"},
 			[]event.FileChange{{Path: "n.txt", Kind: event.FileCreated}},
 		},
 		{
@@ -61,20 +60,24 @@ func TestApplyPatch(t *testing.T) {
 			[]event.FileChange{{Path: "n/m/o.txt", Kind: event.FileCreated}},
 		},
 		{
-			"add overwrites", "*** Add File: a.txt\n+x\n", "M a.txt\n", map[string]string{"a.txt": "x\n"},
+			"add overwrites", "*** Add File: a.txt\n+x\n", "M a.txt\n",
+			map[string]string{"a.txt": "x\n"},
 			[]event.FileChange{{Path: "a.txt", Kind: event.FileModified}},
 		},
 		{
-			"delete", "*** Delete File: a.txt\n", "D a.txt\n", map[string]string{"a.txt": ""},
+			"delete", "*** Delete File: a.txt\n", "D a.txt\n",
+			map[string]string{"a.txt": ""},
 			[]event.FileChange{{Path: "a.txt", Kind: event.FileDeleted}},
 		},
 		{
-			"update", modify("a.txt"), "M a.txt\n", map[string]string{"a.txt": modified},
+			"update", modify("a.txt"), "M a.txt\n",
+			map[string]string{"a.txt": modified},
 			[]event.FileChange{{Path: "a.txt", Kind: event.FileModified}},
 		},
 		{
 			"update with crlf", modify("crlf.txt"), "M crlf.txt\n",
-			map[string]string{"crlf.txt": "one\r\nTWO\r\n"}, nil,
+			map[string]string{"crlf.txt": "one\r\nTWO\r\n"},
+			nil,
 		},
 		{
 			"unclean name", modify("./src/../a.txt"), "M a.txt\n", map[string]string{"a.txt": modified}, nil,
@@ -82,73 +85,93 @@ func TestApplyPatch(t *testing.T) {
 		{"absolute name", modify("/work/a.txt"), "M a.txt\n", map[string]string{"a.txt": modified}, nil},
 		{
 			"absolute name by a detour", modify("/etc/../work//a.txt"), "M a.txt\n",
-			map[string]string{"a.txt": modified}, nil,
+			map[string]string{"a.txt": modified},
+			nil,
 		},
 		{"through a link", modify("link"), "M link\n", map[string]string{"a.txt": modified}, nil},
 		{
 			"through a link upward within the root", modify("src/up"), "M src/up\n",
-			map[string]string{"a.txt": modified}, nil,
+			map[string]string{"a.txt": modified},
+			nil,
 		},
 		{
 			"through a link to a directory", "*** Add File: dirlink/n.txt\n+x\n", "A dirlink/n.txt\n",
-			map[string]string{"src/n.txt": "x\n"}, nil,
+			map[string]string{"src/n.txt": "x\n"},
+			nil,
 		},
 		{
 			"through an absolute link into the root", "*** Add File: abs/n.txt\n+x\n", "A abs/n.txt\n",
-			map[string]string{"src/n.txt": "x\n"}, nil,
+			map[string]string{"src/n.txt": "x\n"},
+			nil,
 		},
 		{
 			"through a dangling link", "*** Add File: dangling\n+x\n", "A dangling\n",
-			map[string]string{"new/file.txt": "x\n"}, nil,
+			map[string]string{"new/file.txt": "x\n"},
+			nil,
 		},
 		{"delete a link", "*** Delete File: link\n", "D link\n", map[string]string{"link": ""}, nil},
 		{
 			"delete a link that leads out", "*** Delete File: out\n", "D out\n",
-			map[string]string{"out": ""}, nil,
+			map[string]string{"out": ""},
+			nil,
 		},
 		{
 			"rename", "*** Update File: a.txt\n*** Move to: n/b.txt\n@@\n-two\n+TWO\n",
-			"A n/b.txt\nD a.txt\n", map[string]string{"a.txt": "", "n/b.txt": modified}, []event.FileChange{
+			"A n/b.txt\nD a.txt\n",
+			map[string]string{"a.txt": "", "n/b.txt": modified},
+			[]event.FileChange{
 				{Path: "n/b.txt", Kind: event.FileCreated},
 				{Path: "a.txt", Kind: event.FileDeleted},
 			},
 		},
 		{
 			"rename without a change", "*** Update File: a.txt\n*** Move to: b.txt\n", "A b.txt\nD a.txt\n",
-			map[string]string{"a.txt": "", "b.txt": patchFiles["a.txt"]}, nil,
+			map[string]string{"a.txt": "", "b.txt": patchFiles["a.txt"]},
+			nil,
 		},
 		{
 			"rename overwrites", "*** Update File: a.txt\n*** Move to: crlf.txt\n", "M crlf.txt\nD a.txt\n",
-			map[string]string{"a.txt": "", "crlf.txt": patchFiles["a.txt"]}, nil,
+			map[string]string{"a.txt": "", "crlf.txt": patchFiles["a.txt"]},
+			nil,
 		},
 		{
 			"rename to the same name", "*** Update File: a.txt\n*** Move to: ./a.txt\n@@\n-two\n+TWO\n",
-			"M a.txt\n", map[string]string{"a.txt": modified}, nil,
+			"M a.txt\n",
+			map[string]string{"a.txt": modified},
+			nil,
 		},
 		{
 			"rename to a link to itself", "*** Update File: a.txt\n*** Move to: link\n@@\n-two\n+TWO\n",
-			"M a.txt\n", map[string]string{"a.txt": modified}, nil,
+			"M a.txt\n",
+			map[string]string{"a.txt": modified},
+			nil,
 		},
 		{
 			"rename of a link to its target", "*** Update File: link\n*** Move to: a.txt\n@@\n-two\n+TWO\n",
-			"M link\n", map[string]string{"a.txt": modified}, nil,
+			"M link\n",
+			map[string]string{"a.txt": modified},
+			nil,
 		},
 		{
 			"several files", "*** Add File: n.txt\n+x\n" + modify("a.txt") + "*** Delete File: crlf.txt\n",
 			"A n.txt\nM a.txt\nD crlf.txt\n",
-			map[string]string{"n.txt": "x\n", "a.txt": modified, "crlf.txt": ""}, nil,
+			map[string]string{"n.txt": "x\n", "a.txt": modified, "crlf.txt": ""},
+			nil,
 		},
 		{
 			"one file twice", modify("a.txt") + "*** Update File: a.txt\n@@\n-three\n+3\n", "M a.txt\n",
-			map[string]string{"a.txt": "one\nTWO\n3\n"}, nil,
+			map[string]string{"a.txt": "one\nTWO\n3\n"},
+			nil,
 		},
 		{
 			"add, then update", "*** Add File: n.txt\n+one\n+two\n" + modify("n.txt"), "A n.txt\n",
-			map[string]string{"n.txt": "one\nTWO\n"}, nil,
+			map[string]string{"n.txt": "one\nTWO\n"},
+			nil,
 		},
 		{
 			"update, then delete", modify("a.txt") + "*** Delete File: a.txt\n", "D a.txt\n",
-			map[string]string{"a.txt": ""}, nil,
+			map[string]string{"a.txt": ""},
+			nil,
 		},
 		{
 			"add, then delete", "*** Add File: n.txt\n+x\n*** Delete File: n.txt\n",
@@ -162,16 +185,19 @@ func TestApplyPatch(t *testing.T) {
 			"inexact match is told", "*** Update File: src/b.go\n@@\n return 1\n+// end\n",
 			"M src/b.go\n[src/b.go, chunk 1: matched at line 4 only ignoring leading and trailing white " +
 				"space; unchanged lines were kept as they are, and new ones are indented as in the file]\n",
-			map[string]string{"src/b.go": "package b\n\nfunc F() int {\n\treturn 1\n\t// end\n}\n"}, nil,
+			map[string]string{"src/b.go": "package b\n\nfunc F() int {\n\treturn 1\n\t// end\n}\n"},
+			nil,
 		},
 		{
 			"lines for the end below a hint are told", "*** Update File: a.txt\n@@ one\n+x\n",
 			"M a.txt\n[a.txt, chunk 1: it has no old lines, so its lines were added at the end of the file, not below the @@ line]\n",
-			map[string]string{"a.txt": "one\ntwo\nthree\nx\n"}, nil,
+			map[string]string{"a.txt": "one\ntwo\nthree\nx\n"},
+			nil,
 		},
 		{
 			"strange name", "*** Add File: a b\tc.txt\n+x\n", "A \"a b\\tc.txt\"\n",
-			map[string]string{"a b\tc.txt": "x\n"}, nil,
+			map[string]string{"a b\tc.txt": "x\n"},
+			nil,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -203,8 +229,7 @@ func TestApplyPatchErrors(t *testing.T) {
 		kind        ErrorKind
 		want        string
 	}{
-		{"not a patch", "x\n", KindValidation, "parse the patch: line 2 " +
-			"of the patch:"},
+		{"not a patch", "x\n", KindValidation, "parse the patch: line 2 of the patch:"},
 		{
 			"update of a missing file", "*** Update File: n.txt\n@@\n-x\n", KindNotFound,
 			"update n.txt: n.txt does not exist\nNothing was changed.\n",
@@ -268,8 +293,7 @@ func TestApplyPatchErrors(t *testing.T) {
 			if kind(o) != tt.kind || !strings.Contains(o.Result.Text(), tt.want) {
 				t.Errorf("%s: %s\nwant %s: %s", kind(o), o.Result.Text(), tt.kind, tt.want)
 			}
-			if diff := cmp.Diff(patchFiles, m.files()); diff != "" || len(m.calls) > 0 ||
-				len(o.Changes) > 0 {
+			if diff := cmp.Diff(patchFiles, m.files()); diff != "" || len(m.calls) > 0 || len(o.Changes) > 0 {
 				t.Errorf("calls %v, changes %v\n%s", m.calls, o.Changes, diff)
 			}
 		})

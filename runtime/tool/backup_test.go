@@ -34,16 +34,20 @@ func TestBackups(t *testing.T) {
 		changes    []event.FileChange
 	}{
 		{
-			"write_file", "write_file", args{"file_path": "a.txt", "content": "new"},
+			"write_file", "write_file",
+			args{"file_path": "a.txt", "content": "new"},
 			[]string{"a.txt: one\ntwo\n"},
 			[]event.FileChange{{Path: "a.txt", Kind: event.FileModified, Backup: "backup of a.txt"}},
 		},
 		{
-			"new file", "write_file", args{"file_path": "c.txt", "content": "new"}, nil,
+			"new file", "write_file",
+			args{"file_path": "c.txt", "content": "new"},
+			nil,
 			[]event.FileChange{{Path: "c.txt", Kind: event.FileCreated}},
 		},
 		{
-			"edit_file", "edit_file", args{"file_path": "a.txt", "old_string": "one", "new_string": "1"},
+			"edit_file", "edit_file",
+			args{"file_path": "a.txt", "old_string": "one", "new_string": "1"},
 			[]string{"a.txt: one\ntwo\n"},
 			[]event.FileChange{{Path: "a.txt", Kind: event.FileModified, Backup: "backup of a.txt"}},
 		},

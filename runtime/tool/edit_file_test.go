@@ -20,8 +20,7 @@ var styles = map[string]func(string) string{
 	"crlf":  func(s string) string { return strings.ReplaceAll(s, "\n", "\r\n") },
 	"bom":   func(s string) string { return "\uFEFF" + s },
 	"bom and crlf": func(s string) string {
-		return "\uFEFF" + strings.ReplaceAll(s, "\n",
-			"\r\n")
+		return "\uFEFF" + strings.ReplaceAll(s, "\n", "\r\n")
 	},
 	"no final newline": func(s string) string { return strings.TrimSuffix(s, "\n") },
 }

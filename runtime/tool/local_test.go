@@ -71,7 +71,8 @@ func TestLocalReadThenEdit_9_12(t *testing.T) {
 		{"write_file", args{"file_path": "n/new.txt", "content": "x\n"}, "created n/new.txt: 2 bytes"},
 		{"read_file", args{"file_path": "src/a.go"}, "1 | package a\n2 | \n3 | var X = 1\n"},
 		{
-			"edit_file", args{"file_path": "src/a.go", "old_string": "X = 1", "new_string": "X = 2"},
+			"edit_file",
+			args{"file_path": "src/a.go", "old_string": "X = 1", "new_string": "X = 2"},
 			"made 1 replacement in src/a.go, at line 3",
 		},
 		{"apply_patch", patch("*** Update File: src/a.go\n*** Move to: src/b.go\n@@\n-var X = 2\n+var " +

@@ -74,10 +74,7 @@ func readFile(ctx context.Context, call *Call, args readFileArgs) (Result, error
 		return Result{}, errorf(KindOther, "%s is a binary file (%s, %d bytes); it cannot be shown as "+
 			"text", shown(args.Path), fileType(start), size)
 	}
-	v := view{
-		r: r, out: bufio.NewWriter(call.Out),
-		first: max(args.Offset, 1), limit: args.Limit,
-	}
+	v := view{r: r, out: bufio.NewWriter(call.Out), first: max(args.Offset, 1), limit: args.Limit}
 	if v.limit == 0 {
 		v.limit = defaultReadLines
 	}

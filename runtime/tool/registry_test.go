@@ -70,7 +70,8 @@ func TestRegisterErrors(t *testing.T) {
 		{"bad name", fake("a b", anyObject, nil), "a name must have"},
 		{"long name", fake(strings.Repeat("a", 65), anyObject, nil), "a name must have"},
 		{
-			"no run", Tool{ToolSpec: llm.ToolSpec{Name: "a", Schema: json.RawMessage(anyObject)}},
+			"no run",
+			Tool{ToolSpec: llm.ToolSpec{Name: "a", Schema: json.RawMessage(anyObject)}},
 			"Run is nil",
 		},
 		{"no schema", fake("a", "", nil), "schema"},

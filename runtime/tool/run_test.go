@@ -33,9 +33,7 @@ const strict = `{
 }`
 
 func echo() Tool {
-	t := fake("echo", strict, func(_ context.Context, call *Call) (Result,
-		error,
-	) {
+	t := fake("echo", strict, func(_ context.Context, call *Call) (Result, error) {
 		return Result{Text: string(call.Args)}, nil
 	})
 	t.Aliases = map[string]string{"title": "name"}
@@ -278,9 +276,7 @@ func TestRun_9_3_4_Errors(t *testing.T) {
 }
 
 func TestRunIsErrorWithoutError(t *testing.T) {
-	tool := fake("t", anyObject, func(context.Context, *Call) (Result,
-		error,
-	) {
+	tool := fake("t", anyObject, func(context.Context, *Call) (Result, error) {
 		return Result{Text: "no", IsError: true}, nil
 	})
 	o := registry(t, tool).Run(t.Context(), Scope{}, llm.ToolCall{Name: "t"})
@@ -317,8 +313,7 @@ func TestRunPanic_F28(t *testing.T) {
 		}
 	}
 	// Without a logger it is the same.
-	if o := registry(t, tool).Run(t.Context(), Scope{},
-		llm.ToolCall{Name: "t"}); kind(o) != KindPanic {
+	if o := registry(t, tool).Run(t.Context(), Scope{}, llm.ToolCall{Name: "t"}); kind(o) != KindPanic {
 		t.Errorf("got %q", kind(o))
 	}
 }
@@ -349,9 +344,7 @@ func TestRunCanceled(t *testing.T) {
 	// another reason tells that reason.
 	for _, err := range []error{nil, errors.New("other")} {
 		ctx, cancel := context.WithCancel(t.Context())
-		tool := fake("t", anyObject, func(context.Context, *Call) (Result,
-			error,
-		) {
+		tool := fake("t", anyObject, func(context.Context, *Call) (Result, error) {
 			cancel()
 			return Result{Text: "done"}, err
 		})
@@ -387,7 +380,9 @@ func TestRun_9_5_Truncation(t *testing.T) {
 		{"10 MB in one line", line, nil, 30_000, "output://out-1"},
 		{"a session's limit", line, map[string]Limit{"t": {Chars: 100}}, 100, "output://out-1"},
 		{
-			"a session's limit of lines", numbered(5000), map[string]Limit{"t": {Lines: 10}}, 100,
+			"a session's limit of lines", numbered(5000),
+			map[string]Limit{"t": {Lines: 10}},
+			100,
 			"with 4990 line breaks",
 		},
 		{"another tool's limit", "short", map[string]Limit{"u": {Chars: 1}}, 30_000, "short\n[end]"},

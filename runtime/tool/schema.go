@@ -296,9 +296,7 @@ func (e *explanation) object(s *argumentSchema, schema, v map[string]any, path [
 }
 
 // limits checks a number, or the length of a string or an array, against keywords of the schema.
-func (e *explanation) limits(
-	schema map[string]any, got string, path []string, keywords ...string,
-) {
+func (e *explanation) limits(schema map[string]any, got string, path []string, keywords ...string) {
 	n, ok := new(big.Rat).SetString(got)
 	for _, keyword := range keywords {
 		limit, given := schema[keyword].(float64)

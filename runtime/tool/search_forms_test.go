@@ -37,19 +37,27 @@ func TestAnthropicGrep(t *testing.T) {
 		{"lines by default", args{"pattern": "needle"}, "", all},
 		{"all", args{"pattern": "needle", "head_limit": 0}, "", all},
 		{
-			"native names", args{"pattern": "NEEDLE A", "glob": "*.go", "-i": true, "head_limit": 1}, "",
+			"native names",
+			args{"pattern": "NEEDLE A", "glob": "*.go", "-i": true, "head_limit": 1},
+			"",
 			lines[3] + more(1, 1),
 		},
 		{
-			"around", args{"pattern": "needle [12]", "path": "log", "-C": 1}, "",
+			"around",
+			args{"pattern": "needle [12]", "path": "log", "-C": 1},
+			"",
 			"log-1-one\nlog:2:needle 1\nlog-3-three\n--\nlog-5-five\nlog:6:needle 2\nlog-7-needle 3\n",
 		},
 		{
-			"context for around", args{"pattern": "one", "path": "log", "context": 1}, "",
+			"context for around",
+			args{"pattern": "one", "path": "log", "context": 1},
+			"",
 			"log:1:one\nlog-2-needle 1\n",
 		},
 		{
-			"groups that touch", args{"pattern": "needle [12]", "path": "log", "-A": 1, "-B": 2}, "",
+			"groups that touch",
+			args{"pattern": "needle [12]", "path": "log", "-A": 1, "-B": 2},
+			"",
 			"log-1-one\nlog:2:needle 1\nlog-3-three\nlog-4-four\nlog-5-five\nlog:6:needle " +
 				"2\nlog-7-needle 3\n",
 		},
@@ -64,36 +72,50 @@ func TestAnthropicGrep(t *testing.T) {
 			"pattern": "^needle$|^last$", "-A": 1,
 		}, "", "sub/v.ts:1:needle\n--\nsub/w.ts:2:last\n"},
 		{
-			"no numbers", args{"pattern": "needle 2", "path": "log", "-n": false, "-B": 1}, "",
+			"no numbers",
+			args{"pattern": "needle 2", "path": "log", "-n": false, "-B": 1},
+			"",
 			"log-five\nlog:needle 2\n",
 		},
 		{"numbers", args{"pattern": "needle 2", "path": "log", "-n": true}, "", "log:6:needle 2\n"},
 		{
-			"no separators without lines around", args{"pattern": "one|eight", "path": "log", "-C": 0}, "",
+			"no separators without lines around",
+			args{"pattern": "one|eight", "path": "log", "-C": 0},
+			"",
 			"log:1:one\nlog:8:eight\n",
 		},
 		{"type", args{"pattern": "needle", "type": "ts"}, "", lines[5]},
 		{
-			"several lines", args{"pattern": `F\(.*int`, "multiline": true, "path": "sub"}, "",
+			"several lines",
+			args{"pattern": `F\(.*int`, "multiline": true, "path": "sub"},
+			"",
 			"sub/a.go:2:func F(\nsub/a.go:3:\tx int,\n",
 		},
 		{"offset", args{"pattern": "needle", "offset": 4}, "", lines[4] + lines[5]},
 		{"offset and limit", args{"pattern": "needle", "offset": 1, "head_limit": 2}, "", lines[1] +
 			lines[2] + more(2, 3)},
 		{
-			"offset at the end", args{"pattern": "needle", "offset": 6}, "",
+			"offset at the end",
+			args{"pattern": "needle", "offset": 6},
+			"",
 			"[6 results match, and offset leaves out 6]\n",
 		},
 		{
-			"offset of nothing", args{"pattern": "nothing", "path": "sub", "offset": 6}, "",
+			"offset of nothing",
+			args{"pattern": "nothing", "path": "sub", "offset": 6},
+			"",
 			"[no matches in 4 files]\n",
 		},
 		{
-			"offset with lines around", args{"pattern": "needle", "path": "log", "offset": 2, "-C": 2}, "",
+			"offset with lines around",
+			args{"pattern": "needle", "path": "log", "offset": 2, "-C": 2},
+			"",
 			"log-5-five\nlog-6-needle 2\nlog:7:needle 3\nlog-8-eight\n",
 		},
 		{
-			"offset with lines after", args{"pattern": "needle", "path": "log", "offset": 1, "-A": 1}, "",
+			"offset with lines after",
+			args{"pattern": "needle", "path": "log", "offset": 1, "-A": 1},
+			"",
 			"log:6:needle 2\nlog:7:needle 3\nlog-8-eight\n",
 		},
 		{"offset with lines before in another file", args{
@@ -104,11 +126,15 @@ func TestAnthropicGrep(t *testing.T) {
 			"head_limit": 2, "-n": false,
 		}, "", "sub/a.go\nsub/a_test.go\n" + more(2, 3)},
 		{
-			"counts", args{"pattern": "needle", "output_mode": "count", "offset": 0, "head_limit": 2}, "",
+			"counts",
+			args{"pattern": "needle", "output_mode": "count", "offset": 0, "head_limit": 2},
+			"",
 			"log:3\nsub/a.go:1\n" + more(2, 2),
 		},
 		{
-			"counts from the second", args{"pattern": "needle", "output_mode": "count", "offset": 3}, "",
+			"counts from the second",
+			args{"pattern": "needle", "output_mode": "count", "offset": 3},
+			"",
 			"sub/v.ts:1\n",
 		},
 		{"around the names of files", args{
@@ -116,28 +142,38 @@ func TestAnthropicGrep(t *testing.T) {
 		}, KindValidation, "lines around matches can only be shown with the matching lines, " +
 			"but the output is files_with_matches; leave them out, or use output_mode content"},
 		{
-			"around in two ways", args{"pattern": "x", "-C": 1, "-A": 2}, KindValidation,
+			"around in two ways",
+			args{"pattern": "x", "-C": 1, "-A": 2},
+			KindValidation,
 			"-C 1 and -A 2 contradict each other; give -C alone, or -B and -A",
 		},
 		{
-			"around in the same way", args{"pattern": "one", "path": "log", "-C": 1, "-A": 1}, "",
+			"around in the same way",
+			args{"pattern": "one", "path": "log", "-C": 1, "-A": 1},
+			"",
 			"log:1:one\nlog-2-needle 1\n",
 		},
 		{
-			"two names of one parameter", args{"pattern": "x", "glob": "*", "glob_filter": "*.go"},
+			"two names of one parameter",
+			args{"pattern": "x", "glob": "*", "glob_filter": "*.go"},
 			KindValidation, "the arguments do not fit grep:\n- additional properties 'glob' not allowed",
 		},
 		{
-			"wrong types", args{"pattern": "x", "-A": "3", "multiline": 1, "offset": -1}, KindValidation,
+			"wrong types",
+			args{"pattern": "x", "-A": "3", "multiline": 1, "offset": -1},
+			KindValidation,
 			"the arguments do not fit grep:\n- -A: got string, want integer\n- multiline: got number, " +
 				"want boolean\n- offset: minimum: got -1, want 0",
 		},
 		{
-			"Gemini's names", args{"pattern": "x", "names_only": true}, KindValidation,
+			"Gemini's names",
+			args{"pattern": "x", "names_only": true},
+			KindValidation,
 			"the arguments do not fit grep:\n- additional properties 'names_only' not allowed",
 		},
 		{
-			"too large for several lines", args{"pattern": "needle", "multiline": true, "path": "large"},
+			"too large for several lines",
+			args{"pattern": "needle", "multiline": true, "path": "large"},
 			KindOther, "read large: the file has more than 4 MiB, too many for a multiline search",
 		},
 	})
@@ -162,26 +198,33 @@ func TestGeminiGrep(t *testing.T) {
 		{"native names", args{
 			"pattern": "needle", "dir_path": "sub", "include_pattern": "*.{go,ts}",
 			"exclude_pattern": "*_test.go", "total_max_matches": 2,
-		}, "", "sub/a.go:1:// needle " +
-			"a.b\nsub/v.ts:1:needle\n"},
+		}, "", "sub/a.go:1:// needle a.b\nsub/v.ts:1:needle\n"},
 		{
-			"more than allowed", args{"pattern": "needle", "total_max_matches": 2}, "",
+			"more than allowed",
+			args{"pattern": "needle", "total_max_matches": 2},
+			"",
 			"log:2:needle 1\nlog:6:needle 2\n" + more,
 		},
 		{
-			"names", args{"pattern": "needle", "names_only": true, "path": "sub"}, "",
+			"names",
+			args{"pattern": "needle", "names_only": true, "path": "sub"},
+			"",
 			"sub/a.go\nsub/a_test.go\nsub/v.ts\n",
 		},
 		{"names in two ways", args{
 			"pattern": "needle 1", "names_only": true, "output_mode": "files_with_matches",
 		}, "", "log\n"},
 		{
-			"no names", args{"pattern": "needle 1", "names_only": false, "output_mode": "count"}, "",
+			"no names",
+			args{"pattern": "needle 1", "names_only": false, "output_mode": "count"},
+			"",
 			"log:1\n",
 		},
 		{"case counts", args{"pattern": "NEEDLE 1", "path": "log"}, "", "[no matches in 1 files]\n"},
 		{
-			"case does not count", args{"pattern": "NEEDLE 1", "case_sensitive": false}, "",
+			"case does not count",
+			args{"pattern": "NEEDLE 1", "case_sensitive": false},
+			"",
 			"log:2:needle 1\n",
 		},
 		{"nor does it so", args{"pattern": "NEEDLE 1", "case_insensitive": true}, "", "log:2:needle 1\n"},
@@ -190,15 +233,21 @@ func TestGeminiGrep(t *testing.T) {
 		}, "", "log:2:needle 1\n"},
 		{"a text", args{"pattern": "a.b", "fixed_strings": true}, "", "sub/a.go:1:// needle a.b\n"},
 		{
-			"no text", args{"pattern": "a.b", "fixed_strings": false}, "",
+			"no text",
+			args{"pattern": "a.b", "fixed_strings": false},
+			"",
 			"sub/a.go:1:// needle a.b\nsub/a_test.go:1:// needle aXb\n",
 		},
 		{
-			"around", args{"pattern": "four", "path": "log", "context": 1}, "",
+			"around",
+			args{"pattern": "four", "path": "log", "context": 1},
+			"",
 			"log-3-three\nlog:4:four\nlog-5-five\n",
 		},
 		{
-			"before and after", args{"pattern": "four", "path": "log", "before": 2, "after": 1}, "",
+			"before and after",
+			args{"pattern": "four", "path": "log", "before": 2, "after": 1},
+			"",
 			"log-2-needle 1\nlog-3-three\nlog:4:four\nlog-5-five\n",
 		},
 		{"ignored", args{"pattern": "needle out", "no_ignore": true}, "", "out/x:1:needle out\n"},
@@ -207,15 +256,20 @@ func TestGeminiGrep(t *testing.T) {
 			"pattern": "needle", "max_matches_per_file": 1, "exclude_pattern": "sub/**",
 		}, "", "log:2:needle 1\n"},
 		{
-			"context and before", args{"pattern": "x", "context": 3, "before": 1}, KindValidation,
+			"context and before",
+			args{"pattern": "x", "context": 3, "before": 1},
+			KindValidation,
 			"context 3 and before 1 contradict each other; give context alone, or before and after",
 		},
 		{
-			"names and lines", args{"pattern": "x", "names_only": true, "output_mode": "content"},
+			"names and lines",
+			args{"pattern": "x", "names_only": true, "output_mode": "content"},
 			KindValidation, "names_only and output_mode content contradict each other; give one of them",
 		},
 		{
-			"names and lines around", args{"pattern": "x", "names_only": true, "after": 1}, KindValidation,
+			"names and lines around",
+			args{"pattern": "x", "names_only": true, "after": 1},
+			KindValidation,
 			"lines around matches can only be shown with the matching lines, but the output is " +
 				"files_with_matches; leave them out, or use output_mode content",
 		},
@@ -226,11 +280,14 @@ func TestGeminiGrep(t *testing.T) {
 				"other; give one of them",
 		},
 		{
-			"bad pattern of what to leave out", args{"pattern": "x", "exclude_pattern": "[a"},
+			"bad pattern of what to leave out",
+			args{"pattern": "x", "exclude_pattern": "[a"},
 			KindValidation, `the pattern is malformed: grep: glob "[a": syntax error in pattern`,
 		},
 		{
-			"no matches of a file", args{"pattern": "x", "max_matches_per_file": 0}, KindValidation,
+			"no matches of a file",
+			args{"pattern": "x", "max_matches_per_file": 0},
+			KindValidation,
 			"the arguments do not fit grep:\n- max_matches_per_file: minimum: got 0, want 1",
 		},
 	})
@@ -260,12 +317,14 @@ func TestGrepOutputs(t *testing.T) {
 		want string
 	}{
 		{
-			AnthropicGrep(), args{"pattern": "needle", "path": "output://c1", "-B": 1, "head_limit": 1},
+			AnthropicGrep(),
+			args{"pattern": "needle", "path": "output://c1", "-B": 1, "head_limit": 1},
 			"output://c1-1-ab\noutput://c1:2:needle\n[stopped after 1 results, more match: narrow " +
 				"the pattern or the path, or go on with offset 1]\n",
 		},
 		{
-			AnthropicGrep(), args{"pattern": "b.needle", "path": "output://c1", "multiline": true},
+			AnthropicGrep(),
+			args{"pattern": "b.needle", "path": "output://c1", "multiline": true},
 			"output://c1:1:ab\noutput://c1:2:needle\n",
 		},
 		{AnthropicGrep(), args{
@@ -273,7 +332,8 @@ func TestGrepOutputs(t *testing.T) {
 			"output_mode": "count",
 		}, "output://c1:2\n"},
 		{
-			GeminiGrep(), args{"pattern": "needle", "dir_path": "output://c1", "names_only": true},
+			GeminiGrep(),
+			args{"pattern": "needle", "dir_path": "output://c1", "names_only": true},
 			"output://c1\n",
 		},
 	} {
@@ -297,19 +357,25 @@ func TestGeminiGlob(t *testing.T) {
 		{"case counts", args{"pattern": "**/*.go", "case_sensitive": true}, "", "sub/b.go\n"},
 		{"a directory", args{"pattern": "B.*", "dir_path": "sub"}, "", "sub/b.go\n"},
 		{
-			"ignored", args{"pattern": "**/*.go", "respect_git_ignore": false}, "",
+			"ignored",
+			args{"pattern": "**/*.go", "respect_git_ignore": false},
+			"",
 			"sub/b.go\nout/c.go\nA.Go\n",
 		},
 		{"not ignored", args{"pattern": "**/c.go", "respect_git_ignore": true}, "", "[no files match]\n"},
 		{
-			"wrong type", args{"pattern": "x", "case_sensitive": "yes"}, KindValidation,
+			"wrong type",
+			args{"pattern": "x", "case_sensitive": "yes"},
+			KindValidation,
 			"the arguments do not fit glob:\n- case_sensitive: got string, want boolean",
 		},
 	})
 	checkCalls(t, Glob(), m, []callCase{
 		{"case counts in the core", args{"pattern": "**/*.go"}, "", "sub/b.go\n"},
 		{
-			"the core is strict", args{"pattern": "*", "dir_path": "sub"}, KindValidation,
+			"the core is strict",
+			args{"pattern": "*", "dir_path": "sub"},
+			KindValidation,
 			"the arguments do not fit glob:\n- additional properties 'dir_path' not allowed",
 		},
 	})

@@ -80,8 +80,7 @@ func TestGrepStopped(t *testing.T) {
 						t.Errorf("%v\n%s", o.Err, diff)
 					}
 					if len(s.opts) != 1 || s.opts[0].MaxTime != 0 || s.opts[0].MaxBytes != 0 {
-						t.Errorf("the note names the default limits, but the options are %+v",
-							s.opts)
+						t.Errorf("the note names the default limits, but the options are %+v", s.opts)
 					}
 				})
 			}

@@ -29,33 +29,47 @@ func searchable() *memory {
 func TestGrep(t *testing.T) {
 	checkCalls(t, Grep(), searchable(), []callCase{
 		{
-			"all", args{"pattern": "^func [A-Z]"}, "",
+			"all",
+			args{"pattern": "^func [A-Z]"},
+			"",
 			"a.go:3:func A() {}\nsub/b.go:1:func B() {}\n\"two\\nlines.go\":1:func E() {}\n[1 binary " +
 				"files were not searched]\n",
 		},
 		{"filter", args{"pattern": "func", "glob_filter": "*.txt"}, "", "sub/c.txt:1:func in text\n"},
 		{
-			"any case", args{"pattern": "FUNC A", "case_insensitive": true, "path": "a.go"}, "",
+			"any case",
+			args{"pattern": "FUNC A", "case_insensitive": true, "path": "a.go"},
+			"",
 			"a.go:3:func A() {}\na.go:4:func a() {}\n",
 		},
 		{
-			"directory", args{"pattern": "func", "path": "sub"}, "",
+			"directory",
+			args{"pattern": "func", "path": "sub"},
+			"",
 			"sub/b.go:1:func B() {}\nsub/c.txt:1:func in text\n",
 		},
 		{
-			"absolute directory", args{"pattern": "B", "path": "/work/sub"}, "",
+			"absolute directory",
+			args{"pattern": "B", "path": "/work/sub"},
+			"",
 			"/work/sub/b.go:1:func B() {}\n",
 		},
 		{
-			"ignored directory by name", args{"pattern": "D", "path": "ignored"}, "",
+			"ignored directory by name",
+			args{"pattern": "D", "path": "ignored"},
+			"",
 			"ignored/d.go:1:func D() {}\n",
 		},
 		{
-			"as many as allowed", args{"pattern": "func", "path": "a.go", "max_results": 2}, "",
+			"as many as allowed",
+			args{"pattern": "func", "path": "a.go", "max_results": 2},
+			"",
 			"a.go:3:func A() {}\na.go:4:func a() {}\n",
 		},
 		{
-			"more than allowed", args{"pattern": "func", "path": "a.go", "max_results": 1}, "",
+			"more than allowed",
+			args{"pattern": "func", "path": "a.go", "max_results": 1},
+			"",
 			"a.go:3:func A() {}\n[stopped after 1 results, more match: narrow the pattern or the " +
 				"path, or raise max_results]\n",
 		},
@@ -71,18 +85,24 @@ func TestGrep(t *testing.T) {
 		}, "", "a.go\nsub/b.go\n[stopped after 2 " +
 			"results, more match: narrow the pattern or the path, or raise max_results]\n"},
 		{
-			"count", args{"pattern": "func", "output_mode": "count", "glob_filter": "*.go"}, "",
+			"count",
+			args{"pattern": "func", "output_mode": "count", "glob_filter": "*.go"},
+			"",
 			"a.go:2\nsub/b.go:1\n\"two\\nlines.go\":1\n",
 		},
 		{"count with a limit of files", args{
 			"pattern": "func", "output_mode": "count", "path": "a.go", "max_results": 1,
 		}, "", "a.go:2\n"},
 		{
-			"content", args{"pattern": "B", "output_mode": "content", "path": "sub"}, "",
+			"content",
+			args{"pattern": "B", "output_mode": "content", "path": "sub"},
+			"",
 			"sub/b.go:1:func B() {}\n",
 		},
 		{
-			"bad mode", args{"pattern": "B", "output_mode": "x"}, KindValidation,
+			"bad mode",
+			args{"pattern": "B", "output_mode": "x"},
+			KindValidation,
 			"the arguments do not fit grep:\n- output_mode: value must be one of 'content', " +
 				"'files_with_matches', 'count'",
 		},
@@ -113,7 +133,9 @@ func TestGlob(t *testing.T) {
 		{"absolute directory", args{"pattern": "*.go", "path": "/work/sub"}, "", "/work/sub/b.go\n"},
 		{"none", args{"pattern": "*.rs"}, "", "[no files match]\n"},
 		{
-			"bad pattern", args{"pattern": "[a"}, KindValidation,
+			"bad pattern",
+			args{"pattern": "[a"},
+			KindValidation,
 			`the pattern is malformed: glob "[a": syntax error in pattern`,
 		},
 		{"missing path", args{"pattern": "*", "path": "nope"}, KindNotFound, "nope does not exist"},
@@ -125,7 +147,9 @@ func TestListDir(t *testing.T) {
 		{"one level", args{"path": "."}, "", ".gitignore  file  9 bytes\na.go  file  35 bytes\nbin  " +
 			"file  5 bytes\nempty/  directory\nignored/  directory\nlink  symlink\nsub/  directory\n\"two\\nlines.go\"  file  12 bytes\nwide  file  5007 bytes\n"},
 		{
-			"two levels", args{"path": "/work", "depth": 2}, "",
+			"two levels",
+			args{"path": "/work", "depth": 2},
+			"",
 			".gitignore  file  9 bytes\na.go  file  35 bytes\nbin  file  5 bytes\nempty/  directory\nlink  symlink\nsub/  directory\nsub/b.go  file  12 bytes\nsub/c.txt  file  13 " +
 				"bytes\n\"two\\nlines.go\"  file  12 bytes\nwide  file  5007 bytes\n",
 		},

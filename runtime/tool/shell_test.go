@@ -23,15 +23,22 @@ func TestShell(t *testing.T) {
 		want   string
 	}{
 		{
-			"ok", args{"command": "x"}, env.Result{Elapsed: 1234567 * time.Microsecond}, nil, "",
+			"ok",
+			args{"command": "x"},
+			env.Result{Elapsed: 1234567 * time.Microsecond},
+			nil, "",
 			"out\nerr\n[exit code 0 after 1.235s]\n",
 		},
 		{
-			"failure", args{"command": "x", "description": "try"}, env.Result{ExitCode: 3, Elapsed: 5 * ms},
+			"failure",
+			args{"command": "x", "description": "try"},
+			env.Result{ExitCode: 3, Elapsed: 5 * ms},
 			nil, KindShellExit, "out\nerr\n[exit code 3 after 5ms]\n",
 		},
 		{
-			"signal", args{"command": "x"}, env.Result{ExitCode: 137, Signal: "SIGKILL", Elapsed: 5 * ms},
+			"signal",
+			args{"command": "x"},
+			env.Result{ExitCode: 137, Signal: "SIGKILL", Elapsed: 5 * ms},
 			nil, KindShellExit, "out\nerr\n[killed by SIGKILL, exit code 137, after 5ms]\n",
 		},
 		{"memory", args{"command": "x"}, env.Result{
@@ -43,11 +50,17 @@ func TestShell(t *testing.T) {
 		}, nil, KindShellTimeout, "out\nerr\n[The command was killed, with all processes that it had started, because it ran for more than 50 ms. Its output until then is " +
 			"above. If it needs longer, call shell again with a larger timeout_ms, at most 600000.]\n"},
 		{
-			"detached", args{"command": "x"}, env.Result{Detached: true, Elapsed: 5 * ms}, nil, "",
+			"detached",
+			args{"command": "x"},
+			env.Result{Detached: true, Elapsed: 5 * ms},
+			nil, "",
 			"out\nerr\n[exit code 0 after 5ms]\n[A background process of this command still runs; its further output is discarded.]\n",
 		},
 		{
-			"cap", args{"command": "x", "timeout_ms": 9999999}, env.Result{Elapsed: 5 * ms}, nil, "",
+			"cap",
+			args{"command": "x", "timeout_ms": 9999999},
+			env.Result{Elapsed: 5 * ms},
+			nil, "",
 			"out\nerr\n[exit code 0 after 5ms]\n[timeout_ms 9999999 is more than the maximum; 600000 was " +
 				"used.]\n",
 		},
@@ -55,7 +68,10 @@ func TestShell(t *testing.T) {
 			Argv: []string{"sh"}, Err: env.ErrNotDir,
 		}, KindOther, "out\nerr\nthe command did not run: start sh: not a directory"},
 		{
-			"gone", args{"command": "x"}, env.Result{}, env.ErrGone, KindEnvironment,
+			"gone",
+			args{"command": "x"},
+			env.Result{},
+			env.ErrGone, KindEnvironment,
 			"out\nerr\nthe environment no longer exists: the environment is gone",
 		},
 	} {
@@ -82,8 +98,7 @@ func TestShellCommand(t *testing.T) {
 	m := newMemory(nil)
 	m.exec = func(_ context.Context, c env.Command) (env.Result, error) {
 		got = c
-		return env.Result{},
-			nil
+		return env.Result{}, nil
 	}
 	for _, tt := range []struct {
 		name  string
@@ -93,12 +108,16 @@ func TestShellCommand(t *testing.T) {
 	}{
 		{"default_9_4_2", Scope{}, args{"command": "x"}, 10 * time.Second},
 		{
-			"session's default", Scope{DefaultTimeout: 2 * time.Minute}, args{"command": "x"},
+			"session's default",
+			Scope{DefaultTimeout: 2 * time.Minute},
+			args{"command": "x"},
 			2 * time.Minute,
 		},
 		{
-			"default above the maximum", Scope{DefaultTimeout: time.Hour, MaxTimeout: time.Minute},
-			args{"command": "x"}, time.Minute,
+			"default above the maximum",
+			Scope{DefaultTimeout: time.Hour, MaxTimeout: time.Minute},
+			args{"command": "x"},
+			time.Minute,
 		},
 		{"per_call_9_4_3", Scope{}, args{"command": "x", "timeout_ms": 1500}, 1500 * time.Millisecond},
 		{"capped_9_4_3", Scope{}, args{"command": "x", "timeout_ms": 600_001}, 10 * time.Minute},
@@ -106,7 +125,9 @@ func TestShellCommand(t *testing.T) {
 			"command": "x", "timeout_ms": 1001,
 		}, time.Second},
 		{
-			"written with a point", Scope{}, args{"command": "x", "timeout_ms": 15e2},
+			"written with a point",
+			Scope{},
+			args{"command": "x", "timeout_ms": 15e2},
 			1500 * time.Millisecond,
 		},
 	} {

@@ -18,9 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func wire() clienttest.Wire {
 	return clienttest.Wire{
-		New: func(cfg clienttest.Config) (llm.Client,
-			error,
-		) {
+		New: func(cfg clienttest.Config) (llm.Client, error) {
 			return anthropic.New(anthropic.Config(cfg))
 		},
 		Provider: "anthropic", Model: "claude-opus-5-5", Path: "/v1/messages", Ignored: "/v1",
@@ -65,8 +63,7 @@ func refused() map[string]clienttest.Failure {
 		}
 	}
 	return map[string]clienttest.Failure{
-		"parameter": says(400, "invalid_request_error", "max_tokens: 64000 > 32000",
-			llm.KindInvalid),
+		"parameter": says(400, "invalid_request_error", "max_tokens: 64000 > 32000", llm.KindInvalid),
 		"long": says(400, "invalid_request_error",
 			"prompt is too long: 210000 tokens > 200000 maximum", llm.KindContextLength),
 		"long answer": says(400, "invalid_request_error",
@@ -121,8 +118,7 @@ func TestConversation(t *testing.T) {
 	}
 	plain := cmp.Transformer("plain", func(r llm.Reasoning) string { return r.Provider })
 	empty := cmp.Transformer("arguments", func(c llm.ToolCall) string {
-		return c.ID + c.Name +
-			strings.TrimSuffix(c.Arguments, "{}")
+		return c.ID + c.Name + strings.TrimSuffix(c.Arguments, "{}")
 	})
 	if diff := cmp.Diff(want, got, plain, empty); diff != "" {
 		t.Errorf("the last request (-want +got):\n%s", diff)

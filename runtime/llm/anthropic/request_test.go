@@ -194,8 +194,7 @@ func TestIDsOfOthers(t *testing.T) {
 	for i, id := range ids {
 		got := calls[i].ID
 		fit := !strings.ContainsFunc(got, func(r rune) bool {
-			return !strings.ContainsRune("_-0123456789",
-				r) && (r|' ' < 'a' || r|' ' > 'z')
+			return !strings.ContainsRune("_-0123456789", r) && (r|' ' < 'a' || r|' ' > 'z')
 		})
 		if seen[got] || got == "" || !fit || answers[i].ToolUseID != got {
 			t.Errorf("%q is sent as %q and answered as %q", id, got, answers[i].ToolUseID)
@@ -285,15 +284,13 @@ func TestAnswersThatGoOn(t *testing.T) {
 func unsendable() map[string]func(*llm.Request) {
 	return map[string]func(*llm.Request){
 		"thinking is not JSON": func(r *llm.Request) {
-			r.Messages[0] = answered(opaque("anthropic", `{`),
-				llm.Text("x"))
+			r.Messages[0] = answered(opaque("anthropic", `{`), llm.Text("x"))
 		},
 		"betas are no list":   func(r *llm.Request) { r.Options = map[string]any{"betas": 7} },
 		"a beta is no name":   func(r *llm.Request) { r.Options = map[string]any{"betas": []any{7}} },
 		"a beta with a break": func(r *llm.Request) { r.Options = map[string]any{"betas": []string{"a\r\nb"}} },
 		"unknown effort": func(r *llm.Request) {
-			r.Model, r.ReasoningEffort = "claude-haiku-4-5",
-				"much"
+			r.Model, r.ReasoningEffort = "claude-haiku-4-5", "much"
 		},
 		"image in an answer": func(r *llm.Request) { r.Messages[0] = answered(picture()) },
 		"result in a result": func(r *llm.Request) {

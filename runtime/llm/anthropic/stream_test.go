@@ -43,7 +43,8 @@ func TestStreams(t *testing.T) {
 				begun, aText, piece("0", `{"type":"text_delta","text":"b"}`), stop("0"),
 				ended("end_turn"), stopped,
 			},
-			[]llm.Part{llm.Text("ab")}, llm.FinishStop,
+			[]llm.Part{llm.Text("ab")},
+			llm.FinishStop,
 		},
 		"unknown events, blocks and pieces": {
 			[]string{
@@ -53,7 +54,8 @@ func TestStreams(t *testing.T) {
 					`{"type":"input_json_delta","partial_json":"{}"}`), stop("1"),
 				ended("new_reason"), stopped,
 			},
-			[]llm.Part{llm.Text("a")}, llm.FinishStop,
+			[]llm.Part{llm.Text("a")},
+			llm.FinishStop,
 		},
 		"thinking between calls": {
 			[]string{
@@ -93,14 +95,17 @@ func TestStreams(t *testing.T) {
 					`{"type":"input_json_delta","partial_json":"{\"k\":2}"}`),
 				stop("0"), ended("tool_use"), stopped,
 			},
-			[]llm.Part{called("c", "x", `{"k":2}`)}, llm.FinishToolCalls,
+			[]llm.Part{called("c", "x", `{"k":2}`)},
+			llm.FinishToolCalls,
 		},
 		"calls decide": {
 			[]string{begun, start("0", aTool), stop("0"), ended("end_turn"), stopped},
-			[]llm.Part{called("c", "x", "")}, llm.FinishToolCalls,
+			[]llm.Part{called("c", "x", "")},
+			llm.FinishToolCalls,
 		},
 		"stop sequence": {
-			[]string{begun, aText, stop("0"), ended("stop_sequence"), stopped}, []llm.Part{llm.Text("a")},
+			[]string{begun, aText, stop("0"), ended("stop_sequence"), stopped},
+			[]llm.Part{llm.Text("a")},
 			llm.FinishStop,
 		},
 		"max_tokens": {[]string{
@@ -110,13 +115,15 @@ func TestStreams(t *testing.T) {
 			begun, aText, stop("0"), ended("model_context_window_exceeded"), stopped,
 		}, []llm.Part{llm.Text("a")}, llm.FinishLength},
 		"refusal": {
-			[]string{begun, aText, stop("0"), ended("refusal"), stopped}, []llm.Part{llm.Text("a")},
+			[]string{begun, aText, stop("0"), ended("refusal"), stopped},
+			[]llm.Part{llm.Text("a")},
 			llm.FinishContentFilter,
 		},
 		"no content": {[]string{begun, ended("end_turn"), stopped}, nil, llm.FinishStop},
 		"what follows": {
 			[]string{begun, aText, stop("0"), ended("end_turn"), stopped, `{"type":`},
-			[]llm.Part{llm.Text("a")}, llm.FinishStop,
+			[]llm.Part{llm.Text("a")},
+			llm.FinishStop,
 		},
 	}
 	for name, tt := range tests {

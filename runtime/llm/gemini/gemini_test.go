@@ -22,9 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func wire() clienttest.Wire {
 	const address = "http://127.0.0.1:1/from-the-process"
 	return clienttest.Wire{
-		New: func(cfg clienttest.Config) (llm.Client,
-			error,
-		) {
+		New: func(cfg clienttest.Config) (llm.Client, error) {
 			return gemini.New(gemini.Config(cfg))
 		},
 		Provider: "gemini", Model: "gemini-3-pro", Path: "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse", Ignored: "/v1beta",

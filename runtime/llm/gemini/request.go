@@ -298,8 +298,7 @@ func (h *history) flush() {
 		return
 	}
 	slices.SortStableFunc(h.results, func(a, b sentResult) int {
-		return cmp.Compare(a.index,
-			b.index)
+		return cmp.Compare(a.index, b.index)
 	})
 	out := wireContent{Role: "user"}
 	for _, r := range h.results {

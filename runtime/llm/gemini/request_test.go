@@ -141,7 +141,8 @@ func TestToolsOption(t *testing.T) {
 		want    string
 	}{
 		"added": {
-			map[string]any{"tools": list}, true,
+			map[string]any{"tools": list},
+			true,
 			`{"functionDeclarations":[{"name":"x"}]},{"googleSearch":{}}`,
 		},
 		"alone":       {map[string]any{"tools": list}, false, `{"googleSearch":{}}`},
@@ -264,12 +265,10 @@ func unsendable() map[string]func(*llm.Request) {
 			r.Messages[0] = llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{picture()}}
 		},
 		"call in a result": func(r *llm.Request) {
-			r.Messages[0] = answered("1", "x", called("1", "x",
-				""))
+			r.Messages[0] = answered("1", "x", called("1", "x", ""))
 		},
 		"unknown effort": func(r *llm.Request) {
-			r.Model, r.ReasoningEffort = "gemini-2.5-pro",
-				"xhigh"
+			r.Model, r.ReasoningEffort = "gemini-2.5-pro", "xhigh"
 		},
 		"reasoning of no form": func(r *llm.Request) {
 			r.Messages[0] = llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("", `[]`)}}

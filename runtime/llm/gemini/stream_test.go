@@ -44,7 +44,8 @@ func TestParts(t *testing.T) {
 		"all in one event": {[]string{`{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}`}, []llm.Part{llm.Text("a")}, llm.FinishStop},
 		"nothing":          {[]string{finish("STOP")}, nil, llm.FinishStop},
 		"empty parts": {
-			[]string{chunk(`{}`, `{"text":""}`), text("a"), finish("STOP")}, []llm.Part{llm.Text("a")},
+			[]string{chunk(`{}`, `{"text":""}`), text("a"), finish("STOP")},
+			[]llm.Part{llm.Text("a")},
 			llm.FinishStop,
 		},
 		"another candidate": {[]string{`{"candidates":[{"index":1,"content":{"parts":[{"text":"b"}]},"finishReason":"OTHER"}]}`, text("a"), finish("STOP")}, []llm.Part{llm.Text("a")}, llm.FinishStop},
@@ -87,7 +88,8 @@ func TestParts(t *testing.T) {
 		},
 		"a signature at the end": {
 			[]string{text("a"), chunk(`{"text":"","thoughtSignature":"s"}`), finish("STOP")},
-			[]llm.Part{llm.Text("a"), opaque("", `{"text":"","thoughtSignature":"s"}`)}, llm.FinishStop,
+			[]llm.Part{llm.Text("a"), opaque("", `{"text":"","thoughtSignature":"s"}`)},
+			llm.FinishStop,
 		},
 		"a signed thought": {
 			[]string{

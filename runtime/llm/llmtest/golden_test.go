@@ -99,9 +99,7 @@ func goldenCases() map[string]goldenCase {
 	return map[string]goldenCase{
 		"plain":            {},
 		"system_and_tools": {change: tools},
-		"one_call_only": {change: with(func(r *llm.Request,
-			_ speaker,
-		) {
+		"one_call_only": {change: with(func(r *llm.Request, _ speaker) {
 			r.ParallelToolCalls = false
 		})},
 		"limit":  {change: func(r *llm.Request, _ speaker) { r.MaxOutputTokens = 1000 }},
@@ -118,8 +116,7 @@ func goldenCases() map[string]goldenCase {
 			}
 		})},
 		"cache": {change: with(func(r *llm.Request, s speaker) {
-			r.Options, r.SessionID = s.cache,
-				"session-1"
+			r.Options, r.SessionID = s.cache, "session-1"
 		})},
 		"thinking_and_result": {
 			change:  with(func(r *llm.Request, _ speaker) { r.ReasoningEffort = "high" }),

@@ -183,8 +183,7 @@ func TestResponsesViolations(t *testing.T) {
 
 func TestChatViolations(t *testing.T) {
 	testViolations(t, chatPath, map[string]violation{
-		"sound": {chat(`{"role":"system","content":"s"}`, userMsg, callMsg,
-			toolMsg), ""},
+		"sound":         {chat(`{"role":"system","content":"s"}`, userMsg, callMsg, toolMsg), ""},
 		"unknown field": {more(chat(userMsg), `"input":1`), `unknown field "input"`},
 		"system later": {
 			chat(userMsg, `{"role":"system","content":"s"}`), `the role "system" is not allowed here`,

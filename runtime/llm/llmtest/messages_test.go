@@ -43,8 +43,7 @@ func instead(t *testing.T, body, old, now string) string {
 func TestMessagesViolations(t *testing.T) {
 	whole := messages(userTurn, callTurn, resultTurn)
 	inputSchema := func(schema string) string {
-		return `"tools":[{"name":"x","input_schema":` +
-			schema + `}]`
+		return `"tools":[{"name":"x","input_schema":` + schema + `}]`
 	}
 	marked := instead(t, textBlock, "}", `,"cache_control":{"type":"ephemeral","ttl":"1h"}}`)
 	oneTool := `,` + inputSchema(`{"type":"object"}`)

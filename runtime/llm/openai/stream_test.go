@@ -30,7 +30,8 @@ func TestChatDialects(t *testing.T) {
 			sse(content("a"), finish("stop"), "[DONE]"), []llm.Part{llm.Text("a")}, llm.FinishStop,
 		},
 		"no last line": {
-			strings.TrimRight(sse(content("a"), finish("stop")), "\n"), []llm.Part{llm.Text("a")},
+			strings.TrimRight(sse(content("a"), finish("stop")), "\n"),
+			[]llm.Part{llm.Text("a")},
 			llm.FinishStop,
 		},
 		"byte order mark": {
@@ -39,7 +40,8 @@ func TestChatDialects(t *testing.T) {
 		"an event of several data lines": {
 			"data: {\"choices\":[{\"delta\":\ndata: " +
 				"{\"content\":\"a\"},\ndata:\"finish_reason\":\"stop\"}]}\n\n",
-			[]llm.Part{llm.Text("a")}, llm.FinishStop,
+			[]llm.Part{llm.Text("a")},
+			llm.FinishStop,
 		},
 		"a thousand comments": {
 			strings.Repeat(": wait\n\n", 1000) + sse(content("a"),
@@ -49,44 +51,52 @@ func TestChatDialects(t *testing.T) {
 			sse(content("a"), finish("eos")), []llm.Part{llm.Text("a")}, llm.FinishStop,
 		},
 		"what follows the finish is no text": {
-			sse(content("a"), finish("stop"), content("b"), "[DONE]"), []llm.Part{llm.Text("a")},
+			sse(content("a"), finish("stop"), content("b"), "[DONE]"),
+			[]llm.Part{llm.Text("a")},
 			llm.FinishStop,
 		},
 		"reasoning under both names": {
 			sse(`{"choices":[{"delta":{"reasoning_content":"x"}}]}`,
 				`{"choices":[{"delta":{"reasoning":"y"}}]}`, content("a"), finish("stop")),
-			[]llm.Part{thought("xy"), llm.Text("a")}, llm.FinishStop,
+			[]llm.Part{thought("xy"), llm.Text("a")},
+			llm.FinishStop,
 		},
 		"refusal": {
-			sse(`{"choices":[{"delta":{"refusal":"no"}}]}`, finish("stop")), []llm.Part{llm.Text("no")},
+			sse(`{"choices":[{"delta":{"refusal":"no"}}]}`, finish("stop")),
+			[]llm.Part{llm.Text("no")},
 			llm.FinishStop,
 		},
 		"other forms": {sse(`{"created":1.5,"choices":[{"delta":{"content":"a","reasoning":{"x":1}},"logprobs":[]}],"usage":null}`, finish("stop")), []llm.Part{llm.Text("a")}, llm.FinishStop},
 		"calls, finish stop": {
 			sse(toolCalls(`{"index":0,"id":"1","function":{"name":"x","arguments":"{}"}}`), finish("stop")),
-			[]llm.Part{called("1", "x", "{}")}, llm.FinishToolCalls,
+			[]llm.Part{called("1", "x", "{}")},
+			llm.FinishToolCalls,
 		},
 		"calls without index": {
 			sse(toolCalls(`{"id":"1","function":{"name":"x","arguments":"{}"}},{"id":"2","function":{"name":"y","arguments":"{}"}}`), finish("tool_calls")),
-			[]llm.Part{called("1", "x", "{}"), called("2", "y", "{}")}, llm.FinishToolCalls,
+			[]llm.Part{called("1", "x", "{}"), called("2", "y", "{}")},
+			llm.FinishToolCalls,
 		},
 		"calls without index and id": {
 			sse(toolCalls(`{"function":{"name":"x","arguments":"{}"}}`),
 				toolCalls(`{"function":{"name":"x","arguments":"[]"}}`), finish("tool_calls")),
-			[]llm.Part{called("", "x", "{}"), called("", "x", "[]")}, llm.FinishToolCalls,
+			[]llm.Part{called("", "x", "{}"), called("", "x", "[]")},
+			llm.FinishToolCalls,
 		},
 		"calls of one index": {
 			sse(toolCalls(`{"index":0,"id":"1","function":{"name":"x","arguments":"{"}}`),
 				toolCalls(`{"index":0,"function":{"arguments":"}"}}`),
 				toolCalls(`{"index":0,"id":"2","function":{"name":"y","arguments":"{}"}}`),
 				finish("tool_calls")),
-			[]llm.Part{called("1", "x", "{}"), called("2", "y", "{}")}, llm.FinishToolCalls,
+			[]llm.Part{called("1", "x", "{}"), called("2", "y", "{}")},
+			llm.FinishToolCalls,
 		},
 		"id and name in each piece": {
 			sse(toolCalls(`{"index":0,"id":"1","function":{"name":"x","arguments":"{"}}`),
 				toolCalls(`{"index":0,"id":"1","function":{"name":"x","arguments":"}"}}`),
 				finish("tool_calls")),
-			[]llm.Part{called("1", "x", "{}")}, llm.FinishToolCalls,
+			[]llm.Part{called("1", "x", "{}")},
+			llm.FinishToolCalls,
 		},
 	}
 	for name, tt := range tests {
@@ -130,16 +140,19 @@ func TestResponsesDialects(t *testing.T) {
 				event("response.new_thing", `"delta":{"x":1},"item":7,"response":[]`), delta("0", "a"),
 				completed,
 			},
-			[]llm.Part{llm.Text("a")}, llm.FinishStop,
+			[]llm.Part{llm.Text("a")},
+			llm.FinishStop,
 		},
 		"text at the end of the item only": {
 			[]string{itemDone("0", `{"type":"message","content":[{"type":"output_text","text":"a"},{"type":"refusal","refusal":"b"}]}`), completed},
-			[]llm.Part{llm.Text("ab")}, llm.FinishStop,
+			[]llm.Part{llm.Text("ab")},
+			llm.FinishStop,
 		},
 		"everything at the end only": {
 			[]string{event("response.completed", `"response":{"output":[{"type":"message","content":[{"text":"a"}]},`+
 				`{"type":"function_call","call_id":"1","name":"x","arguments":"{}"}]}`)},
-			[]llm.Part{llm.Text("a"), called("1", "x", "{}")}, llm.FinishToolCalls,
+			[]llm.Part{llm.Text("a"), called("1", "x", "{}")},
+			llm.FinishToolCalls,
 		},
 		"two messages in a row": {
 			[]string{
@@ -150,7 +163,8 @@ func TestResponsesDialects(t *testing.T) {
 			[]string{
 				itemDone("0", `{"type":"function_call","call_id":"1","name":"x","arguments":"{}"}`), completed,
 			},
-			[]llm.Part{called("1", "x", "{}")}, llm.FinishToolCalls,
+			[]llm.Part{called("1", "x", "{}")},
+			llm.FinishToolCalls,
 		},
 		"pieces before the name": {
 			[]string{
@@ -158,7 +172,8 @@ func TestResponsesDialects(t *testing.T) {
 				event("response.function_call_arguments.done", `"output_index":0,"arguments":"{}"`),
 				itemDone("0", `{"type":"function_call","call_id":"1","name":"x","arguments":"{}"}`), completed,
 			},
-			[]llm.Part{called("1", "x", "{}")}, llm.FinishToolCalls,
+			[]llm.Part{called("1", "x", "{}")},
+			llm.FinishToolCalls,
 		},
 		"reasoning without encryption, in the open": {
 			[]string{itemDone("0", `{"type":"reasoning","id":"1","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]}`), delta("1", "a"), completed},
@@ -177,17 +192,20 @@ func TestResponsesDialects(t *testing.T) {
 				event("response.reasoning_summary_part.added",
 					`"summary_index":1`), event("response.reasoning_summary_text.delta", `"delta":"b"`), completed,
 			},
-			[]llm.Part{thought("a\n\nb")}, llm.FinishStop,
+			[]llm.Part{thought("a\n\nb")},
+			llm.FinishStop,
 		},
 		"incomplete": {
 			[]string{delta("0", "a"), event("response.incomplete",
 				`"response":{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"}}`)},
-			[]llm.Part{llm.Text("a")}, llm.FinishLength,
+			[]llm.Part{llm.Text("a")},
+			llm.FinishLength,
 		},
 		"completed, but says incomplete": {
 			[]string{delta("0", "a"), event("response.completed",
 				`"response":{"status":"incomplete","incomplete_details":{"reason":"content_filter"}}`)},
-			[]llm.Part{llm.Text("a")}, llm.FinishContentFilter,
+			[]llm.Part{llm.Text("a")},
+			llm.FinishContentFilter,
 		},
 	}
 	for name, tt := range tests {

@@ -60,7 +60,8 @@ func TestApply(t *testing.T) {
 		{"crlf newline added at the end", "a\r\nb", "@@\n-b\n+B\n", "a\r\nB\r\n", []Match{{Line: 2}}},
 		{
 			"dominant ending, others keep theirs", "a\r\nb\nc\r\nd\n e\r\n", "@@\n b\n-c\n+C\n d\n",
-			"a\r\nb\nC\r\nd\n e\r\n", []Match{{Line: 2}},
+			"a\r\nb\nC\r\nd\n e\r\n",
+			[]Match{{Line: 2}},
 		},
 		{"lone carriage returns are text", "a\rb\nc\n", "@@\n-c\n+C\n", "a\rb\nC\n", []Match{{Line: 2}}},
 		{"bom stays", "\uFEFFa\nb\n", "@@\n-a\n+A\n", "\uFEFFA\nb\n", []Match{{Line: 1}}},
@@ -79,11 +80,13 @@ func TestApply(t *testing.T) {
 		},
 		{
 			"new lines are indented as the file already", "f {\n\ta\n}\n", "@@\n-    a\n+\tb\n",
-			"f {\n\tb\n}\n", []Match{{Line: 2, Level: Space}},
+			"f {\n\tb\n}\n",
+			[]Match{{Line: 2, Level: Space}},
 		},
 		{
 			"relative to the old lines", "f {\n\ta\n}\n", "@@\n-a\n+if a {\n+\tb\n+}\n",
-			"f {\n\tif a {\n\t\tb\n\t}\n}\n", []Match{{Line: 2, Level: Space}},
+			"f {\n\tif a {\n\t\tb\n\t}\n}\n",
+			[]Match{{Line: 2, Level: Space}},
 		},
 		{
 			"no new lines, whatever the indentation", "\t\ta\n  b\n", "@@\n a\n-b\n", "\t\ta\n",
@@ -91,11 +94,13 @@ func TestApply(t *testing.T) {
 		},
 		{
 			"other indentation in another chunk", "a\n\tb\nc\n", "@@\n-  b\n+  x\n@@\n-c\n+  y\n",
-			"a\n\tx\n  y\n", []Match{{Line: 2, Level: Space}, {Line: 3}},
+			"a\n\tx\n  y\n",
+			[]Match{{Line: 2, Level: Space}, {Line: 3}},
 		},
 		{
 			"level: punctuation", "say “hi” – ok\nb\n", "@@\n say \"hi\" - ok\n-b\n+B\n",
-			"say “hi” – ok\nB\n", []Match{{Line: 1, Level: Punctuation}},
+			"say “hi” – ok\nB\n",
+			[]Match{{Line: 1, Level: Punctuation}},
 		},
 		{
 			"level: exotic spaces", "a\u00a0b\u3000c\nx\n", "@@\n a b c\n-x\n", "a\u00a0b\u3000c\n",
@@ -109,7 +114,8 @@ func TestApply(t *testing.T) {
 		{"invalid utf-8 stays", "\xff\xfe\nb\n", "@@\n-b\n+B\n", "\xff\xfe\nB\n", []Match{{Line: 2}}},
 		{
 			"hint", classes, "@@ class B:\n     def run(self):\n-        return 1\n+        return 2\n",
-			strings.Replace(classes, "1\n\nclass C", "2\n\nclass C", 1), []Match{{Line: 6}},
+			strings.Replace(classes, "1\n\nclass C", "2\n\nclass C", 1),
+			[]Match{{Line: 6}},
 		},
 		{"hint goes past its line", "x\na\nx\n", "@@ x\n-x\n+y\n", "x\na\ny\n", []Match{{Line: 3}}},
 		{
@@ -118,7 +124,8 @@ func TestApply(t *testing.T) {
 		},
 		{
 			"hint repeated, exact there beats inexact below", "T = 30\n  T = 30\n",
-			"@@ T = 30\n-T = 30\n+T = 60\n", "T = 60\n  T = 30\n", []Match{{Line: 1}},
+			"@@ T = 30\n-T = 30\n+T = 60\n", "T = 60\n  T = 30\n",
+			[]Match{{Line: 1}},
 		},
 		{
 			"several hints in one file", "DEFAULT_TIMEOUT = 30\n\ndef load_config():\n    config = {}\n  " +
@@ -132,7 +139,8 @@ func TestApply(t *testing.T) {
 			"return 2\n", strings.Replace(classes, "1\n\nclass C", "2\n\nclass C", 1), []Match{{Line: 7}}},
 		{
 			"inexact hint", "  def f():\n    x\n    y\n", "@@ def f():\n-    x\n+    z\n",
-			"  def f():\n    z\n    y\n", []Match{{Line: 2}},
+			"  def f():\n    z\n    y\n",
+			[]Match{{Line: 2}},
 		},
 		{
 			"doubtful hint, clear chunk", classes + "    end\n", "@@ def run(self):\n-    end\n", classes,
