@@ -382,8 +382,7 @@ func TestRun_9_5_Truncation(t *testing.T) {
 		{
 			"a session's limit of lines", numbered(5000),
 			map[string]Limit{"t": {Lines: 10}},
-			100,
-			"with 4990 line breaks",
+			100, "with 4990 line breaks",
 		},
 		{"another tool's limit", "short", map[string]Limit{"u": {Chars: 1}}, 30_000, "short\n[end]"},
 	} {

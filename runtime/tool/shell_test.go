@@ -26,8 +26,7 @@ func TestShell(t *testing.T) {
 			"ok",
 			args{"command": "x"},
 			env.Result{Elapsed: 1234567 * time.Microsecond},
-			nil, "",
-			"out\nerr\n[exit code 0 after 1.235s]\n",
+			nil, "", "out\nerr\n[exit code 0 after 1.235s]\n",
 		},
 		{
 			"failure",

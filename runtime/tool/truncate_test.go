@@ -41,38 +41,32 @@ func TestCut(t *testing.T) {
 		{
 			"head and tail", "0123456789",
 			Limit{Chars: 4},
-			"",
-			"01\n\n[Output shortened: 6 characters are left out here. See there.]\n\n89",
+			"", "01\n\n[Output shortened: 6 characters are left out here. See there.]\n\n89",
 		},
 		{
 			"odd limit", "0123456789",
 			Limit{Chars: 5, Keep: KeepHeadTail},
-			"",
-			"01\n\n[Output shortened: 5 characters are left out here. See there.]\n\n789",
+			"", "01\n\n[Output shortened: 5 characters are left out here. See there.]\n\n789",
 		},
 		{
 			"head", "0123456789",
 			Limit{Chars: 4, Keep: KeepHead},
-			"",
-			"0123\n\n[Output shortened: 6 characters are left out here. See there.]\n",
+			"", "0123\n\n[Output shortened: 6 characters are left out here. See there.]\n",
 		},
 		{
 			"tail", "0123456789",
 			Limit{Chars: 4, Keep: KeepTail},
-			"",
-			"[Output shortened: 6 characters are left out here. See there.]\n\n6789",
+			"", "[Output shortened: 6 characters are left out here. See there.]\n\n6789",
 		},
 		{
 			"one too many", "01234",
 			Limit{Chars: 4},
-			"",
-			"01\n\n[Output shortened: 1 characters are left out here. See there.]\n\n34",
+			"", "01\n\n[Output shortened: 1 characters are left out here. See there.]\n\n34",
 		},
 		{
 			"characters are code points", "äöüß€日本語🙂z",
 			Limit{Chars: 4},
-			"",
-			"äö\n\n[Output shortened: 6 characters are left out here. See there.]\n\n🙂z",
+			"", "äö\n\n[Output shortened: 6 characters are left out here. See there.]\n\n🙂z",
 		},
 		{
 			"line breaks are counted", "a\nb\nc\nd\ne\n",
@@ -102,8 +96,7 @@ func TestCut(t *testing.T) {
 		{
 			"last line without a break", "1\n2\n3",
 			Limit{Chars: 100, Lines: 2, Keep: KeepTail},
-			"",
-			"[Output shortened: 2 characters with 1 line breaks are left out here. See there.]\n\n2\n3",
+			"", "[Output shortened: 2 characters with 1 line breaks are left out here. See there.]\n\n2\n3",
 		},
 		{"as many lines as allowed", numbered(3), Limit{Chars: 100, Lines: 3}, "", "1\n2\n3\n"},
 		{
@@ -115,8 +108,7 @@ func TestCut(t *testing.T) {
 		{
 			"reserved characters", "0123456789",
 			Limit{Chars: 7},
-			"abc",
-			"01\n\n[Output shortened: 6 characters are left out here. See there.]\n\n89",
+			"abc", "01\n\n[Output shortened: 6 characters are left out here. See there.]\n\n89",
 		},
 		{
 			"reserved lines", numbered(5),

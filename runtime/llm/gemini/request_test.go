@@ -142,8 +142,7 @@ func TestToolsOption(t *testing.T) {
 	}{
 		"added": {
 			map[string]any{"tools": list},
-			true,
-			`{"functionDeclarations":[{"name":"x"}]},{"googleSearch":{}}`,
+			true, `{"functionDeclarations":[{"name":"x"}]},{"googleSearch":{}}`,
 		},
 		"alone":       {map[string]any{"tools": list}, false, `{"googleSearch":{}}`},
 		"taken away":  {map[string]any{"tools": nil}, true, ""},
