@@ -90,7 +90,9 @@ func TestAssembler(t *testing.T) {
 			[]llm.Part{llm.Text("ab")},
 		},
 		"deltas without numbers are never ignored": {
-			[]llm.Delta{text("a"), text("a"), {Seq: 5, Kind: llm.DeltaText, Text: "b"}, done(llm.FinishStop)},
+			[]llm.Delta{text("a"), text("a"), {
+				Seq: 5, Kind: llm.DeltaText, Text: "b",
+			}, done(llm.FinishStop)},
 			[]llm.Part{llm.Text("aab")},
 		},
 		"a retry voids what was before": {

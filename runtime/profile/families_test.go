@@ -212,7 +212,8 @@ func TestLayers_9_8(t *testing.T) {
 }
 
 func TestNew(t *testing.T) {
-	models, err := profile.ParseModels([]byte(`{"models": [{"provider": "gemini", "prefix": "mine", "context_window": 5000, "max_output": 700, "knowledge_cutoff": "2020-02"}]}`))
+	models, err := profile.ParseModels([]byte(`{"models": [{"provider": "gemini", "prefix": ` +
+		`"mine", "context_window": 5000, "max_output": 700, "knowledge_cutoff": "2020-02"}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -173,7 +173,8 @@ func TestParseModelsErrors(t *testing.T) {
 			`max_output 2 is more than the context window of 1`,
 		},
 		{"two", entry(`{"provider": "openai", "prefix": "x", "context_window": 1},` + "\n" +
-			`{"provider": "openai", "prefix": "x", "context_window": 2}`), `models: line 3: "models": entry 2: another entry is for openai "x"`},
+			`{"provider": "openai", "prefix": "x", "context_window": 2}`), `models: line 3: "models": ` +
+			`entry 2: another entry is for openai "x"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m, err := profile.ParseModels([]byte(tt.data))
@@ -186,7 +187,9 @@ func TestParseModelsErrors(t *testing.T) {
 
 // FuzzParseModels checks that an error names a line, and that a valid table has usable entries.
 func FuzzParseModels(f *testing.F) {
-	f.Add([]byte(`{"as_of": "2026-01-02", "models": [{"provider": "openai", "prefix": "x", "context_window": 7, "max_output": 1, "knowledge_cutoff": "2025-08", "reasoning": true, "vision": false}]}`))
+	f.Add([]byte(`{"as_of": "2026-01-02", "models": [{"provider": "openai", "prefix": "x", ` +
+		`"context_window": 7, "max_output": 1, "knowledge_cutoff": "2025-08", "reasoning": true, ` +
+		`"vision": false}]}`))
 	f.Add([]byte("{\"models\": [\n{\"provider\": \"gemini\", \"prefix\": \"gemini-2.5-pro\"}]}"))
 	f.Add([]byte(`{"models": [{}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -64,7 +64,12 @@ func TestAgentToolArguments(t *testing.T) {
 		"task only": {"spawn_agent", `{"task": "t"}`, fakeAgents{
 			did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "general"},
 		}, ""},
-		"everything": {"spawn_agent", `{"task": "t", "agent_type": "explore", "working_dir": "d", "model": "m", "max_turns": 7}`, fakeAgents{did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "explore", Dir: "d", Model: "m", MaxTurns: 7}}, ""},
+		"everything": {
+			"spawn_agent",
+			`{"task": "t", "agent_type": "explore", "working_dir": "d", "model": "m", "max_turns": 7}`,
+			fakeAgents{did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "explore", Dir: "d", Model: "m", MaxTurns: 7}},
+			"",
+		},
 		"empty texts": {
 			"spawn_agent", `{"task": "t", "working_dir": "", "model": ""}`,
 			fakeAgents{did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "general"}},
@@ -156,8 +161,12 @@ func TestAgentToolResults(t *testing.T) {
 				"9\nproblem: the limit of turns was reached\noutput:\nhalf",
 		},
 		"unknown": {err: errors.Join(ErrNoAgent), want: "no agent has this ID", kind: KindNotFound},
-		"outside": {err: env.ErrOutside, want: "the file is outside the working directory, and only files below it can be used", kind: KindPermission},
-		"other":   {err: errors.New("8 agents run already"), want: "8 agents run already", kind: KindOther},
+		"outside": {
+			err:  env.ErrOutside,
+			want: "the file is outside the working directory, and only files below it can be used",
+			kind: KindPermission,
+		},
+		"other": {err: errors.New("8 agents run already"), want: "8 agents run already", kind: KindOther},
 	}
 	for name, tt := range tests {
 		for _, call := range []llm.ToolCall{

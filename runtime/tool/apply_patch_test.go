@@ -190,7 +190,8 @@ func TestApplyPatch(t *testing.T) {
 		},
 		{
 			"lines for the end below a hint are told", "*** Update File: a.txt\n@@ one\n+x\n",
-			"M a.txt\n[a.txt, chunk 1: it has no old lines, so its lines were added at the end of the file, not below the @@ line]\n",
+			"M a.txt\n[a.txt, chunk 1: it has no old lines, so its lines were added at the end of the " +
+				"file, not below the @@ line]\n",
 			map[string]string{"a.txt": "one\ntwo\nthree\nx\n"},
 			nil,
 		},

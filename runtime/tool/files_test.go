@@ -329,14 +329,16 @@ func TestEditFile(t *testing.T) {
 		})
 	}
 	t.Run("missing", func(t *testing.T) {
-		o := use(t, newMemory(nil), "edit_file", `{"file_path": "f", "old_string": "a", "new_string": "b"}`)
+		o := use(t, newMemory(nil), "edit_file", `{"file_path": "f", "old_string": "a", `+
+			`"new_string": "b"}`)
 		if kind(o) != KindNotFound {
 			t.Errorf("%s: %s", kind(o), o.Result.Text())
 		}
 	})
 	t.Run("concurrent change", func(t *testing.T) {
 		m := newMemory(map[string]string{"f": "a"})
-		o := use(t, &meddler{memory: m, name: "f"}, "edit_file", `{"file_path": "f", "old_string": "a", "new_string": "b"}`)
+		o := use(t, &meddler{memory: m, name: "f"}, "edit_file", `{"file_path": "f", "old_string": `+
+			`"a", "new_string": "b"}`)
 		if kind(o) != KindEditConflict || string(m.nodes["/work/f"].data) != "meddled" {
 			t.Errorf("%s: %s", kind(o), o.Result.Text())
 		}

@@ -177,7 +177,8 @@ func TestLocalShell(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		s := Scope{Env: e, OnOutput: func(p []byte) { cancel() }}
 		o := registry(t).Run(ctx, s, call(t, "shell", args{"command": "echo begin; sleep 60"}))
-		if kind(o) != KindCanceled || !strings.HasPrefix(o.Result.Text(), "begin\nthe call was canceled") {
+		if kind(o) != KindCanceled || !strings.HasPrefix(o.Result.Text(), "begin\nthe call was "+
+			"canceled") {
 			t.Errorf("%s: %s", kind(o), o.Result.Text())
 		}
 	})

@@ -37,7 +37,10 @@ func TestReadManyFiles(t *testing.T) {
 			"another name of the parameter", `{"include": ["src/d/*"]}`, "",
 			"=== src/d/e.go ===\n1 | package e\n\n",
 		},
-		{"names and patterns", `{"paths": ["src/d/e.go"], "patterns": ["**/e.go", "*.md"]}`, "", "=== src/d/e.go ===\n1 | package e\n\n[no files match *.md]\n"},
+		{
+			"names and patterns", `{"paths": ["src/d/e.go"], "patterns": ["**/e.go", "*.md"]}`, "",
+			"=== src/d/e.go ===\n1 | package e\n\n[no files match *.md]\n",
+		},
 		{
 			"not text", `{"paths": ["elf", "img", "empty"]}`, "",
 			"=== elf ===\n[a binary file: an ELF program or library, 9 bytes]\n\n=== img ===\n[an image: " +

@@ -121,7 +121,11 @@ func TestArguments_9_3_3(t *testing.T) {
 			"attack by digits", `{"name":"a","count":1` + strings.Repeat("0", 1<<20) + `}`, KindValidation,
 			"which is out of range",
 		},
-		{"many problems", `{"a":1,"name":1,"count":"x","list":[{"kind":1},{"kind":2},{"kind":3},{"kind":4}]}`, KindValidation, "- and 2 more"},
+		{
+			"many problems",
+			`{"a":1,"name":1,"count":"x","list":[{"kind":1},{"kind":2},{"kind":3},{"kind":4}]}`,
+			KindValidation, "- and 2 more",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := registry(t, echo()).Run(t.Context(), Scope{}, llm.ToolCall{

@@ -18,11 +18,13 @@ func TestSchemasRefused(t *testing.T) {
 		"relative": {`"properties":{"a":{"$ref":"other.json#/a"}}`, "may not refer to other documents"},
 		"itself":   {`"$ref":"#"`, "leads back to itself"},
 		"through a keyword": {
-			`"properties":{"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"anyOf":[{"not":{"$ref":"#/$defs/y"}}]},"y":{"$ref":"#/$defs/x"}}`,
+			`"properties":{"a":{"$ref":"#/$defs/x"}},` +
+				`"$defs":{"x":{"anyOf":[{"not":{"$ref":"#/$defs/y"}}]},"y":{"$ref":"#/$defs/x"}}`,
 			"leads back to itself",
 		},
 		"beside a sound reference": {
-			`"$defs":{"x":{"allOf":[{"$ref":"#/$defs/y"},{"$ref":"#/$defs/y","if":{"$ref":"#/$defs/x"}}]},"y":{}}`, "leads back to itself",
+			`"$defs":{"x":{"allOf":[{"$ref":"#/$defs/y"},{"$ref":"#/$defs/y",` +
+				`"if":{"$ref":"#/$defs/x"}}]},"y":{}}`, "leads back to itself",
 		},
 		"another base":      {`"properties":{"a":{"$id":"http://x/","$ref":"#"}}`, "$id is not supported"},
 		"dynamic reference": {`"properties":{"a":{"$dynamicRef":"#a"}}`, "$dynamicRef is not supported"},

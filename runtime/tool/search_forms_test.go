@@ -60,7 +60,10 @@ func TestAnthropicGrep(t *testing.T) {
 			"", "log:7:needle 3\nlog-8-eight\n--\nsub/a.go:1:// needle a.b\nsub/a.go-2-func " +
 				"F(\n--\nsub/a_test.go:1:// needle aXb\n",
 		},
-		{"groups of several files whose numbers follow each other", `{"pattern": "^needle$|^last$", "-A": 1}`, "", "sub/v.ts:1:needle\n--\nsub/w.ts:2:last\n"},
+		{
+			"groups of several files whose numbers follow each other",
+			`{"pattern": "^needle$|^last$", "-A": 1}`, "", "sub/v.ts:1:needle\n--\nsub/w.ts:2:last\n",
+		},
 		{
 			"no numbers", `{"pattern": "needle 2", "path": "log", "-n": false, "-B": 1}`, "",
 			"log-five\nlog:needle 2\n",
@@ -94,8 +97,16 @@ func TestAnthropicGrep(t *testing.T) {
 			"offset with lines after", `{"pattern": "needle", "path": "log", "offset": 1, "-A": 1}`, "",
 			"log:6:needle 2\nlog:7:needle 3\nlog-8-eight\n",
 		},
-		{"offset with lines before in another file", `{"pattern": "needle", "offset": 3, "-B": 9, "head_limit": 1}`, "", lines[3] + more(1, 4)},
-		{"files", `{"pattern": "needle", "output_mode": "files_with_matches", "offset": 1, "head_limit": 2, "-n": false}`, "", "sub/a.go\nsub/a_test.go\n" + more(2, 3)},
+		{
+			"offset with lines before in another file",
+			`{"pattern": "needle", "offset": 3, "-B": 9, "head_limit": 1}`, "", lines[3] + more(1, 4),
+		},
+		{
+			"files",
+			`{"pattern": "needle", "output_mode": "files_with_matches", "offset": 1, "head_limit": 2, ` +
+				`"-n": false}`,
+			"", "sub/a.go\nsub/a_test.go\n" + more(2, 3),
+		},
 		{
 			"counts", `{"pattern": "needle", "output_mode": "count", "offset": 0, "head_limit": 2}`, "",
 			"log:3\nsub/a.go:1\n" + more(2, 2),
@@ -104,7 +115,8 @@ func TestAnthropicGrep(t *testing.T) {
 			"counts from the second", `{"pattern": "needle", "output_mode": "count", "offset": 3}`, "",
 			"sub/v.ts:1\n",
 		},
-		{"around the names of files", `{"pattern": "needle", "output_mode": "files_with_matches", "-C": 1}`, KindValidation, "lines around matches can only be shown with the matching lines, " +
+		{"around the names of files", `{"pattern": "needle", "output_mode": "files_with_matches", ` +
+			`"-C": 1}`, KindValidation, "lines around matches can only be shown with the matching lines, " +
 			"but the output is files_with_matches; leave them out, or use output_mode content"},
 		{
 			"around in two ways", `{"pattern": "x", "-C": 1, "-A": 2}`, KindValidation,
@@ -150,7 +162,12 @@ func TestGeminiGrep(t *testing.T) {
 	const more = "[stopped after 2 results, more match: narrow the pattern or the path, or " +
 		"raise max_results]\n"
 	checkCalls(t, GeminiGrep(), formsTree(), []callCase{
-		{"native names", `{"pattern": "needle", "dir_path": "sub", "include_pattern": "*.{go,ts}", "exclude_pattern": "*_test.go", "total_max_matches": 2}`, "", "sub/a.go:1:// needle a.b\nsub/v.ts:1:needle\n"},
+		{
+			"native names",
+			`{"pattern": "needle", "dir_path": "sub", "include_pattern": "*.{go,ts}", ` +
+				`"exclude_pattern": "*_test.go", "total_max_matches": 2}`,
+			"", "sub/a.go:1:// needle a.b\nsub/v.ts:1:needle\n",
+		},
 		{
 			"more than allowed", `{"pattern": "needle", "total_max_matches": 2}`, "",
 			"log:2:needle 1\nlog:6:needle 2\n" + more,
@@ -159,7 +176,10 @@ func TestGeminiGrep(t *testing.T) {
 			"names", `{"pattern": "needle", "names_only": true, "path": "sub"}`, "",
 			"sub/a.go\nsub/a_test.go\nsub/v.ts\n",
 		},
-		{"names in two ways", `{"pattern": "needle 1", "names_only": true, "output_mode": "files_with_matches"}`, "", "log\n"},
+		{
+			"names in two ways",
+			`{"pattern": "needle 1", "names_only": true, "output_mode": "files_with_matches"}`, "", "log\n",
+		},
 		{
 			"no names", `{"pattern": "needle 1", "names_only": false, "output_mode": "count"}`, "",
 			"log:1\n",
@@ -170,7 +190,11 @@ func TestGeminiGrep(t *testing.T) {
 			"log:2:needle 1\n",
 		},
 		{"nor does it so", `{"pattern": "NEEDLE 1", "case_insensitive": true}`, "", "log:2:needle 1\n"},
-		{"case in both ways", `{"pattern": "NEEDLE 1", "case_insensitive": true, "case_sensitive": false}`, "", "log:2:needle 1\n"},
+		{
+			"case in both ways",
+			`{"pattern": "NEEDLE 1", "case_insensitive": true, "case_sensitive": false}`, "",
+			"log:2:needle 1\n",
+		},
 		{"a text", `{"pattern": "a.b", "fixed_strings": true}`, "", "sub/a.go:1:// needle a.b\n"},
 		{
 			"no text", `{"pattern": "a.b", "fixed_strings": false}`, "",
@@ -186,7 +210,11 @@ func TestGeminiGrep(t *testing.T) {
 		},
 		{"ignored", `{"pattern": "needle out", "no_ignore": true}`, "", "out/x:1:needle out\n"},
 		{"not ignored", `{"pattern": "needle o", "path": "."}`, "", "[no matches in 7 files]\n"},
-		{"a limit for files", `{"pattern": "needle", "max_matches_per_file": 1, "exclude_pattern": "sub/**"}`, "", "log:2:needle 1\n"},
+		{
+			"a limit for files",
+			`{"pattern": "needle", "max_matches_per_file": 1, "exclude_pattern": "sub/**"}`, "",
+			"log:2:needle 1\n",
+		},
 		{
 			"context and before", `{"pattern": "x", "context": 3, "before": 1}`, KindValidation,
 			"context 3 and before 1 contradict each other; give context alone, or before and after",

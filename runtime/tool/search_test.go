@@ -62,14 +62,21 @@ func TestGrep(t *testing.T) {
 		{"none", `{"pattern": "nothing", "path": "sub"}`, "", "[no matches in 2 files]\n"},
 		{"long line", `{"pattern": "needle", "path": "wide"}`, "", "wide:1:needle" + strings.Repeat("x",
 			494) + " [line cut]\n"},
-		{"files", `{"pattern": "func", "output_mode": "files_with_matches", "glob_filter": "*.{go,txt}"}`, "", "a.go\nsub/b.go\nsub/c.txt\n\"two\\nlines.go\"\n"},
-		{"more files than allowed", `{"pattern": "func", "output_mode": "files_with_matches", "glob_filter": "*.{go,txt}", "max_results": 2}`, "", "a.go\nsub/b.go\n[stopped after 2 " +
+		{
+			"files", `{"pattern": "func", "output_mode": "files_with_matches", "glob_filter": "*.{go,txt}"}`,
+			"", "a.go\nsub/b.go\nsub/c.txt\n\"two\\nlines.go\"\n",
+		},
+		{"more files than allowed", `{"pattern": "func", "output_mode": "files_with_matches", ` +
+			`"glob_filter": "*.{go,txt}", "max_results": 2}`, "", "a.go\nsub/b.go\n[stopped after 2 " +
 			"results, more match: narrow the pattern or the path, or raise max_results]\n"},
 		{
 			"count", `{"pattern": "func", "output_mode": "count", "glob_filter": "*.go"}`, "",
 			"a.go:2\nsub/b.go:1\n\"two\\nlines.go\":1\n",
 		},
-		{"count with a limit of files", `{"pattern": "func", "output_mode": "count", "path": "a.go", "max_results": 1}`, "", "a.go:2\n"},
+		{
+			"count with a limit of files",
+			`{"pattern": "func", "output_mode": "count", "path": "a.go", "max_results": 1}`, "", "a.go:2\n",
+		},
 		{
 			"content", `{"pattern": "B", "output_mode": "content", "path": "sub"}`, "",
 			"sub/b.go:1:func B() {}\n",
@@ -116,15 +123,20 @@ func TestGlob(t *testing.T) {
 func TestListDir(t *testing.T) {
 	checkCalls(t, ListDir(), searchable(), []callCase{
 		{"one level", `{"path": "."}`, "", ".gitignore  file  9 bytes\na.go  file  35 bytes\nbin  " +
-			"file  5 bytes\nempty/  directory\nignored/  directory\nlink  symlink\nsub/  directory\n\"two\\nlines.go\"  file  12 bytes\nwide  file  5007 bytes\n"},
+			"file  5 bytes\nempty/  directory\nignored/  directory\nlink  symlink\nsub/  directory\n" +
+			"\"two\\nlines.go\"  file  12 bytes\nwide  file  5007 bytes\n"},
 		{
 			"two levels", `{"path": "/work", "depth": 2}`, "",
-			".gitignore  file  9 bytes\na.go  file  35 bytes\nbin  file  5 bytes\nempty/  directory\nlink  symlink\nsub/  directory\nsub/b.go  file  12 bytes\nsub/c.txt  file  13 " +
+			".gitignore  file  9 bytes\na.go  file  35 bytes\nbin  file  5 bytes\nempty/  directory\n" +
+				"link  symlink\nsub/  directory\nsub/b.go  file  12 bytes\nsub/c.txt  file  13 " +
 				"bytes\n\"two\\nlines.go\"  file  12 bytes\nwide  file  5007 bytes\n",
 		},
 		{"empty", `{"path": "empty"}`, "", "[the directory is empty]\n"},
 		{"missing", `{"path": "nope"}`, KindNotFound, "nope does not exist"},
-		{"file", `{"path": "a.go"}`, KindOther, "a.go is not a directory, or a directory in its path is a file"},
+		{
+			"file", `{"path": "a.go"}`, KindOther,
+			"a.go is not a directory, or a directory in its path is a file",
+		},
 	})
 	t.Run("many", func(t *testing.T) {
 		files := map[string]string{}

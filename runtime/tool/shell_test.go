@@ -46,14 +46,16 @@ func TestShell(t *testing.T) {
 			"code 137, after 5ms]\n"},
 		{"timeout", args{"command": "x", "timeout_ms": 50}, env.Result{
 			TimedOut: true, ExitCode: 143, Elapsed: 60 * ms,
-		}, nil, KindShellTimeout, "out\nerr\n[The command was killed, with all processes that it had started, because it ran for more than 50 ms. Its output until then is " +
+		}, nil, KindShellTimeout, "out\nerr\n[The command was killed, with all processes that it had " +
+			"started, because it ran for more than 50 ms. Its output until then is " +
 			"above. If it needs longer, call shell again with a larger timeout_ms, at most 600000.]\n"},
 		{
 			"detached",
 			args{"command": "x"},
 			env.Result{Detached: true, Elapsed: 5 * ms},
 			nil, "",
-			"out\nerr\n[exit code 0 after 5ms]\n[A background process of this command still runs; its further output is discarded.]\n",
+			"out\nerr\n[exit code 0 after 5ms]\n" +
+				"[A background process of this command still runs; its further output is discarded.]\n",
 		},
 		{
 			"cap",

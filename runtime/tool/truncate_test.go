@@ -159,7 +159,8 @@ func TestLimitOver(t *testing.T) {
 	}
 }
 
-var mark = regexp.MustCompile(`\[Output shortened: (\d+) characters(?: with (\d+) line breaks)? are left out here\. See there\.\]\n`)
+var mark = regexp.MustCompile(`\[Output shortened: (\d+) characters(?: with (\d+) line ` +
+	`breaks)? are left out here\. See there\.\]\n`)
 
 func FuzzCut(f *testing.F) {
 	f.Add("a\nbé\n日本\n", 4, 2, 0, "")

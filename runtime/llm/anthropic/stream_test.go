@@ -26,7 +26,9 @@ func ended(reason string) string {
 }
 
 const (
-	begun   = `{"type":"message_start","message":{"id":"msg","model":"m","usage":{"input_tokens":3,"cache_read_input_tokens":2,"cache_creation_input_tokens":1,"output_tokens":1}}}`
+	begun = `{"type":"message_start","message":{"id":"msg","model":"m",` +
+		`"usage":{"input_tokens":3,"cache_read_input_tokens":2,"cache_creation_input_tokens":1,` +
+		`"output_tokens":1}}}`
 	stopped = `{"type":"message_stop"}`
 	aText   = `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"a"}}`
 	aTool   = `{"type":"tool_use","id":"c","name":"x","input":{}}`
@@ -150,7 +152,8 @@ func kept(text, raw string) llm.Part {
 }
 
 func TestLastUsageCounts(t *testing.T) {
-	last := `{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_tokens":30,"cache_read_input_tokens":null,"cache_creation_input_tokens":10,` +
+	last := `{"type":"message_delta","delta":{"stop_reason":"end_turn"},` +
+		`"usage":{"input_tokens":30,"cache_read_input_tokens":null,"cache_creation_input_tokens":10,` +
 		`"output_tokens":50,"output_tokens_details":{"thinking_tokens":40}}}`
 	resp, err := llm.Complete(t.Context(), wire().Raw(t, sse(begun, aText, stop("0"), last, stopped)),
 		newRequest())

@@ -21,10 +21,13 @@ func refused(code int, status, message, details string) string {
 
 func TestErrorKinds(t *testing.T) {
 	const (
-		day    = `{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"GenerateRequestsPerDayPerProjectPerModel-FreeTier"}]}`
-		minute = `{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"GenerateRequestsPerMinutePerProjectPerModel"}]}`
-		noKey  = `{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID","domain":"googleapis.com"}`
-		quota  = "You exceeded your current quota, please check your plan and billing details."
+		day = `{"@type":"type.googleapis.com/google.rpc.QuotaFailure",` +
+			`"violations":[{"quotaId":"GenerateRequestsPerDayPerProjectPerModel-FreeTier"}]}`
+		minute = `{"@type":"type.googleapis.com/google.rpc.QuotaFailure",` +
+			`"violations":[{"quotaId":"GenerateRequestsPerMinutePerProjectPerModel"}]}`
+		noKey = `{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID",` +
+			`"domain":"googleapis.com"}`
+		quota = "You exceeded your current quota, please check your plan and billing details."
 	)
 	tests := map[string]struct {
 		status     int

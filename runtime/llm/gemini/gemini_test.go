@@ -175,7 +175,8 @@ func TestForeignHistory(t *testing.T) {
 	}
 	body := string(srv.Requests()[0].Body)
 	for _, want := range []string{
-		`{"functionCall":{"args":{"arguments":"{\"command\":"},"name":"made_up_name_"},"thoughtSignature":"skip_thought_signature_validator"}`,
+		`{"functionCall":{"args":{"arguments":"{\"command\":"},"name":"made_up_name_"},` +
+			`"thoughtSignature":"skip_thought_signature_validator"}`,
 		`{"functionCall":{"args":{"arguments":"[1]"},"name":"_9.lives"}}`,
 		`{"functionResponse":{"name":"_9.lives","response":{"output":""}}}`,
 	} {

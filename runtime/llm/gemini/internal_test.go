@@ -11,10 +11,13 @@ import (
 
 // The deltas of any event can be sent back.
 func FuzzDecoder(f *testing.F) {
-	f.Add(`{"candidates":[{"content":{"parts":[{"functionCall":{"id":"i","name":"f","args":{"a":1}},"thoughtSignature":"s"}]},"finishReason":"STOP"}]}`,
-		`{"candidates":[{"content":{"parts":[{"text":"a","thoughtSignature":"s"},{"text":"b"},{"executableCode":{}},{"text":"t","thought":true}]}}]}`)
+	f.Add(`{"candidates":[{"content":{"parts":[{"functionCall":{"id":"i","name":"f",`+
+		`"args":{"a":1}},"thoughtSignature":"s"}]},"finishReason":"STOP"}]}`,
+		`{"candidates":[{"content":{"parts":[{"text":"a","thoughtSignature":"s"},{"text":"b"},`+
+			`{"executableCode":{}},{"text":"t","thought":true}]}}]}`)
 	f.Add(`{"error":[]}`, `[{"error":{"status":"INTERNAL"}}]`)
-	f.Add(`{"candidates":[{"content":{"parts":[null,{"functionCall":{"args":7}}]}}],"usageMetadata":{}}`, `{"promptFeedback":{"blockReason":"x"}}`)
+	f.Add(`{"candidates":[{"content":{"parts":[null,{"functionCall":{"args":7}}]}}],`+
+		`"usageMetadata":{}}`, `{"promptFeedback":{"blockReason":"x"}}`)
 	f.Fuzz(func(t *testing.T, first, second string) {
 		d := decoder{provider: "p"}
 		var a llm.Assembler

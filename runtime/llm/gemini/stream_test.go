@@ -41,16 +41,33 @@ func TestParts(t *testing.T) {
 		"texts": {
 			[]string{text("a"), text("b"), finish("STOP")}, []llm.Part{llm.Text("ab")}, llm.FinishStop,
 		},
-		"all in one event": {[]string{`{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}`}, []llm.Part{llm.Text("a")}, llm.FinishStop},
-		"nothing":          {[]string{finish("STOP")}, nil, llm.FinishStop},
+		"all in one event": {
+			[]string{`{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}`},
+			[]llm.Part{llm.Text("a")},
+			llm.FinishStop,
+		},
+		"nothing": {[]string{finish("STOP")}, nil, llm.FinishStop},
 		"empty parts": {
 			[]string{chunk(`{}`, `{"text":""}`), text("a"), finish("STOP")},
 			[]llm.Part{llm.Text("a")},
 			llm.FinishStop,
 		},
-		"another candidate": {[]string{`{"candidates":[{"index":1,"content":{"parts":[{"text":"b"}]},"finishReason":"OTHER"}]}`, text("a"), finish("STOP")}, []llm.Part{llm.Text("a")}, llm.FinishStop},
-		"a finish in each":  {[]string{`{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}`, text("b"), finish("STOP")}, []llm.Part{llm.Text("ab")}, llm.FinishStop},
-		"unknown fields":    {[]string{`{"candidates":[{"safetyRatings":[1],"groundingMetadata":{"x":[]}}],"createTime":1}`, text("a"), finish("STOP")}, []llm.Part{llm.Text("a")}, llm.FinishStop},
+		"another candidate": {
+			[]string{`{"candidates":[{"index":1,"content":{"parts":[{"text":"b"}]},` +
+				`"finishReason":"OTHER"}]}`, text("a"), finish("STOP")},
+			[]llm.Part{llm.Text("a")},
+			llm.FinishStop,
+		},
+		"a finish in each": {
+			[]string{`{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}`, text("b"), finish("STOP")},
+			[]llm.Part{llm.Text("ab")},
+			llm.FinishStop,
+		},
+		"unknown fields": {
+			[]string{`{"candidates":[{"safetyRatings":[1],"groundingMetadata":{"x":[]}}],"createTime":1}`, text("a"), finish("STOP")},
+			[]llm.Part{llm.Text("a")},
+			llm.FinishStop,
+		},
 		"thoughts": {[]string{
 			chunk(`{"text":"x","thought":true}`),
 			chunk(`{"text":"y","thought":true}`), text("a"), finish("STOP"),
@@ -132,7 +149,8 @@ func TestPartsGoBack(t *testing.T) {
 		`{"text":"a"}`, `{"text":"b","thoughtSignature":"s1"}`, `{"text":"c"}`,
 		`{"executableCode":{"code":"1"},"thoughtSignature":"s2"}`,
 		`{"text":"y","thought":true,"thoughtSignature":"s3"}`,
-		`{"functionCall":{"args":{"z":1.50,"a":9007199254740993},"id":"i","name":"f"},"thoughtSignature":"s4+/="}`,
+		`{"functionCall":{"args":{"z":1.50,"a":9007199254740993},"id":"i","name":"f"},` +
+			`"thoughtSignature":"s4+/="}`,
 		`{"functionCall":{"args":{},"id":"j","name":"f"}}`, `{"functionCall":{"args":{},"name":"g"}}`,
 		`{"text":"","thoughtSignature":"s5"}`,
 	}
@@ -215,7 +233,8 @@ func TestUsage(t *testing.T) {
 		want llm.Usage
 	}{
 		"all": {
-			`"promptTokenCount":100,"cachedContentTokenCount":30,"toolUsePromptTokenCount":5,"candidatesTokenCount":7,"thoughtsTokenCount":3`,
+			`"promptTokenCount":100,"cachedContentTokenCount":30,"toolUsePromptTokenCount":5,` +
+				`"candidatesTokenCount":7,"thoughtsTokenCount":3`,
 			llm.Usage{Input: 75, CacheRead: 30, Output: 10, Reasoning: 3},
 		},
 		"more cached than there is": {

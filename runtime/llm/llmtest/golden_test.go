@@ -80,7 +80,8 @@ type goldenCase struct {
 }
 
 func goldenCases() map[string]goldenCase {
-	look := llmtest.Call{Name: "read_file", Arguments: `{"file_path":"a <b> & c","n":12345678901234567890}`}
+	look := llmtest.Call{Name: "read_file", Arguments: `{"file_path":"a <b> & c",` +
+		`"n":12345678901234567890}`}
 	image := llm.Part{Kind: llm.PartImage, Image: &llm.Image{MIME: "image/png", Data: []byte("png")}}
 	text := func(s string) []llm.Part { return []llm.Part{llm.Text(s)} }
 	tools := func(r *llm.Request, _ speaker) {
@@ -88,7 +89,8 @@ func goldenCases() map[string]goldenCase {
 		r.Tools = []llm.ToolSpec{
 			{
 				Name: "read_file", Description: "Reads a file.",
-				Schema: json.RawMessage(`{"type":"object","properties":{"file_path":{"type":"string"},"n":{"type":"integer"}},"required":["file_path"]}`),
+				Schema: json.RawMessage(`{"type":"object","properties":{"file_path":{"type":"string"},` +
+					`"n":{"type":"integer"}},"required":["file_path"]}`),
 			},
 			{Name: "list_dir", Description: "Lists a folder.", Schema: json.RawMessage(`{"type":"object"}`)},
 		}

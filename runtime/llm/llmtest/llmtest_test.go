@@ -101,7 +101,8 @@ const (
 	outItem  = `{"type":"function_call_output","call_id":"c","output":"ok"}`
 
 	userMsg = `{"role":"user","content":"hi"}`
-	callMsg = `{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"x","arguments":"{}"}}]}`
+	callMsg = `{"role":"assistant","tool_calls":[{"id":"c","type":"function",` +
+		`"function":{"name":"x","arguments":"{}"}}]}`
 	toolMsg = `{"role":"tool","tool_call_id":"c","content":"ok"}`
 )
 
@@ -132,16 +133,30 @@ func TestResponsesViolations(t *testing.T) {
 		"unknown field in item": {
 			responses(`{"type":"message","role":"user","content":[],"x":1}`), `unknown field "x"`,
 		},
-		"no model":              {`{"stream":true,"store":false,"input":[` + userItem + `]}`, "model is missing"},
-		"not a stream":          {`{"model":"m","store":false,"input":[` + userItem + `]}`, "stream is not set"},
-		"stores":                {`{"model":"m","stream":true,"input":[` + userItem + `]}`, "store is not false"},
-		"no input":              {responses(), "input is empty"},
-		"system role":           {responses(`{"type":"message","role":"system","content":[{"type":"input_text","text":"x"}]}`), `role "system" is unknown`},
-		"unknown item":          {responses(`{"type":"thought"}`), `the type "thought" is unknown`},
-		"no content":            {responses(`{"type":"message","role":"user","content":[]}`), "has no content"},
-		"user with output_text": {responses(`{"type":"message","role":"user","content":[{"type":"output_text","text":"x"}]}`), "is not allowed here"},
-		"image is no data":      {responses(`{"type":"message","role":"user","content":[{"type":"input_image","image_url":"http://x"}]}`), "not a data URL"},
-		"image is no base64":    {responses(`{"type":"message","role":"user","content":[{"type":"input_image","image_url":"data:image/png;base64,?"}]}`), "not base64"},
+		"no model":     {`{"stream":true,"store":false,"input":[` + userItem + `]}`, "model is missing"},
+		"not a stream": {`{"model":"m","store":false,"input":[` + userItem + `]}`, "stream is not set"},
+		"stores":       {`{"model":"m","stream":true,"input":[` + userItem + `]}`, "store is not false"},
+		"no input":     {responses(), "input is empty"},
+		"system role": {
+			responses(`{"type":"message","role":"system","content":[{"type":"input_text","text":"x"}]}`),
+			`role "system" is unknown`,
+		},
+		"unknown item": {responses(`{"type":"thought"}`), `the type "thought" is unknown`},
+		"no content":   {responses(`{"type":"message","role":"user","content":[]}`), "has no content"},
+		"user with output_text": {
+			responses(`{"type":"message","role":"user","content":[{"type":"output_text","text":"x"}]}`),
+			"is not allowed here",
+		},
+		"image is no data": {
+			responses(`{"type":"message","role":"user","content":[{"type":"input_image",` +
+				`"image_url":"http://x"}]}`),
+			"not a data URL",
+		},
+		"image is no base64": {
+			responses(`{"type":"message","role":"user","content":[{"type":"input_image",` +
+				`"image_url":"data:image/png;base64,?"}]}`),
+			"not base64",
+		},
 		"result without call": {
 			responses(userItem, outItem), `answers the call "c", which was not made before`,
 		},
@@ -154,7 +169,8 @@ func TestResponsesViolations(t *testing.T) {
 		"call without arguments": {responses(userItem,
 			`{"type":"function_call","call_id":"c","name":"x"}`), "arguments are missing"},
 		"call of an odd name": {
-			responses(userItem, strings.Replace(callItem, `"x"`, `"a b"`, 1)), `"a b" is not a valid tool name`,
+			responses(userItem, strings.Replace(callItem, `"x"`, `"a b"`, 1)), `"a b" is not a valid ` +
+				`tool name`,
 		},
 		"output of a wrong type": {responses(userItem, callItem, strings.Replace(outItem, `"ok"`, `7`,
 			1)), "neither a text nor a list"},
@@ -212,7 +228,8 @@ func TestChatViolations(t *testing.T) {
 		"no result":   {chat(userMsg, callMsg), "has no result"},
 		"two results": {chat(userMsg, callMsg, toolMsg, toolMsg), "answered more than once"},
 		"image in a result": {chat(userMsg, callMsg,
-			`{"role":"tool","tool_call_id":"c","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,cG5n"}}]}`), "is not allowed here"},
+			`{"role":"tool","tool_call_id":"c","content":[{"type":"image_url",`+
+				`"image_url":{"url":"data:image/png;base64,cG5n"}}]}`), "is not allowed here"},
 		"call without arguments": {chat(userMsg, strings.Replace(callMsg, `,"arguments":"{}"`, "",
 			1), toolMsg), "not a function with arguments"},
 		"content of a wrong type": {chat(`{"role":"user","content":7}`), "neither a text nor a list"},

@@ -125,7 +125,8 @@ func TestMessagesViolations(t *testing.T) {
 			messages(userTurn, instead(t, callTurn, `"c"`, `"c:1"`), userTurn), `"c:1" is not the ID`,
 		},
 		"call with an odd name": {
-			messages(userTurn, instead(t, callTurn, `"x"`, `"a b"`), userTurn), `"a b" is not a valid tool name`,
+			messages(userTurn, instead(t, callTurn, `"x"`, `"a b"`), userTurn), `"a b" is not a valid ` +
+				`tool name`,
 		},
 		"call with a text as input": {
 			messages(userTurn, instead(t, callTurn, `{}`, `"{}"`), userTurn), "input is not an object",
@@ -178,7 +179,11 @@ func TestMessagesViolations(t *testing.T) {
 		"unknown choice": {
 			more(whole, `"tool_choice":{"type":"required"}`+oneTool), `of type "required"`,
 		},
-		"tool of the server":  {more(whole, `"tools":[{"type":"web_search_20250305","name":"x","input_schema":{"type":"object"}}]`), "is of type"},
+		"tool of the server": {
+			more(whole, `"tools":[{"type":"web_search_20250305","name":"x",`+
+				`"input_schema":{"type":"object"}}]`),
+			"is of type",
+		},
 		"schema is no object": {more(whole, inputSchema(`{"type":"string"}`)), `not of type "object"`},
 		"no schema":           {more(whole, `"tools":[{"name":"x"}]`), `not of type "object"`},
 	})

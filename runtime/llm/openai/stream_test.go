@@ -66,14 +66,20 @@ func TestChatDialects(t *testing.T) {
 			[]llm.Part{llm.Text("no")},
 			llm.FinishStop,
 		},
-		"other forms": {sse(`{"created":1.5,"choices":[{"delta":{"content":"a","reasoning":{"x":1}},"logprobs":[]}],"usage":null}`, finish("stop")), []llm.Part{llm.Text("a")}, llm.FinishStop},
+		"other forms": {
+			sse(`{"created":1.5,"choices":[{"delta":{"content":"a","reasoning":{"x":1}},"logprobs":[]}],`+
+				`"usage":null}`, finish("stop")),
+			[]llm.Part{llm.Text("a")},
+			llm.FinishStop,
+		},
 		"calls, finish stop": {
 			sse(toolCalls(`{"index":0,"id":"1","function":{"name":"x","arguments":"{}"}}`), finish("stop")),
 			[]llm.Part{called("1", "x", "{}")},
 			llm.FinishToolCalls,
 		},
 		"calls without index": {
-			sse(toolCalls(`{"id":"1","function":{"name":"x","arguments":"{}"}},{"id":"2","function":{"name":"y","arguments":"{}"}}`), finish("tool_calls")),
+			sse(toolCalls(`{"id":"1","function":{"name":"x","arguments":"{}"}},{"id":"2",`+
+				`"function":{"name":"y","arguments":"{}"}}`), finish("tool_calls")),
 			[]llm.Part{called("1", "x", "{}"), called("2", "y", "{}")},
 			llm.FinishToolCalls,
 		},
@@ -129,7 +135,8 @@ func opaque(text, raw string) llm.Part {
 }
 
 func TestResponsesDialects(t *testing.T) {
-	completed := event("response.completed", `"response":{"id":"r","model":"m","status":"completed","output":[]}`)
+	completed := event("response.completed", `"response":{"id":"r","model":"m",`+
+		`"status":"completed","output":[]}`)
 	tests := map[string]struct {
 		stream []string
 		want   []llm.Part
@@ -144,12 +151,14 @@ func TestResponsesDialects(t *testing.T) {
 			llm.FinishStop,
 		},
 		"text at the end of the item only": {
-			[]string{itemDone("0", `{"type":"message","content":[{"type":"output_text","text":"a"},{"type":"refusal","refusal":"b"}]}`), completed},
+			[]string{itemDone("0", `{"type":"message","content":[{"type":"output_text","text":"a"},`+
+				`{"type":"refusal","refusal":"b"}]}`), completed},
 			[]llm.Part{llm.Text("ab")},
 			llm.FinishStop,
 		},
 		"everything at the end only": {
-			[]string{event("response.completed", `"response":{"output":[{"type":"message","content":[{"text":"a"}]},`+
+			[]string{event("response.completed", `"response":{"output":[{"type":"message",`+
+				`"content":[{"text":"a"}]},`+
 				`{"type":"function_call","call_id":"1","name":"x","arguments":"{}"}]}`)},
 			[]llm.Part{llm.Text("a"), called("1", "x", "{}")},
 			llm.FinishToolCalls,
@@ -176,8 +185,10 @@ func TestResponsesDialects(t *testing.T) {
 			llm.FinishToolCalls,
 		},
 		"reasoning without encryption, in the open": {
-			[]string{itemDone("0", `{"type":"reasoning","id":"1","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]}`), delta("1", "a"), completed},
-			[]llm.Part{opaque("hm", `{"type":"reasoning","id":"1","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]}`), llm.Text("a")},
+			[]string{itemDone("0", `{"type":"reasoning","id":"1","summary":[],`+
+				`"content":[{"type":"reasoning_text","text":"hm"}]}`), delta("1", "a"), completed},
+			[]llm.Part{opaque("hm", `{"type":"reasoning","id":"1","summary":[],`+
+				`"content":[{"type":"reasoning_text","text":"hm"}]}`), llm.Text("a")},
 			llm.FinishStop,
 		},
 		"reasoning of an id only": {
@@ -265,7 +276,8 @@ func TestStreamErrors(t *testing.T) {
 		},
 		"error event, nested": {
 			openai.Responses,
-			sse(event("error", `"error":{"type":"invalid_request_error","code":"context_length_exceeded","message":"long"}`)), llm.KindContextLength, "long",
+			sse(event("error", `"error":{"type":"invalid_request_error",`+
+				`"code":"context_length_exceeded","message":"long"}`)), llm.KindContextLength, "long",
 		},
 		"error event, bare": {
 			openai.Responses,

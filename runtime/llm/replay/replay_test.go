@@ -75,7 +75,9 @@ func TestParseScriptErrors(t *testing.T) {
 		},
 		"kind not simulated": {"turns:\n  - error: {kind: canceled}\n", `kind "canceled" is none of`},
 		"error without kind": {"turns:\n  - error: {message: x}\n", `error: kind "" is none of`},
-		"bad status":         {"turns:\n  - error: {kind: server, status: 42}\n", "error: 42 is not an HTTP status"},
+		"bad status": {
+			"turns:\n  - error: {kind: server, status: 42}\n", "error: 42 is not an HTTP status",
+		},
 		"error and calls": {
 			"turns:\n  - {error: {status: 500}, calls: [{tool: x}]}\n",
 			"a turn with error has neither calls nor finish",
@@ -212,7 +214,9 @@ func TestExpect(t *testing.T) {
 			result("b", "two", false)), ""},
 		"result of another": {"result: {tool: a}", results(result("a", "one", false),
 			result("b", "two", false)), `to be of a; it is of b: "two"`},
-		"no result":       {"result: {contains: x}", user("x"), "expects a tool result, but the request has none"},
+		"no result": {
+			"result: {contains: x}", user("x"), "expects a tool result, but the request has none",
+		},
 		"result is error": {"result: {is_error: true}", results(result("a", "one", true)), ""},
 		"result is no error": {
 			"result: {is_error: true}", results(result("a", "one", false)),

@@ -193,7 +193,10 @@ func TestApplyConflicts(t *testing.T) {
 		name, file, chunks string
 		messages           []string
 	}{
-		{"not there", "a\nb\n", "@@\n-x\n+y\n", []string{`chunk 1 (line 3 of the patch): these lines are not in the file:`, `"x"`}},
+		{
+			"not there", "a\nb\n", "@@\n-x\n+y\n",
+			[]string{`chunk 1 (line 3 of the patch): these lines are not in the file:`, `"x"`},
+		},
 		{
 			"nearest place", "a\nb\nc\n", "@@\n a\n b\n-x\n",
 			[]string{`The best match is at line 1; there line 3 is "c" where the patch has "x".`},
@@ -250,7 +253,8 @@ func TestApplyConflicts(t *testing.T) {
 		},
 		{
 			"indentation unclear", "x\n\t\ta\n  b\n", "@@\n a\n-b\n+B\n",
-			[]string{"match only ignoring leading and trailing white space, at line 2, and the indentation of the new ones is ambiguous", `"\t\ta"`, `"  b"`},
+			[]string{"match only ignoring leading and trailing white space, at line 2, and the " +
+				"indentation of the new ones is ambiguous", `"\t\ta"`, `"  b"`},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

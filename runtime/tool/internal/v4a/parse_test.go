@@ -117,7 +117,9 @@ func TestParseErrors(t *testing.T) {
 			"the here-document around the patch is not closed",
 		},
 		{"only a heredoc", "<<EOF", 1, "the here-document around the patch is not closed"},
-		{"unknown operation", wrap("*** Rename File: a\n"), 2, `"*** Rename File: a" is not an operation`},
+		{
+			"unknown operation", wrap("*** Rename File: a\n"), 2, `"*** Rename File: a" is not an operation`,
+		},
 		{"no file name", wrap("*** Add File:\n+x\n"), 2, "the file name is missing"},
 		{
 			"no new name", wrap("*** Update File: a\n*** Move to: \n@@\n-x\n"), 3,
