@@ -20,10 +20,13 @@ const maxEdited = 64 << 20
 func EditFile() Tool {
 	return builtin(Tool{
 		ToolSpec: spec("edit_file", `
-			"file_path": {"type": "string", "minLength": 1, "description": "The file, absolute or relative to the working directory."},
-			"old_string": {"type": "string", "description": "The text to replace, exactly as the file has it, without line numbers."},
+			"file_path": {"type": "string", "minLength": 1,
+				"description": "The file, absolute or relative to the working directory."},
+			"old_string": {"type": "string",
+				"description": "The text to replace, exactly as the file has it, without line numbers."},
 			"new_string": {"type": "string", "description": "The text that replaces it."},
-			"replace_all": {"type": "boolean", "description": "Replace every occurrence. Default false: old_string must occur once."}`,
+			"replace_all": {"type": "boolean",
+				"description": "Replace every occurrence. Default false: old_string must occur once."}`,
 			"file_path", "old_string", "new_string"),
 		NeedsEnv: true,
 		Limit:    Limit{Chars: 10_000, Keep: KeepTail},

@@ -30,9 +30,12 @@ const (
 func ReadFile() Tool {
 	return builtin(Tool{
 		ToolSpec: spec("read_file", `
-			"file_path": {"type": "string", "minLength": 1, "description": "The file, absolute or relative to the working directory, or output://ID."},
-			"offset": {"type": "integer", "minimum": 1, "description": "The first line to show, counted from 1. Default 1."},
-			"limit": {"type": "integer", "minimum": 1, "description": "How many lines to show. Default 2000."}`,
+			"file_path": {"type": "string", "minLength": 1,
+				"description": "The file, absolute or relative to the working directory, or output://ID."},
+			"offset": {"type": "integer", "minimum": 1,
+				"description": "The first line to show, counted from 1. Default 1."},
+			"limit": {"type": "integer", "minimum": 1,
+				"description": "How many lines to show. Default 2000."}`,
 			"file_path"),
 		ReadOnly: true, NeedsEnv: true,
 		Limit: Limit{Chars: 50_000, Keep: KeepHeadTail},
