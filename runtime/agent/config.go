@@ -76,7 +76,8 @@ type Config struct {
 type Settings struct {
 	// Model overrides the profile's model.
 	Model string
-	// ReasoningEffort is "low", "medium", "high", another value of the provider, or empty for its default.
+	// ReasoningEffort is "low", "medium", "high", another value of the provider, or empty for its
+	// default.
 	ReasoningEffort string
 	// Instructions are the user's instructions, the last layer of the system prompt.
 	Instructions string

@@ -75,7 +75,8 @@ func issueTool(find func(ctx context.Context, number int) (string, error)) tool.
 	return tool.Tool{
 		ToolSpec: llm.ToolSpec{
 			Name: "read_issue", Description: "Shows an issue of this project, with its comments.",
-			Schema: json.RawMessage(`{"type": "object", "properties": {"number": {"type": "integer", "minimum": 1}},
+			Schema: json.RawMessage(`{"type": "object",
+				"properties": {"number": {"type": "integer", "minimum": 1}},
 				"required": ["number"], "additionalProperties": false}`),
 		},
 		ReadOnly: true, // so that calls may run beside each other
@@ -103,7 +104,10 @@ func Example_customTool() {
 	a, err := agent.New(agent.Config{
 		Client: scripted(`
 turns:
-  - calls: [{tool: read_issue, args: {number: 7}}, {tool: read_issue, args: {number: 8}}, {tool: read_issue, args: {number: no}}]
+  - calls:
+    - {tool: read_issue, args: {number: 7}}
+    - {tool: read_issue, args: {number: 8}}
+    - {tool: read_issue, args: {number: no}}
   - expect: {results: [{contains: MCMXC}, {contains: there is no issue 8}, {contains: number}]}
     text: Parse fails for MCMXC.
 `),

@@ -116,7 +116,8 @@ func TestModelDataFollowsTheModel(t *testing.T) {
 		r.ReasoningEffort != "high" {
 		t.Errorf("first request: %s, %d, %q", r.Model, r.MaxOutputTokens, r.ReasoningEffort)
 	}
-	if r := m.request(t, 1); r.Model != "small" || r.MaxOutputTokens != 500 || r.ReasoningEffort != "" {
+	if r := m.request(t, 1); r.Model != "small" || r.MaxOutputTokens != 500 ||
+		r.ReasoningEffort != "" {
 		t.Errorf("second request: %s, %d, %q", r.Model, r.MaxOutputTokens, r.ReasoningEffort)
 	}
 	var codes []string

@@ -192,12 +192,12 @@ func TestSubagentsTools(t *testing.T) {
 		allowed []string // of the run
 		want    []string
 	}{
-		"general":                   {kind: "general", depth: 1, want: []string{"look", "change", "exit"}},
-		"explore":                   {kind: "explore", depth: 1, want: []string{"look", "exit"}},
-		"explore starts none":       {kind: "explore", depth: 2, want: []string{"look", "exit"}},
-		"kind with a list":          {kind: "reader", depth: 2, want: []string{"look"}},
-		"kind with tools of agents": {kind: "boss", depth: 2, want: []string{"spawn_agent", "wait"}},
-		"no tools":                  {kind: "none", depth: 2},
+		"general":             {kind: "general", depth: 1, want: []string{"look", "change", "exit"}},
+		"explore":             {kind: "explore", depth: 1, want: []string{"look", "exit"}},
+		"explore starts none": {kind: "explore", depth: 2, want: []string{"look", "exit"}},
+		"kind with a list":    {kind: "reader", depth: 2, want: []string{"look"}},
+		"tools of agents":     {kind: "boss", depth: 2, want: []string{"spawn_agent", "wait"}},
+		"no tools":            {kind: "none", depth: 2},
 		"the policy holds": {
 			kind: "general", depth: 2, allow: []string{"look", "spawn_agent"},
 			want: []string{"look", "spawn_agent"},

@@ -64,8 +64,10 @@ func TestTokensOfSubagents(t *testing.T) {
 		run        *agent.Limits
 		nested     bool
 	}{
-		"session's limit":    {session: agent.Limits{MaxTokens: 1000}},
-		"run's limit":        {session: agent.Limits{MaxTokens: 1 << 40}, run: &agent.Limits{MaxTokens: 1000}},
+		"session's limit": {session: agent.Limits{MaxTokens: 1000}},
+		"run's limit": {
+			session: agent.Limits{MaxTokens: 1 << 40}, run: &agent.Limits{MaxTokens: 1000},
+		},
 		"estimated tokens":   {session: agent.Limits{MaxTokens: 3000}, unreported: true},
 		"agents below":       {session: agent.Limits{MaxTokens: 1000}, nested: true},
 		"run's limit, below": {run: &agent.Limits{MaxTokens: 1000}, nested: true},

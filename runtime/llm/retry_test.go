@@ -73,9 +73,17 @@ func TestRetryWaits(t *testing.T) {
 		},
 		"at once":                     {after(0), llm.RetryPolicy{MaxRetries: 2}, []time.Duration{0, 0}},
 		"not longer than the default": {after(5*time.Minute + 1), llm.RetryPolicy{}, nil},
-		"not longer than allowed":     {after(2 * time.Second), llm.RetryPolicy{MaxWait: time.Second}, nil},
-		"no wait allowed":             {after(time.Millisecond), llm.RetryPolicy{MaxWait: -1}, nil},
-		"no retries":                  {&llm.Error{Kind: llm.KindServer}, llm.RetryPolicy{MaxRetries: -1}, nil},
+		"not longer than allowed": {
+			after(2 * time.Second),
+			llm.RetryPolicy{MaxWait: time.Second},
+			nil,
+		},
+		"no wait allowed": {after(time.Millisecond), llm.RetryPolicy{MaxWait: -1}, nil},
+		"no retries": {
+			&llm.Error{Kind: llm.KindServer},
+			llm.RetryPolicy{MaxRetries: -1},
+			nil,
+		},
 		"many retries": {&llm.Error{Kind: llm.KindServer}, llm.RetryPolicy{
 			MaxRetries: 80,
 			Rand:       func() float64 { return 0 },

@@ -69,7 +69,8 @@ var builtin = sync.OnceValue(func() Models {
 
 // ParseModels returns the built-in table overridden by the entries of data, a JSON object:
 //
-//	{"as_of": "2026-01-31", "models": [{"provider": "openai", "prefix": "my-model", "context_window": 65536}]}
+//	{"as_of": "2026-01-31", "models": [
+//		{"provider": "openai", "prefix": "my-model", "context_window": 65536}]}
 //
 // The keys of an entry are those of [Model] in JSON. Provider and prefix are required. Other
 // missing keys default to the built-in entry that matches the prefix, and without one to unknown or

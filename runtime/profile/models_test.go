@@ -86,7 +86,8 @@ func TestModelsOfProfiles(t *testing.T) {
 func TestParseModels(t *testing.T) {
 	m, err := profile.ParseModels([]byte(`{"as_of": "2031-05-06", "models": [
 		{"provider": "openai", "prefix": "gpt-5.2", "context_window": 1000, "max_output": 10},
-		{"provider": "openai", "prefix": "gpt-5.2-nine", "vision": false, "reasoning": false, "knowledge_cutoff": "2030-01"},
+		{"provider": "openai", "prefix": "gpt-5.2-nine", "vision": false, "reasoning": false,
+			"knowledge_cutoff": "2030-01"},
 		{"provider": "anthropic", "prefix": "claude-opus-4-1", "context_window": 30000},
 		{"provider": "gemini", "prefix": "gemma-9", "context_window": 8192},
 		{"provider": "gemini", "prefix": "gemini-2.5-flash-x", "context_window": 9000}

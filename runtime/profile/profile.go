@@ -129,8 +129,8 @@ func (p Profile) System(s Surroundings, tools []llm.ToolSpec, override string) s
 		}
 	}
 	if override = strings.TrimSpace(override); override != "" {
-		fmt.Fprintf(&b, "\n# Instructions of the user\n\nThese have priority over everything above.\n\n%s\n",
-			override)
+		fmt.Fprintf(&b, "\n# Instructions of the user\n\n"+
+			"These have priority over everything above.\n\n%s\n", override)
 	}
 	return b.String()
 }

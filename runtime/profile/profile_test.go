@@ -109,8 +109,10 @@ func TestToolsThatAreNotOffered(t *testing.T) {
 
 func TestWithModel(t *testing.T) {
 	table, err := profile.ParseModels([]byte(`{"models": [
-		{"provider": "anthropic", "prefix": "big", "context_window": 500000, "max_output": 100000, "knowledge_cutoff": "2026-01", "reasoning": true, "vision": false},
-		{"provider": "anthropic", "prefix": "small", "context_window": 5000, "max_output": 1000, "reasoning": false, "vision": true}]}`))
+		{"provider": "anthropic", "prefix": "big", "context_window": 500000, "max_output": 100000,
+			"knowledge_cutoff": "2026-01", "reasoning": true, "vision": false},
+		{"provider": "anthropic", "prefix": "small", "context_window": 5000, "max_output": 1000,
+			"reasoning": false, "vision": true}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}

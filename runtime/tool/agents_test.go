@@ -67,7 +67,9 @@ func TestAgentToolArguments(t *testing.T) {
 		"everything": {
 			"spawn_agent",
 			`{"task": "t", "agent_type": "explore", "working_dir": "d", "model": "m", "max_turns": 7}`,
-			fakeAgents{did: "spawn", spawn: SpawnRequest{Task: "t", Kind: "explore", Dir: "d", Model: "m", MaxTurns: 7}},
+			fakeAgents{did: "spawn", spawn: SpawnRequest{
+				Task: "t", Kind: "explore", Dir: "d", Model: "m", MaxTurns: 7,
+			}},
 			"",
 		},
 		"empty texts": {

@@ -294,7 +294,8 @@ func TestApplyPatchErrors(t *testing.T) {
 			if kind(o) != tt.kind || !strings.Contains(o.Result.Text(), tt.want) {
 				t.Errorf("%s: %s\nwant %s: %s", kind(o), o.Result.Text(), tt.kind, tt.want)
 			}
-			if diff := cmp.Diff(patchFiles, m.files()); diff != "" || len(m.calls) > 0 || len(o.Changes) > 0 {
+			diff := cmp.Diff(patchFiles, m.files())
+			if diff != "" || len(m.calls) > 0 || len(o.Changes) > 0 {
 				t.Errorf("calls %v, changes %v\n%s", m.calls, o.Changes, diff)
 			}
 		})
@@ -305,7 +306,8 @@ func TestApplyPatchPartialFailure(t *testing.T) {
 	m := newMemory(patchFiles)
 	o := use(t, m, "apply_patch", patch("*** Add File: n.txt\n+x\n*** Delete File: crlf.txt\n*** "+
 		"Update File: a.txt\n@@\n-nothing\n+x\n*** Delete File: src/b.go\n"))
-	want := `the patch was not applied completely: update a.txt: chunk 1 (line 6 of the patch): these lines are not in the file:
+	want := "the patch was not applied completely: update a.txt: chunk 1 (line 6 of the patch): " +
+		"these lines are not in the file:" + `
   "nothing"
 Applied before that, and not undone:
 A n.txt
@@ -392,7 +394,8 @@ func TestApplyPatchKeepsMode(t *testing.T) {
 func TestApplyPatchAliases(t *testing.T) {
 	for _, name := range []string{"patch", "input", "patchText"} {
 		m := newMemory(patchFiles)
-		if o := use(t, m, "apply_patch", args{name: patch("*** Delete File: a.txt\n")["patch"]}); o.Err != nil || m.nodes["/work/a.txt"] != nil {
+		o := use(t, m, "apply_patch", args{name: patch("*** Delete File: a.txt\n")["patch"]})
+		if o.Err != nil || m.nodes["/work/a.txt"] != nil {
 			t.Errorf("%s: %v", name, o.Err)
 		}
 	}

@@ -74,7 +74,8 @@ func checkCalls(t *testing.T, tool Tool, m *memory, cases []callCase) {
 	for _, tt := range cases {
 		t.Run(tt.name, func(t *testing.T) {
 			o := registry(t, tool).Run(t.Context(), Scope{Env: m}, call(t, tool.Name, tt.args))
-			if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || kind(o) != tt.kind || o.Changes != nil {
+			diff := cmp.Diff(tt.want, o.Result.Text())
+			if diff != "" || kind(o) != tt.kind || o.Changes != nil {
 				t.Errorf("%s\n%s", kind(o), diff)
 			}
 		})

@@ -222,12 +222,13 @@ func notFound(name, content, old string, lines []int, level v4a.Level) *Error {
 	}
 	if len(lines) > 1 {
 		return errorf(KindEditConflict, "old_string does not match %s exactly, and %s it matches "+
-			"several times, at lines %s. Nothing was changed; give old_string exactly as in the file, with more "+
-			"lines around it. The file has at line %d:\n%s",
+			"several times, at lines %s. Nothing was changed; give old_string exactly as in the file, "+
+			"with more lines around it. The file has at line %d:\n%s",
 			shown(name), level, list(lines), lines[0], excerptOf(content, old, lines[0]))
 	}
 	return errorf(KindEditConflict, "old_string does not match %s exactly, but %s it matches, at "+
-		"line %s; replace_all needs exact text. The file has there:\n%s\nGive old_string exactly like this",
+		"line %s; replace_all needs exact text. The file has there:\n%s\n"+
+		"Give old_string exactly like this",
 		shown(name), level, list(lines), excerptOf(content, old, lines[0]))
 }
 
@@ -235,8 +236,8 @@ func notFound(name, content, old string, lines []int, level v4a.Level) *Error {
 // ambiguous.
 func unclear(name, content, old string, first int, level v4a.Level) *Error {
 	return errorf(KindEditConflict, "old_string does not match %s exactly. It matches %s, at line "+
-		"%d, but the indentation of new_string there is ambiguous. The file has there:\n%s\nGive old_string "+
-		"exactly like this, and new_string with the same indentation",
+		"%d, but the indentation of new_string there is ambiguous. The file has there:\n%s\n"+
+		"Give old_string exactly like this, and new_string with the same indentation",
 		shown(name), level, first, excerptOf(content, old, first))
 }
 

@@ -120,7 +120,8 @@ func TestReadFileHuge(t *testing.T) {
 }
 
 func TestReadFileImages(t *testing.T) {
-	png, err := base64.StdEncoding.DecodeString("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+	png, err := base64.StdEncoding.DecodeString("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAA" +
+		"DUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +161,9 @@ func outputsOf(outputs map[string]string) func(string) (io.ReadCloser, error) {
 }
 
 func TestOutputScheme_C1(t *testing.T) {
-	s := Scope{Env: newMemory(nil), Outputs: outputsOf(map[string]string{"c/1": "\x1b[1mone\x1b[0m\r\ntwo\x00\n" + numbered(3000) + "1%\r2%\n"})}
+	s := Scope{Env: newMemory(nil), Outputs: outputsOf(map[string]string{
+		"c/1": "\x1b[1mone\x1b[0m\r\ntwo\x00\n" + numbered(3000) + "1%\r2%\n",
+	})}
 	for _, tt := range []struct {
 		tool string
 		args args

@@ -104,7 +104,8 @@ func TestReadManyFilesAtOnce(t *testing.T) {
 	if len(e.calls) != 1 || len(e.calls[0]) != maxManyFiles || e.calls[0][0] != "first" {
 		t.Errorf("%d calls: %.300v", len(e.calls), e.calls)
 	}
-	if want := "[21 more files match many/*; give a narrower pattern or their names]\n"; !strings.HasSuffix(text, want) {
+	want := "[21 more files match many/*; give a narrower pattern or their names]\n"
+	if !strings.HasSuffix(text, want) {
 		t.Errorf("got … %q, want %q", text[len(text)-100:], want)
 	}
 }

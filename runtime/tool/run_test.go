@@ -26,7 +26,8 @@ const strict = `{
 	"type": "object",
 	"properties": {
 		"name": {"type": "string"}, "count": {"type": "integer", "minimum": 1},
-		"list": {"type": "array", "items": {"type": "object", "properties": {"kind": {"enum": ["x", "y"]}}}}
+		"list": {"type": "array", "items": {
+			"type": "object", "properties": {"kind": {"enum": ["x", "y"]}}}}
 	},
 	"required": ["name"],
 	"additionalProperties": false
@@ -317,7 +318,8 @@ func TestRunPanic_F28(t *testing.T) {
 		}
 	}
 	// Without a logger it is the same.
-	if o := registry(t, tool).Run(t.Context(), Scope{}, llm.ToolCall{Name: "t"}); kind(o) != KindPanic {
+	o = registry(t, tool).Run(t.Context(), Scope{}, llm.ToolCall{Name: "t"})
+	if kind(o) != KindPanic {
 		t.Errorf("got %q", kind(o))
 	}
 }
@@ -335,7 +337,8 @@ func TestRunCanceled(t *testing.T) {
 			context.Cause(ctx))}
 	})
 	o := registry(t, tool).Run(ctx, Scope{}, llm.ToolCall{Name: "t"})
-	if want := "so far\nthe call was canceled before it ended: the user said stop"; kind(o) != KindCanceled || o.Result.Text() != want || !errors.Is(o.Err, why) {
+	want := "so far\nthe call was canceled before it ended: the user said stop"
+	if kind(o) != KindCanceled || o.Result.Text() != want || !errors.Is(o.Err, why) {
 		t.Errorf("%s: %q", kind(o), o.Result.Text())
 	}
 	ran = false

@@ -26,7 +26,9 @@ func TestSchemasRefused(t *testing.T) {
 			`"$defs":{"x":{"allOf":[{"$ref":"#/$defs/y"},{"$ref":"#/$defs/y",` +
 				`"if":{"$ref":"#/$defs/x"}}]},"y":{}}`, "leads back to itself",
 		},
-		"another base":      {`"properties":{"a":{"$id":"http://x/","$ref":"#"}}`, "$id is not supported"},
+		"another base": {
+			`"properties":{"a":{"$id":"http://x/","$ref":"#"}}`, "$id is not supported",
+		},
 		"dynamic reference": {`"properties":{"a":{"$dynamicRef":"#a"}}`, "$dynamicRef is not supported"},
 		"missing part":      {`"properties":{"a":{"$ref":"#/$defs/x"}}`, "schema"},
 		"unknown draft":     {`"$schema":"https://example.com/draft"`, "unknown $schema"},
@@ -52,11 +54,16 @@ func TestSchemasRefused(t *testing.T) {
 // A model reads all problems at once, each with its place in the arguments.
 func TestProblemsOfArguments(t *testing.T) {
 	const object = `"additionalProperties":false,"required":["n","s"],"properties":{
-		"n":{"type":"integer","exclusiveMinimum":0,"maximum":9.5}, "s":{"type":["string","null"],"maxLength":2},
-		"list":{"type":"array","minItems":1,"items":{"$ref":"#/$defs/item"}}, "odd":{"oneOf":[{"const":1},{"const":2}]}, "even":{"multipleOf":2}},
-		"$defs":{"item":{"type":"object","required":["k"],"properties":{"k":{"enum":["a","b"]},"more":{"$ref":"#/$defs/item"}}}}`
+		"n":{"type":"integer","exclusiveMinimum":0,"maximum":9.5},
+		"s":{"type":["string","null"],"maxLength":2},
+		"list":{"type":"array","minItems":1,"items":{"$ref":"#/$defs/item"}},
+		"odd":{"oneOf":[{"const":1},{"const":2}]}, "even":{"multipleOf":2}},
+		"$defs":{"item":{"type":"object","required":["k"],
+			"properties":{"k":{"enum":["a","b"]},"more":{"$ref":"#/$defs/item"}}}}`
 	for name, tt := range map[string]struct{ drafts, args, want string }{
-		"fits":        {"", `{"n":1.0,"s":null,"list":[{"k":"a","more":{"k":"b"}}],"odd":2,"even":4}`, ""},
+		"fits": {
+			"", `{"n":1.0,"s":null,"list":[{"k":"a","more":{"k":"b"}}],"odd":2,"even":4}`, "",
+		},
 		"missing":     {"", `{}`, "- missing properties 'n', 's'"},
 		"one missing": {"", `{"n":1}`, "- missing property 's'"},
 		"types": {
@@ -103,7 +110,8 @@ func TestProblemsOfArguments(t *testing.T) {
 	}
 }
 
-// Schemas of the built-in tools are compiled on first use, so only this test proves that they compile.
+// Schemas of the built-in tools are compiled on first use, so only this test proves that they
+// compile.
 func TestSchemasOfBuiltins(t *testing.T) {
 	tools := slices.Concat(builtins(), AgentTools(&fakeAgents{}, testKinds), []Tool{
 		AnthropicGrep(), GeminiGrep(), AnthropicGlob(), GeminiGlob(),

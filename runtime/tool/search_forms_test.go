@@ -153,7 +153,8 @@ func TestAnthropicGrep(t *testing.T) {
 	o := registry(t, AnthropicGrep()).Run(t.Context(), Scope{Env: formsTree()}, call(t, "grep",
 		args{"pattern": "x", "type": "golang"}))
 	if text := o.Result.Text(); kind(o) != KindValidation || !strings.HasPrefix(text,
-		"unknown type of files golang; use glob_filter, or one of these: ada, ") || !strings.Contains(text, ", go, ") {
+		"unknown type of files golang; use glob_filter, or one of these: ada, ") ||
+		!strings.Contains(text, ", go, ") {
 		t.Errorf("%s: %s", kind(o), text)
 	}
 }

@@ -13,7 +13,8 @@ func searchable() *memory {
 	m := newMemory(map[string]string{
 		"a.go": "package a\n\nfunc A() {}\nfunc a() {}\n", "sub/b.go": "func B() {}\n",
 		"sub/c.txt": "func in text\n",
-		"bin":       "func\x00", ".gitignore": "ignored/\n", "ignored/d.go": "func D() {}\n", "empty/": "",
+		"bin":       "func\x00", ".gitignore": "ignored/\n", "ignored/d.go": "func D() {}\n",
+		"empty/":        "",
 		"link":          "-> a.go",
 		"two\nlines.go": "func E() {}\n", "wide": "needle" + strings.Repeat("x", 5000) + "\n",
 	})

@@ -96,7 +96,9 @@ func hasBudget(model string) bool {
 func mayThink(messages []wireMessage) bool {
 	for _, m := range slices.Backward(messages) {
 		if m.Role == roleAssistant {
-			calls := slices.ContainsFunc(m.Content, func(b *wireBlock) bool { return b.Type == blockToolUse })
+			calls := slices.ContainsFunc(m.Content, func(b *wireBlock) bool {
+				return b.Type == blockToolUse
+			})
 			return !calls || isThinking(m.Content[0])
 		}
 	}

@@ -109,8 +109,12 @@ func TestThinking(t *testing.T) {
 		thinking, config string
 	}{
 		"default": {model: "claude-opus-5-5"},
-		"new":     {model: "claude-opus-5-5", effort: "low", thinking: adaptive, config: `{"effort":"low"}`},
-		"4.6":     {model: "claude-opus-4-6", effort: "max", thinking: adaptive, config: `{"effort":"max"}`},
+		"new": {
+			model: "claude-opus-5-5", effort: "low", thinking: adaptive, config: `{"effort":"low"}`,
+		},
+		"4.6": {
+			model: "claude-opus-4-6", effort: "max", thinking: adaptive, config: `{"effort":"max"}`,
+		},
 		"unknown": {
 			model: "someone/new:free", effort: "own", thinking: adaptive, config: `{"effort":"own"}`,
 		},
@@ -286,15 +290,18 @@ func unsendable() map[string]func(*llm.Request) {
 		"thinking is not JSON": func(r *llm.Request) {
 			r.Messages[0] = answered(opaque("anthropic", `{`), llm.Text("x"))
 		},
-		"betas are no list":   func(r *llm.Request) { r.Options = map[string]any{"betas": 7} },
-		"a beta is no name":   func(r *llm.Request) { r.Options = map[string]any{"betas": []any{7}} },
-		"a beta with a break": func(r *llm.Request) { r.Options = map[string]any{"betas": []string{"a\r\nb"}} },
+		"betas are no list": func(r *llm.Request) { r.Options = map[string]any{"betas": 7} },
+		"a beta is no name": func(r *llm.Request) { r.Options = map[string]any{"betas": []any{7}} },
+		"a beta with a break": func(r *llm.Request) {
+			r.Options = map[string]any{"betas": []string{"a\r\nb"}}
+		},
 		"unknown effort": func(r *llm.Request) {
 			r.Model, r.ReasoningEffort = "claude-haiku-4-5", "much"
 		},
 		"image in an answer": func(r *llm.Request) { r.Messages[0] = answered(picture()) },
 		"result in a result": func(r *llm.Request) {
-			r.Messages[0] = clienttest.Result(llm.ToolResult{Parts: clienttest.Result(llm.ToolResult{}).Parts})
+			inner := clienttest.Result(llm.ToolResult{})
+			r.Messages[0] = clienttest.Result(llm.ToolResult{Parts: inner.Parts})
 		},
 	}
 }

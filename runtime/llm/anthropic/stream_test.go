@@ -166,7 +166,8 @@ func TestLastUsageCounts(t *testing.T) {
 
 func TestStreamErrors(t *testing.T) {
 	failed := func(typ, message string) string {
-		return sse(begun, aText, `{"type":"error","error":{"type":"`+typ+`","message":"`+message+`"},"request_id":"r"}`)
+		return sse(begun, aText,
+			`{"type":"error","error":{"type":"`+typ+`","message":"`+message+`"},"request_id":"r"}`)
 	}
 	tests := map[string]struct {
 		stream string

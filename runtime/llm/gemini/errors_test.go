@@ -115,13 +115,15 @@ func TestRetryAfter(t *testing.T) {
 		want         time.Duration
 		none         bool
 	}{
-		"seconds":           {body: info("34s"), want: 34 * time.Second},
-		"part of a second":  {body: info("0.250s"), want: 250 * time.Millisecond},
-		"zero":              {body: info("0s")},
-		"negative":          {body: info("-3s")},
-		"nonsense":          {body: info("soon"), none: true},
-		"none":              {body: refused(429, "RESOURCE_EXHAUSTED", "x", ""), none: true},
-		"header":            {body: refused(429, "RESOURCE_EXHAUSTED", "x", ""), header: "7", want: 7 * time.Second},
+		"seconds":          {body: info("34s"), want: 34 * time.Second},
+		"part of a second": {body: info("0.250s"), want: 250 * time.Millisecond},
+		"zero":             {body: info("0s")},
+		"negative":         {body: info("-3s")},
+		"nonsense":         {body: info("soon"), none: true},
+		"none":             {body: refused(429, "RESOURCE_EXHAUSTED", "x", ""), none: true},
+		"header": {
+			body: refused(429, "RESOURCE_EXHAUSTED", "x", ""), header: "7", want: 7 * time.Second,
+		},
 		"header says first": {body: info("34s"), header: "7", want: 7 * time.Second},
 	}
 	for name, tt := range tests {

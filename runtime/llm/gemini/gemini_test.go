@@ -25,7 +25,8 @@ func wire() clienttest.Wire {
 		New: func(cfg clienttest.Config) (llm.Client, error) {
 			return gemini.New(gemini.Config(cfg))
 		},
-		Provider: "gemini", Model: "gemini-3-pro", Path: "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse", Ignored: "/v1beta",
+		Provider: "gemini", Model: "gemini-3-pro", Ignored: "/v1beta",
+		Path:      "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse",
 		KeyHeader: "X-Goog-Api-Key", Marks: true, Objects: true,
 		Usage:      llm.Usage{Input: 100, Output: 50, Reasoning: 20, CacheRead: 30},
 		Everything: everything,

@@ -258,8 +258,12 @@ func TestRepeatedIDs(t *testing.T) {
 
 func unsendable() map[string]func(*llm.Request) {
 	return map[string]func(*llm.Request){
-		"tools that are no list": func(r *llm.Request) { r.Options = map[string]any{"tools": map[string]any{"googleSearch": 1}} },
-		"tools without JSON":     func(r *llm.Request) { r.Options = map[string]any{"tools": []any{func() {}}} },
+		"tools that are no list": func(r *llm.Request) {
+			r.Options = map[string]any{"tools": map[string]any{"googleSearch": 1}}
+		},
+		"tools without JSON": func(r *llm.Request) {
+			r.Options = map[string]any{"tools": []any{func() {}}}
+		},
 		"image in an answer": func(r *llm.Request) {
 			r.Messages[0] = llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{picture()}}
 		},

@@ -59,12 +59,18 @@ func TestParts(t *testing.T) {
 			llm.FinishStop,
 		},
 		"a finish in each": {
-			[]string{`{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}`, text("b"), finish("STOP")},
+			[]string{
+				`{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}`,
+				text("b"), finish("STOP"),
+			},
 			[]llm.Part{llm.Text("ab")},
 			llm.FinishStop,
 		},
 		"unknown fields": {
-			[]string{`{"candidates":[{"safetyRatings":[1],"groundingMetadata":{"x":[]}}],"createTime":1}`, text("a"), finish("STOP")},
+			[]string{
+				`{"candidates":[{"safetyRatings":[1],"groundingMetadata":{"x":[]}}],"createTime":1}`,
+				text("a"), finish("STOP"),
+			},
 			[]llm.Part{llm.Text("a")},
 			llm.FinishStop,
 		},
@@ -206,7 +212,8 @@ func TestFinishReasons(t *testing.T) {
 		"LANGUAGE": llm.FinishContentFilter,
 	}
 	for reason, want := range reasons {
-		resp, err := llm.Complete(t.Context(), wire().Raw(t, sse(text("a"), finish(reason))), newRequest())
+		c := wire().Raw(t, sse(text("a"), finish(reason)))
+		resp, err := llm.Complete(t.Context(), c, newRequest())
 		if err != nil || resp.Finish != want {
 			t.Errorf("%s: got %q, %v", reason, resp.Finish, err)
 		}
@@ -217,7 +224,8 @@ func TestFinishReasons(t *testing.T) {
 		"MISSING_THOUGHT_SIGNATURE": llm.KindInvalid,
 	}
 	for reason, want := range failures {
-		stream := sse(text("a"), `{"candidates":[{"finishReason":"`+reason+`","finishMessage":"because"}]}`)
+		stream := sse(text("a"),
+			`{"candidates":[{"finishReason":"`+reason+`","finishMessage":"because"}]}`)
 		_, err := llm.Complete(t.Context(), wire().Raw(t, stream), newRequest())
 		if llm.KindOf(err) != want || !strings.Contains(err.Error(), reason) ||
 			!strings.Contains(err.Error(), "because") {
@@ -264,11 +272,11 @@ func TestEndOfTheStream(t *testing.T) {
 		"no event":         {"", false, false},
 		"usage without a finish reason": {sse(text("a"),
 			`{"usageMetadata":{"promptTokenCount":1}}`), true, false},
-		"finish reason":                       {sse(text("a"), bare), false, true},
-		"finish reason without an empty line": {strings.TrimSpace(sse(text("a"), bare)), false, true},
-		"half a finish reason":                {sse(text("a")) + "data: " + bare[:len(bare)-1], false, false},
-		"broken after the finish reason":      {sse(text("a"), bare), true, false},
-		"broken after the usage with it":      {sse(text("a"), finish("STOP")), true, true},
+		"finish reason":                  {sse(text("a"), bare), false, true},
+		"finish reason, no empty line":   {strings.TrimSpace(sse(text("a"), bare)), false, true},
+		"half of a reason":               {sse(text("a")) + "data: " + bare[:len(bare)-1], false, false},
+		"broken after the finish reason": {sse(text("a"), bare), true, false},
+		"broken after the usage with it": {sse(text("a"), finish("STOP")), true, true},
 		"broken after the usage behind it": {sse(text("a"), bare,
 			`{"usageMetadata":{"promptTokenCount":1}}`), true, true},
 		"broken after a usage before it alone": {sse(`{"usageMetadata":{"promptTokenCount":1}}`,

@@ -93,7 +93,8 @@ func decodeChat(req *Request, _ map[string]json.RawMessage) (extras, error) {
 	var t tools
 	for _, tool := range b.Tools {
 		if tool.Type != "function" || tool.Function.Strict != nil && *tool.Function.Strict {
-			return extras{}, fmt.Errorf("the tool %q is not a function with strict false", tool.Function.Name)
+			return extras{}, fmt.Errorf("the tool %q is not a function with strict false",
+				tool.Function.Name)
 		}
 		if err := t.add(tool.Function.Name, tool.Function.Description,
 			tool.Function.Parameters); err != nil {

@@ -483,7 +483,8 @@ func argumentsOf(input json.RawMessage) (string, error) {
 		return "", errors.New("input is not an object")
 	}
 	var wrong string
-	if raw, ok := fields["INVALID_JSON"]; ok && len(fields) == 1 && json.Unmarshal(raw, &wrong) == nil {
+	raw, ok := fields["INVALID_JSON"]
+	if ok && len(fields) == 1 && json.Unmarshal(raw, &wrong) == nil {
 		return wrong, nil
 	}
 	return htmlEscape().ReplaceAllStringFunc(string(input), func(s string) string {

@@ -152,8 +152,11 @@ func TestGenerateViolations(t *testing.T) {
 			declared(`,"parametersJsonSchema":{"type":"string"}`), `not of type "object"`,
 		},
 		"tool twice": {declared(`},{"name":"x"`), "the tool x is defined twice"},
-		"level and budget": {more(contents(userContent),
-			`"generationConfig":{"thinkingConfig":{"thinkingLevel":"LOW","thinkingBudget":1}}`), "exclude each other"},
+		"level and budget": {
+			more(contents(userContent),
+				`"generationConfig":{"thinkingConfig":{"thinkingLevel":"LOW","thinkingBudget":1}}`),
+			"exclude each other",
+		},
 		"unknown level": {more(contents(userContent),
 			`"generationConfig":{"thinkingConfig":{"thinkingLevel":"XHIGH"}}`), "is unknown"},
 	})
@@ -165,8 +168,11 @@ func TestGenerateViolations(t *testing.T) {
 			`,"thoughtSignature":"c2ln"`)), results(functionResponse("", "x", ""))), "is wrong"},
 		"image for older ones": {contents(userContent, modelCalls(functionCall("", "x", "")),
 			results(functionResponse("", "x", image))), "not for this model"},
-		"thoughts of none": {more(contents(userContent),
-			`"generationConfig":{"thinkingConfig":{"includeThoughts":true,"thinkingBudget":0}}`), "without thinking"},
+		"thoughts of none": {
+			more(contents(userContent),
+				`"generationConfig":{"thinkingConfig":{"includeThoughts":true,"thinkingBudget":0}}`),
+			"without thinking",
+		},
 	})
 	testViolations(t, strings.TrimSuffix(gemini3, "?alt=sse"), map[string]violation{
 		"no stream of events": {contents(userContent), "alt=sse is missing"},

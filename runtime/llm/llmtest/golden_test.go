@@ -121,8 +121,10 @@ func goldenCases() map[string]goldenCase {
 			r.Options, r.SessionID = s.cache, "session-1"
 		})},
 		"thinking_and_result": {
-			change:  with(func(r *llm.Request, _ speaker) { r.ReasoningEffort = "high" }),
-			reply:   llmtest.Reply{Reasoning: "I should look.", Text: "I look.", Calls: []llmtest.Call{look}},
+			change: with(func(r *llm.Request, _ speaker) { r.ReasoningEffort = "high" }),
+			reply: llmtest.Reply{
+				Reasoning: "I should look.", Text: "I look.", Calls: []llmtest.Call{look},
+			},
 			results: []llm.ToolResult{{Parts: text("the <content>")}},
 		},
 		"parallel_calls": {
@@ -137,7 +139,8 @@ func goldenCases() map[string]goldenCase {
 			}},
 		},
 		"image_result": {
-			change: tools, reply: llmtest.Use(look), results: []llm.ToolResult{{Parts: []llm.Part{llm.Text("a picture"), image}}},
+			change: tools, reply: llmtest.Use(look),
+			results: []llm.ToolResult{{Parts: []llm.Part{llm.Text("a picture"), image}}},
 		},
 	}
 }

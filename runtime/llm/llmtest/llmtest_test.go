@@ -295,7 +295,9 @@ func TestAddressAndKey(t *testing.T) {
 }
 
 func TestChangedReasoningIsAViolation(t *testing.T) {
-	s := llmtest.NewServer(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Reply{Reasoning: "hm", Text: "x"} })
+	s := llmtest.NewServer(t, func(*llmtest.Request) llmtest.Reply {
+		return llmtest.Reply{Reasoning: "hm", Text: "x"}
+	})
 	_, stream := post(t, s, responsesPath, s.Key(), more(responses(userItem),
 		`"include":["reasoning.encrypted_content"]`))
 	item := ""

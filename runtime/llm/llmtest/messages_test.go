@@ -72,7 +72,9 @@ func TestMessagesViolations(t *testing.T) {
 		"no max_tokens": {instead(t, whole, `"max_tokens":5000,`, ""), "max_tokens is missing"},
 		"no messages":   {messages(), "messages are empty"},
 		"role system":   {messages(said("system", textBlock)), `the role "system" is unknown`},
-		"role tool":     {messages(userTurn, callTurn, said("tool", okBlock)), `the role "tool" is unknown`},
+		"role tool": {
+			messages(userTurn, callTurn, said("tool", okBlock)), `the role "tool" is unknown`,
+		},
 		"begins with an answer": {
 			messages(said("assistant", textBlock), userTurn), "the first message is not the user's",
 		},
@@ -195,7 +197,8 @@ func TestMessagesKeyAndVersion(t *testing.T) {
 		!strings.Contains(answer, "authentication_error") {
 		t.Errorf("wrong key: %d %s", status, answer)
 	}
-	if status, _ := send(t, s, messagesPath, messages(userTurn), "Authorization", "Bearer "+s.Key()); status != 401 {
+	status, _ := send(t, s, messagesPath, messages(userTurn), "Authorization", "Bearer "+s.Key())
+	if status != 401 {
 		t.Errorf("the key as a bearer: %d", status)
 	}
 	c, err := anthropic.New(anthropic.Config{

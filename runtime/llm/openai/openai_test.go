@@ -39,7 +39,9 @@ func wire(api openai.API) clienttest.Wire {
 			"top_p": 0.5, "temperature": 1,
 		},
 		Variables: map[string]string{
-			"OPENAI_API_KEY": "sk-from-the-process", "OPENAI_BASE_URL": "http://127.0.0.1:1/from-the-process", "OPENAI_ORG_ID": "from-the-process",
+			"OPENAI_API_KEY":  "sk-from-the-process",
+			"OPENAI_BASE_URL": "http://127.0.0.1:1/from-the-process",
+			"OPENAI_ORG_ID":   "from-the-process",
 		},
 		Stream: func(text string) string {
 			return sse(delta("0", text), event("response.completed",

@@ -221,7 +221,8 @@ func TestResponsesDialects(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			resp, err := llm.Complete(t.Context(), wire(openai.Responses).Raw(t, sse(tt.stream...)), newRequest())
+			c := wire(openai.Responses).Raw(t, sse(tt.stream...))
+			resp, err := llm.Complete(t.Context(), c, newRequest())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -127,8 +127,8 @@ func (e Expect) Check(req llm.Request) string {
 		return ""
 	}
 	if len(results) != len(e.Results) {
-		return fmt.Sprintf("expects %d tool results, but the request has %d%s", len(e.Results), len(results),
-			names(results))
+		return fmt.Sprintf("expects %d tool results, but the request has %d%s",
+			len(e.Results), len(results), names(results))
 	}
 	for i, want := range e.Results {
 		if miss := want.check(fmt.Sprintf("tool result %d", i+1), results[i]); miss != "" {

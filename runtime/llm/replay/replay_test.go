@@ -86,8 +86,10 @@ func TestParseScriptErrors(t *testing.T) {
 			"turns:\n  - {text: x, a: 1}\n  - {text: x, b: 1}\n", "s.yaml:3: unknown field \"b\"",
 		},
 		"recursive alias": {"turns: &t\n  - *t\n", "s.yaml"},
-		"alias bomb":      {"turns:\n  - calls:\n    - tool: x\n      args:\n" + bomb(), "excessive aliasing"},
-		"not a mapping":   {"- text: x\n", "s.yaml:1: cannot unmarshal"},
+		"alias bomb": {
+			"turns:\n  - calls:\n    - tool: x\n      args:\n" + bomb(), "excessive aliasing",
+		},
+		"not a mapping": {"- text: x\n", "s.yaml:1: cannot unmarshal"},
 		"contains a mapping": {
 			"turns:\n  - {text: x, expect: {user: {contains: {a: b}}}}\n", "s.yaml:2: cannot unmarshal",
 		},
@@ -206,7 +208,9 @@ func TestExpect(t *testing.T) {
 		"matches not": {
 			"user: {matches: '^w'}", user("hello world"), `to match "^w"; it is: "hello world"`,
 		},
-		"system":           {"system: {contains: long}", system, `expects the system prompt to contain "long"`},
+		"system": {
+			"system: {contains: long}", system, `expects the system prompt to contain "long"`,
+		},
 		"tools offered":    {"tools: [b, a]", tools, ""},
 		"tool not offered": {"tools: c", tools, "expects the tool c to be offered; offered are: a, b"},
 		"no tools":         {"tools: c", user("x"), "offered are: (none)"},
@@ -380,7 +384,8 @@ func TestExampleScript(t *testing.T) {
 		}
 		calls := resp.Message.ToolCalls()
 		if len(calls) == 0 {
-			if want := "Add subtracted where it should add. The tests pass now.\n"; resp.Message.Text() != want || resp.Model != "scripted-1" {
+			want := "Add subtracted where it should add. The tests pass now.\n"
+			if resp.Message.Text() != want || resp.Model != "scripted-1" {
 				t.Errorf("got %q by %s", resp.Message.Text(), resp.Model)
 			}
 			return

@@ -155,8 +155,10 @@ func unsendable() map[string]func(*llm.Request) {
 		"image in a wrong place": func(r *llm.Request) {
 			r.Messages[0] = llm.Message{Role: llm.RoleTool, Parts: []llm.Part{Picture()}}
 		},
-		"part without content": func(r *llm.Request) { r.Messages[0].Parts[0] = llm.Part{Kind: llm.PartImage} },
-		"unknown part":         func(r *llm.Request) { r.Messages[0].Parts[0] = llm.Part{Kind: "x"} },
+		"part without content": func(r *llm.Request) {
+			r.Messages[0].Parts[0] = llm.Part{Kind: llm.PartImage}
+		},
+		"unknown part": func(r *llm.Request) { r.Messages[0].Parts[0] = llm.Part{Kind: "x"} },
 		"unknown role": func(r *llm.Request) {
 			r.Messages[0] = llm.Message{Role: "x", Parts: []llm.Part{llm.Text("x")}}
 		},

@@ -138,7 +138,8 @@ func (w Wire) Request() llm.Request {
 		ParallelToolCalls: true,
 		Tools: []llm.ToolSpec{{
 			Name: "shell", Description: "runs a command",
-			Schema: json.RawMessage(`{"type":"object","properties":{"command":{"type":"string"}},"required":["command"]}`),
+			Schema: json.RawMessage(
+				`{"type":"object","properties":{"command":{"type":"string"}},"required":["command"]}`),
 		}},
 	}
 }
@@ -150,7 +151,10 @@ func (w Wire) Reply() llmtest.Reply {
 		Reasoning: "Ich überlege, was zu tun ist — 考え中 🤔.",
 		Text:      "Ich führe zuerst die Tests aus: <go test> & \"mehr\" 🚀.",
 		Calls: []llmtest.Call{
-			{ID: "call_a", Name: "shell", Arguments: `{"command":"go test ./... && echo \"größer\" > /tmp/x","n":9007199254740993}`},
+			{
+				ID: "call_a", Name: "shell",
+				Arguments: `{"command":"go test ./... && echo \"größer\" > /tmp/x","n":9007199254740993}`,
+			},
 			{ID: "call_b", Name: "shell", Arguments: `{"z":1.50,"command":"ls -la /some/long/path/to/see"}`},
 		},
 		Usage: w.Usage,

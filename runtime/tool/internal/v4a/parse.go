@@ -68,7 +68,8 @@ const (
 )
 
 var (
-	heredoc = lazyregexp.New(`^(?:apply_patch\s+)?<<-?\s*(?:'([A-Za-z_]+)'|"([A-Za-z_]+)"|([A-Za-z_]+))$`)
+	heredoc = lazyregexp.New(
+		`^(?:apply_patch\s+)?<<-?\s*(?:'([A-Za-z_]+)'|"([A-Za-z_]+)"|([A-Za-z_]+))$`)
 	// ranges matches the line numbers of a unified diff, which are ignored.
 	ranges = lazyregexp.New(`^-\d+(?:,\d+)? \+\d+(?:,\d+)? @@ ?`)
 )
