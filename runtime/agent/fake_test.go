@@ -199,6 +199,13 @@ func (e *events) sink(ev event.Event) error {
 	return nil
 }
 
+// watch collects the events of an agent with the configuration cfg.
+func watch(cfg *agent.Config) *events {
+	ev := &events{}
+	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	return ev
+}
+
 func (e *events) kinds() []event.Kind {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -252,13 +259,18 @@ func config(m llm.Client, tools ...tool.Tool) agent.Config {
 	}
 }
 
-func newSession(t *testing.T, cfg agent.Config) *agent.Session {
+func newAgent(t *testing.T, cfg agent.Config) *agent.Agent {
 	t.Helper()
 	a, err := agent.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := a.NewSession(t.Context())
+	return a
+}
+
+func newSession(t *testing.T, cfg agent.Config) *agent.Session {
+	t.Helper()
+	s, err := newAgent(t, cfg).NewSession(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -169,19 +169,14 @@ func TestFailingStoreStopsTheRun(t *testing.T) {
 	cfg := config(script(), n.tool("change", false), n.tool("look", true))
 	cfg.Store = func(string) (session.Store, error) { return whole, nil }
 	s := newSession(t, cfg)
-	if _, err := s.Submit(t.Context(), "go"); err != nil {
-		t.Fatal(err)
-	}
+	submit(t, s, "go")
 	for failAt := 1; failAt <= len(whole.entries); failAt++ {
 		t.Run(fmt.Sprintf("%d %s", failAt, whole.entries[failAt-1].typ), func(t *testing.T) {
 			rec := &recorder{failAt: failAt}
 			var n callLog
 			cfg := config(script(), n.tool("change", false), n.tool("look", true))
 			cfg.Store = func(string) (session.Store, error) { return rec, nil }
-			a, err := agent.New(cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := newAgent(t, cfg)
 			s, err := a.NewSession(t.Context())
 			if err != nil {
 				if !errors.Is(err, errDisk) {
@@ -264,9 +259,8 @@ func TestModelErrors(t *testing.T) {
 					Kind: tt.kind, Message: "no",
 				},
 			}}}
-			ev := &events{}
 			cfg := config(m, n.tool("change", false))
-			cfg.Sinks = append(cfg.Sinks, ev.sink)
+			ev := watch(&cfg)
 			s := newSession(t, cfg)
 			res, err := s.Submit(t.Context(), "go")
 			if res.Status != tt.status || llm.KindOf(err) != tt.kind || s.State() != tt.state {
@@ -316,13 +310,10 @@ func TestContextWarningOncePerCrossing(t *testing.T) {
 	}
 	var n callLog
 	m := &model{answers: []answer{use(799), use(800), use(900), use(500), use(850)}}
-	ev := &events{}
 	cfg := config(m, n.tool("look", true))
-	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	ev := watch(&cfg)
 	s := newSession(t, cfg)
-	if _, err := s.Submit(t.Context(), "go"); err != nil {
-		t.Fatal(err)
-	}
+	submit(t, s, "go")
 	if got := ev.count(event.KindWarning); got != 2 {
 		t.Errorf("%d warnings, want one at 800 and one at 850 of 1000 tokens", got)
 	}

@@ -62,10 +62,9 @@ func TestLimits(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var n callLog
-			ev := &events{}
 			cfg := config(endless(), n.tool("look", true))
 			cfg.Limits = tt.limits
-			cfg.Sinks = append(cfg.Sinks, ev.sink)
+			ev := watch(&cfg)
 			s := newSession(t, cfg)
 			res, err := s.Submit(t.Context(), "go on")
 			if err != nil || res.Status != agent.StatusLimit || res.Limit != tt.limit {
@@ -117,9 +116,7 @@ func TestAbortKeepsEarlierHistory(t *testing.T) {
 		cancel()
 	}}}}
 	s := newSession(t, config(m))
-	if _, err := s.Submit(t.Context(), "first"); err != nil {
-		t.Fatal(err)
-	}
+	submit(t, s, "first")
 	before := s.History()
 	res, err := s.Submit(ctx, "second")
 	if res.Status != agent.StatusAborted || !errors.Is(err, context.Canceled) {
@@ -147,14 +144,11 @@ func TestSteering(t *testing.T) {
 		calls(call("a", "steerer", nil)),
 		{text: "turned", before: func(context.Context, llm.Request) { s.Steer("late word") }},
 	}
-	ev := &events{}
 	cfg := config(m, steerer)
-	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	ev := watch(&cfg)
 	s = newSession(t, cfg)
 	s.Steer("sent while idle")
-	if _, err := s.Submit(t.Context(), "drive"); err != nil {
-		t.Fatal(err)
-	}
+	submit(t, s, "drive")
 	var got []string
 	for _, turn := range s.History() {
 		got = append(got, string(turn.Kind)+" "+turn.Text())
@@ -189,10 +183,7 @@ func TestSettingsChangeInMidRun(t *testing.T) {
 	cfg := config(m, change)
 	cfg.Settings = agent.Settings{ReasoningEffort: "low", CommandTimeout: time.Second}
 	s = newSession(t, cfg)
-	res, err := s.Submit(t.Context(), "go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := submit(t, s, "go")
 	first, second := m.request(t, 0), m.request(t, 1)
 	if first.ReasoningEffort != "low" || first.Model != "m" || strings.Contains(first.System,
 		"be brief") {
@@ -214,9 +205,7 @@ func TestEqualEntriesMakeEqualRequests(t *testing.T) {
 			call("", "look", nil)), {text: "x"}, {text: "y"}}}
 		s := newSession(t, config(m, n.tool("look", true)))
 		for _, text := range []string{"one", "two"} {
-			if _, err := s.Submit(t.Context(), text); err != nil {
-				t.Fatal(err)
-			}
+			submit(t, s, text)
 		}
 		return m.requests
 	}
@@ -252,10 +241,7 @@ func TestInvalidUse(t *testing.T) {
 	var n callLog
 	cfg := config(m, n.tool("look", true))
 	cfg.Store = session.OnDisk(t.TempDir())
-	a, err := agent.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := newAgent(t, cfg)
 	if _, err := a.Run(t.Context(), agent.Input{
 		Text: "x", SessionID: "../x", CreateSession: true,
 	}); !errors.Is(err, agent.ErrConfig) || !errors.Is(err, session.ErrInvalidID) {

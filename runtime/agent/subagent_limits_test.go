@@ -64,8 +64,8 @@ func TestTokensOfSubagents(t *testing.T) {
 		run        *agent.Limits
 		nested     bool
 	}{
-		"session's limit": {session: agent.Limits{MaxTokens: 1000}},
-		"run's limit": {
+		"session's limit":    {session: agent.Limits{MaxTokens: 1000}},
+		"run's limit":        {
 			session: agent.Limits{MaxTokens: 1 << 40}, run: &agent.Limits{MaxTokens: 1000},
 		},
 		"estimated tokens":   {session: agent.Limits{MaxTokens: 3000}, unreported: true},
@@ -100,11 +100,10 @@ func TestTokensOfSubagents(t *testing.T) {
 					}, {calls: []llm.ToolCall{onAgent("wait", "agent_1_1")}, usage: use},
 				}
 			}
-			ev := &events{}
 			cfg := treeConfig(c, n.tool("look", true))
 			cfg.Limits = tt.session
 			cfg.Subagents.MaxDepth = 2
-			cfg.Sinks = append(cfg.Sinks, ev.sink)
+			ev := watch(&cfg)
 			s := newSession(t, cfg)
 			res, err := s.Run(t.Context(), agent.Input{Text: "go", Limits: tt.run})
 			if err != nil || res.Status != agent.StatusLimit || res.Limit != "tokens" {
@@ -148,10 +147,9 @@ func TestModelOfSubagents(t *testing.T) {
 			c := &cast{scripts: map[string][]answer{"": {
 				calls(spawn("a", tt.args)), calls(onAgent("wait", "agent_1")),
 			}}}
-			ev := &events{}
 			cfg := treeConfig(c)
 			cfg.Subagents.Kinds = kinds
-			cfg.Sinks = append(cfg.Sinks, ev.sink)
+			ev := watch(&cfg)
 			s := newSession(t, cfg)
 			s.Update(func(s *agent.Settings) { s.Model = "own" })
 			submit(t, s, "go")
@@ -217,15 +215,9 @@ func TestFailingStoreOfSubagents(t *testing.T) {
 				"":        {calls(spawn("a", nil)), calls(onAgent("wait", "agent_1"))},
 				"agent_1": {{text: "well"}},
 			}}
-			ev := &events{}
 			cfg := treeConfig(c)
-			cfg.Store = func(id string) (session.Store, error) {
-				if strings.Contains(id, "agent") {
-					return &recorder{failAt: failAt}, nil
-				}
-				return &recorder{}, nil
-			}
-			cfg.Sinks = append(cfg.Sinks, ev.sink)
+			cfg.Store = stores(&recorder{}, &recorder{failAt: failAt})
+			ev := watch(&cfg)
 			s := newSession(t, cfg)
 			submit(t, s, "go")
 			// Entries 1 and 2 start the session, 8 ends it when the parent closes it.
@@ -258,9 +250,7 @@ func TestFailingStoreOfSubagents(t *testing.T) {
 			return &recorder{}, nil
 		}
 		submit(t, newSession(t, cfg), "go")
-		if got := c.result(t, "", 1, 0); !strings.Contains(got, errDisk.Error()) {
-			t.Errorf("spawn_agent returned %q", got)
-		}
+		c.returned(t, "", 1, 0, errDisk.Error())
 	})
 	t.Run("at the end of the run", func(t *testing.T) {
 		b := newBlocker()
@@ -268,12 +258,7 @@ func TestFailingStoreOfSubagents(t *testing.T) {
 			text: "end", before: b.runs(1),
 		}}, "agent_1": {calls(b.call("x"))}}}
 		cfg := treeConfig(c, b.tool())
-		cfg.Store = func(id string) (session.Store, error) {
-			if strings.Contains(id, "agent") {
-				return &flakyStore{at: "session_ended"}, nil
-			}
-			return &recorder{}, nil
-		}
+		cfg.Store = stores(&recorder{}, &flakyStore{at: "session_ended"})
 		s := newSession(t, cfg)
 		submit(t, s, "go")
 		if err := s.Close(); !errors.Is(err, errDisk) {
@@ -282,16 +267,10 @@ func TestFailingStoreOfSubagents(t *testing.T) {
 	})
 	t.Run("the parent's", func(t *testing.T) {
 		c := &cast{scripts: map[string][]answer{"": {calls(spawn("a", nil))}}}
-		ev := &events{}
 		cfg := treeConfig(c)
 		cfg.Log = discard()
-		cfg.Store = func(id string) (session.Store, error) {
-			if strings.Contains(id, "agent") {
-				return &recorder{}, nil
-			}
-			return &flakyStore{at: "agent"}, nil
-		}
-		cfg.Sinks = append(cfg.Sinks, ev.sink)
+		cfg.Store = stores(&flakyStore{at: "agent"}, &recorder{})
+		ev := watch(&cfg)
 		s := newSession(t, cfg)
 		_, _ = s.Submit(t.Context(), "go")
 		_ = s.Close()

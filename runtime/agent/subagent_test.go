@@ -81,6 +81,14 @@ func (c *cast) result(t *testing.T, id string, n, i int) string {
 	return last.Parts[i].ToolResult.Text()
 }
 
+// returned checks that the text of result has a part.
+func (c *cast) returned(t *testing.T, id string, n, i int, part string) {
+	t.Helper()
+	if got := c.result(t, id, n, i); !strings.Contains(got, part) {
+		t.Errorf("result %d in request %d of %q is %q, without %q", i, n, id, got, part)
+	}
+}
+
 func toolNames(req llm.Request) []string {
 	var names []string
 	for _, s := range req.Tools {
@@ -94,6 +102,16 @@ func treeConfig(c *cast, tools ...tool.Tool) agent.Config {
 	cfg := config(c, tools...)
 	cfg.Subagents = agent.Subagents{}
 	return cfg
+}
+
+// stores returns the stores of a session and of its only sub-agent.
+func stores(own, agents session.Store) func(string) (session.Store, error) {
+	return func(id string) (session.Store, error) {
+		if strings.Contains(id, "agent") {
+			return agents, nil
+		}
+		return own, nil
+	}
 }
 
 func spawn(id string, args map[string]any) llm.ToolCall {
@@ -176,10 +194,9 @@ func TestSubagentSpawnAndWait_9_9_1_9_9_3_9_9_5(t *testing.T) {
 			{text: "it is blue", usage: usage(200)},
 		},
 	}}
-	ev := &events{}
 	cfg := treeConfig(c, n.tool("look", true), tool.AskUser())
 	cfg.Settings.Instructions = "Be brief."
-	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	ev := watch(&cfg)
 	s := newSession(t, cfg)
 	res := submit(t, s, "the user's question")
 

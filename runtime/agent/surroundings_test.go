@@ -72,9 +72,7 @@ func TestDocsThroughASymlink(t *testing.T) {
 	}
 	m := &model{}
 	s := newSession(t, configIn(t, filepath.Join(link, "sub"), m))
-	if _, err := s.Submit(t.Context(), "go"); err != nil {
-		t.Fatal(err)
-	}
+	submit(t, s, "go")
 	system := m.request(t, 0).System
 	if root, sub := strings.Index(system, "rule of the root"), strings.Index(system,
 		"rule of sub"); root < 0 || sub < root {
@@ -114,9 +112,7 @@ func TestGitRunsNoProgramOfTheRepository(t *testing.T) {
 	}
 	m := &model{}
 	s := newSession(t, configIn(t, dir, m))
-	if _, err := s.Submit(t.Context(), "go"); err != nil {
-		t.Fatal(err)
-	}
+	submit(t, s, "go")
 	if _, err := os.Stat(ran); err == nil {
 		t.Error("a program of the repository's configuration ran")
 	}
@@ -138,9 +134,7 @@ func TestSystemPromptStaysTheSame(t *testing.T) {
 	cfg.Clock = &movable{&now}
 	s := newSession(t, cfg)
 	for range 2 {
-		if _, err := s.Submit(t.Context(), "go"); err != nil {
-			t.Fatal(err)
-		}
+		submit(t, s, "go")
 		write(t, filepath.Join(dir, "AGENTS.md"), "another rule")
 		write(t, filepath.Join(dir, "new"), "")
 		git(t, dir, "checkout", "-q", "--orphan", "other")
@@ -189,13 +183,12 @@ func TestVerify(t *testing.T) {
 					write(t, filepath.Join(dir, "made"), "")
 				}
 			}
-			ev := &events{}
 			cfg := configIn(t, dir, m, tool.ExitTool())
 			cfg.Verify = agent.Verify{Command: tt.command, Timeout: 10 * time.Second}
 			if tt.name == "takes too long" {
 				cfg.Verify.Timeout = 50 * time.Millisecond
 			}
-			cfg.Sinks = append(cfg.Sinks, ev.sink)
+			ev := watch(&cfg)
 			s := newSession(t, cfg)
 			res, err := s.Submit(t.Context(), "go")
 			if res.Status != tt.status || res.ModelCalls != tt.sent ||
