@@ -2,6 +2,7 @@ package tool
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -61,6 +62,22 @@ func kind(o Outcome) ErrorKind {
 	return o.Err.Kind
 }
 
+// check checks the kind of an outcome's failure, and that its text has a part.
+func check(t testing.TB, o Outcome, want ErrorKind, part string) {
+	t.Helper()
+	if text := o.Result.Text(); kind(o) != want || !strings.Contains(text, part) {
+		t.Errorf("%q: %s\nwant %q: %s", kind(o), text, want, part)
+	}
+}
+
+// checkText checks the kind of an outcome's failure, and its whole text.
+func checkText(t testing.TB, o Outcome, want ErrorKind, text string) {
+	t.Helper()
+	if diff := cmp.Diff(text, o.Result.Text()); diff != "" || kind(o) != want {
+		t.Errorf("%s %s: %q\n%s", o.Call.Name, o.Call.Arguments, kind(o), diff)
+	}
+}
+
 type callCase struct {
 	name string
 	args string
@@ -74,9 +91,9 @@ func checkCalls(t *testing.T, tool Tool, m *memory, cases []callCase) {
 	for _, tt := range cases {
 		t.Run(tt.name, func(t *testing.T) {
 			o := registry(t, tool).Run(t.Context(), Scope{Env: m}, call(t, tool.Name, tt.args))
-			diff := cmp.Diff(tt.want, o.Result.Text())
-			if diff != "" || kind(o) != tt.kind || o.Changes != nil {
-				t.Errorf("%s\n%s", kind(o), diff)
+			checkText(t, o, tt.kind, tt.want)
+			if o.Changes != nil {
+				t.Errorf("it changed %v", o.Changes)
 			}
 		})
 	}

@@ -140,10 +140,7 @@ func TestReadFileImages(t *testing.T) {
 			t.Errorf("%s: %v", name, o.Result)
 		}
 	}
-	if o := use(t, m, "read_file", args{"file_path": "big.png"}); kind(o) != KindOther ||
-		!strings.Contains(o.Result.Text(), "too large to show") {
-		t.Errorf("%s", o.Result.Text())
-	}
+	check(t, use(t, m, "read_file", args{"file_path": "big.png"}), KindOther, "too large to show")
 	if o := use(t, m, "read_file", args{"file_path": "wav"}); kind(o) != KindOther {
 		t.Errorf("%s", o.Result.Text())
 	}
@@ -228,9 +225,7 @@ func TestWriteFile(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := use(t, m, "write_file", args{"file_path": tt.name, "content": tt.content})
-			if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || kind(o) != tt.kind {
-				t.Errorf("%s\n%s", kind(o), diff)
-			}
+			checkText(t, o, tt.kind, tt.want)
 			if tt.kind != "" {
 				return
 			}
@@ -316,9 +311,7 @@ func TestEditFile(t *testing.T) {
 			o := use(t, m, "edit_file", args{
 				"file_path": "f", "old_string": tt.old, "new_string": tt.new, "replace_all": tt.all,
 			})
-			if diff := cmp.Diff(tt.text, o.Result.Text()); diff != "" || kind(o) != tt.kind {
-				t.Errorf("%s\n%s", kind(o), diff)
-			}
+			checkText(t, o, tt.kind, tt.text)
 			want, changes := tt.want, []event.FileChange{{Path: "f", Kind: event.FileModified}}
 			if tt.kind != "" {
 				want, changes = tt.file, nil

@@ -153,9 +153,7 @@ func TestLocalShell(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := use(t, e, "shell", args{"command": tt.command})
-			if kind(o) != tt.kind || !strings.Contains(o.Result.Text(), tt.want) {
-				t.Errorf("%s: %s", kind(o), o.Result.Text())
-			}
+			check(t, o, tt.kind, tt.want)
 		})
 	}
 	t.Run("background", func(t *testing.T) {

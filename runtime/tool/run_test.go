@@ -364,9 +364,7 @@ func TestRunCanceled(t *testing.T) {
 
 func TestRunNeedsEnv(t *testing.T) {
 	o := use(t, nil, "read_file", args{"file_path": "x"})
-	if kind(o) != KindEnvironment || !strings.Contains(o.Result.Text(), "needs an environment") {
-		t.Errorf("%s: %s", kind(o), o.Result.Text())
-	}
+	check(t, o, KindEnvironment, "needs an environment")
 }
 
 func TestRun_9_5_Truncation(t *testing.T) {

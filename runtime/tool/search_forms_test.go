@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 // formsTree has files for the variants of grep and glob.
@@ -292,9 +290,7 @@ func TestGrepOutputs(t *testing.T) {
 	} {
 		o := registry(t, tt.tool).Run(t.Context(), Scope{Env: formsTree(), Outputs: outputs},
 			call(t, "grep", tt.args))
-		if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || o.Err != nil {
-			t.Errorf("%v: %v\n%s", tt.args, o.Err, diff)
-		}
+		checkText(t, o, "", tt.want)
 	}
 }
 

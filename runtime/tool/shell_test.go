@@ -84,9 +84,7 @@ func TestShell(t *testing.T) {
 				return tt.result, tt.err
 			}
 			o := use(t, m, "shell", tt.args)
-			if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || kind(o) != tt.kind {
-				t.Errorf("%s\n%s", kind(o), diff)
-			}
+			checkText(t, o, tt.kind, tt.want)
 			if !strings.HasPrefix(string(o.Output.Inline), "\x1b[1mout\x1b[0m\r\nerr\n") {
 				t.Errorf("the bytes of the output are not kept: %q", o.Output.Inline)
 			}
@@ -156,8 +154,5 @@ func TestShellRefuses(t *testing.T) {
 		}
 	}
 	m.shell = nil
-	if o := use(t, m, "shell", args{"command": "x"}); kind(o) != KindOther ||
-		!strings.Contains(o.Result.Text(), "there is none in memory") {
-		t.Errorf("%s: %s", kind(o), o.Result.Text())
-	}
+	check(t, use(t, m, "shell", args{"command": "x"}), KindOther, "there is none in memory")
 }
