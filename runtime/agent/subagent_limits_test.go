@@ -64,8 +64,8 @@ func TestTokensOfSubagents(t *testing.T) {
 		run        *agent.Limits
 		nested     bool
 	}{
-		"session's limit":    {session: agent.Limits{MaxTokens: 1000}},
-		"run's limit":        {
+		"session's limit": {session: agent.Limits{MaxTokens: 1000}},
+		"run's limit": {
 			session: agent.Limits{MaxTokens: 1 << 40}, run: &agent.Limits{MaxTokens: 1000},
 		},
 		"estimated tokens":   {session: agent.Limits{MaxTokens: 3000}, unreported: true},

@@ -1,7 +1,6 @@
 package tool
 
 import (
-	"archive/tar"
 	"bytes"
 	"cmp"
 	"context"
@@ -297,30 +296,8 @@ func (m *memory) Remove(_ context.Context, name string, _ env.RemoveOptions) err
 
 func (m *memory) CopyIn(context.Context, string, io.Reader) error { return errors.ErrUnsupported }
 
-func (m *memory) CopyOut(_ context.Context, dir string, names ...string) (io.ReadCloser, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	for _, name := range names {
-		full, err := m.follow(path.Join(dir, name), false)
-		if err != nil || m.nodes[full] == nil {
-			return nil, &fs.PathError{Op: "copyout", Path: name, Err: fs.ErrNotExist}
-		}
-		n := m.nodes[full]
-		header, err := tar.FileInfoHeader(n, n.link)
-		if err != nil {
-			return nil, err
-		}
-		header.Name = name
-		if err := w.WriteHeader(header); err != nil {
-			return nil, err
-		}
-		if _, err := w.Write(n.data); err != nil {
-			return nil, err
-		}
-	}
-	return io.NopCloser(&b), w.Close()
+func (m *memory) CopyOut(context.Context, string, ...string) (io.ReadCloser, error) {
+	return nil, errors.ErrUnsupported
 }
 
 func (m *memory) Exec(ctx context.Context, c env.Command) (env.Result, error) {

@@ -126,15 +126,7 @@ func testLargeEvents(t *testing.T, w Wire) {
 
 // broken are faults in streams.
 func broken() map[string]Failure {
-	return map[string]Failure{
-		"cut before the first":     {Fault: llmtest.Fault{Cut: llmtest.AtStart}, Kind: llm.KindStream},
-		"cut in a text":            {Fault: llmtest.Fault{Cut: llmtest.AtText}, Kind: llm.KindStream},
-		"cut in arguments":         {Fault: llmtest.Fault{Cut: llmtest.AtArguments}, Kind: llm.KindStream},
-		"cut before the end":       {Fault: llmtest.Fault{Cut: llmtest.AtEnd}, Kind: llm.KindStream},
-		"ends before the first":    {Fault: llmtest.Fault{End: llmtest.AtStart}, Kind: llm.KindStream},
-		"ends in a text":           {Fault: llmtest.Fault{End: llmtest.AtText}, Kind: llm.KindStream},
-		"ends in arguments":        {Fault: llmtest.Fault{End: llmtest.AtArguments}, Kind: llm.KindStream},
-		"ends before the end":      {Fault: llmtest.Fault{End: llmtest.AtEnd}, Kind: llm.KindStream},
+	faults := map[string]Failure{
 		"Content-Length too small": {Fault: llmtest.Fault{Length: -900}, Kind: llm.KindStream},
 		"not really compressed":    {Fault: llmtest.Fault{Gzip: true}, Kind: llm.KindStream},
 		"error in a text": {llmtest.Fault{
@@ -150,6 +142,13 @@ func broken() map[string]Failure {
 			Message: "We are currently overloaded.",
 		}, llm.KindOverloaded, "overloaded"},
 	}
+	for _, at := range []llmtest.Point{
+		llmtest.AtStart, llmtest.AtText, llmtest.AtArguments, llmtest.AtEnd,
+	} {
+		faults["cut at "+string(at)] = Failure{Fault: llmtest.Fault{Cut: at}, Kind: llm.KindStream}
+		faults["ends at "+string(at)] = Failure{Fault: llmtest.Fault{End: at}, Kind: llm.KindStream}
+	}
+	return faults
 }
 
 // An incomplete stream is an error, never half an answer, and the next attempt returns the whole
