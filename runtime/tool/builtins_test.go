@@ -48,10 +48,15 @@ func call(t testing.TB, name string, a any) llm.ToolCall {
 	return llm.ToolCall{ID: "call_1", Name: name, Arguments: string(b)}
 }
 
-// use runs a built-in tool in e.
+// use runs a built-in tool in e, and useIn in a scope.
 func use(t testing.TB, e env.Environment, name string, a any) Outcome {
 	t.Helper()
-	return registry(t).Run(t.Context(), Scope{Env: e}, call(t, name, a))
+	return useIn(t, Scope{Env: e}, name, a)
+}
+
+func useIn(t testing.TB, s Scope, name string, a any) Outcome {
+	t.Helper()
+	return registry(t).Run(t.Context(), s, call(t, name, a))
 }
 
 // kind returns the kind of an outcome's failure, or "".

@@ -162,14 +162,14 @@ func TestEditFileLooselySpecialFiles(t *testing.T) {
 // The result reports a loose match, and a loose match that is not unique changes nothing.
 func TestEditFileTellsLevel(t *testing.T) {
 	m := newMemory(map[string]string{"f": "x\n\ta\n", "g": "\ta\n  a\n"})
-	o := use(t, m, "edit_file", args{"file_path": "f", "old_string": "    a", "new_string": "    b"})
+	o := use(t, m, "edit_file", `{"file_path": "f", "old_string": "    a", "new_string": "    b"}`)
 	want := "made 1 replacement in f, at line 2\n[old_string matched only ignoring leading and " +
 		"trailing white space; whole lines were replaced and indented as in the file, and unchanged " +
 		"lines were kept as they are]"
 	if diff := cmp.Diff(want, o.Result.Text()); diff != "" || m.files()["f"] != "x\n\tb\n" {
 		t.Errorf("%s\n%q", diff, m.files()["f"])
 	}
-	o = use(t, m, "edit_file", args{"file_path": "g", "old_string": "    a", "new_string": "    b"})
+	o = use(t, m, "edit_file", `{"file_path": "g", "old_string": "    a", "new_string": "    b"}`)
 	if kind(o) != KindEditConflict || m.files()["g"] != "\ta\n  a\n" || len(o.Changes) > 0 {
 		t.Errorf("%s: %s", kind(o), o.Result.Text())
 	}

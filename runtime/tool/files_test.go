@@ -111,8 +111,8 @@ func TestReadFile(t *testing.T) {
 // A file of any size is read in bounded memory, and the output is bounded, too.
 func TestReadFileHuge(t *testing.T) {
 	m := newMemory(map[string]string{"huge": strings.Repeat(strings.Repeat("x", 9999)+"\n", 5000)})
-	o := registry(t).Run(t.Context(), Scope{Env: m, Spool: dirSpool{dir: t.TempDir()}},
-		call(t, "read_file", args{"file_path": "huge"}))
+	s := Scope{Env: m, Spool: dirSpool{dir: t.TempDir()}}
+	o := useIn(t, s, "read_file", `{"file_path": "huge"}`)
 	if o.Output.Size > maxReadBytes+1<<16 || !strings.HasSuffix(o.Result.Text(),
 		"[lines 1 to 420 of more than 2098; go on with offset 421]\n") {
 		t.Errorf("%d bytes, … %q", o.Output.Size, o.Result.Text()[len(o.Result.Text())-200:])
@@ -140,8 +140,8 @@ func TestReadFileImages(t *testing.T) {
 			t.Errorf("%s: %v", name, o.Result)
 		}
 	}
-	check(t, use(t, m, "read_file", args{"file_path": "big.png"}), KindOther, "too large to show")
-	if o := use(t, m, "read_file", args{"file_path": "wav"}); kind(o) != KindOther {
+	check(t, use(t, m, "read_file", `{"file_path": "big.png"}`), KindOther, "too large to show")
+	if o := use(t, m, "read_file", `{"file_path": "wav"}`); kind(o) != KindOther {
 		t.Errorf("%s", o.Result.Text())
 	}
 }
@@ -191,7 +191,7 @@ func TestOutputScheme_C1(t *testing.T) {
 			"open output://c/2: file does not exist (only the mark of a shortened output gives such a name)",
 		},
 	} {
-		o := registry(t).Run(t.Context(), s, call(t, tt.tool, tt.args))
+		o := useIn(t, s, tt.tool, tt.args)
 		if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || kind(o) != tt.kind {
 			t.Errorf("%s %v: %s\n%s", tt.tool, tt.args, kind(o), diff)
 		}

@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -187,16 +186,10 @@ func TestLocalShellOutput_C1(t *testing.T) {
 	posix(t)
 	e, _ := here(t, nil)
 	outputs := map[string]func() (io.ReadCloser, error){}
-	s := Scope{Env: e, Spool: dirSpool{dir: t.TempDir()}, Outputs: func(id string) (io.ReadCloser,
-		error,
-	) {
-		return outputs[id]()
-	}}
-	o := registry(t).Run(t.Context(), s, call(t, "shell",
-		args{
-			"command":    `i=0; while [ $i -lt 150000 ]; do echo "line $i"; i=$((i+1)); done`,
-			"timeout_ms": 60_000,
-		}))
+	s := Scope{Env: e, Spool: dirSpool{dir: t.TempDir()}}
+	s.Outputs = func(id string) (io.ReadCloser, error) { return outputs[id]() }
+	const loop = `i=0; while [ $i -lt 150000 ]; do echo "line $i"; i=$((i+1)); done`
+	o := useIn(t, s, "shell", args{"command": loop, "timeout_ms": 60_000})
 	text := o.Result.Text()
 	if o.Err != nil || !o.Truncated || o.Output.File == "" || !strings.HasPrefix(text,
 		"line 0\nline 1\n") || !strings.Contains(text, "output://call_1:") || !strings.Contains(text,
@@ -207,21 +200,13 @@ func TestLocalShellOutput_C1(t *testing.T) {
 		t.Errorf("the model sees %d lines", n)
 	}
 	outputs["call_1"] = o.Output.Open
-	if o := registry(t).Run(t.Context(), s, call(t, "grep", args{
-		"pattern": "^line 77777$",
-		"path":    "output://call_1",
-	})); o.Result.Text() != "output://call_1:77778:line 77777\n" {
-		t.Errorf("got %q", o.Result.Text())
-	}
-	if o := registry(t).Run(t.Context(), s, call(t, "read_file", args{
-		"file_path": "output://call_1",
-		"offset":    77778, "limit": 1,
-	})); !strings.HasPrefix(o.Result.Text(), "77778 | line 77777\n") {
-		t.Errorf("got %q", o.Result.Text())
-	}
+	o = useIn(t, s, "grep", `{"pattern": "^line 77777$", "path": "output://call_1"}`)
+	checkText(t, o, "", "output://call_1:77778:line 77777\n")
+	o = useIn(t, s, "read_file", `{"file_path": "output://call_1", "offset": 77778, "limit": 1}`)
+	check(t, o, "", "77778 | line 77777\n")
 }
 
-// One GiB of output takes little memory.
+// A quarter of a GiB of output takes little memory.
 func TestLocalShellMemory_F13(t *testing.T) {
 	posix(t)
 	if testing.Short() {
@@ -240,9 +225,7 @@ func TestLocalShellMemory_F13(t *testing.T) {
 			peak = max(peak, after.HeapInuse)
 		}
 	}}
-	o := registry(t).Run(t.Context(), s, call(t, "shell", args{
-		"command": "yes | head -c 268435456", "timeout_ms": int(5 * time.Minute / time.Millisecond),
-	}))
+	o := useIn(t, s, "shell", `{"command": "yes | head -c 268435456", "timeout_ms": 300000}`)
 	if o.Err != nil || o.Output.Size < 256<<20 {
 		t.Fatalf("%v, %d bytes", o.Err, o.Output.Size)
 	}
@@ -250,8 +233,6 @@ func TestLocalShellMemory_F13(t *testing.T) {
 		t.Errorf("the heap grew from %d to %d bytes", before.HeapInuse, peak)
 	}
 }
-
-var _ io.Writer = (*recorder)(nil)
 
 // TestLocalGlobAbove searches the parent directory of the target of a symlink: the reported names
 // are valid.
@@ -261,9 +242,5 @@ func TestLocalGlobAbove(t *testing.T) {
 	if err := os.Symlink("other/sub", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	if o := use(t, e, "glob", args{
-		"pattern": "*.go", "path": "link/..",
-	}); o.Result.Text() != "link/../f.go\n" {
-		t.Errorf("%v: %q", o.Err, o.Result.Text())
-	}
+	checkText(t, use(t, e, "glob", `{"pattern": "*.go", "path": "link/.."}`), "", "link/../f.go\n")
 }

@@ -119,9 +119,9 @@ func TestReadManyFilesTogether(t *testing.T) {
 		files[name] = strings.Repeat(strings.Repeat("x", 999)+"\n", 1000)
 		names = append(names, name)
 	}
-	o := registry(t).Run(t.Context(), Scope{
+	o := useIn(t, Scope{
 		Env: newMemory(files), Spool: dirSpool{dir: t.TempDir()},
-	}, call(t, "read_many_files", args{"paths": names}))
+	}, "read_many_files", args{"paths": names})
 	if o.Output.Size > maxReadBytes+2*maxManyFile || !strings.HasSuffix(o.Result.Text(),
 		"=== f7 ===\n[not shown: the files above are long enough; read it in another call]\n\n") {
 		t.Errorf("%d bytes, … %q", o.Output.Size, o.Result.Text()[len(o.Result.Text())-200:])

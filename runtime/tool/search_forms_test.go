@@ -149,7 +149,7 @@ func TestAnthropicGrep(t *testing.T) {
 				100) + more(100, 149)},
 		})
 	o := registry(t, AnthropicGrep()).Run(t.Context(), Scope{Env: formsTree()}, call(t, "grep",
-		args{"pattern": "x", "type": "golang"}))
+		`{"pattern": "x", "type": "golang"}`))
 	if text := o.Result.Text(); kind(o) != KindValidation || !strings.HasPrefix(text,
 		"unknown type of files golang; use glob_filter, or one of these: ada, ") ||
 		!strings.Contains(text, ", go, ") {
@@ -347,7 +347,7 @@ func TestAnthropicGlob(t *testing.T) {
 		{"case counts", `{"pattern": "F09*"}`, "", "[no files match]\n"},
 	})
 	if o := registry(t, Glob()).Run(t.Context(), Scope{Env: m}, call(t, "glob",
-		args{"pattern": "f*"})); strings.Count(o.Result.Text(), "\n") != 101 {
+		`{"pattern": "f*"}`)); strings.Count(o.Result.Text(), "\n") != 101 {
 		t.Errorf("the core shows %d files of 101", strings.Count(o.Result.Text(), "\n"))
 	}
 }

@@ -156,7 +156,7 @@ func TestAskUser(t *testing.T) {
 	if o.Question != "Which?\n1. this\n2. that" || o.Err != nil || o.Exit != nil {
 		t.Errorf("%+v", o)
 	}
-	if o := use(t, nil, "ask_user", args{"question": " "}); kind(o) != KindValidation ||
+	if o := use(t, nil, "ask_user", `{"question": " "}`); kind(o) != KindValidation ||
 		o.Question != "" {
 		t.Errorf("%+v", o)
 	}
