@@ -90,10 +90,13 @@ func (m *model) request(t *testing.T, n int) llm.Request {
 	return m.requests[n]
 }
 
-// call makes a tool call with arguments from a map.
-func call(id, name string, args map[string]any) llm.ToolCall {
+// object is a JSON object.
+type object = map[string]any
+
+// call makes a tool call.
+func call(id, name string, args object) llm.ToolCall {
 	if args == nil {
-		args = map[string]any{}
+		args = object{}
 	}
 	b, err := json.Marshal(args)
 	if err != nil {

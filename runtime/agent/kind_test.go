@@ -122,7 +122,7 @@ func FuzzParseKind(f *testing.F) {
 		if strings.Contains(text, "\r") { // which is part of a line's end, and not always
 			return
 		}
-		head, err := yaml.Marshal(map[string]any{
+		head, err := yaml.Marshal(object{
 			"name": kind.Name, "description": kind.Description, "tools": kind.Tools,
 			"read_only": kind.ReadOnly, "model": kind.Model, "max_turns": kind.MaxTurns,
 		})

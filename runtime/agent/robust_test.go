@@ -304,7 +304,7 @@ func TestEmptyAndCutAnswersAreNoSuccess(t *testing.T) {
 func TestContextWarningOncePerCrossing(t *testing.T) {
 	use := func(n int64) answer {
 		return answer{
-			calls: []llm.ToolCall{call("", "look", map[string]any{"n": n})},
+			calls: []llm.ToolCall{call("", "look", object{"n": n})},
 			usage: llm.Usage{Input: n - 100, CacheRead: 50, Output: 50},
 		}
 	}

@@ -41,7 +41,7 @@ func TestLimits(t *testing.T) {
 		m := &model{}
 		for i := range 30 {
 			m.answers = append(m.answers, answer{
-				calls: []llm.ToolCall{call("", "look", map[string]any{"i": i})}, usage: llm.Usage{
+				calls: []llm.ToolCall{call("", "look", object{"i": i})}, usage: llm.Usage{
 					Input: 90, Output: 10,
 				},
 			})
@@ -201,7 +201,7 @@ func TestSettingsChangeInMidRun(t *testing.T) {
 func TestEqualEntriesMakeEqualRequests(t *testing.T) {
 	ask := func() []llm.Request {
 		var n callLog
-		m := &model{answers: []answer{calls(call("", "look", map[string]any{"b": 1, "a": 2}),
+		m := &model{answers: []answer{calls(call("", "look", object{"b": 1, "a": 2}),
 			call("", "look", nil)), {text: "x"}, {text: "y"}}}
 		s := newSession(t, config(m, n.tool("look", true)))
 		for _, text := range []string{"one", "two"} {

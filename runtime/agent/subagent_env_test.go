@@ -45,17 +45,14 @@ func TestChangesOfSubagents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			write(t, filepath.Join(dir, "sub", "deep", "there"), "")
-			args := map[string]any{}
+			args := object{}
 			if tt.dir != "" {
 				args["working_dir"] = tt.dir
 			}
-			c := &cast{scripts: map[string][]answer{
-				"": {calls(spawn("a", args)), calls(onAgent("wait", "agent_1"))},
-				"agent_1": {calls(call("x", "write_file", map[string]any{
-					"file_path": tt.file,
-					"content":   "new",
-				}))},
-			}}
+			c := one(args, calls(call("x", "write_file", object{
+				"file_path": tt.file,
+				"content":   "new",
+			})))
 			res := submit(t, newSession(t, treeConfigIn(t, dir, c, tool.WriteFile())), "go")
 			if diff := cmp.Diff([]event.FileChange{{Path: tt.want, Kind: event.FileCreated}},
 				res.Changes); diff != "" {
@@ -78,12 +75,8 @@ func TestDocsOfSubagents(t *testing.T) {
 		"": {"1"}, "a": {"1", "2"}, "a/b": {"1", "2", "3"},
 		"long": {"1", "4"}, "long/below": {"1", "4"},
 	} {
-		c := &cast{scripts: map[string][]answer{
-			"": {
-				calls(spawn("a", map[string]any{"working_dir": dirName})), calls(onAgent("wait", "agent_1")),
-			},
-			"agent_1": {calls(spawn("b", nil)), calls(onAgent("wait", "agent_1_1"))},
-		}}
+		c := one(object{"working_dir": dirName}, calls(spawn("b", nil)),
+			calls(onAgent("wait", "agent_1_1")))
 		cfg := treeConfigIn(t, dir, c)
 		cfg.Subagents.MaxDepth = 2
 		submit(t, newSession(t, cfg), "go")
@@ -108,12 +101,12 @@ func TestNestedDirectories(t *testing.T) {
 	write(t, filepath.Join(dir, "a", "b", "there"), "")
 	write(t, filepath.Join(dir, "other", "there"), "")
 	c := &cast{scripts: map[string][]answer{
-		"": {calls(spawn("a", map[string]any{"working_dir": "a"})), calls(onAgent("wait", "agent_1"))},
+		"": {calls(spawn("a", object{"working_dir": "a"})), calls(onAgent("wait", "agent_1"))},
 		"agent_1": {
-			calls(spawn("x", map[string]any{"working_dir": "../other"})),
-			calls(spawn("y", map[string]any{"working_dir": "b"})), calls(onAgent("wait", "agent_1_2")),
+			calls(spawn("x", object{"working_dir": "../other"})),
+			calls(spawn("y", object{"working_dir": "b"})), calls(onAgent("wait", "agent_1_2")),
 		},
-		"agent_1_2": {calls(call("w", "write_file", map[string]any{"file_path": "new", "content": "x"}))},
+		"agent_1_2": {calls(call("w", "write_file", object{"file_path": "new", "content": "x"}))},
 	}}
 	cfg := treeConfigIn(t, dir, c, tool.WriteFile())
 	cfg.Subagents.MaxDepth = 2
@@ -133,9 +126,9 @@ func TestSpawnIsRefused(t *testing.T) {
 		want string
 	}{
 		"missing directory": {
-			spawn("a", map[string]any{"working_dir": "nowhere"}), "nowhere does not exist",
+			spawn("a", object{"working_dir": "nowhere"}), "nowhere does not exist",
 		},
-		"a file":       {spawn("a", map[string]any{"working_dir": "file"}), "file is not a directory"},
+		"a file":       {spawn("a", object{"working_dir": "file"}), "file is not a directory"},
 		"unknown id":   {onAgent("wait", "agent_9"), `no agent has this ID: "agent_9"`},
 		"send to none": {send("agent_9", "hello"), `no agent has this ID: "agent_9"`},
 		"close none":   {onAgent("close_agent", "agent_9"), `no agent has this ID: "agent_9"`},
@@ -155,7 +148,7 @@ func TestSpawnIsRefused(t *testing.T) {
 	}
 	t.Run("no environment", func(t *testing.T) {
 		c := &cast{scripts: map[string][]answer{"": {calls(spawn("a",
-			map[string]any{"working_dir": "sub"}))}}}
+			object{"working_dir": "sub"}))}}}
 		submit(t, newSession(t, treeConfig(c)), "go")
 		c.returned(t, "", 1, 0, "working_dir needs an environment")
 	})
@@ -198,12 +191,7 @@ func TestSubagentsTools(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			c := &cast{scripts: map[string][]answer{
-				"": {
-					calls(spawn("a", map[string]any{"agent_type": tt.kind})), calls(onAgent("wait", "agent_1")),
-				},
-				"agent_1": {calls(call("x", "change", nil), call("y", "look", nil))},
-			}}
+			c := one(object{"agent_type": tt.kind}, calls(call("x", "change", nil), call("y", "look", nil)))
 			if tt.allow != nil || tt.allowed != nil { // which have no wait
 				c.scripts[""][1] = answer{text: "end", before: func(context.Context, llm.Request) {
 					for deadline := time.Now().Add(20 * time.Second); c.sent("agent_1") < 2 &&
@@ -246,13 +234,7 @@ func TestExploreCannotWrite(t *testing.T) {
 		_, ran = c.Env.Exec(ctx, env.Command{Argv: []string{"true"}})
 		return tool.Result{Text: "ok"}, nil
 	})
-	c := &cast{scripts: map[string][]answer{
-		"": {
-			calls(spawn("a", map[string]any{"agent_type": "explore", "working_dir": "."})),
-			calls(onAgent("wait", "agent_1")),
-		},
-		"agent_1": {calls(call("x", "liar", nil))},
-	}}
+	c := one(object{"agent_type": "explore", "working_dir": "."}, calls(call("x", "liar", nil)))
 	submit(t, newSession(t, treeConfigIn(t, dir, c, liar)), "go")
 	if !errors.Is(wrote, env.ErrReadOnly) || !errors.Is(ran, env.ErrReadOnly) {
 		t.Errorf("a write gives %v, a command %v", wrote, ran)

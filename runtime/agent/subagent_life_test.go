@@ -132,7 +132,7 @@ func TestAgentsEndWithTheirRun(t *testing.T) {
 // TestSubagentEndings ends a sub-agent in different ways, and sends it another message.
 func TestSubagentEndings(t *testing.T) {
 	exit := func(code int) answer {
-		return calls(call("x", "exit", map[string]any{"code": code, "reason": "because"}))
+		return calls(call("x", "exit", object{"code": code, "reason": "because"}))
 	}
 	question := newTool("consult", false, func(context.Context, *tool.Call) (tool.Result, error) {
 		return tool.Result{Text: "asked", Question: "left or right?"}, nil
@@ -182,7 +182,7 @@ func TestSubagentEndings(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			args := map[string]any{}
+			args := object{}
 			if tt.turns > 0 {
 				args["max_turns"] = tt.turns
 			}

@@ -29,17 +29,15 @@ func TestTurnsOfSubagents_9_9_1(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var n callLog
-			args := map[string]any{"agent_type": "runner"}
+			args := object{"agent_type": "runner"}
 			if tt.call > 0 {
 				args["max_turns"] = tt.call
 			}
 			var endless []answer
 			for i := range 100 {
-				endless = append(endless, calls(call(fmt.Sprint(i), "look", map[string]any{"n": i})))
+				endless = append(endless, calls(call(fmt.Sprint(i), "look", object{"n": i})))
 			}
-			c := &cast{scripts: map[string][]answer{"": {
-				calls(spawn("a", args)), calls(onAgent("wait", "agent_1")),
-			}, "agent_1": endless}}
+			c := one(args, endless...)
 			cfg := treeConfig(c, n.tool("look", true))
 			cfg.Limits.MaxTurns = tt.parent
 			cfg.Subagents = agent.Subagents{MaxTurns: tt.config, Kinds: []agent.Kind{{
@@ -82,12 +80,12 @@ func TestTokensOfSubagents(t *testing.T) {
 			var endless []answer
 			for i := range 300 {
 				endless = append(endless, answer{calls: []llm.ToolCall{call(fmt.Sprint(i), "look",
-					map[string]any{"n": i})}, usage: use})
+					object{"n": i})}, usage: use})
 			}
 			c := &cast{scripts: map[string][]answer{
 				"": {
 					{calls: []llm.ToolCall{
-						spawn("a", map[string]any{"max_turns": 1000}), spawn("b", map[string]any{"max_turns": 1000}),
+						spawn("a", object{"max_turns": 1000}), spawn("b", object{"max_turns": 1000}),
 					}, usage: use},
 					{calls: []llm.ToolCall{onAgent("wait", "agent_1"), onAgent("wait", "agent_2")}, usage: use},
 				},
@@ -96,7 +94,7 @@ func TestTokensOfSubagents(t *testing.T) {
 			if tt.nested {
 				c.scripts["agent_1"] = []answer{
 					{
-						calls: []llm.ToolCall{spawn("a", map[string]any{"max_turns": 1000})}, usage: use,
+						calls: []llm.ToolCall{spawn("a", object{"max_turns": 1000})}, usage: use,
 					}, {calls: []llm.ToolCall{onAgent("wait", "agent_1_1")}, usage: use},
 				}
 			}
@@ -138,9 +136,9 @@ func TestModelOfSubagents(t *testing.T) {
 		want string
 	}{
 		"the parent's": {nil, "own"},
-		"empty":        {map[string]any{"model": ""}, "own"},
-		"the kind's":   {map[string]any{"agent_type": "cheap"}, "small"},
-		"the call's":   {map[string]any{"agent_type": "cheap", "model": "big"}, "big"},
+		"empty":        {object{"model": ""}, "own"},
+		"the kind's":   {object{"agent_type": "cheap"}, "small"},
+		"the call's":   {object{"agent_type": "cheap", "model": "big"}, "big"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -173,14 +171,8 @@ func TestModelOfSubagents(t *testing.T) {
 // kind, and of no other kind.
 func TestInstructionsOfSubagents(t *testing.T) {
 	for _, run := range []string{"", "RUN"} {
-		c := &cast{scripts: map[string][]answer{
-			"": {
-				calls(spawn("a", map[string]any{"agent_type": "first"})), calls(onAgent("wait", "agent_1")),
-			},
-			"agent_1": {
-				calls(spawn("b", map[string]any{"agent_type": "second"})), calls(onAgent("wait", "agent_1_1")),
-			},
-		}}
+		c := one(object{"agent_type": "first"},
+			calls(spawn("b", object{"agent_type": "second"})), calls(onAgent("wait", "agent_1_1")))
 		cfg := treeConfig(c)
 		cfg.Settings.Instructions = "USER"
 		cfg.Subagents = agent.Subagents{MaxDepth: 2, Kinds: []agent.Kind{
@@ -211,10 +203,7 @@ func TestInstructionsOfSubagents(t *testing.T) {
 func TestFailingStoreOfSubagents(t *testing.T) {
 	for failAt := 1; failAt <= 8; failAt++ {
 		t.Run(fmt.Sprint(failAt), func(t *testing.T) {
-			c := &cast{scripts: map[string][]answer{
-				"":        {calls(spawn("a", nil)), calls(onAgent("wait", "agent_1"))},
-				"agent_1": {{text: "well"}},
-			}}
+			c := one(nil, answer{text: "well"})
 			cfg := treeConfig(c)
 			cfg.Store = stores(&recorder{}, &recorder{failAt: failAt})
 			ev := watch(&cfg)

@@ -30,6 +30,13 @@ type cast struct {
 	requests map[string][]llm.Request
 }
 
+// one returns a cast whose root starts an agent with the script, and waits for it.
+func one(args object, script ...answer) *cast {
+	return &cast{scripts: map[string][]answer{
+		"": {calls(spawn("a", args)), calls(onAgent("wait", "agent_1"))}, "agent_1": script,
+	}}
+}
+
 func (c *cast) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	_, id, _ := strings.Cut(req.SessionID, "-")
 	if i := strings.LastIndex(id, "-"); i >= 0 {
@@ -114,8 +121,8 @@ func stores(own, agents session.Store) func(string) (session.Store, error) {
 	}
 }
 
-func spawn(id string, args map[string]any) llm.ToolCall {
-	all := map[string]any{"task": "the task of " + id}
+func spawn(id string, args object) llm.ToolCall {
+	all := object{"task": "the task of " + id}
 	for k, v := range args {
 		all[k] = v
 	}
@@ -123,11 +130,11 @@ func spawn(id string, args map[string]any) llm.ToolCall {
 }
 
 func onAgent(name, agentID string) llm.ToolCall {
-	return call(name+agentID, name, map[string]any{"agent_id": agentID})
+	return call(name+agentID, name, object{"agent_id": agentID})
 }
 
 func send(agentID, message string) llm.ToolCall {
-	return call("send"+message, "send_input", map[string]any{"agent_id": agentID, "message": message})
+	return call("send"+message, "send_input", object{"agent_id": agentID, "message": message})
 }
 
 // blocker is a tool that reports its calls and blocks until free is closed or the call is
@@ -291,12 +298,7 @@ func checkTreeEvents(t *testing.T, ev *events, ids ...string) {
 
 func TestJournalsOfSubagents(t *testing.T) {
 	stores := map[string]*recorder{}
-	c := &cast{scripts: map[string][]answer{
-		"": {
-			calls(spawn("a", map[string]any{"agent_type": "explore"})), calls(onAgent("wait", "agent_1")),
-		},
-		"agent_1": {{text: "the answer"}},
-	}}
+	c := one(object{"agent_type": "explore"}, answer{text: "the answer"})
 	cfg := treeConfig(c)
 	cfg.Store = func(id string) (session.Store, error) {
 		stores[id] = &recorder{}
@@ -350,10 +352,7 @@ func TestMessageAtTheEndOfATask(t *testing.T) {
 	var s *agent.Session
 	var once sync.Once
 	sent := ""
-	c := &cast{scripts: map[string][]answer{
-		"":        {calls(spawn("a", nil)), calls(onAgent("wait", "agent_1"))},
-		"agent_1": {{text: "one"}, {text: "two"}},
-	}}
+	c := one(nil, answer{text: "one"}, answer{text: "two"})
 	cfg := treeConfig(c)
 	cfg.Sinks = append(cfg.Sinks, func(e event.Event) error {
 		if e.AgentID != "" && e.Kind() == event.KindProcessingEnd {

@@ -155,7 +155,7 @@ func (m *movable) Now() time.Time { return *m.now }
 func (m *movable) Sleep(ctx context.Context, _ time.Duration) error { return context.Cause(ctx) }
 
 func TestVerify(t *testing.T) {
-	exit := call("a", "exit", map[string]any{"code": 0, "reason": "all done"})
+	exit := call("a", "exit", object{"code": 0, "reason": "all done"})
 	tests := []struct {
 		name    string
 		command string
