@@ -86,7 +86,7 @@ func issueTool(find func(ctx context.Context, number int) (string, error)) tool.
 				return tool.Result{}, err
 			}
 			text, err := find(ctx, args.Number)
-			return tool.Result{Text: text}, err // an error is told to the model
+			return tool.Result{Text: text}, err // the model reads the error
 		},
 	}
 }
@@ -246,9 +246,8 @@ func scripted(yaml string) llm.Client {
 	return replay.NewScript(script)
 }
 
-// Test an agent without a model: a script says what the model answers, and what it must have been
-// shown before. A condition that does not hold ends the run with an error that tells what was shown
-// instead.
+// Test an agent without a model: a script has the answers of the model, and conditions for the
+// requests. A condition that does not hold ends the run with an error that has the actual text.
 func Example_scriptedModel() {
 	client := scripted(`
 turns:
@@ -276,7 +275,7 @@ turns:
 	}
 	a, err := agent.New(agent.Config{
 		Client: client, Profile: profile.OpenAI("gpt-5.2"), Env: e, Store: session.InMemory,
-		Verify: agent.Verify{Command: "test -f list.txt"}, // what the model says is checked
+		Verify: agent.Verify{Command: "test -f list.txt"}, // checks the model's claim
 	})
 	if err != nil {
 		fmt.Println(err)

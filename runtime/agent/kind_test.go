@@ -157,7 +157,7 @@ func TestInvalidSubagents(t *testing.T) {
 	}
 }
 
-// TestKindsAreOffered checks that kinds of the host come after the built-in ones, or in the place
+// TestKindsAreOffered checks that kinds of the host come after the built-in ones, or instead
 // of one.
 func TestKindsAreOffered(t *testing.T) {
 	c := &cast{}

@@ -194,7 +194,7 @@ func TestSettingsChangeInMidRun(t *testing.T) {
 		t.Errorf("second request: %q %q", second.ReasoningEffort, second.Model)
 	}
 	if res.ToolCalls[0].Result != "1s" || res.ToolCalls[1].Result != "1m0s" {
-		t.Errorf("time-outs %q, %q", res.ToolCalls[0].Result, res.ToolCalls[1].Result)
+		t.Errorf("timeouts %q, %q", res.ToolCalls[0].Result, res.ToolCalls[1].Result)
 	}
 }
 

@@ -33,7 +33,7 @@ func TestSubagentsEndWithTheirParent_9_10_4_9_11_5(t *testing.T) {
 			end:    func(s *agent.Session) { go func() { _ = s.Close() }() },
 			status: agent.StatusAborted,
 		},
-		"time-out": {timeOut: true, status: agent.StatusTimedOut},
+		"timeout": {timeOut: true, status: agent.StatusTimedOut},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -102,7 +102,7 @@ func TestAssembler(t *testing.T) {
 				call(0, "2", "y"), done(llm.FinishToolCalls)),
 			[]llm.Part{llm.Text("kept"), callPart("2", "y", "")},
 		},
-		"a whole part takes the place of pieces of reasoning": {
+		"a whole part replaces pieces of reasoning": {
 			number(thought("wh"), thought("ole"), llm.Delta{Kind: llm.DeltaPart, Part: &opaque},
 				thought("more"), text("a"),
 				done(llm.FinishStop)),

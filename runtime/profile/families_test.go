@@ -38,7 +38,7 @@ func TestFamilies_9_2(t *testing.T) {
 			p := tt.profile
 			if p.ID != tt.id || p.Model != "m" || p.CommandTimeout != tt.timeout ||
 				p.SupportsVision != tt.vision {
-				t.Errorf("%s %s, time-out %v, vision %v", p.ID, p.Model, p.CommandTimeout, p.SupportsVision)
+				t.Errorf("%s %s, timeout %v, vision %v", p.ID, p.Model, p.CommandTimeout, p.SupportsVision)
 			}
 			if !p.SupportsStreaming || !p.SupportsReasoning || !p.SupportsParallelToolCalls {
 				t.Errorf("streaming %v, reasoning %v, parallel calls %v", p.SupportsStreaming,
@@ -167,7 +167,7 @@ func TestInstructions_9_2_4(t *testing.T) {
 		docs := strings.Join(p.ProjectDocs, " ")
 		for _, name := range []string{"CLAUDE.md", "GEMINI.md", ".codex/instructions.md"} {
 			if strings.Contains(p.Instructions, name) != strings.Contains(docs, name) {
-				t.Errorf("%s: %s is named in one place and not in the other", p.ID, name)
+				t.Errorf("%s: %s is named in only one of the two", p.ID, name)
 			}
 		}
 	}

@@ -19,7 +19,7 @@ func TestDefaultModels(t *testing.T) {
 	list := m.List()
 	for _, provider := range profile.Providers() {
 		if !slices.ContainsFunc(list, func(e profile.Model) bool { return e.Provider == provider }) {
-			t.Errorf("there are no models of %s", provider)
+			t.Errorf("no models of %s", provider)
 		}
 	}
 	for _, e := range list {

@@ -17,7 +17,7 @@ import (
 type Profile struct {
 	// ID names the family, such as "openai".
 	ID string
-	// Model is the model's name as the provider knows it.
+	// Model is the provider's name of the model.
 	Model string
 	// Tools are offered to the model in this order. A custom tool is added here or in the session's
 	// registry.

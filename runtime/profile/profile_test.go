@@ -58,8 +58,8 @@ func TestUnknownIsNotInvented(t *testing.T) {
 	}
 }
 
-// TestToolsThatAreNotOffered checks that a model is told which of the tools that the instructions
-// speak of it does not have.
+// TestToolsThatAreNotOffered checks that the prompt names the tools which the instructions mention
+// and the run does not offer.
 func TestToolsThatAreNotOffered(t *testing.T) {
 	const said = "\nNot available in this run, although mentioned above: "
 	for _, p := range []profile.Profile{
@@ -144,7 +144,7 @@ func TestWithModel(t *testing.T) {
 		"not listed": {big.WithModel("other"), figures{
 			"other", "", profile.UnknownContextWindow, 0, 32_000, true, true,
 		}},
-		"what a host says": {changed.WithModel("big"), figures{
+		"the host's table": {changed.WithModel("big"), figures{
 			"big", "2026-01", 9, 100_000, 32_000, true, false,
 		}},
 		"without a table": {own.WithModel("theirs"), figures{Model: "theirs", Window: 7}},

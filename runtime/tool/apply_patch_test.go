@@ -135,13 +135,13 @@ func TestApplyPatch(t *testing.T) {
 			"[a.txt: the patch changes nothing in it]\n", nil,
 		},
 		{
-			"inexact match is told", "*** Update File: src/b.go\n@@\n return 1\n+// end\n",
+			"an inexact match is reported", "*** Update File: src/b.go\n@@\n return 1\n+// end\n",
 			"M src/b.go\n[src/b.go, chunk 1: matched at line 4 only ignoring leading and trailing white " +
 				"space; unchanged lines were kept as they are, and new ones are indented as in the file]\n",
 			map[string]string{"src/b.go": "package b\n\nfunc F() int {\n\treturn 1\n\t// end\n}\n"},
 		},
 		{
-			"lines for the end below a hint are told", "*** Update File: a.txt\n@@ one\n+x\n",
+			"lines for the end below a hint are reported", "*** Update File: a.txt\n@@ one\n+x\n",
 			"M a.txt\n[a.txt, chunk 1: it has no old lines, so its lines were added at the end of the " +
 				"file, not below the @@ line]\n",
 			set("a.txt", "one\ntwo\nthree\nx\n"),

@@ -74,7 +74,7 @@ type edited struct {
 	content string
 	// lines are the numbers of the lines where a replacement starts.
 	lines []int
-	// note tells the model that the text did not match exactly.
+	// note informs the model that the text did not match exactly.
 	note string
 }
 
@@ -121,7 +121,7 @@ func edit(name, content, old, replacement string, all bool) (edited, error) {
 	return e, nil
 }
 
-// loosely tells the model that its text did not match exactly.
+// loosely informs the model that its text did not match exactly.
 func loosely(level v4a.Level) string {
 	how := level.String()
 	if level == v4a.Exact {

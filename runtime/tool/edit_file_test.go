@@ -63,7 +63,7 @@ func TestEditFileLoosely(t *testing.T) {
 			"quotes and indentation", "x\n\tsay “a”\n", "  say \"a\"", "  tell \"a\"", punctuation,
 			"x\n\ttell \"a\"\n",
 		},
-		{"the exact place counts", "\ta\na\nb\n", "a\n", "b\n", "twice", ""},
+		{"an exact match counts", "\ta\na\nb\n", "a\n", "b\n", "twice", ""},
 		{"the closer level counts", "\ta\na \n", "a\nx", "", "first", ""},
 		{"twice at a level", "\ta\n  a\nb\n", "    a\n", "    c\n", "several", ""},
 		{"indentation unclear", "f {\n\ta\n\t\tb\n}\n", "a\nb", "a\nb\nc", "unclear", ""},
@@ -247,14 +247,14 @@ func FuzzEditFile(f *testing.F) {
 		before, after := strings.SplitAfter(content, "\n"), strings.SplitAfter(e.content, "\n")
 		first := e.lines[0] - 1
 		if diff := cmp.Diff(before[:first], after[:min(first, len(after))]); diff != "" {
-			t.Fatalf("lines above the place were changed:\n%s", diff)
+			t.Fatalf("lines above the match were changed:\n%s", diff)
 		}
 		// What follows the replaced lines is still the end of the file.
 		last := first + strings.Count(strings.TrimSuffix(strings.TrimPrefix(old, "\uFEFF"), "\n"), "\n") +
 			1
 		if last < len(before) && e.note != "" && !strings.HasSuffix(e.content, strings.Join(before[last:],
 			"")) {
-			t.Fatalf("lines below the place were changed: %q", e.content)
+			t.Fatalf("lines below the match were changed: %q", e.content)
 		}
 		if strings.HasPrefix(content, "\uFEFF") != strings.HasPrefix(e.content, "\uFEFF") &&
 			!strings.HasPrefix(strings.TrimPrefix(content, "\uFEFF"), "\uFEFF") {

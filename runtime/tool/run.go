@@ -26,7 +26,7 @@ const (
 type Scope struct {
 	Env env.Environment
 	// Spool stores outputs of more than event.InlineLimit bytes. Without one, only their start and end
-	// reach the model, the rest is lost, and the result says so.
+	// reach the model, the rest is lost, and the result reports it.
 	Spool Spool
 	// Backups keeps the content of files before a tool writes or removes them; nil keeps nothing.
 	Backups Backups

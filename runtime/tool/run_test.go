@@ -335,7 +335,7 @@ func TestRunCanceled(t *testing.T) {
 		t.Errorf("%s: %q, ran: %v", kind(o), o.Result.Text(), ran)
 	}
 	// A call that succeeds in spite of the end of its context has succeeded, and one that fails for
-	// another reason tells that reason.
+	// another reason reports that reason.
 	for _, err := range []error{nil, errors.New("other")} {
 		ctx, cancel := context.WithCancel(t.Context())
 		tool := fake("t", anyObject, func(context.Context, *Call) (Result, error) {

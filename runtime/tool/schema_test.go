@@ -51,7 +51,7 @@ func TestSchemasRefused(t *testing.T) {
 	}
 }
 
-// A model reads all problems at once, each with its place in the arguments.
+// A model reads all problems at once, each with its path in the arguments.
 func TestProblemsOfArguments(t *testing.T) {
 	const object = `"additionalProperties":false,"required":["n","s"],"properties":{
 		"n":{"type":"integer","exclusiveMinimum":0,"maximum":9.5},

@@ -154,5 +154,5 @@ func TestShellRefuses(t *testing.T) {
 		}
 	}
 	m.shell = nil
-	check(t, use(t, m, "shell", `{"command": "x"}`), KindOther, "there is none in memory")
+	check(t, use(t, m, "shell", `{"command": "x"}`), KindOther, "the memory environment has none")
 }

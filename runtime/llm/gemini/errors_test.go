@@ -124,7 +124,7 @@ func TestRetryAfter(t *testing.T) {
 		"header": {
 			body: refused(429, "RESOURCE_EXHAUSTED", "x", ""), header: "7", want: 7 * time.Second,
 		},
-		"header says first": {body: info("34s"), header: "7", want: 7 * time.Second},
+		"header comes first": {body: info("34s"), header: "7", want: 7 * time.Second},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

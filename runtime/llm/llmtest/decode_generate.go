@@ -269,7 +269,7 @@ func (r *generateReader) part(raw json.RawMessage) (generatePart, error) {
 // user decodes a content of the user: the results of all calls of the content before it, or texts
 // and images.
 func (r *generateReader) user(parts []json.RawMessage) error {
-	var said []llm.Part
+	var content []llm.Part
 	results := 0
 	for n, raw := range parts {
 		p, err := r.part(raw)
@@ -279,7 +279,7 @@ func (r *generateReader) user(parts []json.RawMessage) error {
 		switch {
 		case p.ThoughtSignature != "" || p.Thought:
 			err = errors.New("the user has no thoughts")
-		case p.FunctionResponse != nil && len(said) > 0:
+		case p.FunctionResponse != nil && len(content) > 0:
 			err = errors.New("a result does not stand first")
 		case p.FunctionResponse != nil:
 			err = r.response(p, results)
@@ -287,11 +287,11 @@ func (r *generateReader) user(parts []json.RawMessage) error {
 		case p.Text != nil && results > 0:
 			err = errors.New("a text stands among results")
 		case p.Text != nil:
-			said = append(said, llm.Text(*p.Text))
+			content = append(content, llm.Text(*p.Text))
 		case p.InlineData != nil:
 			var image llm.Part
 			image, err = p.InlineData.part()
-			said = append(said, image)
+			content = append(content, image)
 		default:
 			err = errors.New("the model's part is the user's")
 		}
@@ -303,8 +303,8 @@ func (r *generateReader) user(parts []json.RawMessage) error {
 		return fmt.Errorf("%d results for %d calls", results, len(r.open))
 	}
 	r.open = nil
-	if len(said) > 0 {
-		r.add(llm.RoleUser, said...)
+	if len(content) > 0 {
+		r.add(llm.RoleUser, content...)
 	}
 	return nil
 }

@@ -212,7 +212,7 @@ func TestResponsesDialects(t *testing.T) {
 			[]llm.Part{llm.Text("a")},
 			llm.FinishLength,
 		},
-		"completed, but says incomplete": {
+		"completed, but incomplete": {
 			[]string{delta("0", "a"), event("response.completed",
 				`"response":{"status":"incomplete","incomplete_details":{"reason":"content_filter"}}`)},
 			[]llm.Part{llm.Text("a")},
@@ -313,7 +313,7 @@ func TestStreamErrors(t *testing.T) {
 		},
 		"chat: error is a text":       {openai.Chat, sse(`{"error":"oops"}`), llm.KindServer, "oops"},
 		"chat: error of another form": {openai.Chat, sse(`{"error":[1]}`), llm.KindServer, "[1]"},
-		"chat: finish says error": {
+		"chat: finish is error": {
 			openai.Chat, sse(content("a"), finish("error")), llm.KindServer, "without a text",
 		},
 		"chat: no JSON": {openai.Chat, sse(`{"choices":`), llm.KindStream, "is not understood"},

@@ -198,7 +198,7 @@ func TestApplyConflicts(t *testing.T) {
 			[]string{`chunk 1 (line 3 of the patch): these lines are not in the file:`, `"x"`},
 		},
 		{
-			"nearest place", "a\nb\nc\n", "@@\n a\n b\n-x\n",
+			"nearest match", "a\nb\nc\n", "@@\n a\n b\n-x\n",
 			[]string{`The best match is at line 1; there line 3 is "c" where the patch has "x".`},
 		},
 		{"long chunks are cut", "a\n", "@@\n" + strings.Repeat("-x\n", 30), []string{"(and 22 more)"}},
