@@ -17,8 +17,16 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// strict decodes data into v and rejects unknown fields.
-func strict(data []byte, v any) error {
+// strict decodes data into v. It rejects unknown fields: those that are neither in v nor among
+// unread, the fields of the API that no test needs.
+func strict(data []byte, v any, unread ...string) error {
+	var fields map[string]json.RawMessage
+	if len(unread) > 0 && json.Unmarshal(data, &fields) == nil {
+		for _, name := range unread {
+			delete(fields, name)
+		}
+		data = mustJSON(fields)
+	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
