@@ -39,98 +39,78 @@ func TestParts(t *testing.T) {
 		finish llm.FinishReason
 	}{
 		"texts": {
-			[]string{text("a"), text("b"), finish("STOP")}, []llm.Part{llm.Text("ab")}, llm.FinishStop,
+			list(text("a"), text("b"), finish("STOP")), parts(llm.Text("ab")), llm.FinishStop,
 		},
 		"all in one event": {
-			[]string{`{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}`},
-			[]llm.Part{llm.Text("a")},
-			llm.FinishStop,
+			list(`{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}`),
+			parts(llm.Text("a")), llm.FinishStop,
 		},
-		"nothing": {[]string{finish("STOP")}, nil, llm.FinishStop},
+		"nothing": {list(finish("STOP")), nil, llm.FinishStop},
 		"empty parts": {
-			[]string{chunk(`{}`, `{"text":""}`), text("a"), finish("STOP")},
-			[]llm.Part{llm.Text("a")},
+			list(chunk(`{}`, `{"text":""}`), text("a"), finish("STOP")), parts(llm.Text("a")),
 			llm.FinishStop,
 		},
 		"another candidate": {
-			[]string{`{"candidates":[{"index":1,"content":{"parts":[{"text":"b"}]},` +
-				`"finishReason":"OTHER"}]}`, text("a"), finish("STOP")},
-			[]llm.Part{llm.Text("a")},
-			llm.FinishStop,
+			list(`{"candidates":[{"index":1,"content":{"parts":[{"text":"b"}]},`+
+				`"finishReason":"OTHER"}]}`, text("a"), finish("STOP")),
+			parts(llm.Text("a")), llm.FinishStop,
 		},
 		"a finish in each": {
-			[]string{
-				`{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}`,
-				text("b"), finish("STOP"),
-			},
-			[]llm.Part{llm.Text("ab")},
-			llm.FinishStop,
+			list(`{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}`, text("b"),
+				finish("STOP")),
+			parts(llm.Text("ab")), llm.FinishStop,
 		},
 		"unknown fields": {
-			[]string{
-				`{"candidates":[{"safetyRatings":[1],"groundingMetadata":{"x":[]}}],"createTime":1}`,
-				text("a"), finish("STOP"),
-			},
-			[]llm.Part{llm.Text("a")},
-			llm.FinishStop,
+			list(`{"candidates":[{"safetyRatings":[1],"groundingMetadata":{"x":[]}}],"createTime":1}`,
+				text("a"), finish("STOP")),
+			parts(llm.Text("a")), llm.FinishStop,
 		},
-		"thoughts": {[]string{
-			chunk(`{"text":"x","thought":true}`),
-			chunk(`{"text":"y","thought":true}`), text("a"), finish("STOP"),
-		}, []llm.Part{thought("xy"), llm.Text("a")}, llm.FinishStop},
-		"a call": {[]string{
-			chunk(`{"functionCall":{"name":"f","args":{"b":1.0,"a":[ 2 ]}}}`), finish("STOP"),
-		}, []llm.Part{called("", "f", `{"b":1.0,"a":[ 2 ]}`)}, llm.FinishToolCalls},
-		"no args": {[]string{chunk(`{"functionCall":{"name":"f"}}`,
-			`{"functionCall":{"name":"g","args":null}}`), finish("STOP")}, []llm.Part{called("", "f",
-			`{}`), called("", "g", `{}`)}, llm.FinishToolCalls},
-		"a cut call is lost": {[]string{
-			text("a"), chunk(`{"functionCall":{"name":"f"}}`), finish("MAX_TOKENS"),
-		}, []llm.Part{llm.Text("a")}, llm.FinishLength},
+		"thoughts": {
+			list(chunk(`{"text":"x","thought":true}`), chunk(`{"text":"y","thought":true}`), text("a"),
+				finish("STOP")),
+			parts(thought("xy"), llm.Text("a")), llm.FinishStop,
+		},
+		"a call": {
+			list(chunk(`{"functionCall":{"name":"f","args":{"b":1.0,"a":[ 2 ]}}}`), finish("STOP")),
+			parts(called("", "f", `{"b":1.0,"a":[ 2 ]}`)), llm.FinishToolCalls,
+		},
+		"no args": {list(chunk(`{"functionCall":{"name":"f"}}`,
+			`{"functionCall":{"name":"g","args":null}}`), finish("STOP")), parts(called("", "f",
+			`{}`), called("", "g", `{}`)), llm.FinishToolCalls},
+		"a cut call is lost": {
+			list(text("a"), chunk(`{"functionCall":{"name":"f"}}`), finish("MAX_TOKENS")),
+			parts(llm.Text("a")), llm.FinishLength,
+		},
 		"a signed call": {
-			[]string{
-				chunk(`{"text":"x","thought":true}`),
+			list(chunk(`{"text":"x","thought":true}`),
 				chunk(`{"functionCall":{"id":"i","name":"f","args":{}},"thoughtSignature":"s+/="}`),
-				finish("STOP"),
-			},
-			[]llm.Part{
-				opaque("x", `{"functionCall":{"id":"i","name":"f"},"thoughtSignature":"s+/="}`),
-				called("i", "f", `{}`),
-			},
+				finish("STOP")),
+			parts(opaque("x", `{"functionCall":{"id":"i","name":"f"},"thoughtSignature":"s+/="}`),
+				called("i", "f", `{}`)),
 			llm.FinishToolCalls,
 		},
 		"a signed text": {
-			[]string{
-				text("a"), chunk(`{"text":"b","thoughtSignature":"s"}`), text("c"), text("d"), finish("STOP"),
-			},
-			[]llm.Part{
-				llm.Text("a"), opaque("", `{"thoughtSignature":"s"}`), llm.Text("b"),
-				opaque("", `{}`), llm.Text("cd"),
-			},
+			list(text("a"), chunk(`{"text":"b","thoughtSignature":"s"}`), text("c"), text("d"),
+				finish("STOP")),
+			parts(llm.Text("a"), opaque("", `{"thoughtSignature":"s"}`), llm.Text("b"), opaque("", `{}`),
+				llm.Text("cd")),
 			llm.FinishStop,
 		},
 		"a signature at the end": {
-			[]string{text("a"), chunk(`{"text":"","thoughtSignature":"s"}`), finish("STOP")},
-			[]llm.Part{llm.Text("a"), opaque("", `{"text":"","thoughtSignature":"s"}`)},
-			llm.FinishStop,
+			list(text("a"), chunk(`{"text":"","thoughtSignature":"s"}`), finish("STOP")),
+			parts(llm.Text("a"), opaque("", `{"text":"","thoughtSignature":"s"}`)), llm.FinishStop,
 		},
 		"a signed thought": {
-			[]string{
-				chunk(`{"text":"x","thought":true}`),
-				chunk(`{"text":"y","thought":true,"thoughtSignature":"s"}`), text("a"), finish("STOP"),
-			},
-			[]llm.Part{opaque("xy", `{"text":"y","thought":true,"thoughtSignature":"s"}`), llm.Text("a")},
+			list(chunk(`{"text":"x","thought":true}`),
+				chunk(`{"text":"y","thought":true,"thoughtSignature":"s"}`), text("a"), finish("STOP")),
+			parts(opaque("xy", `{"text":"y","thought":true,"thoughtSignature":"s"}`), llm.Text("a")),
 			llm.FinishStop,
 		},
 		"what the server has run": {
-			[]string{
-				chunk(`{"executableCode":{"code":"1"}}`, `{"codeExecutionResult":{"output":"1"}}`),
-				text("a"), finish("STOP"),
-			},
-			[]llm.Part{
-				opaque("", `{"executableCode":{"code":"1"}}`),
-				opaque("", `{"codeExecutionResult":{"output":"1"}}`), llm.Text("a"),
-			},
+			list(chunk(`{"executableCode":{"code":"1"}}`, `{"codeExecutionResult":{"output":"1"}}`),
+				text("a"), finish("STOP")),
+			parts(opaque("", `{"executableCode":{"code":"1"}}`),
+				opaque("", `{"codeExecutionResult":{"output":"1"}}`), llm.Text("a")),
 			llm.FinishStop,
 		},
 	}
@@ -337,3 +317,7 @@ func TestErrorsInTheStream(t *testing.T) {
 		}
 	}
 }
+
+func parts(p ...llm.Part) []llm.Part { return p }
+
+func list(s ...string) []string { return s }
