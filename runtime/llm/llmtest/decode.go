@@ -55,6 +55,13 @@ func (c *conversation) add(role llm.Role, parts ...llm.Part) {
 	c.messages = append(c.messages, llm.Message{Role: role, Parts: parts})
 }
 
+// opaque adds reasoning in the provider's form.
+func (c *conversation) opaque(provider string, raw json.RawMessage) {
+	c.add(llm.RoleAssistant, llm.Part{
+		Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{Provider: provider, Opaque: raw},
+	})
+}
+
 // call adds a call; names matches the valid names of tools.
 func (c *conversation) call(names *regexp.Regexp, id, name, args string) error {
 	if id == "" {
@@ -84,8 +91,7 @@ func (c *conversation) result(id string, parts []llm.Part) error {
 	c.open[id]--
 	c.add(llm.RoleTool, llm.Part{
 		Kind: llm.PartToolResult, ToolResult: &llm.ToolResult{
-			CallID: id, Name: c.names[id],
-			Parts: parts,
+			CallID: id, Name: c.names[id], Parts: parts,
 		},
 	})
 	return nil
@@ -136,11 +142,10 @@ func checkSchema(schema json.RawMessage) error {
 	if err := json.Unmarshal(schema, &root); err != nil || root.Type != "object" {
 		return errors.Join(errors.New(`it is not of type "object"`), err)
 	}
-	_, err := root.Resolve(&jsonschema.ResolveOptions{Loader: func(u *url.URL) (*jsonschema.Schema,
-		error,
-	) {
+	refuse := func(u *url.URL) (*jsonschema.Schema, error) {
 		return nil, fmt.Errorf("a reference to %s cannot be followed", u)
-	}})
+	}
+	_, err := root.Resolve(&jsonschema.ResolveOptions{Loader: refuse})
 	return err
 }
 

@@ -250,8 +250,7 @@ func (r *generateReader) part(raw json.RawMessage) (generatePart, error) {
 	kinds := 0
 	for _, is := range []bool{
 		p.Text != nil, p.InlineData != nil, p.FunctionCall != nil, p.FunctionResponse != nil,
-		p.ExecutableCode != nil,
-		p.CodeExecutionResult != nil, p.ToolCall != nil, p.ToolResponse != nil,
+		p.ExecutableCode != nil, p.CodeExecutionResult != nil, p.ToolCall != nil, p.ToolResponse != nil,
 	} {
 		if is {
 			kinds++
@@ -377,24 +376,17 @@ func (r *generateReader) modelPart(p generatePart, raw json.RawMessage) error {
 		if p.Text != nil && p.ThoughtSignature != signature(*p.Text) {
 			return errors.New("the signature of a text or thought is wrong")
 		}
-		r.opaque(raw)
+		r.opaque("gemini", raw)
 		return nil
 	}
 	if p.ThoughtSignature != "" {
 		if p.ThoughtSignature != signature(*p.Text) {
 			return errors.New("the signature of a text is wrong")
 		}
-		r.opaque(mustJSON(mark))
+		r.opaque("gemini", mustJSON(mark))
 	}
 	r.add(llm.RoleAssistant, llm.Text(*p.Text))
 	return nil
-}
-
-func (r *generateReader) opaque(raw json.RawMessage) {
-	r.add(llm.RoleAssistant, llm.Part{
-		Kind:      llm.PartReasoning,
-		Reasoning: &llm.Reasoning{Provider: "gemini", Opaque: raw},
-	})
 }
 
 // functionCall decodes a call. A call without an id gets one of its number, to pair it with its
@@ -433,7 +425,7 @@ func (r *generateReader) functionCall(p generatePart, mark object) error {
 			fields["id"] = f.ID
 		}
 		mark["functionCall"] = fields
-		r.opaque(mustJSON(mark))
+		r.opaque("gemini", mustJSON(mark))
 	}
 	return r.call(generateName(), call.id, f.Name, string(f.Args))
 }

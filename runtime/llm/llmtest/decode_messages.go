@@ -433,10 +433,7 @@ func (r *messagesReader) thinking(typ string, raw json.RawMessage) error {
 			return errors.New("invalid signature in a thinking block")
 		}
 	}
-	r.add(llm.RoleAssistant, llm.Part{
-		Kind:      llm.PartReasoning,
-		Reasoning: &llm.Reasoning{Provider: "anthropic", Opaque: raw},
-	})
+	r.opaque("anthropic", raw)
 	return nil
 }
 

@@ -117,9 +117,8 @@ func decodeResponses(req *Request, known map[string]json.RawMessage) (extras, er
 	}
 	req.Request = llm.Request{
 		Model: b.Model, System: b.Instructions, Messages: conv.messages, Tools: t.specs,
-		ReasoningEffort: b.Reasoning.Effort,
-		MaxOutputTokens: b.MaxOutputTokens, ParallelToolCalls: b.ParallelToolCalls,
-		SessionID: b.PromptCacheKey,
+		ReasoningEffort: b.Reasoning.Effort, MaxOutputTokens: b.MaxOutputTokens,
+		ParallelToolCalls: b.ParallelToolCalls, SessionID: b.PromptCacheKey,
 	}
 	var ex extras
 	for _, inc := range b.Include {
@@ -195,10 +194,7 @@ func (c *conversation) item(
 		if sent := known[r.ID]; sent != nil && !sameJSON(sent, raw) {
 			return fmt.Errorf("the reasoning %q was changed", r.ID)
 		}
-		c.add(llm.RoleAssistant, llm.Part{
-			Kind:      llm.PartReasoning,
-			Reasoning: &llm.Reasoning{Provider: "openai", Opaque: raw},
-		})
+		c.opaque("openai", raw)
 		return nil
 	}
 	return fmt.Errorf("the type %q is unknown", typ)

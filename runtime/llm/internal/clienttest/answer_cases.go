@@ -34,8 +34,7 @@ func testCalls(t *testing.T, w Wire) {
 	var many []llmtest.Call
 	for i := range 200 {
 		many = append(many, llmtest.Call{
-			ID: fmt.Sprint("c", i), Name: "shell",
-			Arguments: fmt.Sprintf(`{"command":"echo %d"}`, i),
+			ID: fmt.Sprint("c", i), Name: "shell", Arguments: fmt.Sprintf(`{"command":"echo %d"}`, i),
 		})
 	}
 	for name, tt := range map[string]struct {
@@ -43,13 +42,11 @@ func testCalls(t *testing.T, w Wire) {
 		other bool // the arguments are no object
 	}{
 		"malformed arguments": {calls: []llmtest.Call{{
-			ID: "a", Name: "shell",
-			Arguments: `{"command": "unfinished`,
+			ID: "a", Name: "shell", Arguments: `{"command": "unfinished`,
 		}}, other: true},
 		"empty arguments": {calls: []llmtest.Call{{ID: "a", Name: "shell"}}},
 		"wrong types": {calls: []llmtest.Call{{
-			ID: "a", Name: "shell",
-			Arguments: `[1, "x", null]`,
+			ID: "a", Name: "shell", Arguments: `[1, "x", null]`,
 		}}, other: true},
 		"equal ids": {calls: []llmtest.Call{
 			{ID: "a", Name: "shell", Arguments: "{}"},
@@ -130,16 +127,13 @@ func broken() map[string]Failure {
 		"Content-Length too small": {Fault: llmtest.Fault{Length: -900}, Kind: llm.KindStream},
 		"not really compressed":    {Fault: llmtest.Fault{Gzip: true}, Kind: llm.KindStream},
 		"error in a text": {llmtest.Fault{
-			Fail: llmtest.AtText, Code: "server_error",
-			Message: "sorry",
+			Fail: llmtest.AtText, Code: "server_error", Message: "sorry",
 		}, llm.KindServer, "sorry"},
 		"rate limit in arguments": {llmtest.Fault{
-			Fail: llmtest.AtArguments,
-			Code: "rate_limit_exceeded", Message: "slow down",
+			Fail: llmtest.AtArguments, Code: "rate_limit_exceeded", Message: "slow down",
 		}, llm.KindRateLimit, "slow down"},
 		"overload at the start": {llmtest.Fault{
-			Fail:    llmtest.AtStart,
-			Message: "We are currently overloaded.",
+			Fail: llmtest.AtStart, Message: "We are currently overloaded.",
 		}, llm.KindOverloaded, "overloaded"},
 	}
 	for _, at := range []llmtest.Point{

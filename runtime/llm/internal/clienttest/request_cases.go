@@ -185,8 +185,7 @@ func testNotModified(t *testing.T, w Wire) {
 	req, same := w.Everything(), w.Everything()
 	for _, r := range []*llm.Request{&req, &same} {
 		r.Messages = append(r.Messages, llm.Message{
-			Role:  llm.RoleAssistant,
-			Parts: []llm.Part{llm.Text("end \n")},
+			Role: llm.RoleAssistant, Parts: []llm.Part{llm.Text("end \n")},
 		})
 	}
 	if r, _, err := w.Sent(t, Config{}, req); r == nil {

@@ -197,16 +197,14 @@ func Thought(text string) llm.Part {
 // Called returns a part with a call.
 func Called(id, name, args string) llm.Part {
 	return llm.Part{Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{
-		ID: id, Name: name,
-		Arguments: args,
+		ID: id, Name: name, Arguments: args,
 	}}
 }
 
 // Result returns a message with the result of one call.
 func Result(r llm.ToolResult) llm.Message {
 	return llm.Message{Role: llm.RoleTool, Parts: []llm.Part{{
-		Kind:       llm.PartToolResult,
-		ToolResult: &r,
+		Kind: llm.PartToolResult, ToolResult: &r,
 	}}}
 }
 
