@@ -69,8 +69,8 @@ func TestAbortWithinRun(t *testing.T) {
 			arrange(&cfg, &s)
 			s = newSession(t, cfg)
 			within(t, func() {
-				if res, err := s.Submit(t.Context(), "go"); res.Status != agent.StatusAborted || !errors.Is(err,
-					agent.ErrAborted) {
+				if res, err := s.Submit(t.Context(), "go"); res.Status != agent.StatusAborted ||
+					!errors.Is(err, agent.ErrAborted) {
 					t.Errorf("ended with %s, %v", res.Status, err)
 				}
 			})

@@ -185,8 +185,8 @@ func TestSettingsChangeInMidRun(t *testing.T) {
 	s = newSession(t, cfg)
 	res := submit(t, s, "go")
 	first, second := m.request(t, 0), m.request(t, 1)
-	if first.ReasoningEffort != "low" || first.Model != "m" || strings.Contains(first.System,
-		"be brief") {
+	if first.ReasoningEffort != "low" || first.Model != "m" ||
+		strings.Contains(first.System, "be brief") {
 		t.Errorf("first request: %q %q", first.ReasoningEffort, first.Model)
 	}
 	if second.ReasoningEffort != "high" || second.Model != "other" ||
@@ -233,8 +233,8 @@ func TestInvalidUse(t *testing.T) {
 	for name, spoil := range bad {
 		cfg := config(m)
 		spoil(&cfg)
-		if _, err := agent.New(cfg); !errors.Is(err, agent.ErrConfig) || !strings.Contains(err.Error(),
-			name) && name != "limit" {
+		if _, err := agent.New(cfg); !errors.Is(err, agent.ErrConfig) ||
+			!strings.Contains(err.Error(), name) && name != "limit" {
 			t.Errorf("no %s: %v", name, err)
 		}
 	}

@@ -151,8 +151,8 @@ func TestModelOfSubagents(t *testing.T) {
 			s := newSession(t, cfg)
 			s.Update(func(s *agent.Settings) { s.Model = "own" })
 			submit(t, s, "go")
-			if req := c.request(t, "agent_1", 0); req.Model != tt.want || !strings.Contains(req.System,
-				tt.want) {
+			if req := c.request(t, "agent_1", 0); req.Model != tt.want ||
+				!strings.Contains(req.System, tt.want) {
 				t.Errorf("the sub-agent used the model %q with the prompt %q", req.Model, req.System)
 			}
 			for _, e := range ev.all {
@@ -212,8 +212,8 @@ func TestFailingStoreOfSubagents(t *testing.T) {
 			// Entries 1 and 2 start the session, 8 ends it when the parent closes it.
 			spawned, waited := c.result(t, "", 1, 0), c.result(t, "", 2, 0)
 			switch {
-			case failAt <= 2 && (!strings.Contains(spawned, errDisk.Error()) || !strings.Contains(waited,
-				"no agent has this ID")):
+			case failAt <= 2 && (!strings.Contains(spawned, errDisk.Error()) ||
+				!strings.Contains(waited, "no agent has this ID")):
 				t.Errorf("spawn_agent returned %q, wait %q", spawned, waited)
 			case failAt > 2 && failAt < 8 && (!strings.Contains(waited, "status: failed") ||
 				!strings.Contains(waited, errDisk.Error())):

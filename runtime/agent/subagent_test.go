@@ -331,8 +331,8 @@ func TestJournalsOfSubagents(t *testing.T) {
 	}); entry != want {
 		t.Errorf("the entry of the agent is %+v, not %+v", entry, want)
 	}
-	if ended := find(own, "run_ended"); len(ended) != 1 || !strings.Contains(ended[0],
-		`"agents":[{"id":"agent_1"`) {
+	if ended := find(own, "run_ended"); len(ended) != 1 ||
+		!strings.Contains(ended[0], `"agents":[{"id":"agent_1"`) {
 		t.Errorf("the run ended with %q", ended)
 	}
 	want := []string{

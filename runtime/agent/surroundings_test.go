@@ -202,8 +202,8 @@ func TestVerify(t *testing.T) {
 			}
 			if tt.name == "never passes" {
 				msgs := m.request(t, 1).Messages
-				if note := msgs[len(msgs)-1].Text(); !strings.Contains(note, "why") || !strings.Contains(note,
-					"exit code 3") {
+				if note := msgs[len(msgs)-1].Text(); !strings.Contains(note, "why") ||
+					!strings.Contains(note, "exit code 3") {
 					t.Errorf("the model got %q", note)
 				}
 			}

@@ -231,8 +231,8 @@ func TestNew(t *testing.T) {
 			t.Errorf("%s: %v, cut-off %q, want %v", id, got, p.KnowledgeCutoff, want)
 		}
 	}
-	if p, err := profile.New("gpt", "m", models); err == nil || !strings.Contains(err.Error(),
-		"openai, anthropic, gemini") || p.ID != "" {
+	if p, err := profile.New("gpt", "m", models); err == nil ||
+		!strings.Contains(err.Error(), "openai, anthropic, gemini") || p.ID != "" {
 		t.Errorf("%v", err)
 	}
 	if p, err := profile.New("openai", "gpt-5.2", profile.Models{}); err != nil ||

@@ -247,8 +247,8 @@ func (t *tableReader) entries(base Models) ([]Model, error) {
 			return nil, fmt.Errorf("entry %d: %w", len(list)+1, err)
 		}
 		if slices.ContainsFunc(list, e.same) {
-			return nil, fmt.Errorf("entry %d: another entry is for %s %q, too", len(list)+1, e.Provider,
-				e.Prefix)
+			return nil, fmt.Errorf("entry %d: another entry is for %s %q, too",
+				len(list)+1, e.Provider, e.Prefix)
 		}
 		list = append(list, e)
 	}
@@ -310,8 +310,8 @@ func (e Model) check() error {
 	case e.ContextWindow == 0:
 		return errors.New("context_window is missing, and no built-in entry has it")
 	case e.MaxOutput > e.ContextWindow:
-		return fmt.Errorf("max_output %d is more than the context window of %d", e.MaxOutput,
-			e.ContextWindow)
+		return fmt.Errorf("max_output %d is more than the context window of %d",
+			e.MaxOutput, e.ContextWindow)
 	}
 	return nil
 }

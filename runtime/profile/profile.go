@@ -144,8 +144,8 @@ func (p Profile) missing(tools []llm.ToolSpec) []string {
 	}
 	var names []string
 	for _, t := range known {
-		if strings.Contains(p.Instructions, "`"+t.Name+"`") && !slices.ContainsFunc(tools,
-			func(have llm.ToolSpec) bool { return have.Name == t.Name }) {
+		if strings.Contains(p.Instructions, "`"+t.Name+"`") &&
+			!slices.ContainsFunc(tools, func(have llm.ToolSpec) bool { return have.Name == t.Name }) {
 			names = append(names, t.Name)
 		}
 	}
@@ -175,8 +175,8 @@ func (s Surroundings) write(b *strings.Builder) {
 		if st.More {
 			atLeast = "at least "
 		}
-		fmt.Fprintf(b, "Modified files: %s%d\nUntracked files: %s%d\n", atLeast, st.Modified, atLeast,
-			st.Untracked)
+		fmt.Fprintf(b, "Modified files: %s%d\nUntracked files: %s%d\n",
+			atLeast, st.Modified, atLeast, st.Untracked)
 	}
 	if len(s.Git.Commits) > 0 {
 		b.WriteString("Last commits:\n")

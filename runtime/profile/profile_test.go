@@ -52,8 +52,8 @@ func TestUnknownIsNotInvented(t *testing.T) {
 			t.Errorf("the prompt holds %q:\n%s", not, got)
 		}
 	}
-	if !strings.Contains(got, "Knowledge cut-off: unknown") || !strings.Contains(got,
-		"none (detached HEAD)") {
+	if !strings.Contains(got, "Knowledge cut-off: unknown") ||
+		!strings.Contains(got, "none (detached HEAD)") {
 		t.Errorf("%s", got)
 	}
 }
@@ -87,8 +87,8 @@ func TestToolsThatAreNotOffered(t *testing.T) {
 			for _, tool := range p.Tools {
 				name := "`" + tool.Name + "`"
 				here := slices.ContainsFunc(offered, func(s llm.ToolSpec) bool { return s.Name == tool.Name })
-				if want := !here && strings.Contains(p.Instructions, name); strings.Contains(list,
-					name) != want {
+				if want := !here &&
+					strings.Contains(p.Instructions, name); strings.Contains(list, name) != want {
 					t.Errorf("%s, %d tools: %s is listed as missing: %v, in %q", p.ID, len(offered), name, !want,
 						list)
 				}
@@ -99,8 +99,8 @@ func TestToolsThatAreNotOffered(t *testing.T) {
 		}
 		// A tool is named in one way, so that it is found.
 		for _, tool := range p.Tools {
-			if strings.Contains(tool.Name, "_") && strings.Count(p.Instructions,
-				tool.Name) != strings.Count(p.Instructions, "`"+tool.Name+"`") {
+			if strings.Contains(tool.Name, "_") &&
+				strings.Count(p.Instructions, tool.Name) != strings.Count(p.Instructions, "`"+tool.Name+"`") {
 				t.Errorf("%s: %s is not in quotes", p.ID, tool.Name)
 			}
 		}

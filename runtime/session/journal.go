@@ -103,8 +103,8 @@ func (j *Journal) Sync() error {
 
 // syncFile makes a file or directory durable where its file system can do that.
 func syncFile(f *os.File) error {
-	if err := f.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err,
-		syscall.EINVAL) {
+	if err := f.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) &&
+		!errors.Is(err, syscall.EINVAL) {
 		return err
 	}
 	return nil

@@ -252,8 +252,8 @@ func FuzzEditFile(f *testing.F) {
 		// What follows the replaced lines is still the end of the file.
 		last := first + strings.Count(strings.TrimSuffix(strings.TrimPrefix(old, "\uFEFF"), "\n"), "\n") +
 			1
-		if last < len(before) && e.note != "" && !strings.HasSuffix(e.content, strings.Join(before[last:],
-			"")) {
+		if last < len(before) && e.note != "" &&
+			!strings.HasSuffix(e.content, strings.Join(before[last:], "")) {
 			t.Fatalf("lines below the match were changed: %q", e.content)
 		}
 		if strings.HasPrefix(content, "\uFEFF") != strings.HasPrefix(e.content, "\uFEFF") &&

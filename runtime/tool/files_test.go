@@ -93,8 +93,8 @@ func TestReadFile(t *testing.T) {
 	})
 	t.Run("2000 lines", func(t *testing.T) {
 		text := use(t, m, "read_file", `{"file_path": "big"}`).Result.Text()
-		if !strings.HasPrefix(text, "1 | 1\n2 | 2\n") || !strings.HasSuffix(text,
-			"2000 | 2000\n[lines 1 to 2000 of 5000; go on with offset 2001]\n") {
+		if !strings.HasPrefix(text, "1 | 1\n2 | 2\n") ||
+			!strings.HasSuffix(text, "2000 | 2000\n[lines 1 to 2000 of 5000; go on with offset 2001]\n") {
 			t.Errorf("got %.100q … %q", text, text[len(text)-100:])
 		}
 	})

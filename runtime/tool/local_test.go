@@ -130,8 +130,8 @@ func TestLocalPatchStaysInside_F17(t *testing.T) {
 	if err != nil || len(entries) != 1 || read(t, canary) != "one\n" {
 		t.Errorf("outside: %v, %v", entries, err)
 	}
-	if o := use(t, e, "apply_patch", patch("*** Delete File: file\n")); o.Err != nil || read(t,
-		canary) != "one\n" {
+	if o := use(t, e, "apply_patch", patch("*** Delete File: file\n")); o.Err != nil ||
+		read(t, canary) != "one\n" {
 		t.Errorf("a link cannot be deleted: %v", o.Err)
 	}
 }
@@ -165,8 +165,8 @@ func TestLocalShell(t *testing.T) {
 	})
 	t.Run("timeout_9_4_4", func(t *testing.T) {
 		o := use(t, e, "shell", args{"command": "echo begin; sleep 60", "timeout_ms": 3000})
-		if kind(o) != KindShellTimeout || !strings.HasPrefix(o.Result.Text(),
-			"begin\n[The command was killed") {
+		if kind(o) != KindShellTimeout ||
+			!strings.HasPrefix(o.Result.Text(), "begin\n[The command was killed") {
 			t.Errorf("%s: %s", kind(o), o.Result.Text())
 		}
 	})
@@ -192,8 +192,8 @@ func TestLocalShellOutput_C1(t *testing.T) {
 	o := useIn(t, s, "shell", args{"command": loop, "timeout_ms": 60_000})
 	text := o.Result.Text()
 	if o.Err != nil || !o.Truncated || o.Output.File == "" || !strings.HasPrefix(text,
-		"line 0\nline 1\n") || !strings.Contains(text, "output://call_1:") || !strings.Contains(text,
-		"\nline 149999\n[exit code 0 after ") {
+		"line 0\nline 1\n") || !strings.Contains(text, "output://call_1:") ||
+		!strings.Contains(text, "\nline 149999\n[exit code 0 after ") {
 		t.Fatalf("%v: %.200q", o.Err, text)
 	}
 	if n := strings.Count(text, "\n"); n > 256+5 {

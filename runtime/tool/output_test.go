@@ -118,8 +118,8 @@ func TestRecorder(t *testing.T) {
 				t.Errorf("%q is missing in %q", tt.where, text)
 			}
 			if spool, ok := tt.spool.(dirSpool); ok && strings.Contains(text, "output://") {
-				if got, err := os.ReadFile(filepath.Join(spool.dir, "id1")); err != nil || !bytes.Equal(got,
-					tt.data) {
+				if got, err := os.ReadFile(filepath.Join(spool.dir, "id1")); err != nil ||
+					!bytes.Equal(got, tt.data) {
 					t.Errorf("the spool has %d of %d bytes: %v", len(got), len(tt.data), err)
 				}
 			}

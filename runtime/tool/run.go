@@ -92,8 +92,8 @@ func (r *Registry) Run(ctx context.Context, s Scope, c llm.ToolCall) Outcome {
 	var text string
 	o.Output, text, o.Truncated = rec.finish(trailer, s.Outputs != nil)
 	if rec.lost != nil {
-		s.logger().WarnContext(ctx, "the full output of a tool call was not kept", "tool", c.Name, "call",
-			c.ID, "error", rec.lost)
+		s.logger().WarnContext(ctx, "the full output of a tool call was not kept",
+			"tool", c.Name, "call", c.ID, "error", rec.lost)
 	}
 	o.Result = llm.ToolResult{
 		CallID: c.ID, Name: c.Name, Parts: parts(text, result.Images),

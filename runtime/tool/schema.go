@@ -242,8 +242,8 @@ func (e *explanation) walk(s *argumentSchema, part, v any, path []string) {
 			e.walk(s, part, v, path)
 		}
 	}
-	if want := texts(schema["type"]); len(want) > 0 && !slices.ContainsFunc(want,
-		func(name string) bool { return isType(v, name) }) {
+	if want := texts(schema["type"]); len(want) > 0 &&
+		!slices.ContainsFunc(want, func(name string) bool { return isType(v, name) }) {
 		e.add(path, "got %s, want %s", typeOf(v), strings.Join(want, " or "))
 		return
 	}

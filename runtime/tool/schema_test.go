@@ -102,8 +102,8 @@ func TestProblemsOfArguments(t *testing.T) {
 				if tt.want != "" {
 					t.Error("the arguments fit")
 				}
-			case tt.want == "" || !strings.Contains(failure.Error(), tt.want) || strings.HasPrefix(tt.want,
-				"-") && !strings.HasSuffix(failure.Error(), tt.want):
+			case tt.want == "" || !strings.Contains(failure.Error(), tt.want) ||
+				strings.HasPrefix(tt.want, "-") && !strings.HasSuffix(failure.Error(), tt.want):
 				t.Errorf("got %s, want %s", failure, tt.want)
 			}
 		})

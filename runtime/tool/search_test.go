@@ -91,8 +91,8 @@ func TestGrep(t *testing.T) {
 	})
 	t.Run("bad pattern", func(t *testing.T) {
 		o := use(t, searchable(), "grep", args{"pattern": "a(" + strings.Repeat("b", 10_000)})
-		if text := o.Result.Text(); kind(o) != KindValidation || !strings.HasPrefix(text,
-			"the pattern is malformed: ") || len(text) > 600 {
+		if text := o.Result.Text(); kind(o) != KindValidation ||
+			!strings.HasPrefix(text, "the pattern is malformed: ") || len(text) > 600 {
 			t.Errorf("%s: %s", kind(o), text)
 		}
 	})

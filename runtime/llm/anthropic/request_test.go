@@ -265,8 +265,8 @@ func TestCacheMarks(t *testing.T) {
 	for _, own := range []any{nil, map[string]any{"type": "ephemeral", "ttl": "1h"}} {
 		req.Options = map[string]any{"cache_control": own}
 		_, body, _ := wire().Sent(t, clienttest.Config{}, req)
-		if bytes.Contains(body, []byte(mark)) || bytes.Contains(body,
-			[]byte(`"ttl":"1h"`)) != (own != nil) {
+		if bytes.Contains(body, []byte(mark)) ||
+			bytes.Contains(body, []byte(`"ttl":"1h"`)) != (own != nil) {
 			t.Errorf("%v: sent %s", own, body)
 		}
 	}

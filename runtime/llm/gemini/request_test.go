@@ -203,8 +203,8 @@ func TestSignatureOfAnotherName(t *testing.T) {
 		},
 			answered("c", tt.name, llm.Text("ok")))
 		_, body, _ := wire().Sent(t, clienttest.Config{}, req)
-		if tt.want == "" && bytes.Contains(body, []byte("thoughtSignature")) || !bytes.Contains(body,
-			[]byte(tt.want)) {
+		if tt.want == "" && bytes.Contains(body, []byte("thoughtSignature")) ||
+			!bytes.Contains(body, []byte(tt.want)) {
 			t.Errorf("%s, %q: sent %s", tt.model, tt.name, body)
 		}
 	}

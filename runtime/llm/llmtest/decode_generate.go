@@ -217,8 +217,8 @@ func (r *generateReader) contents(list []generateContent) error {
 			err = errors.New("the last content is not the user's")
 		case c.Role == "model" && len(r.open) > 0:
 			err = errors.New("calls without results stand before it")
-		case c.Role == "model" && list[i-1].Role == "model" && slices.ContainsFunc(c.Parts,
-			isFunctionCall):
+		case c.Role == "model" && list[i-1].Role == "model" &&
+			slices.ContainsFunc(c.Parts, isFunctionCall):
 			err = errors.New("calls do not come after the user's content")
 		case c.Role == "model":
 			err = r.model(c.Parts)

@@ -173,8 +173,8 @@ func (r Result) check(what string, got llm.ToolResult) string {
 func (t Text) check(what, text string) string {
 	for _, want := range t.Contains {
 		if !strings.Contains(text, want) {
-			return fmt.Sprintf("expects %s to contain %q; the nearest there: %s", what, want, nearest(text,
-				want))
+			return fmt.Sprintf("expects %s to contain %q; the nearest there: %s",
+				what, want, nearest(text, want))
 		}
 	}
 	for _, bad := range t.NotContains {

@@ -256,8 +256,8 @@ func TestExpect(t *testing.T) {
 			if llm.KindOf(err) != llm.KindReplay {
 				t.Fatalf("got %v, want kind %s", err, llm.KindReplay)
 			}
-			if msg := err.Error(); !strings.Contains(msg, tt.want) || !strings.Contains(msg,
-				"s.yaml:2: turn 1 ") {
+			if msg := err.Error(); !strings.Contains(msg, tt.want) ||
+				!strings.Contains(msg, "s.yaml:2: turn 1 ") {
 				t.Errorf("got %q, want %q", msg, tt.want)
 			}
 		})
@@ -302,8 +302,8 @@ turns:
 		t.Errorf("second turn: %+v, %v", got, err)
 	}
 	_, err = llm.Complete(t.Context(), c, user("once more"))
-	if llm.KindOf(err) != llm.KindReplay || !strings.Contains(err.Error(),
-		`no turn is left after the last of 2`) ||
+	if llm.KindOf(err) != llm.KindReplay ||
+		!strings.Contains(err.Error(), `no turn is left after the last of 2`) ||
 		!strings.Contains(err.Error(), `role user: "once more"`) {
 		t.Errorf("after the last turn: %v", err)
 	}

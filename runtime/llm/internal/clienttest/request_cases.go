@@ -123,8 +123,8 @@ func testInvalidUTF8(t *testing.T, w Wire) {
 		t.Fatal(err)
 	}
 	got := srv.Requests()[0]
-	if !utf8.Valid(got.Body) || !strings.Contains(string(got.Body),
-		`a\ufffd\u0000b\ufffd\ufffd\ufffdé`) {
+	if !utf8.Valid(got.Body) ||
+		!strings.Contains(string(got.Body), `a\ufffd\u0000b\ufffd\ufffd\ufffdé`) {
 		t.Errorf("sent %q", got.Body)
 	}
 	var texts []string

@@ -214,8 +214,8 @@ func (p *parser) update(op Op) (Op, error) {
 	}
 	for p.skipBlank(); !p.done(); p.skipBlank() {
 		_, isChunk := p.hint()
-		if !isChunk && (len(op.Chunks) > 0 || strings.HasPrefix(strings.TrimSpace(p.lines[p.pos]),
-			"***")) {
+		if !isChunk && (len(op.Chunks) > 0 ||
+			strings.HasPrefix(strings.TrimSpace(p.lines[p.pos]), "***")) {
 			break
 		}
 		c, err := p.chunk()
