@@ -6,7 +6,9 @@
 //		llmtest.Use(llmtest.Call{Name: "shell", Arguments: `{"command":"ls"}`}),
 //		llmtest.Say("Done."),
 //	))
-//	client, err := openai.New(openai.Config{BaseURL: srv.URL(), APIKey: srv.Key(), HTTPClient: srv.Client()})
+//	client, err := openai.New(openai.Config{
+//		BaseURL: srv.URL(), APIKey: srv.Key(), HTTPClient: srv.Client(),
+//	})
 //
 // The same [Brain] serves all wire formats. [Play] makes one of a script of package replay. A
 // [Fault] in a [Reply] simulates the failures of real servers: errors, cut and slow streams,

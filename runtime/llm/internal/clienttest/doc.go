@@ -5,7 +5,9 @@
 //
 //	func TestClient(t *testing.T) {
 //		clienttest.Run(t, clienttest.Wire{
-//			New:   func(cfg clienttest.Config) (llm.Client, error) { return mywire.New(mywire.Config(cfg)) },
+//			New: func(cfg clienttest.Config) (llm.Client, error) {
+//				return mywire.New(mywire.Config(cfg))
+//			},
 //			Model: "some-model", Path: "/v1/answers", …
 //		})
 //	}
