@@ -53,9 +53,9 @@ type guard struct {
 	in  io.WriteCloser
 }
 
-// startJanitor starts a janitor for a session, in a session of its own, so that what kills this
-// program does not kill it. Where that is
-// impossible the result is nil, and "env gc" does its work.
+// startJanitor starts a janitor for a session, in a process session of its own, so that a signal to
+// this program's does not end it. Where that is impossible the result is nil, and "env gc" does its
+// work.
 func startJanitor(session string) *guard {
 	self, err := os.Executable()
 	if err != nil {

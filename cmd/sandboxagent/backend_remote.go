@@ -50,8 +50,8 @@ func parseRemoteFlags(c *cli.Context, note func(string)) (remote.Options, error)
 	return o, nil
 }
 
-// remoteError turns an invalid configuration into a usageError and names flags instead of the fields
-// of the library. names has the fields that are not named like their flag.
+// remoteError turns an invalid configuration into a usageError and names flags instead of the
+// fields of the library. names has the fields that are not named like their flag.
 func remoteError(b backend, err error, names map[string]string) error {
 	var config *remote.ConfigError
 	var missing *remote.MissingHelperError
