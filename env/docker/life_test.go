@@ -24,19 +24,16 @@ func TestOutOfMemory(t *testing.T) {
 	e := connect(t)
 	box := open(t, e, docker.Config{Memory: 96 << 20})
 	for range 3 {
-		res, err := box.Exec(t.Context(), env.Command{Argv: []string{
-			"/bin/sh", "-c",
-			`exec perl -e '$x = "x" x 1_000_000_000'`,
-		}})
+		res, err := box.Exec(t.Context(), sh(`exec perl -e '$x = "x" x 1_000_000_000'`))
 		if err != nil || !res.OutOfMemory || res.ExitCode != 137 {
 			t.Errorf("%+v, %v", res, err)
 		}
-		if res, err := box.Exec(t.Context(), env.Command{Argv: []string{"/bin/true"}}); err != nil ||
+		if res, err := box.Exec(t.Context(), command("/bin/true")); err != nil ||
 			res.ExitCode != 0 || res.OutOfMemory {
 			t.Errorf("the next one: %+v, %v", res, err)
 		}
 	}
-	res, err := box.Exec(t.Context(), env.Command{Argv: []string{"/bin/sh", "-c", `kill -9 $$`}})
+	res, err := box.Exec(t.Context(), sh(`kill -9 $$`))
 	if err != nil || res.OutOfMemory || res.Signal != "SIGKILL" {
 		t.Errorf("killed by somebody else: %+v, %v", res, err)
 	}
@@ -52,23 +49,14 @@ func TestEmptyImage(t *testing.T) {
 				info.WorkDir != docker.DefaultWorkDir {
 				t.Errorf("%+v", info)
 			}
-			out, res, err := env.Output(t.Context(), box, env.Command{Argv: []string{
-				"/bin/probe", "args",
-				"a", "b c",
-			}}, env.OutputOptions{})
+			out, res, err := env.Output(t.Context(), box, command("/bin/probe", "args", "a", "b c"), env.OutputOptions{})
 			if err != nil || res.ExitCode != 0 || len(out.Stdout.Bytes()) == 0 {
 				t.Errorf("%q, %+v, %v", out.Stdout.Bytes(), res, err)
 			}
-			if res, err := box.Exec(t.Context(), env.Command{Argv: []string{
-				"/bin/probe", "exit",
-				"7",
-			}}); err != nil || res.ExitCode != 7 {
+			if res, err := box.Exec(t.Context(), command("/bin/probe", "exit", "7")); err != nil || res.ExitCode != 7 {
 				t.Errorf("%+v, %v", res, err)
 			}
-			if _, err := box.Exec(t.Context(), env.Command{Argv: []string{
-				"sh", "-c",
-				"true",
-			}}); !errors.Is(err, fs.ErrNotExist) {
+			if _, err := box.Exec(t.Context(), sh("true")); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("without a shell: %v", err)
 			}
 			fileTrip(t, box, "a/b/c")
@@ -174,10 +162,7 @@ func TestCloseAndExec(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for {
-				if _, err := box.Exec(t.Context(), env.Command{Argv: []string{
-					"/bin/sleep",
-					"0.01",
-				}}); err != nil {
+				if _, err := box.Exec(t.Context(), command("/bin/sleep", "0.01")); err != nil {
 					if !errors.Is(err, fs.ErrClosed) {
 						t.Error(err)
 					}

@@ -353,51 +353,30 @@ func TestLoginAfterAgentDenial(t *testing.T) {
 }
 
 func TestPassphrasePromptedOnce(t *testing.T) {
-	host, key := newKey(t, "ed25519"), newKey(t, "ed25519")
-	s := newServer(t, serverConfig{
-		keys:  []gossh.Signer{host.signer},
-		users: []gossh.PublicKey{key.public()},
-	})
-	m := newHome(t)
-	m.write(t, "known_hosts", s.known(host.public()))
-	m.write(t, "id_ed25519", key.private(t, "x"))
+	m, s := newLogin(t, "x", "")
 	ask := &asker{answers: []string{"x"}}
-	r, err := resolve(t.Context(), Target{Host: s.String(), Passphrase: ask.ask})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := m.route(t, Target{Host: s.String(), Passphrase: ask.ask})
 	for range 2 {
 		if err := r.try(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if len(ask.files) != 1 {
-		t.Errorf("asked %d times for two connections", len(ask.files))
+		t.Errorf("%d prompts for two connections", len(ask.files))
 	}
 }
 
 func TestPassphraseEndsWithTheContext(t *testing.T) {
-	host, key := newKey(t, "ed25519"), newKey(t, "ed25519")
-	s := newServer(t, serverConfig{
-		keys:  []gossh.Signer{host.signer},
-		users: []gossh.PublicKey{key.public()},
-	})
-	m := newHome(t)
-	m.write(t, "known_hosts", s.known(host.public()))
-	m.write(t, "id_ed25519", key.private(t, "x"))
-	r, err := resolve(t.Context(), Target{Host: s.String(), Passphrase: func(ctx context.Context,
-		_ string,
-	) ([]byte, error) {
+	m, s := newLogin(t, "x", "")
+	wait := func(ctx context.Context, _ string) ([]byte, error) {
 		<-ctx.Done()
 		return nil, context.Cause(ctx)
-	}})
-	if err != nil {
-		t.Fatal(err)
 	}
+	r := m.route(t, Target{Host: s.String(), Passphrase: wait})
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.try(ctx) }()
-	eventually(t, "asking", func() bool { return len(r.asking) == 1 })
+	eventually(t, "the prompt", func() bool { return len(r.asking) == 1 })
 	gone := errors.New("the user is gone")
 	cancel(gone)
 	if err := <-done; !errors.Is(err, gone) {
@@ -409,7 +388,7 @@ func TestPromptStopsClock(t *testing.T) {
 	l := &login{hop: &hop{timeout: time.Hour}, clock: time.AfterFunc(time.Hour, func() {})}
 	goOn := l.pause()
 	if l.clock.Stop() {
-		t.Error("the clock runs while somebody is asked")
+		t.Error("the clock runs during the prompt")
 	}
 	if goOn(); !l.clock.Stop() {
 		t.Error("the clock does not run after the answer")
@@ -446,10 +425,8 @@ func TestNamedIdentityValidated(t *testing.T) {
 		})
 	}
 	good := m.write(t, "good", key.private(t, ""))
-	if err := (Target{
-		Host: "h", ConfigFile: os.DevNull,
-		Identities: []string{good},
-	}).Validate(); err != nil {
+	target := Target{Host: "h", ConfigFile: os.DevNull, Identities: []string{good}}
+	if err := target.Validate(); err != nil {
 		t.Error(err)
 	}
 	if _, err := readKeyFile(identityFile{path: m.dot("missing")}); !errors.Is(err, fs.ErrNotExist) {
@@ -464,22 +441,17 @@ func TestOpeningAKeyStopsTheClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	stopped := false
-	r, err := resolve(t.Context(), Target{Host: "me@h", Passphrase: func(context.Context,
-		string,
-	) ([]byte, error) {
+	r := m.route(t, Target{Host: "me@h", Passphrase: func(context.Context, string) ([]byte, error) {
 		if !stopped {
-			t.Error("the clock runs while somebody is asked")
+			t.Error("the clock runs during the prompt")
 		}
-		return nil, errors.New("nobody there")
+		return nil, errors.New("no answer")
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	_, err = r.open(t.Context(), k, func() func() {
 		stopped = true
 		return func() { stopped = false }
 	})
 	if err == nil || stopped {
-		t.Errorf("got the error %v, and the clock stands still: %v", err, stopped)
+		t.Errorf("got the error %v, and the clock is stopped: %v", err, stopped)
 	}
 }

@@ -214,7 +214,7 @@ func operations(b *testing.B, e *ssh.Environment, n *native, dir string, trip ti
 	}{
 		{
 			"exec",
-			func() error { _, err := e.Exec(ctx, env.Command{Argv: []string{"/bin/true"}}); return err },
+			func() error { _, err := e.Exec(ctx, command("/bin/true")); return err },
 			func() error { return n.run("true") },
 			func() error { return exec.Command("/bin/true").Run() },
 		},
