@@ -18,7 +18,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
-// TestOutOfMemory lets a command use more memory than there is. The next one runs.
+// TestOutOfMemory lets a command exceed the memory limit. The next one runs.
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
 	e := connect(t)
@@ -39,7 +39,7 @@ func TestOutOfMemory(t *testing.T) {
 	}
 }
 
-// TestEmptyImage works in an image with one program and no directory.
+// TestEmptyImage uses an image with one program and no directory.
 func TestEmptyImage(t *testing.T) {
 	t.Parallel()
 	for _, user := range []string{docker.DefaultUser, "root"} {
@@ -49,11 +49,13 @@ func TestEmptyImage(t *testing.T) {
 				info.WorkDir != docker.DefaultWorkDir {
 				t.Errorf("%+v", info)
 			}
-			out, res, err := env.Output(t.Context(), box, command("/bin/probe", "args", "a", "b c"), env.OutputOptions{})
+			args := command("/bin/probe", "args", "a", "b c")
+			out, res, err := env.Output(t.Context(), box, args, env.OutputOptions{})
 			if err != nil || res.ExitCode != 0 || len(out.Stdout.Bytes()) == 0 {
 				t.Errorf("%q, %+v, %v", out.Stdout.Bytes(), res, err)
 			}
-			if res, err := box.Exec(t.Context(), command("/bin/probe", "exit", "7")); err != nil || res.ExitCode != 7 {
+			res, err = box.Exec(t.Context(), command("/bin/probe", "exit", "7"))
+			if err != nil || res.ExitCode != 7 {
 				t.Errorf("%+v, %v", res, err)
 			}
 			if _, err := box.Exec(t.Context(), sh("true")); !errors.Is(err, fs.ErrNotExist) {
@@ -61,14 +63,13 @@ func TestEmptyImage(t *testing.T) {
 			}
 			fileTrip(t, box, "a/b/c")
 			fileTrip(t, box, "/tmp/d")
-			if entries, err := search.Glob(t.Context(), box,
-				search.GlobOptions{Pattern: "**/c"}); err != nil || len(entries) != 1 {
+			entries, err := search.Glob(t.Context(), box, search.GlobOptions{Pattern: "**/c"})
+			if err != nil || len(entries) != 1 {
 				t.Errorf("%v, %v", entries, err)
 			}
-			res, err = box.Exec(t.Context(), env.Command{
-				Argv:    []string{"/bin/probe", "sleep", "1000s"},
-				Timeout: 50 * time.Millisecond,
-			})
+			sleep := command("/bin/probe", "sleep", "1000s")
+			sleep.Timeout = 50 * time.Millisecond
+			res, err = box.Exec(t.Context(), sleep)
 			if err != nil || !res.TimedOut {
 				t.Errorf("%+v, %v", res, err)
 			}
@@ -97,9 +98,8 @@ func TestWrongArchitecture(t *testing.T) {
 		t.Error(err)
 	}
 	var config *docker.ConfigError
-	if box, err := e.Open(t.Context(), helped(docker.Config{
-		Image:    daemons.Foreign,
-		Platform: "linux/arm64", Pull: docker.PullNever,
+	if box, err := e.Open(t.Context(), withHelper(docker.Config{
+		Image: daemons.Foreign, Platform: "linux/arm64", Pull: docker.PullNever,
 	})); err == nil {
 		t.Error("a helper for another processor is used", box.Close())
 	} else if !errors.As(err, &config) {
@@ -107,8 +107,8 @@ func TestWrongArchitecture(t *testing.T) {
 	}
 }
 
-// helped gives a configuration the helper of the tests.
-func helped(c docker.Config) docker.Config {
+// withHelper returns a configuration with the helper of the tests.
+func withHelper(c docker.Config) docker.Config {
 	c.Helper.Binary = helperProgram
 	return c
 }
@@ -117,11 +117,7 @@ func helped(c docker.Config) docker.Config {
 func TestCancelledOpen(t *testing.T) {
 	t.Parallel()
 	d := own(t, daemons.DockerConfig{})
-	e, err := docker.Connect(t.Context(), docker.Address{Host: d.Host()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close() //nolint:errcheck // the connection has served
+	e := connectTo(t, d.Host())
 	began := time.Now()
 	if err := open(t, e, docker.Config{Image: daemons.Busybox}).Close(); err != nil {
 		t.Fatal(err)
@@ -207,11 +203,7 @@ func manyAtOnce(t *testing.T, host string, programs, each int) {
 	t.Helper()
 	var wg sync.WaitGroup
 	for range programs {
-		e, err := docker.Connect(t.Context(), docker.Address{Host: host})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer e.Close() //nolint:errcheck // the connection has served
+		e := connectTo(t, host)
 		for range each {
 			wg.Go(func() {
 				box, err := e.Open(t.Context(), config(t, docker.Config{Image: daemons.Busybox}))
@@ -242,7 +234,7 @@ func emptyVolume(t *testing.T, host string) {
 	}
 }
 
-// TestMountsThroughLinks mounts a link to what must not be mounted.
+// TestMountsThroughLinks mounts a symlink to a forbidden directory.
 func TestMountsThroughLinks(t *testing.T) {
 	t.Parallel()
 	e := connect(t)
@@ -250,10 +242,8 @@ func TestMountsThroughLinks(t *testing.T) {
 	if err := os.Symlink("/", link); err != nil {
 		t.Fatal(err)
 	}
-	_, err := e.Open(t.Context(), config(t, docker.Config{Mounts: []docker.Mount{{
-		Source: link,
-		Target: "/host", ReadOnly: true,
-	}}}))
+	mounts := []docker.Mount{{Source: link, Target: "/host", ReadOnly: true}}
+	_, err := e.Open(t.Context(), config(t, docker.Config{Mounts: mounts}))
 	var bad *docker.ConfigError
 	if !errors.As(err, &bad) || bad.Field != "mount" {
 		t.Error(err)

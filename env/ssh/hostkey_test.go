@@ -43,8 +43,7 @@ func TestHostKey(t *testing.T) {
 		"the second type": {known: own + authorized(ec.public())},
 		"one of two keys": {known: own + authorized(ed2.public()) + own + authorized(ed.public())},
 		"known by an alias": {
-			known:  "the.alias " + authorized(ed.public()),
-			config: "HostKeyAlias The.Alias",
+			known: "the.alias " + authorized(ed.public()), config: "HostKeyAlias The.Alias",
 		},
 		"known by a pattern": {known: "[127.0.0.*]:PORT,!x " + authorized(ed.public())},
 		"known to all users": {known: "global"},
@@ -54,13 +53,14 @@ func TestHostKey(t *testing.T) {
 				gossh.FingerprintSHA256(ed.public()), "ssh -p PORT 127.0.0.1", "known_hosts"},
 		},
 		"unknown, as only another port is known": {
-			known: "127.0.0.1 " + authorized(ed.public()),
-			kind:  HostKeyUnknown,
+			known: "127.0.0.1 " + authorized(ed.public()), kind: HostKeyUnknown,
 		},
-		"unknown, as the pattern excludes it": {known: "[127.0.0.*]:PORT,![127.0.0.1]:PORT " +
-			authorized(ed.public()), kind: HostKeyUnknown},
-		"unknown, as only a certificate's key is there": {known: "@cert-authority " + own +
-			authorized(ed.public()), kind: HostKeyUnknown},
+		"unknown, as the pattern excludes it": {
+			known: "[127.0.0.*]:PORT,![127.0.0.1]:PORT " + authorized(ed.public()), kind: HostKeyUnknown,
+		},
+		"unknown, as only a certificate's key is there": {
+			known: "@cert-authority " + own + authorized(ed.public()), kind: HostKeyUnknown,
+		},
 		"changed": {
 			known: "\n" + own + authorized(ed2.public()), kind: HostKeyChanged,
 			want: []string{
@@ -69,18 +69,19 @@ func TestHostKey(t *testing.T) {
 			},
 		},
 		"changed, and new ones are taken": {
-			known: own + authorized(ed2.public()), accept: true,
-			kind: HostKeyChanged, added: own + authorized(ed2.public()),
+			known: own + authorized(ed2.public()), accept: true, kind: HostKeyChanged,
+			added: own + authorized(ed2.public()),
 		},
 		"changed, and the configuration takes new ones": {
 			known: own + authorized(ed2.public()), config: "StrictHostKeyChecking accept-new",
 			kind: HostKeyChanged,
 		},
-		"revoked": {known: own + authorized(ed.public()) + "@revoked * " +
-			authorized(ed.public()), kind: HostKeyRevoked, want: []string{"known_hosts:2"}},
+		"revoked": {
+			known: own + authorized(ed.public()) + "@revoked * " + authorized(ed.public()),
+			kind:  HostKeyRevoked, want: []string{"known_hosts:2"},
+		},
 		"revoked, and new ones are taken": {
-			known: "@revoked * " + authorized(ed.public()), accept: true,
-			kind: HostKeyRevoked,
+			known: "@revoked * " + authorized(ed.public()), accept: true, kind: HostKeyRevoked,
 		},
 		"no key of a known type": {
 			keys: []gossh.Signer{ed.signer}, known: own + authorized(ec.public()), accept: true,
@@ -91,29 +92,31 @@ func TestHostKey(t *testing.T) {
 			},
 		},
 		"new": {accept: true, added: own + authorized(ed.public())},
-		"new, after text": {accept: true, known: "# text", added: "# text\n" + own +
-			authorized(ed.public())},
+		"new, after text": {
+			accept: true, known: "# text", added: "# text\n" + own + authorized(ed.public()),
+		},
 		"bad lines": {known: "x\n@what * " + authorized(ed2.public()) + own + "ssh-ed25519 AAAA\n" +
 			own + authorized(ed.public())},
-		"a certificate": {keys: []gossh.Signer{good}, known: "@cert-authority [127.0.0.1]:PORT " +
-			authorized(ca.public())},
+		"a certificate": {
+			keys: []gossh.Signer{good}, known: "@cert-authority [127.0.0.1]:PORT " + authorized(ca.public()),
+		},
 		"a certificate and new keys": {
-			keys: []gossh.Signer{good, ed.signer}, known: "@cert-authority other " +
-				authorized(ca.public()), accept: true,
-			added: "@cert-authority other " + authorized(ca.public()) + own + authorized(ed.public()),
+			keys: []gossh.Signer{good, ed.signer}, known: "@cert-authority other " + authorized(ca.public()),
+			accept: true,
+			added:  "@cert-authority other " + authorized(ca.public()) + own + authorized(ed.public()),
 		},
 		"a certificate for another host": {
-			keys: []gossh.Signer{strange}, known: "@cert-authority * " +
-				authorized(ca.public()), accept: true, kind: HostKeyCert,
-			want: []string{"principal"},
+			keys: []gossh.Signer{strange}, known: "@cert-authority * " + authorized(ca.public()),
+			accept: true, kind: HostKeyCert, want: []string{"principal"},
 		},
 		"a certificate of another authority": {
 			keys: []gossh.Signer{good}, known: "@cert-authority * " + authorized(ed2.public()),
 			kind: HostKeyCert, want: []string{"no authorities"},
 		},
 		"a certificate of a revoked authority": {
-			keys: []gossh.Signer{good}, known: "@cert-authority * " + authorized(ca.public()) +
-				"@revoked * " + authorized(ca.public()), kind: HostKeyRevoked,
+			keys:  []gossh.Signer{good},
+			known: "@cert-authority * " + authorized(ca.public()) + "@revoked * " + authorized(ca.public()),
+			kind:  HostKeyRevoked,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -31,7 +31,8 @@ var runaways = []string{
 	`setsid sh -c 'setsid sleep 1000 &'; sleep 1000`,
 	`setsid env -i PATH="$PATH" sh -c '(sleep 1000 &) ; exit'; sleep 1000`,
 	`trap '' TERM HUP INT
-setsid sh -c 'trap "" TERM HUP INT PIPE; while :; do sleep 1000; done' & while :; do sleep 1000; done`,
+setsid sh -c 'trap "" TERM HUP INT PIPE; while :; do sleep 1000; done' &
+while :; do sleep 1000; done`,
 }
 
 // clientVar holds what the client process of a test does.

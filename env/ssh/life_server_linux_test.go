@@ -64,10 +64,7 @@ func TestServers(t *testing.T) {
 			name: "noisy, no forwarding", profile: noisyProfile, sftp: daemons.SftpNone,
 			options: []string{"DisableForwarding yes"},
 		},
-		{
-			name:    "one session, no forwarding",
-			options: []string{"MaxSessions 1", "DisableForwarding yes"},
-		},
+		{name: "one session, no forwarding", options: []string{"MaxSessions 1", "DisableForwarding yes"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.name != "one session, no forwarding" {
@@ -263,12 +260,11 @@ func TestNoCommands(t *testing.T) {
 		// They know the mark, which is in the first line of the script.
 		{"hostile", "", []string{`ForceCommand read -r l; eval "$l"; echo "$m "; sleep 1`}, ""},
 		{
-			"hostile names", "",
-			[]string{`ForceCommand read -r l; eval "$l"; echo "$m run a b"; sleep 1`}, "",
+			"hostile names", "", []string{`ForceCommand read -r l; eval "$l"; echo "$m run a b"; sleep 1`},
+			"",
 		},
 		{
-			"silent", "",
-			[]string{"ForceCommand while ! [ -e ~/gate ]; do sleep 0.1; done"},
+			"silent", "", []string{"ForceCommand while ! [ -e ~/gate ]; do sleep 0.1; done"},
 			"not ready within 2s",
 		},
 	} {
