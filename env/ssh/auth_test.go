@@ -213,7 +213,7 @@ func TestLogin(t *testing.T) {
 			change: func(c *gossh.ServerConfig) {
 				c.BannerCallback = func(gossh.ConnMetadata) string { return "ask\x1b]0;x\a\r\nBob\n" }
 			},
-			want: "the server says: ask?]0;x? Bob",
+			want: "the banner of the server: ask?]0;x? Bob",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -373,7 +373,7 @@ func TestNamedIdentityValidated(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tc := range map[string]struct{ file, want string }{
-		"missing":           {m.dot("missing"), "is not there"},
+		"missing":           {m.dot("missing"), "does not exist"},
 		"a directory":       {m.home, "is a directory"},
 		"no key":            {m.write(t, "text", "hello"), "is no private key that can be used here"},
 		"others can use it": {open, "has the mode 0640"},
