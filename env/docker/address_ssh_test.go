@@ -263,7 +263,7 @@ func TestSSHSilent(t *testing.T) {
 	if err := await(t, ended, "it hangs"); !errors.Is(err, why) {
 		t.Errorf("it ended with %v", err)
 	}
-	if err := await(t, hungUp, "ssh goes on"); err != nil {
+	if err := await(t, hungUp, "ssh continues"); err != nil {
 		t.Error(err)
 	}
 }

@@ -41,11 +41,11 @@ func (s samples) p(percent int) float64 {
 
 func (s *samples) time(b *testing.B, fn func() error) {
 	b.Helper()
-	began := time.Now()
+	started := time.Now()
 	if err := fn(); err != nil {
 		b.Fatal(err)
 	}
-	*s = append(*s, time.Since(began))
+	*s = append(*s, time.Since(started))
 }
 
 // compare prints our median and 95th percentile, and others' medians with how many times ours they
@@ -375,7 +375,7 @@ func BenchmarkManySandboxes(b *testing.B) {
 	}
 	opening.Wait()
 	all := func(count int, one func(i int) error) float64 {
-		began := time.Now()
+		started := time.Now()
 		var wg sync.WaitGroup
 		for i := range sandboxes {
 			wg.Go(func() {
@@ -387,7 +387,7 @@ func BenchmarkManySandboxes(b *testing.B) {
 			})
 		}
 		wg.Wait()
-		return float64(sandboxes*count) / time.Since(began).Seconds()
+		return float64(sandboxes*count) / time.Since(started).Seconds()
 	}
 	var ours, api float64
 	rounds := 0.0

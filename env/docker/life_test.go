@@ -35,7 +35,7 @@ func TestOutOfMemory(t *testing.T) {
 	}
 	res, err := box.Exec(t.Context(), sh(`kill -9 $$`))
 	if err != nil || res.OutOfMemory || res.Signal != "SIGKILL" {
-		t.Errorf("killed by somebody else: %+v, %v", res, err)
+		t.Errorf("killed by a signal: %+v, %v", res, err)
 	}
 }
 
@@ -118,11 +118,11 @@ func TestCancelledOpen(t *testing.T) {
 	t.Parallel()
 	d := own(t, daemons.DockerConfig{})
 	e := connectTo(t, d.Host())
-	began := time.Now()
+	started := time.Now()
 	if err := open(t, e, docker.Config{Image: daemons.Busybox}).Close(); err != nil {
 		t.Fatal(err)
 	}
-	whole := time.Since(began)
+	whole := time.Since(started)
 	each := 2
 	if isFull() {
 		each = 6

@@ -414,7 +414,7 @@ func TestPullCancelled(t *testing.T) {
 	if err := p.engine.Close(); err != nil {
 		t.Error(err)
 	}
-	await(t, hungUp, "the request goes on")
+	await(t, hungUp, "the request continues")
 }
 
 // TestPullOnce opens environments of an image concurrently. The image is pulled once, also when the

@@ -101,7 +101,7 @@ func rights() []weakening {
 		},
 		{name: "root", weaken: asRoot(), want: root},
 		{
-			name: "root who traces", weaken: asRoot("SYS_PTRACE"),
+			name: "root with tracing", weaken: asRoot("SYS_PTRACE"),
 			want: append([]string{"helper-memory"}, capable...), may: []string{"system-call-filter"},
 		},
 		{

@@ -106,7 +106,7 @@ func TestLogin(t *testing.T) {
 			files:  map[string]string{"id_ed25519 open": key.private(t, "")},
 			config: "IdentityFile \"~/.ssh/id_ed25519 open\"", want: "has the mode 0644",
 		},
-		"a locked key, and somebody to ask": {
+		"a locked key, and a prompt": {
 			files: map[string]string{"id_ed25519": locked}, ask: &asker{answers: []string{"secret"}},
 			asks: 1,
 		},
@@ -118,7 +118,7 @@ func TestLogin(t *testing.T) {
 			files: map[string]string{"id_ed25519": locked}, ask: &asker{answers: []string{"a"}}, asks: 3,
 			want: "is encrypted, and 3 passphrases were wrong",
 		},
-		"a locked key, and nobody to ask": {
+		"a locked key, and no prompt": {
 			files: map[string]string{"id_ed25519": locked},
 			want:  "id_ed25519 is encrypted, and no terminal can ask for its passphrase; add it to",
 		},
@@ -308,7 +308,7 @@ func TestLoginAfterAgentDenial(t *testing.T) {
 	t.Setenv("SSH_AUTH_SOCK", serveAgent(t, stubborn{held}))
 	err := m.connect(t, Target{Host: s.String()})
 	if err == nil || !strings.Contains(err.Error(), "cannot sign") {
-		t.Errorf("got the error %v, want one that says who does not sign", err)
+		t.Errorf("got the error %v, want one of the agent", err)
 	}
 	m.write(t, "l", other.private(t, "x"))
 	m.write(t, "config", "IdentityFile ~/.ssh/l")

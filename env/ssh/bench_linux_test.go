@@ -36,11 +36,11 @@ func (s samples) p(percent int) float64 {
 
 func (s *samples) time(b *testing.B, fn func() error) {
 	b.Helper()
-	began := time.Now()
+	started := time.Now()
 	if err := fn(); err != nil {
 		b.Fatal(err)
 	}
-	*s = append(*s, time.Since(began))
+	*s = append(*s, time.Since(started))
 }
 
 // report prints medians, our 95th percentile, our difference to a bare round trip and, with work,

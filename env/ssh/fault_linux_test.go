@@ -368,7 +368,7 @@ func TestLostWhileOpening(t *testing.T) {
 			for i := range steps + 1 {
 				session := fmt.Sprintf("opening-%d", i)
 				_ = os.RemoveAll(filepath.Join(s.Home(), ".cache"))
-				began := time.Now()
+				started := time.Now()
 				timer := time.AfterFunc(time.Duration(i)*whole/steps, s.Cut)
 				if i == 0 {
 					timer.Stop()
@@ -376,7 +376,7 @@ func TestLostWhileOpening(t *testing.T) {
 				err := openOnce(t.Context(), t, target(t, s), work, session, 5*time.Second)
 				timer.Stop()
 				if i == 0 {
-					if whole = time.Since(began); err != nil {
+					if whole = time.Since(started); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -92,9 +92,9 @@ func TestPartitionWhileOpening(t *testing.T) {
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	work := s.MakeFolder(t)
-	began := time.Now()
+	started := time.Now()
 	_ = open(t, connect(t, target(t, s)), ssh.Config{})
-	whole := time.Since(began)
+	whole := time.Since(started)
 	_ = os.RemoveAll(filepath.Join(s.Home(), ".cache"))
 	const steps = 8
 	for i := range steps + 1 {

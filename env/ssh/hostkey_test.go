@@ -167,12 +167,12 @@ func TestHostKey(t *testing.T) {
 func TestAcceptedKeyStored(t *testing.T) {
 	key, ed, changed := newKey(t, "ed25519"), newKey(t, "ed25519"), newKey(t, "ed25519")
 	for name, tc := range map[string]struct{ config, hosts string }{
-		"in the file":         {},
-		"in a file, hashed":   {config: "HashKnownHosts yes"},
-		"in the first file":   {config: "UserKnownHostsFile HOME/new/first HOME/second"},
-		"in memory":           {config: "UserKnownHostsFile none"},
-		"in a named file":     {hosts: "named"},
-		"in no file, as told": {hosts: os.DevNull},
+		"in the file":           {},
+		"in a file, hashed":     {config: "HashKnownHosts yes"},
+		"in the first file":     {config: "UserKnownHostsFile HOME/new/first HOME/second"},
+		"in memory":             {config: "UserKnownHostsFile none"},
+		"in a named file":       {hosts: "named"},
+		"in no file, by Target": {hosts: os.DevNull},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newHome(t)
@@ -293,7 +293,7 @@ func TestHostKeyOfLaterExchange(t *testing.T) {
 	}
 	var changed *HostKeyError
 	if err := late.check("", nil, other); !errors.As(err, &changed) || changed.Kind != HostKeyChanged {
-		t.Errorf("another key, after somebody else has added one: got the error %v", err)
+		t.Errorf("another key, after another connection has added one: got the error %v", err)
 	}
 	if err := start().check("", nil, first); err != nil || strings.Count(m.read(t, "known_hosts"),
 		"\n") != 1 {

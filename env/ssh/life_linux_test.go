@@ -53,7 +53,7 @@ func TestClientProcess(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		t.Fatal(err)
 	}
-	fmt.Println("begun")
+	fmt.Println("started")
 	h, err := ssh.Connect(t.Context(), ssh.Target{
 		Host: c.Host, ConfigFile: os.DevNull,
 		Identities: []string{c.Key}, KnownHosts: c.KnownHosts,
@@ -97,7 +97,7 @@ func startClient(t *testing.T, s *daemons.SSHD, session string) (*exec.Cmd, *buf
 		_ = cmd.Wait()
 	})
 	output := bufio.NewReader(out)
-	if line, err := output.ReadString('\n'); err != nil || line != "begun\n" {
+	if line, err := output.ReadString('\n'); err != nil || line != "started\n" {
 		t.Fatalf("the client prints %q, %v", line, err)
 	}
 	return cmd, output
@@ -144,12 +144,12 @@ func TestClientKilledWhileOpening(t *testing.T) {
 		session := fmt.Sprintf("killed-%d", i)
 		_ = os.RemoveAll(filepath.Join(s.Home(), ".cache"))
 		cmd, output := startClient(t, s, session)
-		began := time.Now()
+		started := time.Now()
 		if i == 0 {
 			if line, err := output.ReadString('\n'); err != nil || line != "opened\n" {
 				t.Fatalf("the client prints %q, %v", line, err)
 			}
-			whole = time.Since(began)
+			whole = time.Since(started)
 		} else {
 			time.Sleep(time.Duration(i) * whole / steps) // a moment of the start
 		}

@@ -142,9 +142,9 @@ func TestSandboxReturn(t *testing.T) {
 	far := connect(t, to)
 	e := open(t, far, ssh.Config{WorkDir: s.MakeFolder(t), Sandbox: &env.Sandbox{Require: true}})
 	running := background(t.Context(), e,
-		sh("touch begun; while ! test -f end; do sleep 0.05; done; exit 7"))
+		sh("touch started; while ! test -f end; do sleep 0.05; done; exit 7"))
 	eventually(t, "the command", func() bool {
-		_, err := e.Stat(t.Context(), "begun")
+		_, err := e.Stat(t.Context(), "started")
 		return err == nil
 	})
 	proxy.Stop()

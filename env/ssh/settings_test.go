@@ -115,7 +115,7 @@ Match user you
 				Timeout: 7 * time.Second, Alive: 5 * time.Second, AliveCount: 2,
 			}},
 		},
-		"the target goes first": {
+		"the target has precedence": {
 			target: Target{Host: "me@h:22", AcceptNew: true, Timeout: time.Minute},
 			config: keys + "User you\nPort 1\nStrictHostKeyChecking no\nConnectTimeout 2",
 			want:   []plan{def(func(p *plan) { p.AcceptNew, p.Timeout = true, time.Minute })},
