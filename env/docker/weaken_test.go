@@ -12,7 +12,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/verify"
 )
 
-// Promises returns the promises of a container with an image for the processor arch that declares volumes.
+// Promises returns the promises of a container with an image for the processor arch that declares
+// volumes.
 func Promises(
 	c Config, arch string, mounted []container.MountPoint, volumes ...string,
 ) (verify.Expect, error) {

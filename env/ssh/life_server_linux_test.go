@@ -260,11 +260,13 @@ func TestNoCommands(t *testing.T) {
 		// They know the mark, which is in the first line of the script.
 		{"hostile", "", []string{`ForceCommand read -r l; eval "$l"; echo "$m "; sleep 1`}, ""},
 		{
-			"hostile names", "", []string{`ForceCommand read -r l; eval "$l"; echo "$m run a b"; sleep 1`},
+			"hostile names", "",
+			[]string{`ForceCommand read -r l; eval "$l"; echo "$m run a b"; sleep 1`},
 			"",
 		},
 		{
-			"silent", "", []string{"ForceCommand while ! [ -e ~/gate ]; do sleep 0.1; done"},
+			"silent", "",
+			[]string{"ForceCommand while ! [ -e ~/gate ]; do sleep 0.1; done"},
 			"not ready within 2s",
 		},
 	} {

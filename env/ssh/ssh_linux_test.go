@@ -202,7 +202,8 @@ func TestContract(t *testing.T) {
 			Options: []string{"MaxSessions 1"}, Sftp: daemons.SftpNone,
 		}, true, nil},
 		{
-			"dropbear", daemons.SSHDConfig{Account: &daemons.Account{Shell: "/bin/bash"}, Dropbear: true},
+			"dropbear",
+			daemons.SSHDConfig{Account: &daemons.Account{Shell: "/bin/bash"}, Dropbear: true},
 			true, nil,
 		},
 		{"sandbox", daemons.SSHDConfig{Account: &daemons.Account{}}, true, &env.Sandbox{Require: true}},

@@ -46,20 +46,27 @@ func TestResolveFiles(t *testing.T) {
 	}{
 		{"a helper binary", Source{Binary: program}, "riscv64", ""},
 		{
-			"a helper binary for another processor", Source{Binary: program}, "s390x",
+			"a helper binary for another processor",
+			Source{Binary: program},
+			"s390x",
 			"is a program for linux/riscv64, not for linux/s390x",
 		},
 		{
-			"a helper binary that is no program", Source{Binary: "/etc/passwd"}, "riscv64",
+			"a helper binary that is no program",
+			Source{Binary: "/etc/passwd"},
+			"riscv64",
 			"is not a program for Linux",
 		},
 		{"a missing helper binary", Source{Binary: "/nowhere"}, "riscv64", "/nowhere"},
 		{
-			"a program that serves as one", Source{Program: program, Args: []string{"serve"}, NoBuild: true},
+			"a program that serves as one",
+			Source{Program: program, Args: []string{"serve"}, NoBuild: true},
 			"riscv64", "",
 		},
 		{
-			"a program for another processor", Source{Program: program, NoBuild: true}, "s390x",
+			"a program for another processor",
+			Source{Program: program, NoBuild: true},
+			"s390x",
 			"make build HELPERS=linux/s390x",
 		},
 		{"nothing", Source{NoBuild: true}, "riscv64", "name the file of one"},
@@ -184,12 +191,14 @@ func TestBuildFails(t *testing.T) {
 		want         string
 	}{
 		{
-			"a compiler error", "echo 'x.go:1: broken' >&2; exit 1", module{dir: dir},
+			"a compiler error", "echo 'x.go:1: broken' >&2; exit 1",
+			module{dir: dir},
 			"go build: exit status 1: x.go:1: broken",
 		},
 		{"no version", "", module{}, errNoSource.Error()},
 		{
-			"an unknown version", `echo '{"Error": "unknown revision"}'; exit 1`, module{version: "v1.0.0"},
+			"an unknown version", `echo '{"Error": "unknown revision"}'; exit 1`,
+			module{version: "v1.0.0"},
 			"unknown revision",
 		},
 		{"an answer that is no JSON", "echo oops", module{version: "v1.0.0"}, "go mod download"},
