@@ -21,7 +21,7 @@ import (
 
 // dockerBackend runs commands in a container.
 type dockerBackend struct {
-	note   func(string)
+	notify func(string)
 	config docker.Config
 }
 
@@ -92,12 +92,12 @@ func (*dockerBackend) flags() []cli.Flag {
 }
 
 func (b *dockerBackend) parse(c *cli.Context) (err error) {
-	options, err := parseRemoteFlags(c, b.noteRemedy)
+	options, err := parseRemoteFlags(c, b.notifyRemedy)
 	if err != nil {
 		return err
 	}
 	cfg := docker.Config{
-		Options: options, Progress: b.note,
+		Options: options, Progress: b.notify,
 		Image: c.String("image"), Pull: docker.PullPolicy(c.String("pull")),
 		Platform: c.String("platform"), CPUs: c.Float64("cpus"), PIDs: c.Int64("pids"),
 		Network: docker.Network(c.String("network")), User: c.String("user"),
@@ -135,16 +135,16 @@ func (b *dockerBackend) parse(c *cli.Context) (err error) {
 	return nil
 }
 
-// noteRemedy passes a note of the library on, with a command that helps.
-func (b *dockerBackend) noteRemedy(line string) {
+// notifyRemedy passes a note of the library on, with a command that helps.
+func (b *dockerBackend) notifyRemedy(line string) {
 	switch {
 	case strings.HasSuffix(line, images.DefaultReference):
 		line += " (\"sandboxagent image build base\" builds it)"
 	case strings.Contains(line, "system call filter"):
 		line += "; \"env verify\" tests it in part"
 	}
-	if b.note != nil {
-		b.note(line)
+	if b.notify != nil {
+		b.notify(line)
 	}
 }
 

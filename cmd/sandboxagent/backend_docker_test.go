@@ -7,16 +7,16 @@ import (
 	"github.com/sandboxagent/sandboxagent/images"
 )
 
-// TestNoteRemedy adds commands to the notes of the library, which names none.
-func TestNoteRemedy(t *testing.T) {
+// TestNotifyRemedy adds commands to the notes of the library, which names none.
+func TestNotifyRemedy(t *testing.T) {
 	for line, want := range map[string]string{
 		"the daemon lacks " + images.DefaultReference:             "image build base",
 		"the daemon's system call filter is /etc/x, not Docker's": "env verify",
 		"another note": "another note",
 	} {
 		var got string
-		b := &dockerBackend{note: func(line string) { got = line }}
-		b.noteRemedy(line)
+		b := &dockerBackend{notify: func(line string) { got = line }}
+		b.notifyRemedy(line)
 		if !strings.HasPrefix(got, line) || !strings.Contains(got, want) {
 			t.Errorf("got %q, want %q in it", got, want)
 		}
