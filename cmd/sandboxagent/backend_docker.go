@@ -16,6 +16,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/docker"
 	"github.com/sandboxagent/sandboxagent/env/remote"
+	"github.com/sandboxagent/sandboxagent/images"
 )
 
 // dockerBackend runs commands in a container.
@@ -91,7 +92,7 @@ func (*dockerBackend) flags() []cli.Flag {
 }
 
 func (b *dockerBackend) parse(c *cli.Context) (err error) {
-	options, err := parseRemoteFlags(c, b.notify)
+	options, err := parseRemoteFlags(c, b.notifyRemedy)
 	if err != nil {
 		return err
 	}
@@ -132,6 +133,19 @@ func (b *dockerBackend) parse(c *cli.Context) (err error) {
 	}
 	b.config = cfg
 	return nil
+}
+
+// notifyRemedy passes a note of the library on, with a command that helps.
+func (b *dockerBackend) notifyRemedy(line string) {
+	switch {
+	case strings.HasSuffix(line, images.DefaultReference):
+		line += " (\"sandboxagent image build base\" builds it)"
+	case strings.Contains(line, "system call filter"):
+		line += "; \"env verify\" tests it in part"
+	}
+	if b.notify != nil {
+		b.notify(line)
+	}
 }
 
 // parseSize reads a number of bytes; an empty text is 0.

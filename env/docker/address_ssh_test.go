@@ -20,8 +20,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
-// overSSH starts a server that leads to the daemon of the tests. More are lines of the client's
-// configuration.
+// overSSH starts a server on the machine of the tests' daemon, and makes a client of it the program
+// ssh. More are lines of the client's configuration.
 func overSSH(t *testing.T, more ...string) *daemons.SSHD {
 	t.Helper()
 	s := daemons.NewSSHD(t, daemons.SSHDConfig{Vars: []string{
@@ -42,10 +42,11 @@ func useClient(t *testing.T, s *daemons.SSHD, more ...string) {
 func noSessions(t *testing.T, s *daemons.SSHD) {
 	t.Helper()
 	var left []int
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
 		if left = s.Sessions(); len(left) == 0 {
 			return
 		}
+		time.Sleep(20 * time.Millisecond)
 	}
 	t.Errorf("connections are left: %v", left)
 }
@@ -57,28 +58,21 @@ func TestSSH(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e.Address() != s.Host() {
-		t.Errorf("the address is %s", e.Address())
+	if e.Address() != s.Host() || len(s.Sessions()) == 0 {
+		t.Errorf("the address is %s, on %d connections", e.Address(), len(s.Sessions()))
 	}
-	box, err := e.Open(t.Context(), config(t, docker.Config{}))
-	if err != nil {
-		t.Fatal(errors.Join(err, e.Close()))
-	}
-	name := box.Container()
-	if len(s.Sessions()) == 0 {
-		t.Error("it is not reached by ssh")
-	}
+	box := start(t, e, docker.Config{})
 	work(t, box)
 	if err := errors.Join(box.Close(), e.Close()); err != nil {
 		t.Error(err)
 	}
-	if left := daemon(t, daemons.DockerHost(t), "ps", "-aq", "--filter", "name="+name); left != "" {
-		t.Errorf("left behind: %s", left)
+	if exists(t, daemons.DockerHost(t), box.Container()) {
+		t.Error("the container is left")
 	}
 	noSessions(t, s)
 }
 
-// work does a bit of everything in an environment.
+// work writes and reads a file, and has a dialogue with a command.
 func work(t *testing.T, box env.Environment) {
 	t.Helper()
 	content := bytes.Repeat([]byte("0123456789abcde\n"), 40_000)
@@ -86,9 +80,9 @@ func work(t *testing.T, box env.Environment) {
 		env.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := env.ReadFile(t.Context(), box, "dir/f", 1<<20); err != nil || !bytes.Equal(got,
-		content) {
-		t.Errorf("%d of %d bytes came back, %v", len(got), len(content), err)
+	got, err := env.ReadFile(t.Context(), box, "dir/f", 1<<20)
+	if err != nil || !bytes.Equal(got, content) {
+		t.Errorf("%d of %d bytes, %v", len(got), len(content), err)
 	}
 	// Each line is answered before the next one is sent.
 	in, typed := io.Pipe()
@@ -114,101 +108,42 @@ func work(t *testing.T, box env.Environment) {
 	}
 }
 
-// TestSSHCut ends all connections while a command runs: it continues, runs once, and loses no
-// output.
+// TestSSHCut ends all connections while a command runs.
 func TestSSHCut(t *testing.T) {
 	s := overSSH(t)
-	e, err := docker.Connect(t.Context(), docker.Address{Host: s.Host()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close() //nolint:errcheck // the connection has served
-	box := open(t, e, docker.Config{})
-	started, written := make(chan struct{}, 1), new(bytes.Buffer)
-	done := make(chan error, 1)
-	in, typed := io.Pipe()
-	go func() {
-		res, err := box.Exec(t.Context(), env.Command{
-			Argv: []string{"sh", "-c", "echo once >> count; echo now; read x; i=0; while [ $i -lt 20000 " +
-				"]; do echo line $i; i=$((i+1)); done; echo $x; exit 7"},
-			Stdin: in, Stdout: io.MultiWriter(written, &waitFor{text: "now\n", found: started}),
-		})
-		if err == nil && res.ExitCode != 7 {
-			err = errors.New("another exit code")
-		}
-		done <- err
-	}()
-	await(t, started, "the command does not start")
-	s.Cut()
-	if _, err := io.WriteString(typed, "typed\n"); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	if lines := strings.Split(written.String(), "\n"); len(lines) != 20_003 ||
-		lines[20_001] != "typed" {
-		t.Errorf("%d lines arrived", len(lines))
-	}
-	if data, err := env.ReadFile(t.Context(), box, "count", 100); err != nil ||
-		string(data) != "once\n" {
-		t.Errorf("it ran %q, %v", data, err)
-	}
+	survives(t, open(t, connectTo(t, s.Host()), docker.Config{}), s.Cut)
 }
 
-// TestSSHGone ends the server while a command runs. The error says that it may have run, and comes
-// when the container is certainly gone.
+// TestSSHGone ends the server while a command runs. The error reports that it may have run, and
+// comes when the container is certainly gone.
 func TestSSHGone(t *testing.T) {
 	s := overSSH(t)
-	e, err := docker.Connect(t.Context(), docker.Address{Host: s.Host()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	box, err := e.Open(t.Context(), config(t, docker.Config{
+	box := start(t, connectTo(t, s.Host()), docker.Config{
 		Options: remote.Options{TTL: 3 * time.Second},
-	}))
-	if err != nil {
-		t.Fatal(errors.Join(err, e.Close()))
-	}
-	started, done := make(chan struct{}, 1), make(chan error, 1)
-	go func() {
-		_, err := box.Exec(t.Context(), env.Command{
-			Argv:   []string{"sh", "-c", "echo; sleep 1000"},
-			Stdout: signalWriter(started),
-		})
-		done <- err
-	}()
-	await(t, started, "the command does not start")
+	})
+	done := sleeping(t, box)
 	s.Stop()
-	select {
-	case err := <-done:
-		if !errors.Is(err, env.ErrUnknownOutcome) && !errors.Is(err, env.ErrGone) {
-			t.Errorf("the command ended with %v", err)
-		}
-		t.Log(err)
-	case <-time.After(30 * time.Second):
-		t.Fatal("the command hangs")
+	if o := await(t, done, "the command hangs"); !errors.Is(o.err, env.ErrUnknownOutcome) &&
+		!errors.Is(o.err, env.ErrGone) {
+		t.Errorf("the command ended with %+v", o)
 	}
 	if _, err := box.Stat(t.Context(), "/"); !errors.Is(err, env.ErrGone) {
 		t.Errorf("afterwards: %v", err)
 	}
 	if err := box.Close(); err == nil || !strings.Contains(err.Error(), box.Container()) {
-		t.Errorf("close could not see to the container and says %v", err)
-	}
-	if err := e.Close(); err != nil {
-		t.Error(err)
+		t.Errorf("close cannot reach the container and returns %v", err)
 	}
 	host := daemons.DockerHost(t)
-	for end := time.Now().Add(20 * time.Second); daemon(t, host, "ps", "-aq", "--filter",
-		"name="+box.Container()) != ""; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(20 * time.Second); exists(t, host, box.Container()); {
 		if time.Now().After(end) {
 			t.Fatal("the container is left")
 		}
+		time.Sleep(100 * time.Millisecond)
 	}
 }
 
-// TestSSHRefuses fails in the ways of ssh: at once, with the reason and what to do, and without
-// asking anybody.
+// TestSSHRefuses fails in the ways of ssh: at once, with the reason and a remedy, and without a
+// prompt.
 func TestSSHRefuses(t *testing.T) {
 	s := overSSH(t)
 	asked := t.TempDir() + "/asked"
@@ -228,43 +163,38 @@ func TestSSHRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		server *daemons.SSHD
-		host   string // if it is not the server
+		host   string // default: the server's
 		byName bool   // by a context
 		more   []string
-		path   string // if it is not the client
-		says   []string
+		path   string // default: the client's
+		want   []string
 	}{
-		{name: "wrong key", server: stranger, says: []string{"Permission denied", "ssh-add"}},
+		{name: "wrong key", server: stranger, want: []string{"Permission denied", "ssh-add"}},
 		{
 			name: "unknown host key", server: s, more: []string{"UserKnownHostsFile /dev/null"},
-			says: []string{"Host key verification failed", "known_hosts"},
+			want: []string{"Host key verification failed", "known_hosts"},
 		},
 		{
 			name: "unknown host key, by a context", server: s, byName: true,
-			more: []string{"UserKnownHostsFile /dev/null"}, says: []string{
-				"Host key verification failed",
-				"known_hosts",
-			},
+			more: []string{"UserKnownHostsFile /dev/null"},
+			want: []string{"Host key verification failed", "known_hosts"},
 		},
 		{
 			name: "nobody listens", server: s, host: "ssh://127.0.0.1:1",
-			says: []string{"Connection refused", "ssh HOST docker version"},
-		},
-		{name: "no such host", server: s, host: "ssh://nowhere.invalid", says: []string{
-			"nowhere.invalid",
-			"ssh HOST docker version",
-		}},
-		{name: "no docker there", server: bare, says: []string{
-			"not found",
-			"install the program docker on that host",
-		}},
-		{
-			name: "no ssh here", server: s, path: t.TempDir(),
-			says: []string{"install the program ssh here"},
+			want: []string{"Connection refused", "ssh HOST docker version"},
 		},
 		{
-			name: "no daemon there", server: s, host: s.Host() + "/no/such.sock",
-			says: []string{"no/such.sock"},
+			name: "no such host", server: s, host: "ssh://nowhere.invalid",
+			want: []string{"nowhere.invalid", "ssh HOST docker version"},
+		},
+		{
+			name: "no docker on the host", server: bare,
+			want: []string{"not found", "install the program docker on that host"},
+		},
+		{name: "no ssh", server: s, path: t.TempDir(), want: []string{"install the program ssh here"}},
+		{
+			name: "no daemon on the host", server: s, host: s.Host() + "/no/such.sock",
+			want: []string{"no/such.sock"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -290,16 +220,16 @@ func TestSSHRefuses(t *testing.T) {
 			if !errors.As(err, &down) || down.Address != tt.host {
 				t.Errorf("got %v, want a *DaemonError", err)
 			}
-			for _, text := range tt.says {
+			for _, text := range tt.want {
 				if !strings.Contains(err.Error(), text) {
-					t.Errorf("%v does not say %q", err, text)
+					t.Errorf("%v lacks %q", err, text)
 				}
 			}
 			if strings.ContainsAny(err.Error(), "\r\n") {
 				t.Errorf("%q has more than one line", err.Error())
 			}
 			if question, err := os.ReadFile(asked); err == nil {
-				t.Errorf("somebody was asked %q", question)
+				t.Errorf("a prompt: %q", question)
 				_ = os.Remove(asked)
 			}
 			noSessions(t, tt.server)
@@ -314,7 +244,7 @@ func TestSSHSilent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer silent.Close() //nolint:errcheck // nothing was said
+	defer silent.Close() //nolint:errcheck // it sent nothing
 	ctx, cancel := context.WithCancelCause(t.Context())
 	hungUp, ended, why := make(chan error, 1), make(chan error, 1), errors.New("given up")
 	go func() {
@@ -333,7 +263,7 @@ func TestSSHSilent(t *testing.T) {
 	if err := await(t, ended, "it hangs"); !errors.Is(err, why) {
 		t.Errorf("it ended with %v", err)
 	}
-	if err := await(t, hungUp, "ssh goes on"); err != nil {
+	if err := await(t, hungUp, "ssh continues"); err != nil {
 		t.Error(err)
 	}
 }

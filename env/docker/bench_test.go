@@ -25,9 +25,9 @@ import (
 )
 
 const (
-	// settleTime lets the daemon finish what it does after it has answered, which would count as ours.
+	// settleTime lets the daemon finish its work after an answer, which would slow us down.
 	settleTime = 50 * time.Millisecond
-	// burst is how often ours is timed in a row for one time of what takes many times as long.
+	// burst is how often ours is timed in a row for each slower call of the API.
 	burst = 20
 )
 
@@ -41,11 +41,11 @@ func (s samples) p(percent int) float64 {
 
 func (s *samples) time(b *testing.B, fn func() error) {
 	b.Helper()
-	began := time.Now()
+	started := time.Now()
 	if err := fn(); err != nil {
 		b.Fatal(err)
 	}
-	*s = append(*s, time.Since(began))
+	*s = append(*s, time.Since(started))
 }
 
 // compare prints our median and 95th percentile, and others' medians with how many times ours they
@@ -61,14 +61,13 @@ func compare(b *testing.B, ours samples, others map[string]samples) {
 	}
 }
 
-// native is the Engine API as others use it.
+// native uses the Engine API as other programs do.
 type native struct {
 	api *client.Client
 	id  string // of a plain container
 }
 
-// newNative starts a container that others would work in, with directories of this machine: it
-// sleeps, and what runs in it is started by the exec call.
+// newNative starts a container that sleeps, with directories of this machine.
 func newNative(b *testing.B, image string, binds ...string) *native {
 	b.Helper()
 	api, err := client.NewClientWithOpts(client.WithHost(daemons.DockerHost(b)),
@@ -90,13 +89,9 @@ func newNative(b *testing.B, image string, binds ...string) *native {
 
 func (n *native) create(b *testing.B, image string, binds ...string) string {
 	b.Helper()
-	made, err := n.api.ContainerCreate(b.Context(), &container.Config{
-		Image: image,
-		Cmd:   []string{"sleep", "100000"},
-	}, &container.HostConfig{
-		NetworkMode: "none",
-		Binds:       binds,
-	}, nil, nil, "")
+	made, err := n.api.ContainerCreate(b.Context(),
+		&container.Config{Image: image, Cmd: []string{"sleep", "100000"}},
+		&container.HostConfig{NetworkMode: "none", Binds: binds}, nil, nil, "")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -105,10 +100,8 @@ func (n *native) create(b *testing.B, image string, binds ...string) string {
 
 func (n *native) remove(b *testing.B, id string) {
 	b.Helper()
-	if err := n.api.ContainerRemove(context.Background(), id, container.RemoveOptions{
-		Force:         true,
-		RemoveVolumes: true,
-	}); err != nil {
+	o := container.RemoveOptions{Force: true, RemoveVolumes: true}
+	if err := n.api.ContainerRemove(context.Background(), id, o); err != nil {
 		b.Error(err)
 	}
 }
@@ -116,8 +109,7 @@ func (n *native) remove(b *testing.B, id string) {
 // run runs a command through the exec call.
 func (n *native) run(ctx context.Context, argv ...string) error {
 	made, err := n.api.ContainerExecCreate(ctx, n.id, container.ExecOptions{
-		AttachStdout: true,
-		AttachStderr: true, Cmd: argv,
+		AttachStdout: true, AttachStderr: true, Cmd: argv,
 	})
 	if err != nil {
 		return err
@@ -141,10 +133,8 @@ func (n *native) run(ctx context.Context, argv ...string) error {
 func (n *native) write(ctx context.Context, dir, name string, content []byte) error {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
-	if err := w.WriteHeader(&tar.Header{
-		Name: name, Mode: 0o644,
-		Size: int64(len(content)),
-	}); err != nil {
+	header := &tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))}
+	if err := w.WriteHeader(header); err != nil {
 		return err
 	}
 	if _, err := w.Write(content); err != nil {
@@ -172,14 +162,14 @@ func (n *native) read(ctx context.Context, name string) error {
 }
 
 func run(ctx context.Context, e env.Runner, argv ...string) error {
-	res, err := e.Exec(ctx, env.Command{Argv: argv})
+	res, err := e.Exec(ctx, command(argv...))
 	if err == nil && res.ExitCode != 0 {
 		err = fmt.Errorf("exit code %d", res.ExitCode)
 	}
 	return err
 }
 
-// benchConfig is the default container, of the image that there is.
+// benchConfig returns the default container of the default image.
 func benchConfig(b *testing.B, e *docker.Engine) docker.Config {
 	b.Helper()
 	c := config(b, docker.Config{Image: images.DefaultReference})
@@ -190,8 +180,7 @@ func benchConfig(b *testing.B, e *docker.Engine) docker.Config {
 	return c
 }
 
-// BenchmarkExec is a command in a sandbox, against the Engine API's exec call and the docker
-// command.
+// BenchmarkExec compares a command with the Engine API's exec call and the docker command.
 func BenchmarkExec(b *testing.B) {
 	e := connect(b)
 	c := benchConfig(b, e)
@@ -210,7 +199,7 @@ func BenchmarkExec(b *testing.B) {
 	compare(b, ours, map[string]samples{"api": api, "docker": command})
 }
 
-// BenchmarkFiles is what is done to files, against the Engine API's archive calls.
+// BenchmarkFiles compares reading and writing with the Engine API's archive calls.
 func BenchmarkFiles(b *testing.B) {
 	e := connect(b)
 	c := benchConfig(b, e)
@@ -220,12 +209,25 @@ func BenchmarkFiles(b *testing.B) {
 		if size > 1<<20 {
 			times = 1
 		}
-		write := func() error {
+		compareFile := func(name string, ours, api func() error) {
+			b.Run(fmt.Sprintf("%s-%dKiB", name, size>>10), func(b *testing.B) {
+				var mine, others samples
+				for b.Loop() {
+					time.Sleep(settleTime)
+					for range times {
+						mine.time(b, ours)
+					}
+					others.time(b, api)
+				}
+				compare(b, mine, map[string]samples{"api": others})
+			})
+		}
+		compareFile("write", func() error {
 			_, err := box.WriteFile(b.Context(), "/workspace/f", bytes.NewReader(content),
 				env.WriteOptions{})
 			return err
-		}
-		read := func() error {
+		}, func() error { return n.write(b.Context(), "/workspace", "f", content) })
+		compareFile("read", func() error {
 			f, err := box.Open(b.Context(), "/workspace/f")
 			if err != nil {
 				return err
@@ -233,29 +235,7 @@ func BenchmarkFiles(b *testing.B) {
 			defer f.Close() //nolint:errcheck // it was only read
 			_, err = io.Copy(io.Discard, f)
 			return err
-		}
-		b.Run(fmt.Sprintf("write-%dKiB", size>>10), func(b *testing.B) {
-			var ours, api samples
-			for b.Loop() {
-				time.Sleep(settleTime)
-				for range times {
-					ours.time(b, write)
-				}
-				api.time(b, func() error { return n.write(b.Context(), "/workspace", "f", content) })
-			}
-			compare(b, ours, map[string]samples{"api": api})
-		})
-		b.Run(fmt.Sprintf("read-%dKiB", size>>10), func(b *testing.B) {
-			var ours, api samples
-			for b.Loop() {
-				time.Sleep(settleTime)
-				for range times {
-					ours.time(b, read)
-				}
-				api.time(b, func() error { return n.read(b.Context(), "/workspace/f") })
-			}
-			compare(b, ours, map[string]samples{"api": api})
-		})
+		}, func() error { return n.read(b.Context(), "/workspace/f") })
 	}
 	b.Run("read-100-files", func(b *testing.B) {
 		var names []string
@@ -294,7 +274,7 @@ func BenchmarkFiles(b *testing.B) {
 func BenchmarkGrep(b *testing.B) {
 	goroot, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
-		b.Skip("there is no go in PATH: ", err)
+		b.Skip("needs go in PATH: ", err)
 	}
 	source, where := strings.TrimSpace(string(goroot))+"/src", "/usr/src/go"
 	e := connect(b)
@@ -315,8 +295,7 @@ func BenchmarkGrep(b *testing.B) {
 				argv = slices.Insert(argv, 1, "-i")
 			}
 			opts := search.GrepOptions{
-				Path: where, Pattern: tt.pattern, IgnoreCase: tt.ignoreCase,
-				MaxMatches: -1,
+				Path: where, Pattern: tt.pattern, IgnoreCase: tt.ignoreCase, MaxMatches: -1,
 			}
 			var ours, api samples
 			for b.Loop() {
@@ -329,7 +308,7 @@ func BenchmarkGrep(b *testing.B) {
 			compare(b, ours, map[string]samples{"exec-rg": api})
 		})
 	}
-	// how long a search that takes seconds goes on after it was cancelled
+	// how long a search of seconds continues after it was cancelled
 	b.Run("cancel", func(b *testing.B) {
 		var all samples
 		for b.Loop() {
@@ -337,12 +316,11 @@ func BenchmarkGrep(b *testing.B) {
 			var at time.Time
 			timer := time.AfterFunc(300*time.Millisecond, func() { at = time.Now(); cancel() })
 			opts := search.GrepOptions{
-				Path: where, Pattern: `(?:[a-z]{1,30}){1,30}[0-9]{9}`, MaxMatches: -1,
-				MaxTime: -1,
+				Path: where, Pattern: `(?:[a-z]{1,30}){1,30}[0-9]{9}`, MaxMatches: -1, MaxTime: -1,
 			}
 			_, err := search.Grep(ctx, box, opts, func(search.GrepMatch) error { return nil })
 			if !errors.Is(err, context.Canceled) {
-				b.Fatal("a search that was to be cancelled: ", err)
+				b.Fatal("a cancelled search: ", err)
 			}
 			all = append(all, time.Since(at))
 			timer.Stop()
@@ -397,7 +375,7 @@ func BenchmarkManySandboxes(b *testing.B) {
 	}
 	opening.Wait()
 	all := func(count int, one func(i int) error) float64 {
-		began := time.Now()
+		started := time.Now()
 		var wg sync.WaitGroup
 		for i := range sandboxes {
 			wg.Go(func() {
@@ -409,7 +387,7 @@ func BenchmarkManySandboxes(b *testing.B) {
 			})
 		}
 		wg.Wait()
-		return float64(sandboxes*count) / time.Since(began).Seconds()
+		return float64(sandboxes*count) / time.Since(started).Seconds()
 	}
 	var ours, api float64
 	rounds := 0.0

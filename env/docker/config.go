@@ -148,7 +148,7 @@ func (c Config) check() (Config, error) {
 	case !slices.Contains([]Network{NetworkNone, NetworkFull}, c.Network):
 		return bad("network", "%q is none of none, full", c.Network)
 	case !(c.CPUs >= 0.01 && c.CPUs <= 1<<20):
-		return bad("cpus", "%v is not a number of processors; 0.5 or 2, say", c.CPUs)
+		return bad("cpus", "%v is not a number of processors such as 0.5 or 2", c.CPUs)
 	case c.Memory < minMemory:
 		return bad("memory", "%d bytes are too few; it takes %d MiB at least", c.Memory, minMemory>>20)
 	case c.PIDs < minPIDs || c.PIDs > math.MaxInt32:

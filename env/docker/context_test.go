@@ -35,8 +35,8 @@ func configured(t *testing.T, configuration string) (dir string, restore func())
 	return dir, func() { cliconfig.SetDir(before) }
 }
 
-// throughProxy puts a proxy before the daemon that connect finds, which tells when a request of a
-// kind has ended.
+// throughProxy puts a proxy before the daemon that connect finds. The result receives the end of
+// each request whose path has a suffix.
 func throughProxy(t *testing.T, suffix string) <-chan struct{} {
 	t.Helper()
 	daemon, err := client.ParseHostURL(daemons.DockerHost(t))
@@ -72,8 +72,7 @@ func makeContext(t *testing.T, dir, name, endpoint string) {
 	}
 }
 
-// TestContexts finds daemons by the docker command's contexts and variables, in the order that the
-// command has.
+// TestContexts finds daemons by the docker command's contexts and variables, in its order.
 func TestContexts(t *testing.T) {
 	d := daemons.NewDocker(t, daemons.DockerConfig{TLS: true})
 	shared, tls := daemons.DockerHost(t), d.TLSHost()
@@ -92,7 +91,7 @@ func TestContexts(t *testing.T) {
 		vars               map[string]string
 		current            string // the context that "docker context use" chose
 		want               string // the address
-		misused, down, say string // or what a *ConfigError or *DaemonError says
+		misused, down, say string // or parts of a *ConfigError or *DaemonError
 	}{
 		{name: "socket", address: docker.Address{Context: "socket"}, want: shared},
 		{name: "TLS", address: docker.Address{Context: "tls"}, want: tls},
@@ -102,10 +101,10 @@ func TestContexts(t *testing.T) {
 			name: "a variable beats the current one", vars: map[string]string{"DOCKER_CONTEXT": "socket"},
 			current: "tls", want: shared,
 		},
-		{name: "a host beats both", vars: map[string]string{
-			"DOCKER_CONTEXT": "none-of-this-name",
-			"DOCKER_HOST":    shared,
-		}, current: "tls", want: shared},
+		{
+			name: "a host beats both", current: "tls", want: shared,
+			vars: map[string]string{"DOCKER_CONTEXT": "none-of-this-name", "DOCKER_HOST": shared},
+		},
 		{
 			name: "an argument beats the variables", address: docker.Address{Context: "tls"},
 			vars: map[string]string{"DOCKER_CONTEXT": "socket", "DOCKER_HOST": "unix:///none"}, want: tls,
@@ -115,7 +114,7 @@ func TestContexts(t *testing.T) {
 			vars: map[string]string{"DOCKER_CONTEXT": "tls"}, want: shared,
 		},
 		{
-			name: "the default one is what the variables say", address: docker.Address{Context: "default"},
+			name: "the default one uses the variables", address: docker.Address{Context: "default"},
 			vars: map[string]string{"DOCKER_HOST": shared}, current: "tls", want: shared,
 		},
 		{name: "variables of TLS are for hosts", vars: map[string]string{
@@ -127,11 +126,9 @@ func TestContexts(t *testing.T) {
 			vars: map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": t.TempDir()}, want: tls,
 		},
 		{
-			name: "certificates as argument beat the variables", address: docker.Address{
-				Host:         tls,
-				Certificates: d.CertDir(),
-			},
-			vars: map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": t.TempDir()}, want: tls,
+			name:    "certificates as argument beat the variables",
+			address: docker.Address{Host: tls, Certificates: d.CertDir()},
+			vars:    map[string]string{"DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": t.TempDir()}, want: tls,
 		},
 		{
 			name: "none of this name", address: docker.Address{Context: "none"},
@@ -160,11 +157,8 @@ func TestContexts(t *testing.T) {
 		{name: "without TLS", address: docker.Address{Context: "plain"}, down: "HTTPS server", say: tls},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			for _, name := range []string{
-				"DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_TLS_VERIFY",
-				"DOCKER_CERT_PATH",
-			} {
-				t.Setenv(name, tt.vars[name])
+			for _, name := range []string{"HOST", "CONTEXT", "TLS_VERIFY", "CERT_PATH"} {
+				t.Setenv("DOCKER_"+name, tt.vars["DOCKER_"+name])
 			}
 			if tt.current != "" {
 				use(t, dir, tt.current)
@@ -190,7 +184,7 @@ func TestContexts(t *testing.T) {
 			}
 			for _, text := range []string{tt.misused, tt.down, tt.say} {
 				if !strings.Contains(err.Error(), text) {
-					t.Errorf("%v does not say %q", err, text)
+					t.Errorf("%v lacks %q", err, text)
 				}
 			}
 		})
@@ -200,8 +194,8 @@ func TestContexts(t *testing.T) {
 // use has the docker command choose a context.
 func use(t *testing.T, dir, name string) {
 	t.Helper()
-	if out, err := exec.Command("docker", "--config", dir, "context", "use",
-		name).CombinedOutput(); err != nil {
+	cmd := exec.Command("docker", "--config", dir, "context", "use", name)
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("use the context %s: %v\n%s", name, err, out)
 	}
 }
@@ -212,11 +206,15 @@ func TestContextWorks(t *testing.T) {
 	dir, restore := configured(t, "{}")
 	t.Cleanup(restore)
 	file := func(name string) string { return filepath.Join(d.CertDir(), name) }
-	makeContext(t, dir, "tls", "host="+d.TLSHost()+",ca="+file("ca.pem")+",cert="+file("cert.pem")+",key="+file("key.pem"))
+	makeContext(t, dir, "tls", "host="+d.TLSHost()+",ca="+file("ca.pem")+",cert="+file("cert.pem")+
+		",key="+file("key.pem"))
 	e, err := docker.Connect(t.Context(), docker.Address{Context: "tls"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.Close() //nolint:errcheck // it has served
-	fileTrip(t, open(t, e, docker.Config{Image: daemons.Busybox}), "f")
+	box := start(t, e, docker.Config{Image: daemons.Busybox})
+	fileTrip(t, box, "f")
+	if err := errors.Join(box.Close(), e.Close()); err != nil {
+		t.Error(err)
+	}
 }

@@ -31,7 +31,7 @@ type served = remote.Environment
 type Environment struct {
 	*served
 	handle *handle
-	config Config // with its defaults; Attach knows only Session and TTL
+	config Config // with its defaults; after Attach only Session and TTL
 }
 
 var (

@@ -41,7 +41,7 @@ func (e *DaemonError) Error() string {
 	case errors.Is(e.Err, os.ErrPermission):
 		hint = "this user may not use it: join the group docker, or use a rootless daemon"
 	case errors.Is(e.Err, os.ErrNotExist):
-		hint = "no daemon listens there; start one, or let DOCKER_HOST name another"
+		hint = "no daemon listens on it; start one, or let DOCKER_HOST name another"
 	case isSSH(e.Address):
 		hint = e.sshHint()
 	}

@@ -1,9 +1,9 @@
 package docker_test
 
 import (
-	"context"
 	"errors"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,17 +18,17 @@ import (
 func daemon(tb testing.TB, host string, args ...string) string {
 	tb.Helper()
 	cmd := exec.Command("docker", append([]string{"-H", host}, args...)...)
-	var said strings.Builder
-	cmd.Stderr = &said // warnings of the daemon are no part of the answer
+	var stderr strings.Builder
+	cmd.Stderr = &stderr // warnings of the daemon are no part of the output
 	out, err := cmd.Output()
 	if err != nil {
-		tb.Fatalf("docker %s: %v\n%s%s", strings.Join(args, " "), err, out, said.String())
+		tb.Fatalf("docker %s: %v\n%s%s", strings.Join(args, " "), err, out, stderr.String())
 	}
 	return strings.TrimSpace(string(out))
 }
 
-// exists reports whether a daemon knows a container. One that was killed while it removed a
-// container may list that for ever, and know nothing else of it.
+// exists reports whether a daemon can inspect a container. A daemon that was killed while it
+// removed a container may list it for ever.
 func exists(tb testing.TB, host, id string) bool {
 	tb.Helper()
 	out, err := exec.Command("docker", "-H", host, "inspect", "--type=container", id).CombinedOutput()
@@ -43,7 +43,7 @@ func exists(tb testing.TB, host, id string) bool {
 func nothingLeft(tb testing.TB, host string) {
 	tb.Helper()
 	var left string
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
 		left = ""
 		for _, id := range strings.Fields(daemon(tb, host, "ps", "-aq", "--filter",
 			"label=sandboxagent.session")) {
@@ -59,6 +59,7 @@ func nothingLeft(tb testing.TB, host string) {
 		if left == "" {
 			return
 		}
+		time.Sleep(50 * time.Millisecond)
 	}
 	tb.Errorf("left behind: %s", left)
 }
@@ -73,27 +74,24 @@ func own(t *testing.T, c daemons.DockerConfig) *daemons.Docker {
 	return d
 }
 
-// TestGone takes the container away while a command runs in it, in every way that there is.
+// TestGone ends the container in each possible way while a command runs in it.
 func TestGone(t *testing.T) {
 	t.Parallel()
 	d := own(t, daemons.DockerConfig{})
+	dockerCommand := func(args ...string) func(*testing.T, string) {
+		return func(t *testing.T, container string) { daemon(t, d.Host(), append(args, container)...) }
+	}
 	for _, tt := range []struct {
 		name   string
 		do     func(t *testing.T, container string)
 		reason []docker.Reason
 	}{
-		{"removed without its volumes", func(t *testing.T, c string) {
-			daemon(t, d.Host(), "rm", "-f",
-				c)
-		}, []docker.Reason{docker.ReasonRemoved, docker.ReasonStopped}},
 		{
-			"stopped", func(t *testing.T, c string) { daemon(t, d.Host(), "stop", "-t", "1", c) },
-			[]docker.Reason{docker.ReasonStopped},
+			"removed without its volumes", dockerCommand("rm", "-f"),
+			[]docker.Reason{docker.ReasonRemoved, docker.ReasonStopped},
 		},
-		{
-			"killed", func(t *testing.T, c string) { daemon(t, d.Host(), "kill", c) },
-			[]docker.Reason{docker.ReasonStopped},
-		},
+		{"stopped", dockerCommand("stop", "-t", "1"), []docker.Reason{docker.ReasonStopped}},
+		{"killed", dockerCommand("kill"), []docker.Reason{docker.ReasonStopped}},
 		{"daemon restarted", func(t *testing.T, _ string) {
 			if err := d.Restart(t.Context()); err != nil {
 				t.Error(err)
@@ -111,136 +109,52 @@ func TestGone(t *testing.T) {
 		}, []docker.Reason{docker.ReasonUnreachable}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			e, err := docker.Connect(t.Context(), docker.Address{Host: d.Host()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer e.Close() //nolint:errcheck // there may be no daemon
-			box, err := e.Open(t.Context(), config(t, docker.Config{Image: "busybox:latest"}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer box.Close() //nolint:errcheck // there may be no daemon
-			started := make(chan struct{}, 1)
-			ended := make(chan error, 1)
-			go func() {
-				res, err := box.Exec(context.WithoutCancel(t.Context()), env.Command{
-					Argv: []string{"/bin/sh", "-c", "echo; exec sleep 1000"}, Stdout: signalWriter(started),
-				})
-				if err == nil && res.Signal == "SIGTERM" { // which the daemon sent, and process 1 handed on
-					err = env.ErrUnknownOutcome
-				}
-				ended <- err
-			}()
-			<-started
+			box := start(t, connectTo(t, d.Host()), docker.Config{Image: daemons.Busybox})
+			defer box.Close() //nolint:errcheck // the daemon may be dead
+			done := sleeping(t, box)
 			tt.do(t, box.Container())
-			select {
-			case err := <-ended:
-				if !errors.Is(err, env.ErrGone) && !errors.Is(err, env.ErrUnknownOutcome) {
-					t.Errorf("the command ended with %v", err)
-				}
-			case <-time.After(20 * time.Second):
-				t.Fatal("the command hangs")
+			o := await(t, done, "the command hangs")
+			// PID 1 may have passed the daemon's signal on.
+			if !errors.Is(o.err, env.ErrGone) && !errors.Is(o.err, env.ErrUnknownOutcome) &&
+				(o.err != nil || o.Signal != "SIGTERM") {
+				t.Errorf("the command ended with %+v", o)
 			}
-			_, err = box.Stat(t.Context(), "/")
+			_, err := box.Stat(t.Context(), "/")
 			var gone *docker.GoneError
 			if !errors.As(err, &gone) || !errors.Is(err, env.ErrGone) {
 				t.Fatalf("afterwards: %v", err)
 			}
-			found := false
-			for _, r := range tt.reason {
-				found = found || gone.Reason == r
-			}
-			if !found {
-				t.Errorf("it is said to be gone because %v; want %v", gone, tt.reason)
+			if !slices.Contains(tt.reason, gone.Reason) {
+				t.Errorf("the reason is %v; want %v", gone, tt.reason)
 			}
 		})
 	}
 	if err := d.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// Whose daemon was dead could not tidy up.
-	e, err := docker.Connect(t.Context(), docker.Address{Host: d.Host()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close() //nolint:errcheck // the connection has served
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+	// The client of the dead daemon could not remove anything.
+	e := connectTo(t, d.Host())
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); {
 		if done, err := e.Collect(t.Context(), remote.CollectOptions{}); err != nil || len(done) > 0 {
 			t.Log(done, err)
 			break
 		}
+		time.Sleep(200 * time.Millisecond)
 	}
 	nothingLeft(t, d.Host())
 }
 
-// signalWriter signals each write.
-type signalWriter chan<- struct{}
-
-func (w signalWriter) Write(p []byte) (int, error) {
-	select {
-	case w <- struct{}{}:
-	default:
-	}
-	return len(p), nil
-}
-
-// TestLiveRestore restarts a daemon whose containers outlive it: the command goes on, and nothing
-// of its output is lost.
+// TestLiveRestore restarts a daemon whose containers outlive it.
 func TestLiveRestore(t *testing.T) {
 	t.Parallel()
 	d := own(t, daemons.DockerConfig{Args: []string{"--live-restore"}})
-	e, err := docker.Connect(t.Context(), docker.Address{Host: d.Host()})
-	if err != nil {
-		t.Fatal(err)
+	version := daemon(t, d.Host(), "version", "--format", "{{.Server.Version}}")
+	if strings.HasPrefix(version, "20.10.") {
+		t.Skip("daemons before 24.0.8 remove containers that remove themselves when they start")
 	}
-	defer e.Close() //nolint:errcheck // the connection has served
-	box := open(t, e, docker.Config{Image: "busybox:latest"})
-	started := make(chan struct{}, 1)
-	var out strings.Builder
-	done := make(chan error, 1)
-	go func() {
-		res, err := box.Exec(t.Context(), env.Command{
-			Argv: []string{"/bin/sh", "-c", "i=0; while [ $i -lt 400 ]; do echo $i; i=$((i+1)); sleep " +
-				"0.02; done; echo once >> count; exit 7"},
-			Stdout: both{signalWriter(started), &out},
-		})
-		if err == nil && res.ExitCode != 7 {
-			err = errors.New("another exit code")
+	survives(t, open(t, connectTo(t, d.Host()), docker.Config{Image: daemons.Busybox}), func() {
+		if err := d.Restart(t.Context()); err != nil {
+			t.Error(err)
 		}
-		done <- err
-	}()
-	<-started
-	if err := d.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	err = <-done
-	var gone *docker.GoneError
-	if old := daemon(t, d.Host(), "version", "--format", "{{.Server.Version}}"); errors.As(err,
-		&gone) && strings.HasPrefix(old, "20.10.") {
-		t.Skip("daemons before 24.0.8 remove containers that remove themselves when they start, " +
-			"although they say that those live on: " + err.Error())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if lines := strings.Fields(out.String()); len(lines) != 400 || lines[0] != "0" ||
-		lines[399] != "399" {
-		t.Errorf("%d lines arrived", len(lines))
-	}
-	if data, err := env.ReadFile(t.Context(), box, "count", 100); err != nil ||
-		string(data) != "once\n" {
-		t.Errorf("it ran %q, %v", data, err)
-	}
-}
-
-// both writes to two writers.
-type both struct {
-	signal signalWriter
-	out    *strings.Builder
-}
-
-func (b both) Write(p []byte) (int, error) {
-	_, _ = b.signal.Write(p)
-	return b.out.Write(p)
+	})
 }

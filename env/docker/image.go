@@ -41,8 +41,8 @@ func (e *Engine) image(ctx context.Context, c Config) (image.InspectResponse, st
 			return found, images.DefaultReference, e.checkPlatform(ctx, c, images.DefaultReference, found)
 		}
 		ref = images.PublicReference
-		c.Note(fmt.Sprintf("the image is %s, which may lack git and other tools "+
-			"(\"sandboxagent image build base\" builds %s)", ref, images.DefaultReference))
+		c.Note(fmt.Sprintf("the image is %s, which may lack git and other tools; the daemon lacks %s",
+			ref, images.DefaultReference))
 	}
 	if c.Pull != PullAlways {
 		found, err := e.findImage(ctx, ref)

@@ -18,31 +18,28 @@ import (
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
-// TestOutOfMemory lets a command use more memory than there is. The next one runs.
+// TestOutOfMemory lets a command exceed the memory limit. The next one runs.
 func TestOutOfMemory(t *testing.T) {
 	t.Parallel()
 	e := connect(t)
 	box := open(t, e, docker.Config{Memory: 96 << 20})
 	for range 3 {
-		res, err := box.Exec(t.Context(), env.Command{Argv: []string{
-			"/bin/sh", "-c",
-			`exec perl -e '$x = "x" x 1_000_000_000'`,
-		}})
+		res, err := box.Exec(t.Context(), sh(`exec perl -e '$x = "x" x 1_000_000_000'`))
 		if err != nil || !res.OutOfMemory || res.ExitCode != 137 {
 			t.Errorf("%+v, %v", res, err)
 		}
-		if res, err := box.Exec(t.Context(), env.Command{Argv: []string{"/bin/true"}}); err != nil ||
+		if res, err := box.Exec(t.Context(), command("/bin/true")); err != nil ||
 			res.ExitCode != 0 || res.OutOfMemory {
 			t.Errorf("the next one: %+v, %v", res, err)
 		}
 	}
-	res, err := box.Exec(t.Context(), env.Command{Argv: []string{"/bin/sh", "-c", `kill -9 $$`}})
+	res, err := box.Exec(t.Context(), sh(`kill -9 $$`))
 	if err != nil || res.OutOfMemory || res.Signal != "SIGKILL" {
-		t.Errorf("killed by somebody else: %+v, %v", res, err)
+		t.Errorf("killed by a signal: %+v, %v", res, err)
 	}
 }
 
-// TestEmptyImage works in an image with one program and no directory.
+// TestEmptyImage uses an image with one program and no directory.
 func TestEmptyImage(t *testing.T) {
 	t.Parallel()
 	for _, user := range []string{docker.DefaultUser, "root"} {
@@ -52,35 +49,27 @@ func TestEmptyImage(t *testing.T) {
 				info.WorkDir != docker.DefaultWorkDir {
 				t.Errorf("%+v", info)
 			}
-			out, res, err := env.Output(t.Context(), box, env.Command{Argv: []string{
-				"/bin/probe", "args",
-				"a", "b c",
-			}}, env.OutputOptions{})
+			args := command("/bin/probe", "args", "a", "b c")
+			out, res, err := env.Output(t.Context(), box, args, env.OutputOptions{})
 			if err != nil || res.ExitCode != 0 || len(out.Stdout.Bytes()) == 0 {
 				t.Errorf("%q, %+v, %v", out.Stdout.Bytes(), res, err)
 			}
-			if res, err := box.Exec(t.Context(), env.Command{Argv: []string{
-				"/bin/probe", "exit",
-				"7",
-			}}); err != nil || res.ExitCode != 7 {
+			res, err = box.Exec(t.Context(), command("/bin/probe", "exit", "7"))
+			if err != nil || res.ExitCode != 7 {
 				t.Errorf("%+v, %v", res, err)
 			}
-			if _, err := box.Exec(t.Context(), env.Command{Argv: []string{
-				"sh", "-c",
-				"true",
-			}}); !errors.Is(err, fs.ErrNotExist) {
+			if _, err := box.Exec(t.Context(), sh("true")); !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("without a shell: %v", err)
 			}
 			fileTrip(t, box, "a/b/c")
 			fileTrip(t, box, "/tmp/d")
-			if entries, err := search.Glob(t.Context(), box,
-				search.GlobOptions{Pattern: "**/c"}); err != nil || len(entries) != 1 {
+			entries, err := search.Glob(t.Context(), box, search.GlobOptions{Pattern: "**/c"})
+			if err != nil || len(entries) != 1 {
 				t.Errorf("%v, %v", entries, err)
 			}
-			res, err = box.Exec(t.Context(), env.Command{
-				Argv:    []string{"/bin/probe", "sleep", "1000s"},
-				Timeout: 50 * time.Millisecond,
-			})
+			sleep := command("/bin/probe", "sleep", "1000s")
+			sleep.Timeout = 50 * time.Millisecond
+			res, err = box.Exec(t.Context(), sleep)
 			if err != nil || !res.TimedOut {
 				t.Errorf("%+v, %v", res, err)
 			}
@@ -109,9 +98,8 @@ func TestWrongArchitecture(t *testing.T) {
 		t.Error(err)
 	}
 	var config *docker.ConfigError
-	if box, err := e.Open(t.Context(), helped(docker.Config{
-		Image:    daemons.Foreign,
-		Platform: "linux/arm64", Pull: docker.PullNever,
+	if box, err := e.Open(t.Context(), withHelper(docker.Config{
+		Image: daemons.Foreign, Platform: "linux/arm64", Pull: docker.PullNever,
 	})); err == nil {
 		t.Error("a helper for another processor is used", box.Close())
 	} else if !errors.As(err, &config) {
@@ -119,8 +107,8 @@ func TestWrongArchitecture(t *testing.T) {
 	}
 }
 
-// helped gives a configuration the helper of the tests.
-func helped(c docker.Config) docker.Config {
+// withHelper returns a configuration with the helper of the tests.
+func withHelper(c docker.Config) docker.Config {
 	c.Helper.Binary = helperProgram
 	return c
 }
@@ -129,16 +117,12 @@ func helped(c docker.Config) docker.Config {
 func TestCancelledOpen(t *testing.T) {
 	t.Parallel()
 	d := own(t, daemons.DockerConfig{})
-	e, err := docker.Connect(t.Context(), docker.Address{Host: d.Host()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer e.Close() //nolint:errcheck // the connection has served
-	began := time.Now()
+	e := connectTo(t, d.Host())
+	started := time.Now()
 	if err := open(t, e, docker.Config{Image: daemons.Busybox}).Close(); err != nil {
 		t.Fatal(err)
 	}
-	whole := time.Since(began)
+	whole := time.Since(started)
 	each := 2
 	if isFull() {
 		each = 6
@@ -174,10 +158,7 @@ func TestCloseAndExec(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for {
-				if _, err := box.Exec(t.Context(), env.Command{Argv: []string{
-					"/bin/sleep",
-					"0.01",
-				}}); err != nil {
+				if _, err := box.Exec(t.Context(), command("/bin/sleep", "0.01")); err != nil {
 					if !errors.Is(err, fs.ErrClosed) {
 						t.Error(err)
 					}
@@ -222,11 +203,7 @@ func manyAtOnce(t *testing.T, host string, programs, each int) {
 	t.Helper()
 	var wg sync.WaitGroup
 	for range programs {
-		e, err := docker.Connect(t.Context(), docker.Address{Host: host})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer e.Close() //nolint:errcheck // the connection has served
+		e := connectTo(t, host)
 		for range each {
 			wg.Go(func() {
 				box, err := e.Open(t.Context(), config(t, docker.Config{Image: daemons.Busybox}))
@@ -257,7 +234,7 @@ func emptyVolume(t *testing.T, host string) {
 	}
 }
 
-// TestMountsThroughLinks mounts a link to what must not be mounted.
+// TestMountsThroughLinks mounts a symlink to a forbidden directory.
 func TestMountsThroughLinks(t *testing.T) {
 	t.Parallel()
 	e := connect(t)
@@ -265,10 +242,8 @@ func TestMountsThroughLinks(t *testing.T) {
 	if err := os.Symlink("/", link); err != nil {
 		t.Fatal(err)
 	}
-	_, err := e.Open(t.Context(), config(t, docker.Config{Mounts: []docker.Mount{{
-		Source: link,
-		Target: "/host", ReadOnly: true,
-	}}}))
+	mounts := []docker.Mount{{Source: link, Target: "/host", ReadOnly: true}}
+	_, err := e.Open(t.Context(), config(t, docker.Config{Mounts: mounts}))
 	var bad *docker.ConfigError
 	if !errors.As(err, &bad) || bad.Field != "mount" {
 		t.Error(err)

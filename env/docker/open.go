@@ -173,7 +173,7 @@ func (e *Engine) launch(ctx context.Context, c Config, h *handle, s spec) (_ *st
 	}
 	attached := newStream(hijacked)
 	if err := e.api.ContainerStart(cctx, h.id, container.StartOptions{}); err != nil {
-		_ = attached.Close() // there is an error already
+		_ = attached.Close() // err explains more
 		return nil, e.createError(ctx, h, err)
 	}
 	return attached, nil

@@ -2,7 +2,7 @@
 
 package docker
 
-// startTime returns nothing: processes are not told apart here.
+// startTime returns nothing: the start of a process is not known on this system.
 func startTime(int) string { return "" }
 
 // namespace returns nothing, for the same reason.

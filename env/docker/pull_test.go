@@ -15,20 +15,19 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/sandboxagent/sandboxagent/env/docker"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
-// puller makes environments of images that are in a registry of its own.
+// puller opens environments of images in a registry of its own.
 type puller struct {
 	*daemons.Registry
 	host   string
 	engine *docker.Engine
 
-	mu   sync.Mutex
-	said []string
+	mu       sync.Mutex
+	progress []string
 }
 
 // newPuller returns a puller whose user has a configuration, in which HOST stands for the registry.
@@ -54,8 +53,10 @@ func (p *puller) add(t *testing.T, name, arch string) string {
 	return id
 }
 
-// open makes an environment, which is closed at the end, and returns the number of its image.
-func (p *puller) open(t *testing.T, ctx context.Context, c docker.Config) (string, error) { //nolint:revive // the test comes first, as it does everywhere
+// open opens an environment, which is closed at the end, and returns the ID of its image.
+//
+//nolint:revive // the test comes first, as everywhere
+func (p *puller) open(t *testing.T, ctx context.Context, c docker.Config) (string, error) {
 	t.Helper()
 	policy := c.Pull
 	c = config(t, c)
@@ -63,7 +64,7 @@ func (p *puller) open(t *testing.T, ctx context.Context, c docker.Config) (strin
 	c.Progress = func(line string) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.said = append(p.said, line)
+		p.progress = append(p.progress, line)
 	}
 	box, err := p.engine.Open(ctx, c)
 	if err != nil {
@@ -77,15 +78,15 @@ func (p *puller) open(t *testing.T, ctx context.Context, c docker.Config) (strin
 	return daemon(t, p.host, "inspect", "--format", "{{.Image}}", box.Container()), nil
 }
 
-// tries is how often the daemon was asked to fetch an image.
+// tries returns how often the daemon was asked to pull an image.
 func (p *puller) tries() int { return len(p.lines("pulling ")) + len(p.lines("; again in ")) }
 
-// lines are those of the progress so far that have a part.
+// lines returns the lines of the progress so far with a part.
 func (p *puller) lines(part string) []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var found []string
-	for _, line := range p.said {
+	for _, line := range p.progress {
 		if strings.Contains(line, part) {
 			found = append(found, line)
 		}
@@ -93,7 +94,7 @@ func (p *puller) lines(part string) []string {
 	return found
 }
 
-// wantProblem checks what is wrong with an image.
+// wantProblem checks an *docker.ImageError.
 func wantProblem(t *testing.T, err error, reference string, want docker.ImageProblem) {
 	t.Helper()
 	var bad *docker.ImageError
@@ -121,7 +122,7 @@ func TestPullMissing(t *testing.T) {
 	}
 	if p.tries() != 1 || len(p.lines("Pull complete")) != 1 ||
 		len(p.lines("Status: Downloaded newer image")) != 1 {
-		t.Errorf("it said %q", p.lines(""))
+		t.Errorf("the progress is %q", p.lines(""))
 	}
 	asked := p.Asked("")
 	if len(asked) == 0 {
@@ -132,7 +133,7 @@ func TestPullMissing(t *testing.T) {
 		t.Errorf("then it is %s, %v", again, err)
 	}
 	if more := p.Asked("")[len(asked):]; len(more) > 0 || p.tries() != 1 {
-		t.Errorf("the registry is asked for an image that is there: %q", more)
+		t.Errorf("the registry is asked for an existing image: %q", more)
 	}
 }
 
@@ -207,22 +208,23 @@ func TestPullPlatform(t *testing.T) {
 	}
 }
 
-// locked returns a registry's handler that wants a name and a password, by itself or for a token.
+// locked returns a registry's handler that needs a name and a password, directly or for a token.
 func locked(r *daemons.Registry, token bool) http.HandlerFunc {
 	const right = "token-of-the-test"
 	return func(w http.ResponseWriter, req *http.Request) {
 		user, password, _ := req.BasicAuth()
-		knows := user == "ann" && password == "se:cret"
+		valid := user == "ann" && password == "se:cret"
 		challenge := `Basic realm="test"`
 		switch {
-		case !token && knows, token && req.Header.Get("Authorization") == "Bearer "+right:
+		case !token && valid, token && req.Header.Get("Authorization") == "Bearer "+right:
 			r.Serve(w, req)
 			return
-		case token && req.URL.Path == "/token" && knows:
+		case token && req.URL.Path == "/token" && valid:
 			_, _ = fmt.Fprintf(w, `{"token":%q,"access_token":%q}`, right, right)
 			return
 		case token && req.URL.Path != "/token":
-			challenge = fmt.Sprintf(`Bearer realm="http://%s/token",service="test",scope="repository:tool:pull"`, r.Host())
+			challenge = fmt.Sprintf(
+				`Bearer realm="http://%s/token",service="test",scope="repository:tool:pull"`, r.Host())
 		}
 		w.Header().Set("Www-Authenticate", challenge)
 		refuse(http.StatusUnauthorized, "UNAUTHORIZED")(w, req)
@@ -248,7 +250,8 @@ func TestPullCredentials(t *testing.T) {
 	}
 	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
 	login := func(name, password string) string {
-		return `{"auths":{"HOST":{"auth":"` + base64.StdEncoding.EncodeToString([]byte(name+":"+password)) + `"}}}`
+		auth := base64.StdEncoding.EncodeToString([]byte(name + ":" + password))
+		return `{"auths":{"HOST":{"auth":"` + auth + `"}}}`
 	}
 	for _, tt := range []struct {
 		name, configuration string
@@ -265,7 +268,11 @@ func TestPullCredentials(t *testing.T) {
 			name: "from a broken program", configuration: `{"credHelpers":{"HOST":"pull-test"}}`,
 			broken: true, want: docker.ImageDenied, tries: 1,
 		},
-		{name: "from a program that is missing", configuration: `{"credHelpers":{"HOST":"none-of-this-name"}}`, want: docker.ImageDenied, tries: 1},
+		{
+			name:          "from a program that is missing",
+			configuration: `{"credHelpers":{"HOST":"none-of-this-name"}}`, want: docker.ImageDenied,
+			tries: 1,
+		},
 	} {
 		for _, token := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, token %t", tt.name, token), func(t *testing.T) {
@@ -294,7 +301,7 @@ func TestPullCredentials(t *testing.T) {
 					base64.StdEncoding.EncodeToString([]byte("ann:se:cret")),
 				} {
 					if err != nil && strings.Contains(err.Error(), secret) || len(p.lines(secret)) > 0 {
-						t.Error("the password is told")
+						t.Error("the password is shown")
 					}
 				}
 			})
@@ -331,8 +338,10 @@ func TestPullFaults(t *testing.T) {
 			name: "too many requests", image: "HOST/tool:1", fault: refuse(429, "TOOMANYREQUESTS"),
 			want: docker.ImageRateLimit, tries: 4,
 		},
-		{name: "too many requests for a time", image: "HOST/tool:1", fault: refuse(429,
-			"TOOMANYREQUESTS"), passes: true, tries: 2},
+		{
+			name: "too many requests for a time", image: "HOST/tool:1",
+			fault: refuse(429, "TOOMANYREQUESTS"), passes: true, tries: 2,
+		},
 		{
 			name: "a fault that stays", image: "HOST/tool:1", fault: refuse(500, "UNKNOWN"),
 			want: docker.ImageUnreachable, tries: 4,
@@ -405,19 +414,7 @@ func TestPullCancelled(t *testing.T) {
 	if err := p.engine.Close(); err != nil {
 		t.Error(err)
 	}
-	await(t, hungUp, "the request goes on")
-}
-
-// await waits for something.
-func await[T any](t *testing.T, c <-chan T, otherwise string) T {
-	t.Helper()
-	select {
-	case got := <-c:
-		return got
-	case <-time.After(10 * time.Second):
-		t.Fatal(otherwise)
-		panic("unreachable")
-	}
+	await(t, hungUp, "the request continues")
 }
 
 // TestPullOnce opens environments of an image concurrently. The image is pulled once, also when the
@@ -431,10 +428,10 @@ func TestPullOnce(t *testing.T) {
 		<-goOn
 		p.Serve(w, req)
 	})
-	var toldFirst atomic.Int64
+	var firstLines atomic.Int64
 	c := config(t, docker.Config{Image: p.Host() + "/tool:1"})
 	c.Pull = docker.PullAlways
-	c.Progress = func(string) { toldFirst.Add(1) }
+	c.Progress = func(string) { firstLines.Add(1) }
 	first, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	gaveUp := make(chan error, 1)
@@ -444,9 +441,7 @@ func TestPullOnce(t *testing.T) {
 	}()
 	<-wanted
 	const others = 5
-	ended := make(chan error, others)
-	var boxes sync.Map
-	waiting := make(chan struct{}, others)
+	waiting, ended := make(chan struct{}, others), make(chan error, others)
 	for range others {
 		go func() {
 			c := c
@@ -457,41 +452,35 @@ func TestPullOnce(t *testing.T) {
 			}
 			box, err := p.engine.Open(t.Context(), c)
 			if err == nil {
-				boxes.Store(box, true)
+				got := daemon(t, p.host, "inspect", "--format", "{{.Image}}", box.Container())
+				if err = box.Close(); got != id {
+					t.Errorf("the image is %s, want %s", got, id)
+				}
 			}
 			ended <- err
 		}()
 	}
 	for range others {
-		await(t, waiting, "not all who wait are told so")
+		await(t, waiting, "a waiting caller gets no progress")
 	}
 	cancel()
 	if err := <-gaveUp; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	before := toldFirst.Load()
+	before := firstLines.Load()
 	close(goOn)
 	for range others {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	}
-	boxes.Range(func(box, _ any) bool {
-		e, _ := box.(*docker.Environment)
-		if got := daemon(t, p.host, "inspect", "--format", "{{.Image}}", e.Container()); got != id {
-			t.Errorf("the image of %s is %s, want %s", e.Container(), got, id)
-		}
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-		return true
-	})
-	if asked := p.Asked(""); len(p.Asked("GET /v2/tool/blobs/")) != 2 || len(slices.DeleteFunc(asked,
-		func(a string) bool { return a != "GET /v2/" })) != 1 {
-		t.Errorf("it was fetched more than once: %q", asked)
+	asked := p.Asked("")
+	logins := slices.DeleteFunc(slices.Clone(asked), func(a string) bool { return a != "GET /v2/" })
+	if len(p.Asked("GET /v2/tool/blobs/")) != 2 || len(logins) != 1 {
+		t.Errorf("it was pulled more than once: %q", asked)
 	}
-	if toldFirst.Load() != before {
-		t.Error("who gave up is told more")
+	if firstLines.Load() != before {
+		t.Error("the caller that gave up gets more progress")
 	}
 }
 

@@ -120,7 +120,7 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestFullWorkspace writes more than there is, in every way, and goes on.
+// TestFullWorkspace fills the disk in every way, and continues after a file was removed.
 func TestFullWorkspace(t *testing.T) {
 	const size = 64 << 20
 	d := newSmallDisk(t, size)
@@ -209,12 +209,12 @@ func TestFullPull(t *testing.T) {
 	for _, leave := range []int64{0, 16 << 10, 512 << 10} {
 		before := p.tries()
 		free := d.fill(t, leave)
-		begun := time.Now()
+		started := time.Now()
 		_, err := p.open(t, t.Context(), image)
 		free()
 		wantFull(t, err)
 		if p.tries() != before+1 {
-			t.Errorf("with %d bytes left: %d tries in %s", leave, p.tries()-before, time.Since(begun))
+			t.Errorf("with %d bytes left: %d tries in %s", leave, p.tries()-before, time.Since(started))
 		}
 	}
 	if got, err := p.open(t, t.Context(), image); err != nil || got != id {

@@ -76,9 +76,8 @@ func TestVerify(t *testing.T) {
 		"base":    {Image: "sandboxagent-base:latest"},
 		"asked": {
 			CPUs: 0.5, Memory: 256 << 20, PIDs: 128, User: "4711:815", WorkDir: "/somewhere/else",
-			Options: remote.Options{Vars: []string{"WORD=x"}},
-			Tmpfs:   []docker.Tmpfs{{Target: "/scratch"}},
-			Mounts:  []docker.Mount{{Source: "/tmp/nobody-has-this", Target: "/data", ReadOnly: true}},
+			Options: remote.Options{Vars: []string{"WORD=x"}}, Tmpfs: []docker.Tmpfs{{Target: "/scratch"}},
+			Mounts: []docker.Mount{{Source: "/tmp/nobody-has-this", Target: "/data", ReadOnly: true}},
 		},
 		"over a link":           {Tmpfs: []docker.Tmpfs{{Target: "/var/run/x"}}},
 		"the system writable":   {WorkDir: "/usr/work", Tmpfs: []docker.Tmpfs{{Target: "/etc"}}},

@@ -1,6 +1,7 @@
 package docker_test
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -46,10 +47,8 @@ func asRoot(capabilities ...string) func(*containerConfig, *hostConfig) {
 // bound shows a directory or file of the daemon's machine.
 func bound(source, target string) func(*containerConfig, *hostConfig) {
 	return onHost(func(h *hostConfig) {
-		h.Mounts = append(h.Mounts, mount.Mount{
-			Type: mount.TypeBind, Source: source, Target: target,
-			ReadOnly: true,
-		})
+		h.Mounts = append(h.Mounts,
+			mount.Mount{Type: mount.TypeBind, Source: source, Target: target, ReadOnly: true})
 	})
 }
 
@@ -61,8 +60,7 @@ func instead(target, source string) func(*containerConfig, *hostConfig) {
 	})
 }
 
-// isInitial says whether a namespace of this machine is the kernel's first, which can be told from
-// others.
+// isInitial reports whether a namespace of this process is the kernel's first.
 func isInitial(t *testing.T, kind string) bool {
 	t.Helper()
 	link, err := os.Readlink("/proc/self/ns/" + kind)
@@ -93,8 +91,7 @@ func rights() []weakening {
 		},
 		{
 			name: "no filter", weaken: onHost(func(h *hostConfig) {
-				h.SecurityOpt = append(h.SecurityOpt,
-					"seccomp=unconfined")
+				h.SecurityOpt = append(h.SecurityOpt, "seccomp=unconfined")
 			}),
 			want: []string{"system-call-filter"},
 		},
@@ -104,11 +101,13 @@ func rights() []weakening {
 		},
 		{name: "root", weaken: asRoot(), want: root},
 		{
-			name: "root who traces", weaken: asRoot("SYS_PTRACE"),
+			name: "root with tracing", weaken: asRoot("SYS_PTRACE"),
 			want: append([]string{"helper-memory"}, capable...), may: []string{"system-call-filter"},
 		},
 		{
-			name: "a filter of little", weaken: onHost(func(h *hostConfig) { h.SecurityOpt = append(h.SecurityOpt, "seccomp="+littleFilter) }),
+			name: "a filter of little", weaken: onHost(func(h *hostConfig) {
+				h.SecurityOpt = append(h.SecurityOpt, "seccomp="+littleFilter)
+			}),
 			want: []string{"system-call-filter"},
 		},
 		{
@@ -125,7 +124,8 @@ func rights() []weakening {
 // littleFilter refuses a few calls only.
 const littleFilter = `{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[
 	{"names":["keyctl","bpf","perf_event_open","syslog","unshare","mount"],"action":"SCMP_ACT_ERRNO"},
-	{"names":["clone"],"action":"SCMP_ACT_ERRNO","args":[{"index":0,"value":268435456,"valueTwo":268435456,"op":"SCMP_CMP_MASKED_EQ"}]}]}`
+	{"names":["clone"],"action":"SCMP_ACT_ERRNO","args":[
+		{"index":0,"value":268435456,"valueTwo":268435456,"op":"SCMP_CMP_MASKED_EQ"}]}]}`
 
 // directories are the weakenings of what a command sees and writes.
 func directories(t *testing.T, canary verify.Host) []weakening {
@@ -140,10 +140,8 @@ func directories(t *testing.T, canary verify.Host) []weakening {
 		t.Fatal(err)
 	}
 	open := daemonFolder(t)
-	if err := os.Chmod(open, 0o777); err != nil { //nolint:gosec // to be written by another user
-		t.Fatal(err)
-	}
-	if err := os.Chmod(secrets, 0o755); err != nil { //nolint:gosec // to be looked into by another user
+	//nolint:gosec // another user writes to the one, and reads the other
+	if err := errors.Join(os.Chmod(open, 0o777), os.Chmod(secrets, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	return []weakening{
@@ -151,23 +149,33 @@ func directories(t *testing.T, canary verify.Host) []weakening {
 			name: "writable root", weaken: onHost(func(h *hostConfig) { h.ReadonlyRootfs = false }),
 			want: []string{"root-file-system"},
 		},
-		{name: "a writable helper", weaken: onHost(func(h *hostConfig) { h.Mounts[len(h.Mounts)-1].ReadOnly = false }), want: []string{"helper-volume"}},
-		{name: "no programs in /tmp", weaken: onHost(func(h *hostConfig) { h.Tmpfs = map[string]string{"/tmp": "noexec"} }), want: []string{"executable-directories"}},
+		{
+			name:   "a writable helper",
+			weaken: onHost(func(h *hostConfig) { h.Mounts[len(h.Mounts)-1].ReadOnly = false }),
+			want:   []string{"helper-volume"},
+		},
+		{
+			name:   "no programs in /tmp",
+			weaken: onHost(func(h *hostConfig) { h.Tmpfs = map[string]string{"/tmp": "noexec"} }),
+			want:   []string{"executable-directories"},
+		},
 		{
 			name: "read-only /tmp", weaken: onHost(func(h *hostConfig) { h.Tmpfs = nil }),
 			want: []string{"writable-directories", "executable-directories"},
 		},
-		{name: "a socket", weaken: bound(socket, "/run/docker.sock"), want: []string{
-			"mounts",
-			"sockets",
-		}},
+		{
+			name: "a socket", weaken: bound(socket, "/run/docker.sock"), want: []string{"mounts", "sockets"},
+		},
 		{
 			name: "a token", weaken: bound(secrets, "/run/secrets/kubernetes.io/serviceaccount"),
 			want: []string{"mounts", "credentials"},
 		},
 		{name: "a directory of the host", weaken: bound("/etc", "/mnt"), want: []string{"mounts"}},
-		{name: "a directory with a file of the host", weaken: bound(filepath.Dir(canary.Files[0]),
-			filepath.Dir(canary.Files[0])), want: []string{"mounts", "host-files"}},
+		{
+			name:   "a directory with a file of the host",
+			weaken: bound(filepath.Dir(canary.Files[0]), filepath.Dir(canary.Files[0])),
+			want:   []string{"mounts", "host-files"},
+		},
 		{
 			name: "the working directory of the host", weaken: instead("/workspace", open),
 			want: []string{"mounts"},
@@ -182,10 +190,8 @@ func directories(t *testing.T, canary verify.Host) []weakening {
 		}), want: []string{"mounts"}},
 		{name: "memory of the host", weaken: onHost(func(h *hostConfig) {
 			h.Tmpfs = nil
-			h.Mounts = append(h.Mounts, mount.Mount{
-				Type: mount.TypeBind, Source: "/dev/shm",
-				Target: "/tmp",
-			})
+			h.Mounts = append(h.Mounts,
+				mount.Mount{Type: mount.TypeBind, Source: "/dev/shm", Target: "/tmp"})
 		}), want: []string{"mounts"}, may: []string{"executable-directories"}},
 		{
 			name:   "devices and rights in /tmp",
@@ -210,8 +216,7 @@ func namespaces(t *testing.T) []weakening {
 		},
 		{name: "ipc", weaken: onHost(func(h *hostConfig) { h.IpcMode = "host" })},
 		{name: "uts", weaken: func(c *containerConfig, h *hostConfig) {
-			h.UTSMode, c.Hostname = "host",
-				""
+			h.UTSMode, c.Hostname = "host", ""
 		}},
 		{name: "cgroup", weaken: onHost(func(h *hostConfig) { h.CgroupnsMode = "host" })},
 		{
@@ -259,7 +264,7 @@ func bounds() []weakening {
 }
 
 // TestVerifyWeaker verifies containers that are weaker than they promise, each in one respect, and
-// sees which findings are broken.
+// compares the broken findings.
 func TestVerifyWeaker(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -289,8 +294,7 @@ func TestVerifyWeaker(t *testing.T) {
 				}
 				mu.Unlock()
 				got = slices.DeleteFunc(got, func(name string) bool {
-					return slices.Contains(w.may, name) &&
-						!slices.Contains(w.want, name)
+					return slices.Contains(w.may, name) && !slices.Contains(w.want, name)
 				})
 				slices.Sort(got)
 				slices.Sort(w.want)
@@ -303,13 +307,11 @@ func TestVerifyWeaker(t *testing.T) {
 	t.Run("each finding", func(t *testing.T) { everyFindingBreaks(t, e, seen) })
 }
 
-// everyFindingBreaks sees that each finding is broken in some container.
+// everyFindingBreaks checks that each finding is broken in some container.
 func everyFindingBreaks(t *testing.T, e *docker.Engine, seen map[string]bool) {
 	t.Helper()
-	r, err := open(t, e, docker.Config{}).Verify(t.Context(), verify.Host{
-		Files:     []string{"/none"},
-		Listening: []string{"127.0.0.1:1"},
-	})
+	host := verify.Host{Files: []string{"/none"}, Listening: []string{"127.0.0.1:1"}}
+	r, err := open(t, e, docker.Config{}).Verify(t.Context(), host)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/verify"
 )
 
-// Promises is what a container promises with an image for the processor arch that declares volumes.
+// Promises returns the promises of a container with an image for the processor arch that declares
+// volumes.
 func Promises(
 	c Config, arch string, mounted []container.MountPoint, volumes ...string,
 ) (verify.Expect, error) {
@@ -20,12 +21,12 @@ func Promises(
 	for _, name := range volumes {
 		declared[name] = struct{}{}
 	}
-	said, err := json.Marshal(map[string]any{
+	encoded, err := json.Marshal(map[string]any{
 		"Architecture": arch,
 		"Config":       map[string]any{"Volumes": declared},
 	})
 	var found image.InspectResponse
-	err = errors.Join(err, json.Unmarshal(said, &found))
+	err = errors.Join(err, json.Unmarshal(encoded, &found))
 	c, cerr := c.check()
 	return c.expect(found, mounted), errors.Join(err, cerr)
 }
@@ -39,8 +40,8 @@ func CheckSecurity(ctx context.Context, c Config, options ...string) error {
 
 // OpenWeaker opens an environment whose container differs from what its configuration promises.
 func (e *Engine) OpenWeaker(
-	ctx context.Context, c Config, weaken func(*container.Config,
-		*container.HostConfig), vars ...string,
+	ctx context.Context, c Config, weaken func(*container.Config, *container.HostConfig),
+	vars ...string,
 ) (*Environment, error) {
 	c, err := c.check()
 	if err != nil {

@@ -14,8 +14,8 @@
 //  5. releases the sandbox in Config.Close.
 //
 // The client calls Config.Dial when it has lost a stream, and resumes commands and files where they
-// stopped. An error that wraps env.ErrGone ends the environment, such as for exit code [ExitGone] of
-// Program.Dial, or for a sandbox that does not exist any more; after any other it tries again.
+// stopped. An error that wraps env.ErrGone ends the environment, such as for exit code [ExitGone]
+// of Program.Dial, or for a sandbox that does not exist any more; after any other it tries again.
 //
 // A backend without a way to a second stream leaves Config.Dial nil: the loss of the stream ends
 // the environment. The example runs a helper in bubblewrap in this way.

@@ -54,7 +54,7 @@ func readKeyFile(id identityFile) (*keyFile, error) {
 		k.public = beside
 		return k, nil
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, &keyError{file: id.path, reason: "is not there", err: err, absent: true}
+		return nil, &keyError{file: id.path, reason: "does not exist", err: err, absent: true}
 	case err != nil:
 		return bad(err, "cannot be read: %s", cleanText(err.Error()))
 	}

@@ -36,16 +36,15 @@ func (s samples) p(percent int) float64 {
 
 func (s *samples) time(b *testing.B, fn func() error) {
 	b.Helper()
-	began := time.Now()
+	started := time.Now()
 	if err := fn(); err != nil {
 		b.Fatal(err)
 	}
-	*s = append(*s, time.Since(began))
+	*s = append(*s, time.Since(started))
 }
 
-// report prints medians, the 95th percentile of ours, how much longer that is than a bare round
-// trip and, if there is such a thing, than that and the work by itself, and how many times ours the
-// others are.
+// report prints medians, our 95th percentile, our difference to a bare round trip and, with work,
+// to both together, and the ratios of the others to ours.
 func report(b *testing.B, ours, trips, work samples, others map[string]samples) {
 	b.Helper()
 	b.ReportMetric(0, "ns/op")
@@ -63,8 +62,7 @@ func report(b *testing.B, ours, trips, work samples, others map[string]samples) 
 	}
 }
 
-// native is a host as the programs ssh and sftp reach it, with one connection that lasts
-// (ControlMaster).
+// native uses a host with the programs ssh and sftp, over one lasting connection (ControlMaster).
 type native struct {
 	config string
 	sftp   *exec.Cmd
@@ -114,7 +112,7 @@ func (n *native) run(command string) error {
 	return exec.Command("ssh", "-F", n.config, "h", command).Run()
 }
 
-// transfer has the program sftp, which runs all the time, do something, and waits until it says so.
+// transfer sends a command to the running program sftp, and waits for its end.
 func (n *native) transfer(command string) error {
 	mark := fmt.Sprint("mark", time.Now().UnixNano())
 	if _, err := fmt.Fprintf(n.in, "%s\n!echo %s\n", command, mark); err != nil {
@@ -128,7 +126,7 @@ func (n *native) transfer(command string) error {
 	}
 }
 
-// slowly returns the way to an address by a proxy that adds delay in each direction.
+// slowly returns the address of a proxy for an address that adds delay in each direction.
 func slowly(b *testing.B, address string, delay time.Duration) string {
 	b.Helper()
 	if delay == 0 {
@@ -141,7 +139,8 @@ func slowly(b *testing.B, address string, delay time.Duration) string {
 	}
 	b.Cleanup(proxy.Stop)
 	for _, stream := range []string{"upstream", "downstream"} {
-		text := fmt.Sprintf(`{"name":"%s","type":"latency","stream":"%s","toxicity":1,"attributes":{"latency":%d}}`, stream, stream, delay.Milliseconds())
+		text := fmt.Sprintf(`{"name":"%s","type":"latency","stream":"%s","toxicity":1,`+
+			`"attributes":{"latency":%d}}`, stream, stream, delay.Milliseconds())
 		if _, err := proxy.Toxics.AddToxicJson(strings.NewReader(text)); err != nil {
 			b.Fatal(err)
 		}
@@ -166,8 +165,7 @@ func BenchmarkOperations(b *testing.B) {
 	}
 }
 
-// echo returns a function that sends a byte over a connection like that to a server, and waits for
-// its echo.
+// echo returns a function that sends a byte over a connection with delay, and waits for its echo.
 func echo(b *testing.B, delay time.Duration) func() error {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -197,58 +195,39 @@ func echo(b *testing.B, delay time.Duration) func() error {
 }
 
 func operations(b *testing.B, e *ssh.Environment, n *native, dir string, trip time.Duration) {
-	ctx, small, large := b.Context(), bytes.Repeat([]byte("x"),
-		1<<10), bytes.Repeat([]byte("0123456789abcdef"), 16<<16)
-	for name, data := range map[string][]byte{"small": small, "large": large} {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+	type operation struct {
+		name         string
+		ours, native func() error
+		work         func() error // the work of the host
+	}
+	all := []operation{{
+		"exec",
+		func() error { _, err := e.Exec(b.Context(), command("/bin/true")); return err },
+		func() error { return n.run("true") },
+		func() error { return exec.Command("/bin/true").Run() },
+	}}
+	local := filepath.Join(b.TempDir(), "f")
+	for _, size := range []struct {
+		name  string
+		bytes int
+	}{{"1KiB", 1 << 10}, {"16MiB", 16 << 20}} {
+		data, file := bytes.Repeat([]byte("x"), size.bytes), filepath.Join(dir, size.name)
+		if err := os.WriteFile(file, data, 0o600); err != nil {
 			b.Fatal(err)
 		}
+		all = append(all, operation{
+			"read_" + size.name,
+			func() error { _, err := env.ReadFile(b.Context(), e, size.name, 32<<20); return err },
+			func() error { return n.transfer("get " + file + " " + local) },
+			func() error { _, err := os.ReadFile(file); return err },
+		}, operation{
+			"write_" + size.name,
+			func() error { return write(b.Context(), e, "written", data) },
+			func() error { return n.transfer("put " + file + " " + dir + "/written2") },
+			func() error { return replace(dir, data) },
+		})
 	}
-	scratch := b.TempDir()
-	local := filepath.Join(scratch, "f")
-	for _, tt := range []struct {
-		name   string
-		ours   func() error
-		native func() error
-		work   func() error // what the host has to do for it in any case
-	}{
-		{
-			"exec",
-			func() error { _, err := e.Exec(ctx, env.Command{Argv: []string{"/bin/true"}}); return err },
-			func() error { return n.run("true") },
-			func() error { return exec.Command("/bin/true").Run() },
-		},
-		{
-			"read_1KiB",
-			func() error { _, err := env.ReadFile(ctx, e, "small", 0); return err },
-			func() error { return n.transfer("get " + dir + "/small " + local) },
-			func() error { _, err := os.ReadFile(filepath.Join(dir, "small")); return err },
-		},
-		{
-			"write_1KiB",
-			func() error { return write(ctx, e, "written", small) },
-			func() error {
-				return n.transfer("put " + filepath.Join(dir, "small") + " " + dir +
-					"/written2")
-			},
-			func() error { return replace(dir, small) },
-		},
-		{
-			"read_16MiB",
-			func() error { _, err := env.ReadFile(ctx, e, "large", 32<<20); return err },
-			func() error { return n.transfer("get " + dir + "/large " + local) },
-			func() error { _, err := os.ReadFile(filepath.Join(dir, "large")); return err },
-		},
-		{
-			"write_16MiB",
-			func() error { return write(ctx, e, "written", large) },
-			func() error {
-				return n.transfer("put " + filepath.Join(dir, "large") + " " + dir +
-					"/written2")
-			},
-			func() error { return replace(dir, large) },
-		},
-	} {
+	for _, tt := range all {
 		b.Run(tt.name, func(b *testing.B) {
 			var ours, others, trips, work samples
 			bare := echo(b, trip/2)
@@ -268,8 +247,7 @@ func write(ctx context.Context, e env.Environment, name string, data []byte) err
 	return err
 }
 
-// replace writes a file and puts it in the place of another, which is the only way to replace it at
-// once.
+// replace replaces a file by rename, as the helper does.
 func replace(dir string, data []byte) error {
 	next := filepath.Join(dir, "next")
 	if err := os.WriteFile(next, data, 0o600); err != nil {
@@ -278,20 +256,19 @@ func replace(dir string, data []byte) error {
 	return os.Rename(next, filepath.Join(dir, "replaced"))
 }
 
-// knownAs returns a file that knows a server under another address.
+// knownAs returns a known_hosts file with a server under another address.
 func knownAs(b *testing.B, s *daemons.SSHD, address string) string {
 	b.Helper()
 	host, port, _ := strings.Cut(address, ":")
 	name := filepath.Join(b.TempDir(), "known")
-	if err := os.WriteFile(name, fmt.Appendf(nil, "[%s]:%s %s\n", host, port,
-		strings.TrimSpace(s.HostKey("ed25519"))), 0o600); err != nil {
+	line := fmt.Appendf(nil, "[%s]:%s %s\n", host, port, s.HostKey("ed25519"))
+	if err := os.WriteFile(name, line, 0o600); err != nil {
 		b.Fatal(err)
 	}
 	return name
 }
 
-// BenchmarkOpen compares how long an environment takes that is opened on a live connection with a
-// command by ssh.
+// BenchmarkOpen compares opening an environment on a live connection with a command by ssh.
 func BenchmarkOpen(b *testing.B) {
 	s := daemons.NewSSHD(b, daemons.SSHDConfig{})
 	n := newNative(b, s, s.Address())

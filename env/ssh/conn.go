@@ -16,11 +16,9 @@ import (
 )
 
 const (
-	// maxSessions bounds the sessions of a connection. OpenSSH's MaxSessions is 10 by default.
-	maxSessions = 8
 	// maxConns bounds the connections to one host.
 	maxConns = 32
-	// maxTries bounds how often a session is opened on connections that end at once.
+	// maxTries bounds how often a channel is opened on new connections that end at once.
 	maxTries = 3
 	// openTime bounds how long a server may take to open a channel.
 	openTime = 30 * time.Second
@@ -39,33 +37,19 @@ type Host struct {
 	// scriptTimeout is scriptTime, except in tests.
 	scriptTimeout time.Duration
 
-	mu    sync.Mutex
+	mu sync.Mutex
+	// conns are the live connections, the latest last.
 	conns []*conn
 	// holders counts the environments, and the Host itself until Close.
 	holders int
 	closed  bool
 }
 
-// conn is one connection. Its fields are guarded by the Host's mutex.
+// conn is one connection.
 type conn struct {
 	client *gossh.Client
 	// dead is closed when the connection has ended.
 	dead chan struct{}
-	// room is how many sessions the connection can have, used how many it has.
-	room, used int
-	// users counts its sessions and other channels.
-	users int
-	// opened means that it has had a session.
-	opened bool
-}
-
-func (c *conn) isDead() bool {
-	select {
-	case <-c.dead:
-		return true
-	default:
-		return false
-	}
 }
 
 // Connect logs in to a host. Errors are *ConfigError for an invalid target, *ConnectError,
@@ -77,11 +61,9 @@ func Connect(ctx context.Context, t Target) (*Host, error) {
 		return nil, err
 	}
 	h := &Host{route: r, dialing: make(chan struct{}, 1), holders: 1, scriptTimeout: scriptTime}
-	c, err := h.reserve(ctx, 0)
-	if err != nil {
+	if err := h.use(ctx, func(*conn) error { return nil }); err != nil {
 		return nil, err
 	}
-	h.giveBack(c, 0)
 	r.passphrase = nil // reconnecting prompts for none
 	return h, nil
 }
@@ -135,21 +117,72 @@ func (h *Host) release() {
 	h.conns = nil
 }
 
-// reserve returns a live connection with room for n more sessions, until giveBack. It connects if
-// necessary.
-func (h *Host) reserve(ctx context.Context, n int) (*conn, error) {
-	if c := h.pick(n); c != nil {
-		return c, nil
+// use calls open with each connection, the latest first, until the server does not refuse it: a
+// server limits the sessions of a connection, and counts each until its last process has exited.
+// If no connection is left, use makes one, which other calls share when open has succeeded on it.
+func (h *Host) use(ctx context.Context, open func(*conn) error) error {
+	refused := make(map[*conn]bool)
+	existing := func() (done bool, err error) {
+		for c := h.latest(refused); c != nil; c = h.latest(refused) {
+			switch err := open(c); {
+			case isRefused(err):
+				refused[c] = true
+			case errors.Is(err, errLost): // nothing was started on it
+				h.drop(c)
+			case err != nil:
+				return true, fmt.Errorf("ssh: %s: %w", h, err)
+			default:
+				return true, nil
+			}
+		}
+		return false, nil
+	}
+	if done, err := existing(); done {
+		return err
 	}
 	select {
 	case h.dialing <- struct{}{}:
 		defer func() { <-h.dialing }()
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
-	if c := h.pick(n); c != nil { // another call has made it
-		return c, nil
+	if done, err := existing(); done { // on a connection that another call has made
+		return err
 	}
+	for tries := 1; ; tries++ {
+		c, err := h.dial(ctx)
+		if err != nil {
+			return err
+		}
+		if err = open(c); err == nil {
+			return h.add(c)
+		}
+		_ = c.client.Close() // err explains more
+		if errors.Is(err, errLost) && ctx.Err() == nil && tries < maxTries {
+			continue
+		}
+		var refusal *gossh.OpenChannelError
+		if errors.As(err, &refusal) {
+			err = fmt.Errorf("the server refuses a session: %s", cleanText(refusal.Message))
+		}
+		return fmt.Errorf("ssh: %s: %w", h, err)
+	}
+}
+
+// latest returns the latest connection that has not refused a channel, or nil.
+func (h *Host) latest(refused map[*conn]bool) *conn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range slices.Backward(h.conns) {
+		if !refused[c] {
+			return c
+		}
+	}
+	return nil
+}
+
+// dial makes a connection.
+func (h *Host) dial(ctx context.Context) (*conn, error) {
 	h.mu.Lock()
 	count, closed := len(h.conns), h.holders == 0
 	h.mu.Unlock()
@@ -163,81 +196,37 @@ func (h *Host) reserve(ctx context.Context, n int) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{client: client, dead: make(chan struct{}), room: maxSessions, used: n, users: 1}
+	c := &conn{client: client, dead: make(chan struct{})}
 	go func() {
 		_ = client.Wait() // only that it ended matters
 		close(c.dead)
-		h.forget(c)
+		h.drop(c)
 	}()
 	go h.keepAlive(c, received)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.holders == 0 {
-		_ = client.Close()
-		return nil, fs.ErrClosed
-	}
-	h.conns = slices.DeleteFunc(h.conns, func(other *conn) bool {
-		if other.users > 0 {
-			return false
-		}
-		_ = other.client.Close() // it has no room, or pick had returned it
-		return true
-	})
-	h.conns = append(h.conns, c)
 	return c, nil
 }
 
-// pick reserves an existing connection.
-func (h *Host) pick(n int) *conn {
+// add lets other calls use a connection.
+func (h *Host) add(c *conn) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, c := range h.conns {
-		if !c.isDead() && c.used+n <= c.room {
-			c.used += n
-			c.users++
-			return c
-		}
+	if h.holders == 0 {
+		_ = c.client.Close() // nothing depends on it
+		return fs.ErrClosed
+	}
+	select {
+	case <-c.dead:
+	default:
+		h.conns = append(h.conns, c)
 	}
 	return nil
 }
 
-// giveBack releases n sessions. An unused connection is closed, unless it is the only one.
-func (h *Host) giveBack(c *conn, n int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	c.used -= n
-	c.users--
-	if c.users > 0 || len(h.conns) < 2 {
-		return
-	}
-	h.drop(c)
-	_ = c.client.Close() // nothing depends on it
-}
-
-// full records that a connection has no room for the reserved session. A server counts a session
-// until its last process has exited. It reports false for a connection that has never had one:
-// another would be no better.
-func (h *Host) full(c *conn) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !c.opened && c.used < 2 {
-		return false
-	}
-	c.used--
-	c.users--
-	c.room = c.used
-	return true
-}
-
-// forget removes a connection that has ended.
-func (h *Host) forget(c *conn) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.drop(c)
-}
-
-// drop is forget with the lock held.
+// drop closes and removes a connection.
 func (h *Host) drop(c *conn) {
+	_ = c.client.Close() // it has failed
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.conns = slices.DeleteFunc(h.conns, func(other *conn) bool { return other == c })
 }
 
@@ -277,76 +266,30 @@ func (h *Host) keepAlive(c *conn, received *atomic.Int64) {
 	}
 }
 
-// session is a session on a connection.
-type session struct {
-	*gossh.Session
-	give func()
-}
-
-// Close ends the session.
-func (s *session) Close() error {
-	err := s.Session.Close()
-	s.give()
-	return err
-}
-
-// session opens a session, on another connection if the server refuses one more.
-func (h *Host) session(ctx context.Context) (*session, error) {
-	for tries := 1; ; tries++ {
-		c, err := h.reserve(ctx, 1)
-		if err != nil {
-			return nil, err
-		}
-		s, err := openChannel(ctx, c, c.client.NewSession, func(s *gossh.Session) { _ = s.Close() })
-		var refused *gossh.OpenChannelError
-		switch {
-		case err == nil:
-			h.mu.Lock()
-			c.opened = true
-			h.mu.Unlock()
-			return &session{Session: s, give: sync.OnceFunc(func() { h.giveBack(c, 1) })}, nil
-		case errors.As(err, &refused) && h.full(c):
-			continue
-		case errors.Is(err, errLost) && ctx.Err() == nil && tries < maxTries: // nothing was started yet
-			h.forget(c)
-			_ = c.client.Close()
-			h.giveBack(c, 1)
-			continue
-		}
-		h.giveBack(c, 1)
-		if refused != nil {
-			err = fmt.Errorf("the server refuses a session: %s", cleanText(refused.Message))
-		}
-		return nil, fmt.Errorf("ssh: %s: %w", h, err)
-	}
+// session opens a session.
+func (h *Host) session(ctx context.Context) (s *gossh.Session, err error) {
+	err = h.use(ctx, func(c *conn) (err error) {
+		s, err = openChannel(ctx, c, c.client.NewSession, func(s *gossh.Session) { _ = s.Close() })
+		return err
+	})
+	return s, err
 }
 
 // socket connects to a unix socket of the host. A server may refuse: *gossh.OpenChannelError.
-func (h *Host) socket(ctx context.Context, name string) (*channel, error) {
-	c, err := h.reserve(ctx, 0)
-	if err != nil {
-		return nil, err
+func (h *Host) socket(ctx context.Context, name string) (n net.Conn, err error) {
+	var refusal error
+	err = h.use(ctx, func(c *conn) (err error) {
+		dial := func() (net.Conn, error) { return c.client.Dial("unix", name) }
+		n, err = openChannel(ctx, c, dial, func(n net.Conn) { _ = n.Close() })
+		if isRefused(err) { // as it would be on any connection
+			refusal, err = err, nil
+		}
+		return err
+	})
+	if err == nil {
+		err = refusal
 	}
-	dial := func() (net.Conn, error) { return c.client.Dial("unix", name) }
-	n, err := openChannel(ctx, c, dial, func(n net.Conn) { _ = n.Close() })
-	if err != nil {
-		h.giveBack(c, 0)
-		return nil, err
-	}
-	return &channel{Conn: n, give: sync.OnceFunc(func() { h.giveBack(c, 0) })}, nil
-}
-
-// channel is a connection to a socket of the host.
-type channel struct {
-	net.Conn
-	give func()
-}
-
-// Close ends the connection.
-func (c *channel) Close() error {
-	err := c.Conn.Close()
-	c.give()
-	return err
+	return n, err
 }
 
 // isRefused reports whether a server refused to open a channel.

@@ -59,8 +59,8 @@ func newKey(t testing.TB, kind string) sshKey {
 
 func (k sshKey) public() gossh.PublicKey { return k.signer.PublicKey() }
 
-// private returns the content of a key file. A passphrase makes it one of a single round where
-// ssh-keygen is there: the usual sixteen take seconds with the race detector, at each opening.
+// private returns the content of a key file. Its passphrase has a single round where ssh-keygen is
+// installed: the usual sixteen take seconds with the race detector, each time.
 func (k sshKey) private(t testing.TB, passphrase string) string {
 	t.Helper()
 	plain, err := gossh.MarshalPrivateKey(k.raw, "test")
@@ -82,8 +82,9 @@ func (k sshKey) private(t testing.TB, passphrase string) string {
 	if err := os.WriteFile(file, pem.EncodeToMemory(plain), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), keygen, "-q", "-p", "-a", "1", "-P", "", "-N",
-		passphrase, "-f", file).CombinedOutput(); err != nil {
+	cmd := exec.CommandContext(t.Context(), keygen, "-q", "-p", "-a", "1", "-P", "", "-N", passphrase,
+		"-f", file)
+	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	locked, err := os.ReadFile(file)
@@ -149,7 +150,31 @@ func (m home) read(t testing.TB, name string) string {
 	return string(data)
 }
 
-// connect logs in, asks the host for an answer, and hangs up.
+// newLogin returns a home directory and a server whose host key its known_hosts has, and that
+// accepts its key, which has a passphrase unless that is empty.
+func newLogin(t testing.TB, passphrase, prelude string) (home, *server) {
+	t.Helper()
+	host, key := newKey(t, "ed25519"), newKey(t, "ed25519")
+	s := newServer(t, serverConfig{
+		keys: []gossh.Signer{host.signer}, users: []gossh.PublicKey{key.public()}, prelude: prelude,
+	})
+	m := newHome(t)
+	m.write(t, "known_hosts", s.known(host.public()))
+	m.write(t, "id_ed25519", key.private(t, passphrase))
+	return m, s
+}
+
+// route finds the route to a target.
+func (m home) route(t testing.TB, target Target) *route {
+	t.Helper()
+	r, err := resolve(t.Context(), target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// connect logs in, sends a request to the host, and disconnects.
 func (m home) connect(t testing.TB, target Target) error {
 	t.Helper()
 	r, err := resolve(t.Context(), target)
@@ -165,16 +190,14 @@ func (r *route) dial(ctx context.Context) (*gossh.Client, error) {
 	return client, err
 }
 
-// try logs in, asks the host for an answer, and hangs up.
+// try logs in, sends a request to the host, and disconnects.
 func (r *route) try(ctx context.Context) error {
 	client, err := r.dial(ctx)
 	if err != nil {
 		return err
 	}
-	if _, _, err := client.SendRequest("keepalive@openssh.com", true, nil); err != nil {
-		return err
-	}
-	return client.Close()
+	_, _, err = client.SendRequest(aliveRequest, true, nil)
+	return errors.Join(err, client.Close())
 }
 
 // server is an SSH server on this machine.
@@ -190,7 +213,7 @@ type server struct {
 type serverConfig struct {
 	// keys are those of the host.
 	keys []gossh.Signer
-	// users are keys that it lets in, and authority one that signs certificates for them.
+	// users are keys that it accepts, and authority one that signs certificates for them.
 	users     []gossh.PublicKey
 	authority gossh.PublicKey
 	// prelude comes before the version.
@@ -205,21 +228,21 @@ func (s *server) known(key gossh.PublicKey) string {
 	return "[" + s.host + "]:" + s.port + " " + authorized(key)
 }
 
-// open returns how many connections there are.
+// open returns the number of connections.
 func (s *server) open() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.conns)
 }
 
-// names returns the users that were let in.
+// names returns the users that logged in.
 func (s *server) names() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return strings.Join(s.users, " ")
 }
 
-// hangUp ends all connections.
+// hangUp closes all connections.
 func (s *server) hangUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,10 +297,10 @@ func newServer(t testing.TB, c serverConfig) *server {
 			return c.authority != nil && bytes.Equal(k.Marshal(), c.authority.Marshal())
 		},
 		UserKeyFallback: func(_ gossh.ConnMetadata, k gossh.PublicKey) (*gossh.Permissions, error) {
-			for _, u := range c.users {
-				if bytes.Equal(k.Marshal(), u.Marshal()) {
-					return nil, nil
-				}
+			if slices.ContainsFunc(c.users, func(u gossh.PublicKey) bool {
+				return bytes.Equal(k.Marshal(), u.Marshal())
+			}) {
+				return nil, nil
 			}
 			return nil, errors.New("not this one")
 		},
@@ -304,7 +327,7 @@ func newServer(t testing.TB, c serverConfig) *server {
 	return s
 }
 
-// serveForwards connects to where the client wants to.
+// serveForwards serves forwarded connections.
 func serveForwards(chans <-chan gossh.NewChannel) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -390,7 +413,7 @@ func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !cond(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%s: it has not come to that", what)
+			t.Fatalf("waited in vain: %s", what)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package ssh
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -16,6 +15,9 @@ import (
 
 func TestDialNoServer(t *testing.T) {
 	silent := func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
+	sends := func(text string, times int) func(net.Conn) {
+		return func(c net.Conn) { _, _ = io.WriteString(c, strings.Repeat(text, times)) }
+	}
 	for name, tc := range map[string]struct {
 		serve func(net.Conn)
 		short bool // the time is short
@@ -26,25 +28,17 @@ func TestDialNoServer(t *testing.T) {
 			serve: silent, short: true, want: "no answer within 200ms (is the host up",
 			is: os.ErrDeadlineExceeded,
 		},
-		"silence after the version": {serve: func(c net.Conn) {
-			_, _ = io.WriteString(c, "SSH-2.0-x\r\n")
-			silent(c)
-		}, short: true, want: "no answer within 200ms", is: os.ErrDeadlineExceeded},
-		"a line without an end": {serve: func(c net.Conn) {
-			_, _ = c.Write(bytes.Repeat([]byte{'x'},
-				1<<20))
-		}, want: "is that an SSH server?"},
-		"lines without an end": {serve: func(c net.Conn) {
-			_,
-				_ = c.Write(bytes.Repeat([]byte("HTTP/1.1\r\n"), 1<<17))
-		}, want: "is that an SSH server?"},
-		"the end at once": {
-			serve: func(c net.Conn) { _ = c.Close() },
-			want:  "is that an SSH server?",
+		"silence after the version": {
+			serve: func(c net.Conn) { sends("SSH-2.0-x\r\n", 1)(c); silent(c) },
+			short: true, want: "no answer within 200ms", is: os.ErrDeadlineExceeded,
 		},
-		"garbage after the version": {serve: func(c net.Conn) {
-			_, _ = c.Write(append([]byte("SSH-2.0-x\r\n"), bytes.Repeat([]byte{0xff}, 1<<16)...))
-		}, want: "127.0.0.1"},
+		"a line without an end": {serve: sends("x", 1<<20), want: "is that an SSH server?"},
+		"lines without an end":  {serve: sends("HTTP/1.1\r\n", 1<<17), want: "is that an SSH server?"},
+		"the end at once":       {serve: sends("", 1), want: "is that an SSH server?"},
+		"garbage after the version": {
+			serve: func(c net.Conn) { sends("SSH-2.0-x\r\n", 1)(c); sends("\xff", 1<<16)(c) },
+			want:  "127.0.0.1",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newHome(t)
@@ -55,8 +49,8 @@ func TestDialNoServer(t *testing.T) {
 			}
 			err := m.connect(t, target)
 			var failed *ConnectError
-			if !errors.As(err, &failed) || failed.Host != s.String() || !strings.Contains(err.Error(),
-				tc.want) || tc.is != nil && !errors.Is(err, tc.is) {
+			if !errors.As(err, &failed) || failed.Host != s.String() ||
+				!strings.Contains(err.Error(), tc.want) || tc.is != nil && !errors.Is(err, tc.is) {
 				t.Fatalf("got the error %v, want a ConnectError with %q", err, tc.want)
 			}
 			eventually(t, "the end of the connection", func() bool { return s.open() == 0 })
@@ -75,68 +69,51 @@ func TestDialRefused(t *testing.T) {
 }
 
 func TestDialLinesBeforeVersion(t *testing.T) {
-	host, key := newKey(t, "ed25519"), newKey(t, "ed25519")
-	s := newServer(t, serverConfig{
-		keys: []gossh.Signer{host.signer}, users: []gossh.PublicKey{key.public()},
-		prelude: "Welcome\r\nto the\nhost\r\n",
-	})
-	m := newHome(t)
-	m.write(t, "known_hosts", s.known(host.public()))
-	m.write(t, "id_ed25519", key.private(t, ""))
+	m, s := newLogin(t, "", "Welcome\r\nto the\nhost\r\n")
 	if err := m.connect(t, Target{Host: s.String()}); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestDialEndsWithTheContext(t *testing.T) {
+// cancelled dials until a condition holds, and ends the context.
+func cancelled(t *testing.T, r *route, what string, cond func() bool) {
+	t.Helper()
 	gone := errors.New("the user is gone")
-	newHome(t)
-	s := listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
-	r, err := resolve(t.Context(), Target{Host: s.String(), Timeout: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.try(ctx) }()
-	eventually(t, "the connection", func() bool { return s.open() == 1 })
+	eventually(t, what, cond)
 	cancel(gone)
 	var failed *ConnectError
 	if err := <-done; !errors.Is(err, gone) || errors.As(err, &failed) {
 		t.Errorf("got the error %v, want that of the context", err)
 	}
+}
+
+func TestDialEndsWithTheContext(t *testing.T) {
+	m := newHome(t)
+	s := listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
+	r := m.route(t, Target{Host: s.String(), Timeout: time.Hour})
+	cancelled(t, r, "the connection", func() bool { return s.open() == 1 })
 	eventually(t, "the end of the connection", func() bool { return s.open() == 0 })
 }
 
 func TestConnectionOutlivesTheContextOfDial(t *testing.T) {
-	host, key := newKey(t, "ed25519"), newKey(t, "ed25519")
-	s := newServer(t, serverConfig{
-		keys:  []gossh.Signer{host.signer},
-		users: []gossh.PublicKey{key.public()},
-	})
-	m := newHome(t)
-	m.write(t, "known_hosts", s.known(host.public()))
-	m.write(t, "id_ed25519", key.private(t, ""))
-	r, err := resolve(t.Context(), Target{Host: s.String(), Timeout: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m, s := newLogin(t, "", "")
 	ctx, cancel := context.WithCancel(t.Context())
-	client, err := r.dial(ctx)
+	client, err := m.route(t, Target{Host: s.String(), Timeout: time.Minute}).dial(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cancel()
-	if _, _, err := client.SendRequest("keepalive@openssh.com", true, nil); err != nil {
-		t.Error(err)
-	}
-	if err := client.Close(); err != nil {
+	_, _, err = client.SendRequest(aliveRequest, true, nil)
+	if err := errors.Join(err, client.Close()); err != nil {
 		t.Error(err)
 	}
 	eventually(t, "the end of the connection", func() bool { return s.open() == 0 })
 }
 
-// chain is a host behind two jump hosts, and a machine that knows the way.
+// chain is a host behind two jump hosts, and a home directory with their settings.
 type chain struct {
 	home
 	first, second, last *server
@@ -149,7 +126,8 @@ func newChain(t *testing.T) chain {
 	w := chain{newHome(t), newServer(t, c), newServer(t, c), newServer(t, c)}
 	w.write(t, "id_ed25519", key.private(t, ""))
 	w.write(t, "known_hosts", "first,second,last "+authorized(host.public()))
-	w.write(t, "config", strings.NewReplacer("P1", w.first.port, "P2", w.second.port, "P3", w.last.port).Replace(`
+	ports := strings.NewReplacer("P1", w.first.port, "P2", w.second.port, "P3", w.last.port)
+	w.write(t, "config", ports.Replace(`
 Host first
   HostKeyAlias first
   User one
@@ -173,21 +151,31 @@ Host *
 
 func (w chain) open() [3]int { return [3]int{w.first.open(), w.second.open(), w.last.open()} }
 
-func TestJump(t *testing.T) {
-	w := newChain(t)
-	r, err := resolve(t.Context(), Target{Host: "three@last"})
-	if err != nil {
-		t.Fatal(err)
-	}
+// dial logs in to a host, also over the jump hosts.
+func (w chain) dial(t *testing.T, host string) (*route, *gossh.Client) {
+	t.Helper()
+	r := w.route(t, Target{Host: host})
 	client, err := r.dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := client.SendRequest("keepalive@openssh.com", true, nil); err != nil {
+	return r, client
+}
+
+// ended waits for the end of all connections.
+func (w chain) ended(t *testing.T) {
+	t.Helper()
+	eventually(t, "the end of all connections", func() bool { return w.open() == [3]int{} })
+}
+
+func TestJump(t *testing.T) {
+	w := newChain(t)
+	r, client := w.dial(t, "three@last")
+	if _, _, err := client.SendRequest(aliveRequest, true, nil); err != nil {
 		t.Error(err)
 	}
 	if got := w.open(); got != [3]int{1, 1, 1} {
-		t.Errorf("there are %v connections", got)
+		t.Errorf("%v connections", got)
 	}
 	if way := strings.Split((&Host{route: r}).Way(), " via "); len(way) != 3 ||
 		!strings.HasPrefix(way[0], "three@") || !strings.HasPrefix(way[2], "one@") {
@@ -200,24 +188,17 @@ func TestJump(t *testing.T) {
 	if err := client.Close(); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "the end of all connections", func() bool { return w.open() == [3]int{} })
+	w.ended(t)
 }
 
 func TestJumpHostLost(t *testing.T) {
 	for i, name := range []string{"first", "second", "last"} {
 		t.Run(name, func(t *testing.T) {
 			w := newChain(t)
-			r, err := resolve(t.Context(), Target{Host: "last"})
-			if err != nil {
-				t.Fatal(err)
-			}
-			client, err := r.dial(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
+			_, client := w.dial(t, "last")
 			[]*server{w.first, w.second, w.last}[i].hangUp()
 			_ = client.Wait() // returns at the end
-			eventually(t, "the end of all connections", func() bool { return w.open() == [3]int{} })
+			w.ended(t)
 		})
 	}
 }
@@ -230,29 +211,16 @@ func TestJumpToMissingHost(t *testing.T) {
 		strings.Contains(err.Error(), "\x1b") {
 		t.Errorf("got the error %v, want a ConnectError that names the jump host", err)
 	}
-	eventually(t, "the end of all connections", func() bool { return w.open() == [3]int{} })
+	w.ended(t)
 }
 
 func TestJumpToASilentHost(t *testing.T) {
 	w := newChain(t)
 	silent := listen(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
-	gone := errors.New("the user is gone")
-	ctx, cancel := context.WithCancelCause(t.Context())
 	config := w.read(t, "config")
 	w.write(t, "config", strings.Replace(config, "Port 1\n", "Port "+silent.port+"\n", 1))
-	r, err := resolve(t.Context(), Target{Host: "behind"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- r.try(ctx) }()
-	eventually(t, "the connection", func() bool { return silent.open() == 1 })
-	cancel(gone)
-	if err := <-done; !errors.Is(err, gone) {
-		t.Errorf("got the error %v, want that of the context", err)
-	}
-	eventually(t, "the end of all connections", func() bool {
-		return w.open() == [3]int{} &&
-			silent.open() == 0
-	})
+	r := w.route(t, Target{Host: "behind"})
+	cancelled(t, r, "the connection", func() bool { return silent.open() == 1 })
+	w.ended(t)
+	eventually(t, "the end of the last one", func() bool { return silent.open() == 0 })
 }

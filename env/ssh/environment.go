@@ -89,7 +89,7 @@ func (p *helperProcess) connection(ttl fmt.Stringer) remote.Config {
 			p.host.release()
 			switch {
 			case errors.Is(err, env.ErrGone):
-				return fmt.Errorf("ssh: %s: %w; what runs there ends by itself within %s", p.host, err, ttl)
+				return fmt.Errorf("ssh: %s: %w; its commands end by themselves within %s", p.host, err, ttl)
 			case err != nil:
 				return fmt.Errorf("ssh: %s: %w", p.host, err)
 			}

@@ -126,10 +126,9 @@ func (e *HostKeyError) Error() string {
 	shown := e.Type + " " + e.Fingerprint
 	switch e.Kind {
 	case HostKeyUnknown:
-		return fmt.Sprintf("ssh: the host key of %s is not known: it shows %s; compare that with what "+
-			"the host's owner says, then add it, with \"ssh %s\" once, or with \"ssh-keyscan\" "+
-			"into %s", host, shown, e.login(),
-			cmp.Or(e.File, "a known_hosts file"))
+		return fmt.Sprintf("ssh: the host key of %s is not known: it shows %s; compare that with the "+
+			"key that the host's owner names, then add it, with \"ssh %s\" once, or with "+
+			"\"ssh-keyscan\" into %s", host, shown, e.login(), cmp.Or(e.File, "a known_hosts file"))
 	case HostKeyChanged:
 		return fmt.Sprintf("ssh: the host key of %s has changed: it shows %s, and it should be %s; "+
 			"somebody may be in between, or the host was set up anew: ask its owner, and take the old "+
@@ -140,12 +139,10 @@ func (e *HostKeyError) Error() string {
 	case HostKeyTypes:
 		return fmt.Sprintf("ssh: the host %s has none of the host keys that are known: they are %s, "+
 			"%s; ask its owner which keys it should have, and take the old lines out if they are none of "+
-			"them", host, list,
-			cleanText(e.Reason))
+			"them", host, list, cleanText(e.Reason))
 	}
 	return fmt.Sprintf("ssh: the certificate of the host %s is not good: %s (it shows %s); ask the "+
-		"host's owner", host,
-		cleanText(e.Reason), shown)
+		"host's owner", host, cleanText(e.Reason), shown)
 }
 
 // login returns the host as arguments of ssh.
@@ -198,13 +195,13 @@ func (e *AuthError) Error() string {
 			fmt.Fprintf(&text, " before it has had enough (%s); IdentitiesOnly and IdentityFile try fewer",
 				cleanText(e.Err.Error()))
 		}
-		text.WriteString("; is the user name right, and is the key in authorized_keys there?")
+		text.WriteString("; is the user name right, and is the key in authorized_keys on the host?")
 	}
 	if len(e.Unused) > 0 {
 		fmt.Fprintf(&text, "; not tried: %s", strings.Join(e.Unused, "; "))
 	}
 	if e.Banner != "" {
-		fmt.Fprintf(&text, "; the server says: %s", cleanText(e.Banner))
+		fmt.Fprintf(&text, "; the banner of the server: %s", cleanText(e.Banner))
 	}
 	return text.String()
 }

@@ -37,27 +37,19 @@ func part(t *testing.T, p *toxiproxy.Proxy) {
 // The command continues, and runs once.
 func TestPartition(t *testing.T) {
 	t.Parallel()
-	for _, of := range servers {
-		t.Run(of.name, func(t *testing.T) {
-			if of.name != "openssh" {
-				needFull(t, "partitions on each server")
-			}
-			t.Parallel()
-			s := server(t, of.config())
-			_ = open(t, connect(t, target(t, s)), ssh.Config{}) // which sends the helper
-			t.Run("phases", func(t *testing.T) {
-				for _, phase := range []string{"idle", "stream"} {
-					t.Run(phase, func(t *testing.T) {
-						if phase != "stream" {
-							needFull(t, "a partition without a command")
-						}
-						t.Parallel()
-						partition(t, s, phase)
-					})
+	s := server(t, daemons.SSHDConfig{Account: account()})
+	_ = open(t, connect(t, target(t, s)), ssh.Config{}) // which delivers the helper
+	t.Run("phases", func(t *testing.T) {
+		for _, phase := range []string{"idle", "stream"} {
+			t.Run(phase, func(t *testing.T) {
+				if phase != "stream" {
+					needFull(t, "a partition without a command")
 				}
+				t.Parallel()
+				partition(t, s, phase)
 			})
-		})
-	}
+		}
+	})
 }
 
 func partition(t *testing.T, s *daemons.SSHD, phase string) {
@@ -100,9 +92,9 @@ func TestPartitionWhileOpening(t *testing.T) {
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	work := s.MakeFolder(t)
-	began := time.Now()
+	started := time.Now()
 	_ = open(t, connect(t, target(t, s)), ssh.Config{})
-	whole := time.Since(began)
+	whole := time.Since(started)
 	_ = os.RemoveAll(filepath.Join(s.Home(), ".cache"))
 	const steps = 8
 	for i := range steps + 1 {
@@ -118,63 +110,25 @@ func TestPartitionWhileOpening(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), partitionTime()+20*time.Second)
 			defer cancel()
-			err := func() error {
-				h, err := ssh.Connect(ctx, to)
-				if err != nil {
-					return err
-				}
-				defer h.Close() //nolint:errcheck // never fails
-				e, err := h.Open(ctx, config(t, ssh.Config{
-					WorkDir: work,
-					Options: remote.Options{Session: session, TTL: partitionTime() + 5*time.Second},
-				}))
-				if err != nil {
-					return err
-				}
-				if res, err := e.Exec(ctx, env.Command{Argv: []string{"/bin/sh", "-c", "echo once >> " +
-					session}}); err != nil || res.ExitCode != 0 {
-					t.Errorf("%+v, %v", res, err)
-				}
-				once(t, e, session)
-				return e.Close()
-			}()
-			// it may be Close that got no answer
-			if err != nil && !typed(err) && !errors.Is(err, env.ErrGone) {
-				t.Errorf("%T %v", err, err)
-			}
+			_ = openOnce(ctx, t, to, work, session, partitionTime()+5*time.Second)
 			nothingLeft(t, s, session) // the proxy has closed the connections for good
 		})
 	}
 }
 
-// TestPartitionForGood closes an environment that cannot be reached any more. It ends by itself.
+// TestPartitionForGood makes an environment unreachable while a command runs. It ends by itself.
 func TestPartitionForGood(t *testing.T) {
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	proxy, to := behind(t, s)
-	h := connect(t, to)
-	e, err := h.Open(t.Context(), config(t, ssh.Config{
-		Options: remote.Options{TTL: 2 * time.Second},
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	result := make(chan error, 1)
-	go func() {
-		_, err := e.Exec(t.Context(), env.Command{Argv: []string{"/bin/sleep", "1000"}})
-		result <- err
-	}()
+	e := start(t, connect(t, to), ssh.Config{Options: remote.Options{TTL: 2 * time.Second}})
+	running := background(t.Context(), e, command("/bin/sleep", "1000"))
 	eventually(t, "the command runs", func() bool { return len(left(t, s, e.Session())) > 2 })
 	proxy.Stop() // later connections are refused
-	if err := <-result; !errors.Is(err, env.ErrGone) || !errors.Is(err, env.ErrUnknownOutcome) {
-		t.Errorf("the command: %v", err)
+	if o := <-running; !errors.Is(o.err, env.ErrGone) || !errors.Is(o.err, env.ErrUnknownOutcome) {
+		t.Errorf("the command: %v", o.err)
 	}
-	if _, err := e.ReadDir(t.Context(), "."); !errors.Is(err, env.ErrGone) {
-		t.Errorf("a list: %v", err)
-	}
-	if err := e.Close(); !errors.Is(err, env.ErrGone) {
-		t.Errorf("close: %v", err)
-	}
+	wantGone(t, e)
 	nothingLeft(t, s, e.Session())
 }
 
@@ -184,13 +138,7 @@ func TestPartitionWhileClosing(t *testing.T) {
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	proxy, to := behind(t, s)
-	h := connect(t, to)
-	e, err := h.Open(t.Context(), config(t, ssh.Config{
-		Options: remote.Options{TTL: 2 * time.Second},
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := start(t, connect(t, to), ssh.Config{Options: remote.Options{TTL: 2 * time.Second}})
 	mend := spoil(t, proxy, "timeout", `{"timeout":0}`)
 	if err := e.Close(); !errors.Is(err, env.ErrGone) {
 		t.Errorf("close: %v", err)
@@ -199,7 +147,7 @@ func TestPartitionWhileClosing(t *testing.T) {
 	nothingLeft(t, s, e.Session())
 }
 
-// TestSlowLinks works over links that are slow in every way. Nothing may take them for dead.
+// TestSlowLinks works over links that are slow in every way, which must not count as lost.
 func TestSlowLinks(t *testing.T) {
 	needFull(t, "links of a few bytes per second")
 	t.Parallel()
@@ -220,7 +168,7 @@ func TestSlowLinks(t *testing.T) {
 				spoil(t, proxy, tt.kind, tt.attributes)
 				slow(t, e, tt.size)
 				if n := len(s.Sessions()); n > 3 {
-					t.Errorf("there are %d connections", n)
+					t.Errorf("%d connections", n)
 				}
 			})
 		}
@@ -239,16 +187,8 @@ func slow(t *testing.T, e env.Environment, size int) {
 	if got, err := env.ReadFile(t.Context(), e, "f", 1<<20); err != nil || !bytes.Equal(got, content) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	var out bytes.Buffer
-	res, err := e.Exec(t.Context(), env.Command{Argv: []string{
-		"/bin/sh", "-c",
-		"echo once >> count; cat f; exit 3",
-	}, Stdout: &out})
-	if err != nil || res.ExitCode != 3 || !bytes.Equal(out.Bytes(), content) {
-		t.Errorf("%+v, %v, %d of %d bytes", res, err, out.Len(), len(content))
-	}
-	if list, err := e.ReadDir(t.Context(), "."); err != nil || len(list) != 2 {
-		t.Errorf("%v, %v", list, err)
+	if out := does(t, e, "echo once >> count; cat f"); out != string(content) {
+		t.Errorf("%d of %d bytes", len(out), len(content))
 	}
 	once(t, e, "count")
 }

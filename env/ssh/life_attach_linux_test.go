@@ -1,15 +1,12 @@
 package ssh_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"io/fs"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/remote"
@@ -31,31 +28,15 @@ func ticket(t *testing.T, e *ssh.Environment) ssh.Ticket {
 	return again
 }
 
-// does runs a command in an environment, which shows that it works.
-func does(t *testing.T, e env.Environment, script string) string {
-	t.Helper()
-	var out bytes.Buffer
-	res, err := e.Exec(t.Context(), env.Command{Argv: []string{"/bin/sh", "-c", script}, Stdout: &out})
-	if err != nil || res.ExitCode != 0 {
-		t.Errorf("%s: %+v, %v", script, res, err)
-	}
-	return out.String()
-}
-
-// TestAttach comes back to an environment while its first client is there, after it has left, and
-// after it was cut off for good; and not any more when somebody has closed it.
+// TestAttach reattaches to an environment while its first client is connected, after another one
+// has left, after the first was cut off for good, and after its end.
 func TestAttach(t *testing.T) {
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	proxy, to := behind(t, s)
 	far, near := connect(t, to), connect(t, target(t, s))
 	work := s.MakeFolder(t)
-	first, err := far.Open(t.Context(), config(t, ssh.Config{
-		WorkDir: work, Options: remote.Options{TTL: 15 * time.Second},
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := start(t, far, ssh.Config{WorkDir: work, Options: remote.Options{TTL: 15 * time.Second}})
 	pass := ticket(t, first)
 	attach := func() *ssh.Environment {
 		t.Helper()
@@ -72,22 +53,15 @@ func TestAttach(t *testing.T) {
 		second.Session() != first.Session() || second.Info().WorkDir != work {
 		t.Errorf("%q, %s, %+v", got, second.Session(), second.Info())
 	}
-	running := make(chan error, 1)
-	go func() {
-		_, err := second.Exec(t.Context(), env.Command{Argv: []string{
-			"/bin/sh", "-c",
-			"while :; do sleep 0.1; done",
-		}})
-		running <- err
-	}()
+	running := background(t.Context(), second, sh("while :; do sleep 0.1; done"))
 	if err := second.Leave(); err != nil {
 		t.Error(err)
 	}
-	if err := <-running; err == nil {
-		t.Error("the command of who has left has a result")
+	if o := <-running; o.err == nil {
+		t.Error("the command of a client that has left has a result")
 	}
 	if _, err := second.ReadDir(t.Context(), "."); !errors.Is(err, fs.ErrClosed) {
-		t.Errorf("who has left: %v", err)
+		t.Errorf("a client that has left: %v", err)
 	}
 	does(t, first, "echo alone >> f")
 	third := attach()
@@ -118,12 +92,7 @@ func TestAttachClose(t *testing.T) {
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	h := connect(t, target(t, s))
 	for _, closer := range []int{0, 1} {
-		first, err := h.Open(t.Context(), config(t, ssh.Config{
-			Options: remote.Options{TTL: time.Hour},
-		}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		first := start(t, h, ssh.Config{Options: remote.Options{TTL: time.Hour}})
 		second, err := h.Attach(t.Context(), ticket(t, first))
 		if err != nil {
 			t.Fatal(err)
@@ -132,25 +101,18 @@ func TestAttachClose(t *testing.T) {
 		other := both[1-closer]
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
-		result := make(chan error, 1)
-		go func() {
-			res, err := other.Exec(ctx, env.Command{Argv: []string{"/bin/sleep", "1000"}})
-			if err == nil && res.Signal == "SIGKILL" { // that much was told
-				err = env.ErrGone
-			}
-			result <- err
-		}()
+		result := background(ctx, other, command("/bin/sleep", "1000"))
 		eventually(t, "the command runs", func() bool { return alive(t, "/bin/sleep", "1000") })
 		if err := both[closer].Close(); err != nil {
 			t.Error(err)
 		}
-		if err := <-result; !errors.Is(err, env.ErrGone) {
-			t.Errorf("the command of the other one: %v", err)
+		if o := <-result; !o.gone() {
+			t.Errorf("the command of the other one: %+v", o)
 		}
 		if _, err := other.ReadDir(ctx, "."); !errors.Is(err, env.ErrGone) {
 			t.Errorf("a list of the other one: %v", err)
 		}
-		// While the server is there it can still say that the environment has been closed well.
+		// A helper that still answers reports that the environment was closed.
 		if err := other.Close(); err != nil && !errors.Is(err, env.ErrGone) {
 			t.Errorf("the other one's close: %v", err)
 		}
@@ -158,7 +120,7 @@ func TestAttachClose(t *testing.T) {
 	}
 }
 
-// TestAttachRefused shows tickets that are not good.
+// TestAttachRefused attaches with invalid tickets, and too late.
 func TestAttachRefused(t *testing.T) {
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
@@ -177,8 +139,8 @@ func TestAttachRefused(t *testing.T) {
 	} {
 		bad := good
 		tt.spoil(&bad)
-		var damaged *ssh.ConfigError
-		if _, err := h.Attach(t.Context(), bad); !errors.As(err, &damaged) {
+		var invalid *ssh.ConfigError
+		if _, err := h.Attach(t.Context(), bad); !errors.As(err, &invalid) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
@@ -193,30 +155,12 @@ func TestAttachRefused(t *testing.T) {
 		t.Errorf("another directory: %v", err)
 	}
 	does(t, e, "true")
-}
-
-// TestAttachTooLate comes back when the time to live has passed.
-func TestAttachTooLate(t *testing.T) {
-	t.Parallel()
-	s := server(t, daemons.SSHDConfig{Account: account()})
-	h := connect(t, target(t, s))
-	e, err := h.Open(t.Context(), config(t, ssh.Config{
-		Options: remote.Options{TTL: time.Second},
-	}))
-	if err != nil {
+	short := start(t, h, ssh.Config{Options: remote.Options{TTL: time.Second}})
+	if err := short.Leave(); err != nil {
 		t.Fatal(err)
 	}
-	pass := ticket(t, e)
-	pid := helperPID(t, s, e.Session())
-	if err := e.Leave(); err != nil {
-		t.Fatal(err)
+	nothingLeft(t, s, short.Session())
+	if _, err := h.Attach(t.Context(), ticket(t, short)); !errors.Is(err, env.ErrGone) {
+		t.Errorf("after the TTL: %v", err)
 	}
-	eventually(t, "the end of the helper", func() bool {
-		return errors.Is(unix.Kill(pid, 0),
-			unix.ESRCH)
-	})
-	if _, err := h.Attach(t.Context(), pass); !errors.Is(err, env.ErrGone) {
-		t.Error(err)
-	}
-	nothingLeft(t, s, e.Session())
 }

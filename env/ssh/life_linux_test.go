@@ -23,14 +23,16 @@ import (
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
-// runaways are commands that leave processes in the ways in which one gets away from its parents.
+// runaways are commands whose processes escape from their parents in different ways.
 var runaways = []string{
 	`sleep 1000`,
 	`setsid sleep 1000 & wait`,
 	`nohup sleep 1000 >/dev/null 2>&1 & wait`,
 	`setsid sh -c 'setsid sleep 1000 &'; sleep 1000`,
 	`setsid env -i PATH="$PATH" sh -c '(sleep 1000 &) ; exit'; sleep 1000`,
-	`trap '' TERM HUP INT; setsid sh -c 'trap "" TERM HUP INT PIPE; while :; do sleep 1000; done' & while :; do sleep 1000; done`,
+	`trap '' TERM HUP INT
+setsid sh -c 'trap "" TERM HUP INT PIPE; while :; do sleep 1000; done' &
+while :; do sleep 1000; done`,
 }
 
 // clientVar holds what the client process of a test does.
@@ -51,7 +53,7 @@ func TestClientProcess(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
 		t.Fatal(err)
 	}
-	fmt.Println("begun")
+	fmt.Println("started")
 	h, err := ssh.Connect(t.Context(), ssh.Target{
 		Host: c.Host, ConfigFile: os.DevNull,
 		Identities: []string{c.Key}, KnownHosts: c.KnownHosts,
@@ -59,32 +61,23 @@ func TestClientProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e, err := h.Open(t.Context(), config(t, ssh.Config{
-		WorkDir: c.WorkDir,
-		Options: remote.Options{Session: c.Session, TTL: 2 * time.Second},
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := start(t, h, ssh.Config{
+		WorkDir: c.WorkDir, Options: remote.Options{Session: c.Session, TTL: 2 * time.Second},
+	})
 	fmt.Println("opened")
 	for _, script := range runaways {
 		go func() {
-			_, _ = e.Exec(context.Background(), env.Command{Argv: []string{
-				"/bin/sh", "-c",
-				script,
-			}})
+			_, _ = e.Exec(context.Background(), sh(script)) // until the kill
 		}()
 	}
 	select {}
 }
 
-// startClient starts a client process, and returns when it has begun, and what it says from then
-// on.
+// startClient starts a client process, waits for its first line, and returns the following ones.
 func startClient(t *testing.T, s *daemons.SSHD, session string) (*exec.Cmd, *bufio.Reader) {
 	t.Helper()
 	text, err := json.Marshal(client{
-		s.User() + "@" + s.Address(), s.Key(), s.KnownHosts(),
-		s.MakeFolder(t), session,
+		s.User() + "@" + s.Address(), s.Key(), s.KnownHosts(), s.MakeFolder(t), session,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -103,22 +96,22 @@ func startClient(t *testing.T, s *daemons.SSHD, session string) (*exec.Cmd, *buf
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	said := bufio.NewReader(out)
-	if line, err := said.ReadString('\n'); err != nil || line != "begun\n" {
-		t.Fatalf("the client says %q, %v", line, err)
+	output := bufio.NewReader(out)
+	if line, err := output.ReadString('\n'); err != nil || line != "started\n" {
+		t.Fatalf("the client prints %q, %v", line, err)
 	}
-	return cmd, said
+	return cmd, output
 }
 
-// TestClientKilled kills a client while commands run. Nothing of them is left when the time to live
-// has passed.
+// TestClientKilled kills a client while commands run. Nothing of them is left when the TTL has
+// passed.
 func TestClientKilled(t *testing.T) {
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	const session = "killed"
-	cmd, said := startClient(t, s, session)
-	if line, err := said.ReadString('\n'); err != nil || line != "opened\n" {
-		t.Fatalf("the client says %q, %v", line, err)
+	cmd, output := startClient(t, s, session)
+	if line, err := output.ReadString('\n'); err != nil || line != "opened\n" {
+		t.Fatalf("the client prints %q, %v", line, err)
 	}
 	sleeping := func() (n int) {
 		for _, pid := range s.Processes() {
@@ -139,7 +132,7 @@ func TestClientKilled(t *testing.T) {
 	}
 }
 
-// TestClientKilledWhileOpening kills a client in all phases of a start, the sending of the helper
+// TestClientKilledWhileOpening kills a client in all phases of a start, the delivery of the helper
 // among them.
 func TestClientKilledWhileOpening(t *testing.T) {
 	needFull(t, "kills in all phases of a start")
@@ -150,13 +143,13 @@ func TestClientKilledWhileOpening(t *testing.T) {
 	for i := range steps {
 		session := fmt.Sprintf("killed-%d", i)
 		_ = os.RemoveAll(filepath.Join(s.Home(), ".cache"))
-		cmd, said := startClient(t, s, session)
-		began := time.Now()
+		cmd, output := startClient(t, s, session)
+		started := time.Now()
 		if i == 0 {
-			if line, err := said.ReadString('\n'); err != nil || line != "opened\n" {
-				t.Fatalf("the client says %q, %v", line, err)
+			if line, err := output.ReadString('\n'); err != nil || line != "opened\n" {
+				t.Fatalf("the client prints %q, %v", line, err)
 			}
-			whole = time.Since(began)
+			whole = time.Since(started)
 		} else {
 			time.Sleep(time.Duration(i) * whole / steps) // a moment of the start
 		}
@@ -170,36 +163,36 @@ func TestClientKilledWhileOpening(t *testing.T) {
 	}
 }
 
-// TestLaunchCutOff ends the connection when the directory of an environment is there and its helper
-// is not started yet.
+// TestLaunchCutOff ends the connection when the directory of an environment exists and its helper
+// has not started yet.
 func TestLaunchCutOff(t *testing.T) {
 	t.Parallel()
-	bin, err := os.MkdirTemp("/tmp", "ssh-test-bin-") //nolint:usetesting // an ordinary user passes through it
+	//nolint:usetesting // an ordinary user has to pass through it
+	bin, err := os.MkdirTemp("/tmp", "ssh-test-bin-")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(bin) })
-	// The script asks for the time at that point.
+	// The script calls date at that point.
 	gate := fmt.Sprintf("#!/bin/sh\n: >%[1]s/waits\nwhile ! [ -e %[1]s/on ]; do sleep 0.1; "+
 		"done\necho 1\n", bin)
-	if err := errors.Join(os.Chmod(bin, 0o777), os.WriteFile(filepath.Join(bin, "date"), []byte(gate),
-		0o755)); err != nil {
+	if err := errors.Join(os.Chmod(bin, 0o777),
+		os.WriteFile(filepath.Join(bin, "date"), []byte(gate), 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	s := server(t, daemons.SSHDConfig{Account: account(), Vars: []string{"PATH=" + bin + ":" +
-		os.Getenv("PATH")}})
+	s := server(t, daemons.SSHDConfig{
+		Account: account(), Vars: []string{"PATH=" + bin + ":" + os.Getenv("PATH")},
+	})
 	h := connect(t, target(t, s))
 	const session = "cut-off"
 	opened := make(chan error, 1)
 	go func() {
-		_, err := h.Open(t.Context(), config(t, ssh.Config{
-			Options: remote.Options{Session: session},
-		}))
+		c := ssh.Config{Options: remote.Options{Session: session}}
+		_, err := h.Open(t.Context(), config(t, c))
 		opened <- err
 	}()
 	eventually(t, "the script waits", func() bool {
-		return unix.Access(filepath.Join(bin, "waits"),
-			unix.F_OK) == nil
+		return unix.Access(filepath.Join(bin, "waits"), unix.F_OK) == nil
 	})
 	s.Cut()
 	if err := <-opened; !typed(err) {
@@ -225,29 +218,17 @@ func helperOf(t *testing.T, h *ssh.Host, session string) ssh.Listed {
 	return list[i]
 }
 
-// TestHelperKilled kills the helper. Calls end long before the time to live has passed, and what it
-// leaves is collected.
+// TestHelperKilled kills the helper. Calls end long before the TTL has passed, and Collect removes
+// its remains.
 func TestHelperKilled(t *testing.T) {
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	h := connect(t, target(t, s))
-	dead, err := h.Open(t.Context(), config(t, ssh.Config{
-		Options: remote.Options{TTL: time.Hour},
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	dead := start(t, h, ssh.Config{Options: remote.Options{TTL: time.Hour}})
 	lives := open(t, h, ssh.Config{WorkDir: s.MakeFolder(t)})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	result := make(chan error, 1)
-	go func() {
-		_, err := dead.Exec(ctx, env.Command{Argv: []string{
-			"/bin/sh", "-c",
-			"setsid sh -c 'while :; do sleep 1000; done' & sleep 1000",
-		}})
-		result <- err
-	}()
+	result := background(ctx, dead, sh("setsid sh -c 'while :; do sleep 1000; done' & sleep 1000"))
 	eventually(t, "the command runs", func() bool { return len(left(t, s, dead.Session())) > 4 })
 	l := helperOf(t, h, dead.Session())
 	if l.Garbage || l.PID <= 1 || l.TTL != time.Hour || l.Owner != "127.0.0.1" ||
@@ -257,15 +238,10 @@ func TestHelperKilled(t *testing.T) {
 	if err := unix.Kill(l.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-result; !errors.Is(err, env.ErrGone) || !errors.Is(err, env.ErrUnknownOutcome) {
-		t.Errorf("the command: %v", err)
+	if o := <-result; !errors.Is(o.err, env.ErrGone) || !errors.Is(o.err, env.ErrUnknownOutcome) {
+		t.Errorf("the command: %v", o.err)
 	}
-	if _, err := dead.ReadDir(ctx, "."); !errors.Is(err, env.ErrGone) {
-		t.Errorf("a list: %v", err)
-	}
-	if err := dead.Close(); !errors.Is(err, env.ErrGone) {
-		t.Errorf("close: %v", err)
-	}
+	wantGone(t, dead)
 	if l := helperOf(t, h, dead.Session()); !l.Garbage {
 		t.Errorf("it runs: %+v", l)
 	}
@@ -286,68 +262,38 @@ func TestHelperKilled(t *testing.T) {
 	if done, err := h.Collect(ctx, remote.CollectOptions{}); err != nil || len(done) > 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if _, err := lives.Exec(ctx, env.Command{Argv: []string{"/bin/true"}}); err != nil {
-		t.Errorf("the other one: %v", err)
-	}
+	does(t, lives, "true")
 }
 
-// TestCollectAll ends an environment that runs.
+// TestCollectAll ends a running environment.
 func TestCollectAll(t *testing.T) {
 	t.Parallel()
-	if account() == nil {
-		t.Skip("other tests have the same user") // whose environments would end, too
-	}
-	s := server(t, daemons.SSHDConfig{Account: account()})
-	e, err := connect(t, target(t, s)).Open(t.Context(), config(t, ssh.Config{
-		Options: remote.Options{TTL: time.Hour},
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := server(t, daemons.SSHDConfig{Account: ownAccount(t)}) // others keep their environments
+	e := start(t, connect(t, target(t, s)), ssh.Config{Options: remote.Options{TTL: time.Hour}})
 	other := connect(t, target(t, s))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	result := make(chan error, 1)
-	go func() {
-		res, err := e.Exec(ctx, env.Command{Argv: []string{"/bin/sh", "-c", runaways[len(runaways)-1]}})
-		if err == nil && res.Signal == "SIGKILL" { // that much was told
-			err = env.ErrGone
-		}
-		result <- err
-	}()
+	result := background(ctx, e, sh(runaways[len(runaways)-1]))
 	eventually(t, "the command runs", func() bool { return len(left(t, s, e.Session())) > 4 })
-	if done, err := other.Collect(ctx, remote.CollectOptions{DryRun: true, All: true}); err != nil ||
-		len(done) != 1 || done[0].Reason != "it was running" {
-		t.Errorf("%+v, %v", done, err)
+	for _, dry := range []bool{true, false} {
+		done, err := other.Collect(ctx, remote.CollectOptions{DryRun: dry, All: true})
+		if err != nil || len(done) != 1 || done[0].Reason != "it was running" || done[0].Err != nil {
+			t.Errorf("%+v, %v", done, err)
+		}
 	}
-	if done, err := other.Collect(ctx, remote.CollectOptions{All: true}); err != nil || len(done) != 1 ||
-		done[0].Err != nil {
-		t.Errorf("%+v, %v", done, err)
+	if o := <-result; !o.gone() {
+		t.Errorf("the command: %+v", o)
 	}
-	if err := <-result; !errors.Is(err, env.ErrGone) {
-		t.Errorf("the command: %v", err)
-	}
-	nothingLeft(t, s, e.Session()) // a client that comes back in vain may be there for a moment
-	if _, err := e.ReadDir(ctx, "."); !errors.Is(err, env.ErrGone) {
-		t.Errorf("a list: %v", err)
-	}
-	if err := e.Close(); !errors.Is(err, env.ErrGone) {
-		t.Errorf("close: %v", err)
-	}
+	nothingLeft(t, s, e.Session())
+	wantGone(t, e)
 }
 
-// TestHostKeyChangesBeforeReconnect connects again to what is another host by now. Nothing is sent
-// to it.
+// TestHostKeyChangesBeforeReconnect reconnects to a host with another key. Nothing is sent to it.
 func TestHostKeyChangesBeforeReconnect(t *testing.T) {
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	h := connect(t, target(t, s))
-	e, err := h.Open(t.Context(), config(t, ssh.Config{
-		Options: remote.Options{TTL: time.Hour},
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := start(t, h, ssh.Config{Options: remote.Options{TTL: time.Hour}})
 	t.Cleanup(func() { // the helper waits for its client
 		if err := unix.Kill(helperPID(t, s, e.Session()), unix.SIGTERM); err != nil {
 			t.Error(err)
@@ -357,17 +303,13 @@ func TestHostKeyChangesBeforeReconnect(t *testing.T) {
 	defer cancel()
 	in, typed := io.Pipe()
 	defer typed.Close() //nolint:errcheck // never fails
-	result := make(chan error, 1)
-	go func() {
-		_, err := e.Exec(ctx, env.Command{Argv: []string{"/bin/cat"}, Stdin: in})
-		result <- err
-	}()
+	result := background(ctx, e, env.Command{Argv: []string{"/bin/cat"}, Stdin: in})
 	_, _ = io.WriteString(typed, "x")
 	if err := s.NewHostKey(); err != nil {
 		t.Fatal(err)
 	}
 	for what, err := range map[string]error{
-		"the command": <-result,
+		"the command": (<-result).err,
 		"a list":      func() error { _, err := e.ReadDir(ctx, "."); return err }(),
 		"close":       e.Close(),
 	} {
@@ -388,6 +330,6 @@ func helperPID(t *testing.T, s *daemons.SSHD, session string) int {
 			return pid
 		}
 	}
-	t.Fatalf("there is no helper of %s", session)
+	t.Fatalf("no helper of %s", session)
 	return 0
 }

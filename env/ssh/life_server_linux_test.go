@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
@@ -27,19 +26,16 @@ func TestConnectionIsShared(t *testing.T) {
 	}
 	var all []*ssh.Environment
 	for range 3 {
-		e, err := h.Open(t.Context(), config(t, ssh.Config{}))
-		if err != nil {
-			t.Fatal(err)
-		}
+		e := start(t, h, ssh.Config{})
 		all = append(all, e)
 	}
 	if n := len(s.Sessions()); n != 1 {
-		t.Errorf("there are %d connections", n)
+		t.Errorf("%d connections", n)
 	}
 	if err := h.Close(); err != nil {
 		t.Error(err)
 	}
-	for _, e := range all { // which keep the connection
+	for _, e := range all { // they keep the connection
 		does(t, e, "true")
 		if err := e.Close(); err != nil {
 			t.Error(err)
@@ -55,50 +51,38 @@ func TestConnectionIsShared(t *testing.T) {
 // TestServers works with servers that allow little, also after the loss of the connection.
 func TestServers(t *testing.T) {
 	t.Parallel()
-	user := func(files map[string]string) *daemons.Account {
-		a := account()
-		if a != nil {
-			a.Profile = files
-		}
-		return a
-	}
 	for _, tt := range []struct {
-		name   string
-		config daemons.SSHDConfig
+		name, profile string
+		sftp          daemons.SftpKind
+		options       []string
 	}{
-		{"one session", daemons.SSHDConfig{Account: user(nil), Options: []string{"MaxSessions 1"}}},
-		{"two sessions", daemons.SSHDConfig{Account: user(nil), Options: []string{"MaxSessions 2"}}},
-		{"no sockets", daemons.SSHDConfig{
-			Account: user(nil),
-			Options: []string{"AllowStreamLocalForwarding no"},
-		}},
-		{"no forwarding", daemons.SSHDConfig{
-			Account: user(nil),
-			Options: []string{"DisableForwarding yes", "AcceptEnv none"},
-		}},
-		{"noisy, no forwarding", daemons.SSHDConfig{
-			Account: user(map[string]string{".bashrc": noisyProfile}),
-			Options: []string{"DisableForwarding yes"}, Sftp: daemons.SftpNone,
-		}},
-		{"one session, no forwarding", daemons.SSHDConfig{
-			Account: user(nil),
-			Options: []string{"MaxSessions 1", "DisableForwarding yes"},
-		}},
+		{name: "one session", options: []string{"MaxSessions 1"}},
+		{name: "two sessions", options: []string{"MaxSessions 2"}},
+		{name: "no sockets", options: []string{"AllowStreamLocalForwarding no"}},
+		{name: "no forwarding", options: []string{"DisableForwarding yes", "AcceptEnv none"}},
+		{
+			name: "noisy, no forwarding", profile: noisyProfile, sftp: daemons.SftpNone,
+			options: []string{"DisableForwarding yes"},
+		},
+		{name: "one session, no forwarding", options: []string{"MaxSessions 1", "DisableForwarding yes"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.name != "one session, no forwarding" {
 				needFull(t, "each restriction by itself")
 			}
 			t.Parallel()
-			s := server(t, tt.config)
+			c := daemons.SSHDConfig{Account: account(), Options: tt.options, Sftp: tt.sftp}
+			if c.Account != nil && tt.profile != "" {
+				c.Account.Profile = map[string]string{".bashrc": tt.profile}
+			}
+			s := server(t, c)
 			h, err := ssh.Connect(t.Context(), target(t, s))
 			if err != nil {
 				t.Fatal(err)
 			}
-			const count = 6
-			var all [count]*ssh.Environment
+			var all [6]*ssh.Environment
 			var opening, going sync.WaitGroup
-			for i := range count {
+			for i := range all {
 				c := config(t, ssh.Config{WorkDir: s.MakeFolder(t)})
 				opening.Go(func() {
 					var err error
@@ -136,44 +120,31 @@ func TestServers(t *testing.T) {
 // TestSilentHost lists the environments of a host that sends nothing.
 func TestSilentHost(t *testing.T) {
 	t.Parallel()
-	if account() == nil {
-		t.Skip("an account of its own needs root")
-	}
 	h := connect(t, target(t, server(t, daemons.SSHDConfig{
-		Account: &daemons.Account{},
+		Account: ownAccount(t),
 		Options: []string{"ForceCommand sleep 5"},
 	})))
 	h.SetScriptTimeout(500 * time.Millisecond)
-	if _, err := h.List(t.Context()); err == nil || !strings.Contains(err.Error(),
-		"no answer within") {
-		t.Errorf("list: %v", err)
-	}
-	ticket := ssh.Ticket{
+	_, listErr := h.List(t.Context())
+	_, attachErr := h.Attach(t.Context(), ssh.Ticket{
 		Ticket: remote.Ticket{Session: "x", Token: "z", TTL: time.Minute},
 		Dir:    "/tmp/x", Program: "/tmp/y",
-	}
-	if _, err := h.Attach(t.Context(), ticket); err == nil || !strings.Contains(err.Error(),
-		"no answer within") {
-		t.Errorf("attach: %v", err)
+	})
+	for _, err := range []error{listErr, attachErr} {
+		if err == nil || !strings.Contains(err.Error(), "no answer within") {
+			t.Error(err)
+		}
 	}
 }
 
-// TestDamagedDirectory lets a directory among those of the environments have a name that none of
-// them has.
+// TestDamagedDirectory lists environments beside a directory that is none.
 func TestDamagedDirectory(t *testing.T) {
 	t.Parallel()
-	if account() == nil {
-		t.Skip("an account of its own needs root")
-	}
-	s := server(t, daemons.SSHDConfig{Account: &daemons.Account{}})
+	s := server(t, daemons.SSHDConfig{Account: ownAccount(t)})
 	h := connect(t, target(t, s))
 	e := open(t, h, ssh.Config{})
-	script := "d=$(dirname /tmp/sandboxagent-$(id -u)/e-*/s); mkdir -m 700 ${d%/*}/e-BAD_x; echo " +
-		"begun nonsense >${d%/*}/e-BAD_x/about"
-	if res, err := e.Exec(t.Context(), env.Command{Argv: []string{"sh", "-c", script}}); err != nil ||
-		res.ExitCode != 0 {
-		t.Fatalf("%+v, %v", res, err)
-	}
+	does(t, e, "d=$(dirname /tmp/sandboxagent-$(id -u)/e-*/s); mkdir -m 700 ${d%/*}/e-BAD_x; echo "+
+		"begun nonsense >${d%/*}/e-BAD_x/about")
 	list, err := h.List(t.Context())
 	if err != nil || len(list) != 1 || list[0].Session != e.Session() {
 		t.Errorf("%+v, %v", list, err)
@@ -181,39 +152,28 @@ func TestDamagedDirectory(t *testing.T) {
 	if done, err := h.Collect(t.Context(), remote.CollectOptions{}); err != nil || len(done) != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if res, err := e.Exec(t.Context(), env.Command{Argv: []string{
-		"sh", "-c",
-		"rm -r /tmp/sandboxagent-$(id -u)*/e-BAD_x",
-	}}); err != nil || res.ExitCode != 0 {
-		t.Errorf("%+v, %v", res, err)
-	}
+	does(t, e, "rm -r /tmp/sandboxagent-$(id -u)*/e-BAD_x")
 }
 
 // TestSessionIsTaken opens two environments of one name.
 func TestSessionIsTaken(t *testing.T) {
 	t.Parallel()
 	h := connect(t, target(t, server(t, daemons.SSHDConfig{Account: account()})))
-	e := open(t, h, ssh.Config{
-		Options: remote.Options{Session: "same"},
-	})
-	_, err := h.Open(t.Context(), config(t, ssh.Config{
-		Options: remote.Options{Session: "same"},
-	}))
+	c := ssh.Config{Options: remote.Options{Session: "same"}}
+	e := open(t, h, c)
+	_, err := h.Open(t.Context(), config(t, c))
 	if config := (*ssh.ConfigError)(nil); !errors.As(err, &config) || config.Field != "session" {
 		t.Errorf("%T %v", err, err)
 	}
-	if _, err := e.Stat(t.Context(), "."); err != nil {
-		t.Errorf("the first: %v", err)
-	}
+	does(t, e, "true")
 }
 
 // TestHelperDir opens environments on hosts whose home directory cannot hold the helper.
 func TestHelperDir(t *testing.T) {
 	t.Parallel()
-	if account() == nil {
-		t.Skip("an account of its own needs root")
-	}
-	s := server(t, daemons.SSHDConfig{Account: &daemons.Account{Home: daemons.HomeNoexec}})
+	a := ownAccount(t)
+	a.Home = daemons.HomeNoexec
+	s := server(t, daemons.SSHDConfig{Account: a})
 	h := connect(t, target(t, s))
 	dir := s.MakeFolder(t)
 	e := open(t, h, ssh.Config{HelperDir: dir})
@@ -233,15 +193,21 @@ func TestHelperDir(t *testing.T) {
 	}
 }
 
-// TestHelperIsBuilt opens an environment without a configured or embedded helper: the Go toolchain
-// builds one when the host has named its processor.
-func TestHelperIsBuilt(t *testing.T) {
+// TestNoHelper opens environments without a configured or embedded helper: the Go toolchain builds
+// one when the host has named its processor, unless that is disabled.
+func TestNoHelper(t *testing.T) {
 	t.Parallel()
 	none := remote.Helper{NoBuild: true}
 	if _, err := none.Resolve(t.Context(), "linux", runtime.GOARCH); err == nil {
 		t.Skip("a helper is embedded")
 	}
 	h := connect(t, target(t, server(t, daemons.SSHDConfig{Account: account()})))
+	_, err := h.Open(t.Context(), ssh.Config{Options: remote.Options{Helper: none}})
+	var missing *remote.MissingHelperError
+	var failed *ssh.StartError
+	if !errors.As(err, &missing) || missing.Arch != runtime.GOARCH || !errors.As(err, &failed) {
+		t.Error(err)
+	}
 	e, err := h.Open(t.Context(), ssh.Config{
 		Options: remote.Options{Helper: remote.Helper{Cache: t.TempDir()}},
 	})
@@ -254,37 +220,15 @@ func TestHelperIsBuilt(t *testing.T) {
 	}
 }
 
-// TestNoHelper opens an environment on a host without a helper for its processor.
-func TestNoHelper(t *testing.T) {
-	t.Parallel()
-	none := remote.Helper{NoBuild: true}
-	if _, err := none.Resolve(t.Context(), "linux", runtime.GOARCH); err == nil {
-		t.Skip("a helper is embedded")
-	}
-	h := connect(t, target(t, server(t, daemons.SSHDConfig{Account: account()})))
-	_, err := h.Open(t.Context(), ssh.Config{Options: remote.Options{Helper: none}})
-	var missing *remote.MissingHelperError
-	var start *ssh.StartError
-	if !errors.As(err, &missing) || missing.Arch != runtime.GOARCH || !errors.As(err, &start) {
-		t.Error(err)
-	}
-}
-
-// TestNoDigest opens an environment on a host that has nothing to verify the helper with.
+// TestNoDigest opens an environment on a host without a program that verifies the helper.
 func TestNoDigest(t *testing.T) {
 	t.Parallel()
-	if account() == nil {
-		t.Skip("an account of its own needs root")
-	}
-	s := server(t, daemons.SSHDConfig{Account: &daemons.Account{}})
+	s := server(t, daemons.SSHDConfig{Account: ownAccount(t)})
 	bin := s.MakeFolder(t)
 	if err := os.Chmod(bin, 0o755); err != nil { //nolint:gosec // another user looks there
 		t.Fatal(err)
 	}
-	for _, tool := range []string{
-		"id", "uname", "ls", "mkdir", "mktemp", "chmod", "rm", "sed", "find",
-		"cat", "sh",
-	} {
+	for tool := range strings.FieldsSeq("id uname ls mkdir mktemp chmod rm sed find cat sh") {
 		name, err := exec.LookPath(tool)
 		if err == nil {
 			err = os.Symlink(name, filepath.Join(bin, tool))
@@ -293,20 +237,17 @@ func TestNoDigest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	poor := server(t, daemons.SSHDConfig{Account: &daemons.Account{}, Vars: []string{"PATH=" + bin}})
+	poor := server(t, daemons.SSHDConfig{Account: ownAccount(t), Vars: []string{"PATH=" + bin}})
 	_, err := connect(t, target(t, poor)).Open(t.Context(), config(t, ssh.Config{}))
 	if err == nil || !strings.Contains(err.Error(), "sha256sum") {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestNoCommands opens an environment where no command of the user's choice is run. The error says
-// what happened.
+// TestNoCommands opens an environment where the server does not run the commands of the client. The
+// error has their output.
 func TestNoCommands(t *testing.T) {
 	t.Parallel()
-	if account() == nil {
-		t.Skip("an account of its own needs root")
-	}
 	for _, tt := range []struct {
 		name, shell string
 		options     []string
@@ -316,9 +257,13 @@ func TestNoCommands(t *testing.T) {
 		{"files only", "", []string{"ForceCommand internal-sftp"}, "sftp connections only"},
 		{"false", "/bin/false", nil, ""},
 		{"nologin", "/usr/sbin/nologin", nil, "This account is currently not available"},
-		// They know the mark: it is in the first line that they are told.
+		// They know the mark, which is in the first line of the script.
 		{"hostile", "", []string{`ForceCommand read -r l; eval "$l"; echo "$m "; sleep 1`}, ""},
-		{"hostile about where", "", []string{`ForceCommand read -r l; eval "$l"; echo "$m run a b"; sleep 1`}, ""},
+		{
+			"hostile names", "",
+			[]string{`ForceCommand read -r l; eval "$l"; echo "$m run a b"; sleep 1`},
+			"",
+		},
 		{
 			"silent", "",
 			[]string{"ForceCommand while ! [ -e ~/gate ]; do sleep 0.1; done"},
@@ -327,21 +272,20 @@ func TestNoCommands(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			s := server(t, daemons.SSHDConfig{
-				Account: &daemons.Account{Shell: tt.shell},
-				Options: tt.options,
-			})
+			a := ownAccount(t)
+			a.Shell = tt.shell
+			s := server(t, daemons.SSHDConfig{Account: a, Options: tt.options})
 			var c ssh.Config
 			if tt.name == "silent" {
 				c.StartTimeout = 2 * time.Second
 			}
 			h := connect(t, target(t, s))
 			_, err := h.Open(t.Context(), config(t, c))
-			var start *ssh.StartError
-			if err == nil || !strings.Contains(err.Error(), tt.want) || !errors.As(err, &start) {
+			var failed *ssh.StartError
+			if err == nil || !strings.Contains(err.Error(), tt.want) || !errors.As(err, &failed) {
 				t.Errorf("%T %v", err, err)
 			}
-			// the command waits for it
+			// the silent command waits for it
 			if err := os.WriteFile(filepath.Join(s.Home(), "gate"), nil, 0o600); err != nil {
 				t.Error(err)
 			}

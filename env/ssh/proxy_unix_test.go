@@ -11,8 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	gossh "golang.org/x/crypto/ssh"
 )
 
 // proxyVar holds the address that TestProxyProcess connects to.
@@ -36,24 +34,15 @@ func TestProxyProcess(t *testing.T) {
 // TestProxyCommand logs in over a ProxyCommand, and checks that its process tree ends with the
 // connection.
 func TestProxyCommand(t *testing.T) {
-	host, key := newKey(t, "ed25519"), newKey(t, "ed25519")
-	s := newServer(t, serverConfig{
-		keys:  []gossh.Signer{host.signer},
-		users: []gossh.PublicKey{key.public()},
-	})
-	m := newHome(t)
-	m.write(t, "id_ed25519", key.private(t, ""))
-	m.write(t, "known_hosts", "h.example.com "+authorized(host.public()))
-	script := m.write(t, "proxy.sh", "sleep 1000 & echo $$ $! $1 $2 >"+m.dot("started")+"; "+os.Args[0]+" -test.run='^TestProxyProcess$'")
-	m.write(t, "config", "IdentityFile ~/.ssh/id_ed25519\nHostName %h.example.com\nProxyCommand "+
-		"/bin/sh "+script+" %h %p")
+	m, s := newLogin(t, "", "")
+	known := m.read(t, "known_hosts")
+	m.write(t, "known_hosts", "h.example.com"+known[strings.Index(known, " "):])
+	script := m.write(t, "proxy.sh", "sleep 1000 & echo $$ $! $1 $2 >"+m.dot("started")+"; "+
+		os.Args[0]+" -test.run='^TestProxyProcess$'")
+	m.write(t, "config", "HostName %h.example.com\nProxyCommand /bin/sh "+script+" %h %p")
 	t.Setenv(proxyVar, net.JoinHostPort(s.host, s.port))
 	t.Setenv("SANDBOXAGENT_TEST_HELPER", "none") // TestMain builds nothing
-	r, err := resolve(t.Context(), Target{Host: "user@h"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, err := r.dial(t.Context())
+	client, err := m.route(t, Target{Host: "user@h"}).dial(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

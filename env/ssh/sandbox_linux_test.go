@@ -35,8 +35,8 @@ func needSandbox(t *testing.T, by sandbox.Mechanism) {
 func repository(t *testing.T, s *daemons.SSHD) string {
 	t.Helper()
 	dir := s.MakeFolder(t)
-	if out, err := exec.CommandContext(t.Context(), "git", "init", "-q", "--template=",
-		dir).CombinedOutput(); err != nil {
+	init := exec.CommandContext(t.Context(), "git", "init", "-q", "--template=", dir)
+	if out, err := init.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	err := filepath.WalkDir(dir, func(name string, _ os.DirEntry, err error) error {
@@ -55,8 +55,8 @@ func secret(t *testing.T, s *daemons.SSHD, c daemons.SSHDConfig) string {
 		return "/etc/shadow"
 	}
 	name := filepath.Join(s.Home(), ".ssh", "id_test")
-	err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte("secret"),
-		0o600))
+	err := errors.Join(os.MkdirAll(filepath.Dir(name), 0o700),
+		os.WriteFile(name, []byte("secret"), 0o600))
 	for _, made := range []string{filepath.Dir(name), name} {
 		err = errors.Join(err, os.Lchown(made, uid(t, s.Home()), -1))
 	}
@@ -66,7 +66,7 @@ func secret(t *testing.T, s *daemons.SSHD, c daemons.SSHDConfig) string {
 	return name
 }
 
-// TestSandbox has commands in a sandbox on the host.
+// TestSandbox runs commands in a sandbox on the host.
 func TestSandbox(t *testing.T) {
 	needSandbox(t, sandbox.Bubblewrap)
 	for name, c := range map[string]daemons.SSHDConfig{"root": {}, "account": {Account: account()}} {
@@ -82,10 +82,8 @@ func TestSandbox(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = listener.Close() })
-			e := open(t, connect(t, target(t, s)), ssh.Config{
-				WorkDir: work,
-				Sandbox: &env.Sandbox{Require: true},
-			})
+			e := open(t, connect(t, target(t, s)),
+				ssh.Config{WorkDir: work, Sandbox: &env.Sandbox{Require: true}})
 			info := e.Info()
 			for _, p := range []env.Promise{
 				env.Isolation, env.ConfinedWrites, env.HiddenSecrets,
@@ -102,17 +100,8 @@ func TestSandbox(t *testing.T) {
 			if got, err := os.ReadFile(filepath.Join(work, "file")); string(got) != "inside\n" {
 				t.Errorf("the file has %q, %v", got, err)
 			}
-			for _, script := range []string{
-				`echo x > "$HOME/outside"`, `echo x > .git/hooks/pre-commit`, `echo x >> .git/config`, `cat ` +
-					secret(t, s, c),
-				`exec 3<>/dev/tcp/` + strings.Replace(listener.Addr().String(), ":", "/",
-					1), `mount -t tmpfs none /mnt`,
-			} {
-				res, err := e.Exec(t.Context(), env.Command{Argv: []string{"/bin/bash", "-c", script}})
-				if err != nil || res.ExitCode == 0 {
-					t.Errorf("%s: %+v, %v", script, res, err)
-				}
-			}
+			denied(t, e, listener.Addr().String(), `echo x > "$HOME/outside"`,
+				`echo x > .git/hooks/pre-commit`, `echo x >> .git/config`, `cat `+secret(t, s, c))
 			// A home directory below /tmp is one in the private /tmp.
 			_, _ = e.WriteFile(t.Context(), s.Home()+"/outside", strings.NewReader("x"), env.WriteOptions{})
 			if _, err := os.Stat(s.Home() + "/outside"); err == nil {
@@ -126,13 +115,25 @@ func TestSandbox(t *testing.T) {
 			}
 			nothingLeft(t, s, e.Session())
 			if _, err := os.Lstat(work + "/.git/hooks"); err == nil {
-				t.Error("there is something in the place of the hooks")
+				t.Error("the empty hooks are left")
 			}
 		})
 	}
 }
 
-// TestSandboxReturn comes back to a sandbox whose connection was lost, and from another client.
+// denied runs scripts that must fail, and two more: a connection to an address, and a mount.
+func denied(t *testing.T, e env.Environment, address string, scripts ...string) {
+	t.Helper()
+	connection := "exec 3<>/dev/tcp/" + strings.Replace(address, ":", "/", 1)
+	for _, script := range append(scripts, connection, "mount -t tmpfs none /mnt") {
+		res, err := e.Exec(t.Context(), command("/bin/bash", "-c", script))
+		if err != nil || res.ExitCode == 0 {
+			t.Errorf("%s: %+v, %v", script, res, err)
+		}
+	}
+}
+
+// TestSandboxReturn reconnects to a sandbox, and reattaches to it from another client.
 func TestSandboxReturn(t *testing.T) {
 	t.Parallel()
 	needSandbox(t, sandbox.Bubblewrap)
@@ -140,20 +141,10 @@ func TestSandboxReturn(t *testing.T) {
 	proxy, to := behind(t, s)
 	far := connect(t, to)
 	e := open(t, far, ssh.Config{WorkDir: s.MakeFolder(t), Sandbox: &env.Sandbox{Require: true}})
-	done := make(chan error, 1)
-	go func() {
-		res, err := e.Exec(t.Context(), env.Command{Argv: []string{
-			"/bin/sh", "-c",
-			"touch begun; while ! test -f end; do sleep 0.05; done; exit 7",
-		}})
-		if err == nil && res.ExitCode != 7 {
-			err = errors.New("another exit code")
-		}
-		done <- err
-	}()
+	running := background(t.Context(), e,
+		sh("touch started; while ! test -f end; do sleep 0.05; done; exit 7"))
 	eventually(t, "the command", func() bool {
-		_, err := e.Stat(t.Context(),
-			"begun")
+		_, err := e.Stat(t.Context(), "started")
 		return err == nil
 	})
 	proxy.Stop()
@@ -164,16 +155,16 @@ func TestSandboxReturn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if other.Info().Strength(env.ConfinedWrites) != env.Enforced || !strings.Contains(guarantee(other,
-		env.Isolation).By, "bubblewrap") {
+	if other.Info().Strength(env.ConfinedWrites) != env.Enforced ||
+		!strings.Contains(guarantee(other, env.Isolation).By, "bubblewrap") {
 		t.Errorf("%+v", other.Info())
 	}
 	does(t, other, "touch end")
 	if err := other.Leave(); err != nil {
 		t.Error(err)
 	}
-	if err := <-done; err != nil {
-		t.Error(err)
+	if o := <-running; o.err != nil || o.ExitCode != 7 {
+		t.Errorf("%+v", o)
 	}
 }
 
@@ -187,78 +178,95 @@ func guarantee(e env.Environment, p env.Promise) env.Guarantee {
 	return env.Guarantee{}
 }
 
-// TestSandboxDies kills the process that has put up a sandbox.
+// TestSandboxDies kills the helper outside of a sandbox. Nothing is left of the sandbox.
 func TestSandboxDies(t *testing.T) {
 	t.Parallel()
-	needSandbox(t, sandbox.Bubblewrap)
-	s := server(t, daemons.SSHDConfig{Account: account()})
-	work, h := repository(t, s), connect(t, target(t, s))
-	e, err := h.Open(t.Context(), config(t, ssh.Config{
-		WorkDir: work, Options: remote.Options{TTL: 2 * time.Second},
-		Sandbox: &env.Sandbox{Require: true},
-	}))
-	if err != nil {
-		t.Fatal(err)
+	for _, tt := range []struct {
+		by sandbox.Mechanism
+		// trace returns a file that the helper creates for the sandbox.
+		trace func(t *testing.T, e env.Environment) string
+		// collected means that Collect removes it.
+		collected bool
+	}{
+		{sandbox.Bubblewrap, func(_ *testing.T, e env.Environment) string {
+			return e.Info().WorkDir + "/.git/hooks"
+		}, false},
+		{sandbox.Landlock, temporary, true},
+	} {
+		t.Run(string(tt.by), func(t *testing.T) {
+			t.Parallel()
+			needSandbox(t, tt.by)
+			s := withoutBubblewrap
+			if tt.by == sandbox.Bubblewrap {
+				s = func(t *testing.T) *daemons.SSHD {
+					return server(t, daemons.SSHDConfig{Account: account()})
+				}
+			}
+			sandboxDies(t, s(t), tt.trace, tt.collected)
+		})
 	}
-	if _, err := os.Lstat(work + "/.git/hooks"); err != nil {
+}
+
+func sandboxDies(
+	t *testing.T, s *daemons.SSHD, trace func(*testing.T, env.Environment) string, collected bool,
+) {
+	h := connect(t, target(t, s))
+	e := start(t, h, ssh.Config{
+		WorkDir: repository(t, s), Options: remote.Options{TTL: 2 * time.Second},
+		Sandbox: &env.Sandbox{Require: true},
+	})
+	file := trace(t, e)
+	if _, err := os.Lstat(file); err != nil {
 		t.Error(err)
 	}
-	pid := helperOf(t, h, e.Session()).PID
+	removed := func() {
+		eventually(t, "the end of "+file, func() bool {
+			_, err := os.Lstat(file)
+			return err != nil
+		})
+	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for _, script := range runaways {
-		go func() { _, _ = e.Exec(ctx, env.Command{Argv: []string{"/bin/sh", "-c", script}}) }()
+		background(ctx, e, sh(script))
 	}
 	eventually(t, "the commands", func() bool { return len(left(t, s, e.Session())) > len(runaways) })
-	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+	if err := unix.Kill(helperOf(t, h, e.Session()).PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the end of what was put in the place of hooks", func() bool {
-		_,
-			err := os.Lstat(work + "/.git/hooks")
-		return err != nil
-	})
-	if _, err := e.Stat(t.Context(), "."); !errors.Is(err, env.ErrGone) {
-		t.Errorf("afterwards: %v", err)
+	if collected {
+		_ = e.Close() // processes in the sandbox may still serve
+	} else {
+		removed()
+		wantGone(t, e)
 	}
-	_ = e.Close()
 	if _, err := h.Collect(t.Context(), remote.CollectOptions{}); err != nil {
 		t.Error(err)
 	}
 	nothingLeft(t, s, e.Session())
+	removed()
 }
 
-// TestNoSandbox has hosts, directories and ways on which there is none.
+// TestNoSandbox has a directory that no sandbox is for, and one that is missing.
 func TestNoSandbox(t *testing.T) {
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	h := connect(t, target(t, s))
-	for name, tt := range map[string]struct {
-		config ssh.Config
-		want   string
-	}{
-		"at home": {ssh.Config{}, "the home directory"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := tt.config
-			c.Sandbox = &env.Sandbox{}
-			e := open(t, h, c)
-			g := guarantee(e, env.Isolation)
-			if g.Strength != env.Absent || !strings.Contains(g.By, tt.want) || !strings.Contains(g.By,
-				"no sandbox") || !strings.Contains(g.By, h.String()) {
-				t.Errorf("%+v", g)
-			}
-			c.Sandbox = &env.Sandbox{Require: true}
-			_, err := h.Open(t.Context(), config(t, c))
-			var start *ssh.StartError
-			var mistake *ssh.ConfigError
-			if !errors.As(err, &start) && !errors.As(err, &mistake) || !strings.Contains(err.Error(),
-				tt.want) {
-				t.Errorf("a sandbox that is required: %v", err)
-			}
-		})
+	e := open(t, h, ssh.Config{Sandbox: &env.Sandbox{}})
+	g := guarantee(e, env.Isolation)
+	for _, part := range []string{"the home directory", "no sandbox", h.String()} {
+		if g.Strength != env.Absent || !strings.Contains(g.By, part) {
+			t.Errorf("%+v lacks %q", g, part)
+		}
 	}
-	_, err := h.Open(t.Context(), config(t, ssh.Config{
+	_, err := h.Open(t.Context(), config(t, ssh.Config{Sandbox: &env.Sandbox{Require: true}}))
+	var failed *ssh.StartError
+	var invalid *ssh.ConfigError
+	if !errors.As(err, &failed) && !errors.As(err, &invalid) ||
+		!strings.Contains(err.Error(), "the home directory") {
+		t.Errorf("a sandbox that is required: %v", err)
+	}
+	_, err = h.Open(t.Context(), config(t, ssh.Config{
 		WorkDir: s.MakeFolder(t),
 		Sandbox: &env.Sandbox{Write: []string{"missing"}},
 	}))

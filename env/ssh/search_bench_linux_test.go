@@ -20,7 +20,7 @@ import (
 func BenchmarkSearch(b *testing.B) {
 	goroot, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
-		b.Skip("there is no go in PATH: ", err)
+		b.Skip("needs go in PATH: ", err)
 	}
 	source := filepath.Join(strings.TrimSpace(string(goroot)), "src")
 	for _, trip := range []time.Duration{0, 20 * time.Millisecond} {
@@ -34,19 +34,19 @@ func BenchmarkSearch(b *testing.B) {
 			e := open(b, h, ssh.Config{WorkDir: source})
 			for _, pattern := range []string{`ErrUnexpectedEOF`, `func \w+Error\(`, `(?i)unexpectedeof`} {
 				b.Run("grep_"+pattern, func(b *testing.B) {
-					search(b, n, trip, "cd "+source+" && { rg --no-config --hidden -n --no-heading -e '"+pattern+"' . || [ $? = 1 ]; }", func() error {
-						_, err := envsearch.Grep(b.Context(), e, envsearch.GrepOptions{
-							Pattern:    pattern,
-							MaxMatches: -1,
-						}, func(envsearch.GrepMatch) error { return nil })
+					rg := "{ rg --no-config --hidden -n --no-heading -e '" + pattern + "' . || [ $? = 1 ]; }"
+					search(b, n, trip, "cd "+source+" && "+rg, func() error {
+						o := envsearch.GrepOptions{Pattern: pattern, MaxMatches: -1}
+						_, err := envsearch.Grep(b.Context(), e, o, ignore)
 						return err
 					})
 				})
 			}
-			b.Run("cancel", func(b *testing.B) { cancelled(b, e, source) })
+			b.Run("cancel", func(b *testing.B) { measureCancel(b, e, source) })
 			b.Run("glob", func(b *testing.B) {
 				const glob = "**/*_test.go"
-				search(b, n, trip, "cd "+source+" && rg --no-config --hidden --files --sortr modified -g '"+glob+"'", func() error {
+				rg := "rg --no-config --hidden --files --sortr modified -g '" + glob + "'"
+				search(b, n, trip, "cd "+source+" && "+rg, func() error {
 					_, err := envsearch.Glob(b.Context(), e, envsearch.GlobOptions{Pattern: glob})
 					return err
 				})
@@ -54,6 +54,8 @@ func BenchmarkSearch(b *testing.B) {
 		})
 	}
 }
+
+func ignore(envsearch.GrepMatch) error { return nil }
 
 // search compares one search with a command by ssh.
 func search(b *testing.B, n *native, trip time.Duration, command string, fn func() error) {
@@ -68,8 +70,8 @@ func search(b *testing.B, n *native, trip time.Duration, command string, fn func
 	report(b, ours, trips, nil, map[string]samples{"rg": others})
 }
 
-// cancelled reports how long a search that takes seconds goes on after it was cancelled.
-func cancelled(b *testing.B, e *ssh.Environment, dir string) {
+// measureCancel reports how long a search of seconds continues after it was cancelled.
+func measureCancel(b *testing.B, e *ssh.Environment, dir string) {
 	b.Helper()
 	var all samples
 	for b.Loop() {
@@ -77,12 +79,10 @@ func cancelled(b *testing.B, e *ssh.Environment, dir string) {
 		var at time.Time
 		timer := time.AfterFunc(300*time.Millisecond, func() { at = time.Now(); cancel() })
 		_, err := envsearch.Grep(ctx, e, envsearch.GrepOptions{
-			Path:    dir,
-			Pattern: `(?:[a-z]{1,30}){1,30}[0-9]{9}`, MaxMatches: -1,
-			MaxTime: -1,
-		}, func(envsearch.GrepMatch) error { return nil })
+			Path: dir, Pattern: `(?:[a-z]{1,30}){1,30}[0-9]{9}`, MaxMatches: -1, MaxTime: -1,
+		}, ignore)
 		if !errors.Is(err, context.Canceled) {
-			b.Fatal("a search that was to be cancelled: ", err)
+			b.Fatal("a cancelled search: ", err)
 		}
 		all = append(all, time.Since(at))
 		timer.Stop()

@@ -207,7 +207,7 @@ func (r *resolver) add(ctx context.Context, spec, field string, trail []string, 
 	return nil
 }
 
-// makeHop returns a host from its address and its settings. Target goes before settings.
+// makeHop returns a host from its address and its settings. Target has precedence.
 func (r *resolver) makeHop(a address, s settings) (*hop, error) {
 	h := &hop{
 		alias: a.host,

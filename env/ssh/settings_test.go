@@ -115,7 +115,7 @@ Match user you
 				Timeout: 7 * time.Second, Alive: 5 * time.Second, AliveCount: 2,
 			}},
 		},
-		"the target goes first": {
+		"the target has precedence": {
 			target: Target{Host: "me@h:22", AcceptNew: true, Timeout: time.Minute},
 			config: keys + "User you\nPort 1\nStrictHostKeyChecking no\nConnectTimeout 2",
 			want:   []plan{def(func(p *plan) { p.AcceptNew, p.Timeout = true, time.Minute })},
@@ -207,12 +207,10 @@ func TestInvalidSettings(t *testing.T) {
 		want   string
 	}{
 		"no check of host keys": {
-			config: "StrictHostKeyChecking no", field: "StrictHostKeyChecking",
-			want: "set it to accept-new",
+			config: "StrictHostKeyChecking no", field: "StrictHostKeyChecking", want: "set it to accept-new",
 		},
 		"a circle": {
-			config: "Host h\nProxyJump b\nHost b\nProxyJump h",
-			want:   "circular: h, b, h;",
+			config: "Host h\nProxyJump b\nHost b\nProxyJump h", want: "circular: h, b, h;",
 		},
 		"a long way":           {config: "Host h\nProxyJump a,b,c,d,e,f,g,i", want: "more than 8 hosts"},
 		"a bad jump host":      {config: "Host h\nProxyJump a,,b", want: "jump"},
@@ -220,25 +218,19 @@ func TestInvalidSettings(t *testing.T) {
 		"a bad name":           {config: "HostName -x", want: "HostName"},
 		"a name for the shell": {config: "HostName a;b\nProxyCommand nc %h", want: "HostName"},
 		"a user for the shell": {
-			config: "User $(id)\nProxyCommand nc %r", field: "host",
-			want: "invalid character",
+			config: "User $(id)\nProxyCommand nc %r", field: "host", want: "invalid character",
 		},
 		"a bad alias":    {config: "HostKeyAlias *", want: "HostKeyAlias: "},
 		"a bad token":    {config: "IdentityFile %x", want: "%x is not supported"},
 		"a bad line":     {config: "Port 1\nIdentitiesOnly maybe", want: "line 2"},
 		"a slow command": {config: "Match exec \"sleep 1000\"\nPort 2", want: "no end within"},
-		"revoked keys": {
-			config: "RevokedHostKeys ~/x",
-			want:   "RevokedHostKeys is not supported",
-		},
+		"revoked keys":   {config: "RevokedHostKeys ~/x", want: "RevokedHostKeys is not supported"},
 		"a missing file": {target: Target{ConfigFile: "/no/such/file"}, want: "/no/such/file"},
 		"a host like a flag": {
-			target: Target{Host: "-oProxyCommand=id"}, field: "host",
-			want: "begins with a hyphen",
+			target: Target{Host: "-oProxyCommand=id"}, field: "host", want: "begins with a hyphen",
 		},
 		"a user like a flag": {
-			target: Target{Host: "-lroot@h"}, field: "host",
-			want: "begins with a hyphen",
+			target: Target{Host: "-lroot@h"}, field: "host", want: "begins with a hyphen",
 		},
 		"a negative time": {target: Target{Timeout: -1}, field: "timeout", want: "negative"},
 	} {
@@ -271,15 +263,12 @@ func TestSettingsNotes(t *testing.T) {
 	needClient(t)
 	for name, tc := range map[string]struct{ config, path, want string }{
 		"unsupported, once for all hosts": {
-			config: "Host h\nProxyJump a,b\nHost *\nAddressFamily inet6",
-			want:   "addressfamily",
+			config: "Host h\nProxyJump a,b\nHost *\nAddressFamily inet6", want: "addressfamily",
 		},
-		"what other programs write": {config: "IgnoreUnknown UseKeychain\nUseKeychain " +
-			"yes\nSendEnv LANG\nLocalForward 1 b:2"},
-		"no client": {
-			config: "Port 3", path: "/nowhere",
-			want: "no OpenSSH client",
+		"what other programs write": {
+			config: "IgnoreUnknown UseKeychain\nUseKeychain yes\nSendEnv LANG\nLocalForward 1 b:2",
 		},
+		"no client": {config: "Port 3", path: "/nowhere", want: "no OpenSSH client"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newHome(t)

@@ -1,6 +1,9 @@
 package ssh_test
 
 import (
+	"bytes"
+	"context"
+	"errors"
 	"flag"
 	"os"
 	"os/exec"
@@ -114,6 +117,65 @@ func open(tb testing.TB, h *ssh.Host, c ssh.Config) *ssh.Environment {
 	return e
 }
 
+// start is open for an environment that the test closes.
+func start(t *testing.T, h *ssh.Host, c ssh.Config) *ssh.Environment {
+	t.Helper()
+	e, err := h.Open(t.Context(), config(t, c))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func command(argv ...string) env.Command { return env.Command{Argv: argv} }
+
+func sh(script string) env.Command { return command("/bin/sh", "-c", script) }
+
+// does runs a script in an environment, which shows that it works, and returns its output.
+func does(t *testing.T, e env.Environment, script string) string {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := sh(script)
+	cmd.Stdout = &out
+	if res, err := e.Exec(t.Context(), cmd); err != nil || res.ExitCode != 0 {
+		t.Errorf("%s: %+v, %v", script, res, err)
+	}
+	return out.String()
+}
+
+// outcome is the result of a command, or the error.
+type outcome struct {
+	env.Result
+	err error
+}
+
+// gone reports whether the environment ended with the command or before, of which the client may
+// have received the signal.
+func (o outcome) gone() bool {
+	return errors.Is(o.err, env.ErrGone) || o.err == nil && o.Signal == "SIGKILL"
+}
+
+// background runs a command.
+func background(ctx context.Context, e env.Environment, cmd env.Command) <-chan outcome {
+	done := make(chan outcome, 1)
+	go func() {
+		res, err := e.Exec(ctx, cmd)
+		done <- outcome{res, err}
+	}()
+	return done
+}
+
+// wantGone checks that calls of an environment report that it has ended.
+func wantGone(t *testing.T, e env.Environment) {
+	t.Helper()
+	if _, err := e.ReadDir(t.Context(), "."); !errors.Is(err, env.ErrGone) {
+		t.Errorf("a list: %v", err)
+	}
+	if err := e.Close(); !errors.Is(err, env.ErrGone) {
+		t.Errorf("close: %v", err)
+	}
+}
+
 // Login profiles that are not meant for commands.
 const (
 	slowProfile  = "sleep 2\n"
@@ -157,12 +219,7 @@ func TestContract(t *testing.T) {
 			h := connect(t, target(t, s))
 			envtest.Run(t, envtest.Options{
 				New: func(t *testing.T) env.Environment {
-					c := ssh.Config{WorkDir: s.MakeFolder(t), Sandbox: tt.sandbox}
-					e, err := h.Open(t.Context(), config(t, c))
-					if err != nil {
-						t.Fatal(err)
-					}
-					return e
+					return start(t, h, ssh.Config{WorkDir: s.MakeFolder(t), Sandbox: tt.sandbox})
 				},
 				Alive: alive,
 				Small: tt.small,
@@ -171,8 +228,8 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// alive reports whether a process with exactly these words runs anywhere on this machine, which the
-// servers share.
+// alive reports whether a process with this command line runs on this machine, which the servers
+// share.
 func alive(t *testing.T, argv ...string) bool {
 	t.Helper()
 	want := strings.Join(argv, "\x00") + "\x00"
@@ -207,7 +264,7 @@ func uid(t *testing.T, name string) int {
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		t.Fatal("no owner is told")
+		t.Fatalf("%s has no owner", name)
 	}
 	return int(stat.Uid)
 }

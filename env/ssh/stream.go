@@ -67,7 +67,7 @@ func (s *stream) Close() error {
 
 // process is a command on the host.
 type process struct {
-	session *session
+	session *gossh.Session
 	in      io.WriteCloser
 	output  *io.PipeReader
 	out     *bufio.Reader // of output

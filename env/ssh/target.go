@@ -42,7 +42,7 @@ const (
 // key only.
 type Target struct {
 	// Host is [user@]host[:port]. The host may be an alias of the ssh_config; an IPv6 address with
-	// a port stands in brackets. User and port go before those of the ssh_config.
+	// a port stands in brackets. User and port have precedence over those of the ssh_config.
 	Host string
 	// ConfigFile replaces ~/.ssh/config and /etc/ssh/ssh_config; os.DevNull reads none.
 	ConfigFile string

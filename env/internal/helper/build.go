@@ -106,8 +106,8 @@ func (m module) build(ctx context.Context, goos, goarch string) (string, error) 
 	return name, nil
 }
 
-// isSource reports whether a directory holds this module and nobody but this user and root may have
-// put it there.
+// isSource reports whether a directory holds this module, and nobody but this user and root can
+// write to it.
 func isSource(dir string) bool {
 	if dir == "" {
 		return false

@@ -66,7 +66,9 @@ func TestBuild(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no checkout here")
 	}
-	recipe := regexp.MustCompile(`(?s)CGO_ENABLED=0 GOOS=\$\$os GOARCH=\$\$arch (.*?) \$\(GO\) (build .*?) -o `).FindSubmatch(makefile)
+	pattern := regexp.MustCompile(
+		`(?s)CGO_ENABLED=0 GOOS=\$\$os GOARCH=\$\$arch (.*?) \$\(GO\) (build .*?) -o `)
+	recipe := pattern.FindSubmatch(makefile)
 	if recipe == nil {
 		t.Fatal("the Makefile lacks the command that builds helpers")
 	}
@@ -83,7 +85,8 @@ func TestBuild(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ballast := filepath.Join(copied, "env/internal/helper/bin/sandboxd-linux-amd64-"+strings.Repeat("0", 64)+".gz")
+	ballast := filepath.Join(copied, "env/internal/helper/bin",
+		"sandboxd-linux-amd64-"+strings.Repeat("0", 64)+".gz")
 	if err := os.WriteFile(ballast, make([]byte, 5<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -74,12 +74,16 @@ func TestFindNothing(t *testing.T) {
 		files fstest.MapFS
 	}{
 		{"an empty directory", fstest.MapFS{"bin/.gitignore": {}}},
-		{"another platform", fstest.MapFS{"bin/sandboxd-linux-arm64-" + strings.Repeat("0", 64) +
-			".gz": {}}},
+		{
+			"another platform",
+			fstest.MapFS{"bin/sandboxd-linux-arm64-" + strings.Repeat("0", 64) + ".gz": {}},
+		},
 		{"a name without a digest", fstest.MapFS{"bin/sandboxd-linux-amd64-.gz": {}}},
 		{"a short digest", fstest.MapFS{"bin/sandboxd-linux-amd64-abcd.gz": {}}},
-		{"an uncompressed program", fstest.MapFS{"bin/sandboxd-linux-amd64-" + strings.Repeat("0",
-			64): {}}},
+		{
+			"an uncompressed program",
+			fstest.MapFS{"bin/sandboxd-linux-amd64-" + strings.Repeat("0", 64): {}},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := find(tt.files, "linux", "amd64")

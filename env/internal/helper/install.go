@@ -156,7 +156,7 @@ func (i *Installed) Exec() string { return execPath(i.file) }
 // File returns the open file, which Close closes.
 func (i *Installed) File() *os.File { return i.file }
 
-// Close closes the file. A helper that runs goes on.
+// Close closes the file. A running helper continues.
 func (i *Installed) Close() error { return i.file.Close() }
 
 // sum is a digest and a length.

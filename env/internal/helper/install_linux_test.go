@@ -248,7 +248,8 @@ func TestInstallRemovesWhatIsOld(t *testing.T) {
 	for _, e := range entries {
 		names = append(names, e.Name())
 	}
-	if got, want := strings.Join(names, " "), h.Name+" sandboxd-linux-amd64-recent something-else"; got != want {
+	want := h.Name + " sandboxd-linux-amd64-recent something-else"
+	if got := strings.Join(names, " "); got != want {
 		t.Errorf("what is left: %s, want %s", got, want)
 	}
 }

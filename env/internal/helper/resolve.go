@@ -5,20 +5,13 @@ import (
 	"errors"
 )
 
-// Source names the programs that may serve as helper besides the embedded ones. The zero value
-// names none.
+// Source names the programs that may serve as helper besides the embedded ones: it is the internal
+// form of remote.Helper, whose fields have comments.
 type Source struct {
-	// Binary is a file with a helper. Nothing else is used if it is set.
-	Binary string
-	// Program is a program that serves as a helper, such as the running one. It is used where no
-	// helper is embedded and it runs on the platform.
-	Program string
-	// Args go before all other arguments of Binary and Program.
-	Args []string
-	// NoBuild keeps the Go toolchain from building a helper.
-	NoBuild bool
-	// Cache is the directory for helpers that were built; empty means the user's cache directory.
-	Cache string
+	Binary, Program string
+	Args            []string
+	NoBuild         bool
+	Cache           string
 }
 
 // Resolve returns the helper for a platform, which is named as by the Go toolchain, in the order of

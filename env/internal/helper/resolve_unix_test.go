@@ -16,7 +16,8 @@ import (
 // elfFile writes the start of a static program for linux/riscv64, for which no helper is embedded.
 func elfFile(t *testing.T, name string) string {
 	t.Helper()
-	const head = "\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00\xf3\x00\x01\x00\x00\x00"
+	const head = "\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00" +
+		"\x02\x00\xf3\x00\x01\x00\x00\x00"
 	path := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, []byte(head+strings.Repeat("\x00", 40)), 0o700); err != nil {
 		t.Fatal(err)
