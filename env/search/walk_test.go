@@ -32,7 +32,7 @@ func TestWalk(t *testing.T) {
 			want: ".gitignore d/ d/.gitignore d/b.log d/out keep.log",
 		},
 		{
-			name:  "git's own directory, and the file it is in a work tree",
+			name:  "the directory of git, and its file in a work tree",
 			files: ".git/config a d/.git=gitdir:_x d/b .github/c",
 			want:  ".github/ .github/c a d/ d/b",
 		},
@@ -67,7 +67,7 @@ func TestWalk(t *testing.T) {
 			want: "a",
 		},
 		{
-			name: "a nested repository has rules of its own",
+			name: "a nested repository has separate rules",
 			files: ".git/HEAD .gitignore=a sub/.git/HEAD sub/.git/info/exclude=/b sub/a sub/b " +
 				"sub/c/b tree/.git=gitdir:_../x tree/a x/a",
 			want: ".gitignore sub/ sub/a sub/c/ sub/c/b tree/ tree/a x/",
