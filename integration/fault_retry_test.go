@@ -224,7 +224,7 @@ func proveNoRetry(t *testing.T, w wire) {
 		"long wait of a 503": {
 			llmtest.Fault{Status: 503, Header: http.Header{"Retry-After": {"3600"}}},
 			w.busy,
-			agent.StatusModelError, "1h0m0s before the next try",
+			agent.StatusModelError, "requests a wait of 1h0m0s",
 		},
 	}
 	maps.Copy(tests, w.refusals)
