@@ -111,8 +111,10 @@ func TestExecVars(t *testing.T) {
 		{"none", local.Config{Inherit: &vars.Filter{Mode: vars.None}}, nil, "unset unset unset 1"},
 		{"added", local.Config{Vars: []string{"A=1", "A=2"}}, nil, "host unset 2 1"},
 		{
-			"command", local.Config{Vars: []string{"A=1"}},
-			[]string{"A=2", "A=", "A=x y", "LOCAL_TEST_PLAIN=mine"}, "mine unset x y 1",
+			"command",
+			local.Config{Vars: []string{"A=1"}},
+			[]string{"A=2", "A=", "A=x y", "LOCAL_TEST_PLAIN=mine"},
+			"mine unset x y 1",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -38,12 +38,6 @@ func (s *screen) String() string {
 	return s.buf.String()
 }
 
-func (s *screen) await(tb testing.TB, text string) {
-	tb.Helper()
-	eventually(tb, fmt.Sprintf("%q on the screen", text),
-		func() bool { return strings.Contains(s.String(), text) })
-}
-
 // onTTY returns cmd on a terminal, with a limit of time so that a terminal which does not end fails
 // the test.
 func onTTY(cmd env.Command) env.Command {
@@ -85,7 +79,8 @@ func TestTTYLineEditors(t *testing.T) {
 		{"bash with a command", []string{"bash", "--norc", "-i"}, "echo sum $((40+2))\n", "sum 42"},
 		{
 			"a line editor in bash",
-			[]string{"bash", "--norc", "-c", `read -e -r line || echo no line`}, "", "no line",
+			[]string{"bash", "--norc", "-c", `read -e -r line || echo no line`},
+			"", "no line",
 		},
 		{"python", []string{"python3", "-i", "-c", "import readline; print(40 + 2)"}, "", "42"},
 	} {

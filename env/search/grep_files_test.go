@@ -91,16 +91,24 @@ func TestGrepMemory(t *testing.T) {
 		cancel  bool // at the first match
 		stats   search.GrepStats
 	}{
-		{name: "binary", content: "hit\n", size: huge, opts: opts,
-			stats: search.GrepStats{SkippedBinary: 1}},
-		{name: "to the end", content: hits, size: large, opts: opts,
-			stats: search.GrepStats{Files: 1, Matches: len(hits) / 4}},
-		{name: "to the end, by expression", content: hits, size: large, opts: slow,
-			stats: search.GrepStats{Files: 1, Matches: len(hits) / 4}},
+		{
+			name: "binary", content: "hit\n", size: huge, opts: opts,
+			stats: search.GrepStats{SkippedBinary: 1},
+		},
+		{
+			name: "to the end", content: hits, size: large, opts: opts,
+			stats: search.GrepStats{Files: 1, Matches: len(hits) / 4},
+		},
+		{
+			name: "to the end, by expression", content: hits, size: large, opts: slow,
+			stats: search.GrepStats{Files: 1, Matches: len(hits) / 4},
+		},
 		{name: "canceled", content: hits, size: huge, opts: opts, cancel: true},
 		{name: "canceled, by expression", content: hits, size: huge, opts: slow, cancel: true},
-		{name: "several lines", content: hits, size: huge, opts: lines,
-			stats: search.GrepStats{Files: 1}},
+		{
+			name: "several lines", content: hits, size: huge, opts: lines,
+			stats: search.GrepStats{Files: 1},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEnv(t, local.Config{})

@@ -99,7 +99,8 @@ var parityOptions = []search.GrepOptions{
 	{Pattern: "nil", Types: []string{"py", "c"}},
 	{Pattern: "end", Types: []string{"make", "json", "yaml"}},
 	{Pattern: "nil", Types: []string{"go"}, Exclude: "*_test.go"},
-	{Pattern: "the", Types: []string{"txt", "html", "css", "sh", "md"}, Glob: "*[.R]*"},
+	{Pattern: "e", Types: []string{"md"}, Glob: "R*"},
+	{Pattern: "the", Types: []string{"txt", "html", "css", "sh"}},
 
 	{Pattern: "nil", Mode: search.GrepFiles},
 	{Pattern: "zzqqyy", Mode: search.GrepFiles},
