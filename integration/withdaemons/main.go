@@ -2,11 +2,11 @@
 //
 //	go run ./integration/withdaemons [--images] -- COMMAND [ARG…]
 //
-// It starts a private dockerd with a bridge network and the test images of package service, and
+// It starts a private dockerd with a bridge network and the test images of package daemons, and
 // with --images also the product's base image and the image of Go. It passes the address in the
 // variable SANDBOXAGENT_TEST_DOCKER, runs the command, stops and removes everything, fails if
-// something is left, and exits with the command's status. Where no service can be started, because
-// there is no root, no Linux or no dockerd, it says so and runs the command all the same: its tests
+// something is left, and exits with the command's exit code. Where no service can be started, because
+// there is no root, no Linux or no dockerd, it prints the reason and runs the command all the same: its tests
 // skip, or fail where SANDBOXAGENT_REQUIRE demands docker.
 package main
 
