@@ -27,7 +27,7 @@ func TestVerifyNetwork(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	want := []string{"network-routes", "connections", "metadata-service", "name-service"}
+	want := []string{"network-routes", "metadata-service", "name-service"}
 	if diff := cmp.Diff(want, broken(t, box, h)); diff != "" {
 		t.Errorf("broken (-want +got):\n%s", diff)
 	}

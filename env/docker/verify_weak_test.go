@@ -222,7 +222,7 @@ func namespaces(t *testing.T) []weakening {
 		{
 			name: "net", weaken: onHost(func(h *hostConfig) { h.NetworkMode = "host" }),
 			want: []string{
-				"network-routes", "connections", "metadata-service", "name-service",
+				"network-routes", "metadata-service", "name-service",
 				"host-loopback",
 			},
 		},

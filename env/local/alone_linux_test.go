@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// aloneVar tells a copy of the test program that it exists for the test that the variable names.
+// aloneVar names the test for which a copy of the test program runs.
 const aloneVar = "LOCAL_TEST_ALONE"
 
-// A setting is where the exclusive process stands.
+// A setting is how the exclusive process runs.
 type setting struct {
 	name string
 	attr syscall.SysProcAttr
@@ -31,7 +31,7 @@ var settings = []setting{
 	}},
 }
 
-// alone runs a test in processes of its own, one in each setting.
+// alone runs a test in another process, in each setting.
 func alone(t *testing.T, test func(t *testing.T)) {
 	t.Helper()
 	for _, s := range settings {
@@ -44,7 +44,7 @@ func alone(t *testing.T, test func(t *testing.T)) {
 	}
 }
 
-// aloneIn runs a test in a process of its own.
+// aloneIn runs a test in another process.
 func aloneIn(t *testing.T, s setting, test func(t *testing.T)) {
 	t.Helper()
 	if os.Getenv(aloneVar) == t.Name() {
@@ -55,7 +55,7 @@ func aloneIn(t *testing.T, s setting, test func(t *testing.T)) {
 		return
 	}
 	if s.attr.Cloneflags != 0 && os.Getuid() != 0 {
-		t.Skip("only root makes pid namespaces")
+		t.Skip("only root creates pid namespaces")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
@@ -72,7 +72,7 @@ func aloneIn(t *testing.T, s setting, test func(t *testing.T)) {
 	c.SysProcAttr = &s.attr
 	out, err := c.CombinedOutput()
 	if c.Process != nil {
-		killMarked(t, markPrefix(t, c.Process.Pid)) // what is left of a process that panicked
+		killMarked(t, markPrefix(t, c.Process.Pid)) // a process that panicked leaves some
 	}
 	if err != nil || !bytes.Contains(out, []byte("--- PASS")) && !bytes.Contains(out,
 		[]byte("--- SKIP")) {

@@ -20,7 +20,7 @@ func BenchmarkExec(b *testing.B) {
 	needUnix(b)
 	program, err := exec.LookPath("true")
 	if err != nil {
-		b.Skip("there is no program called true")
+		b.Skip("true is not installed")
 	}
 	for _, bm := range []struct {
 		name   string

@@ -16,12 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pidsGroup makes a control group that holds at most limit processes and returns the directory.
-// What is in it when the test ends is killed.
+// pidsGroup creates a control group for at most limit processes and returns its directory.
+// Processes in it are killed when the test ends.
 func pidsGroup(t *testing.T, limit int) string {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("only root makes control groups")
+		t.Skip("only root creates control groups")
 	}
 	for _, parent := range []string{
 		"/sys/fs/cgroup/pids", "/sys/fs/cgroup",
@@ -53,16 +53,17 @@ func pidsGroup(t *testing.T, limit int) string {
 		})
 		return dir
 	}
-	t.Skip("no control group can limit processes here")
+	t.Skip("no control group can limit processes")
 	return ""
 }
 
-// guard starts a process that kills what is in a control group if this process is killed.
+// guard starts a process that kills the processes in a control group if this process is killed.
 func guard(t *testing.T, dir string) {
 	t.Helper()
 	script := `while kill -0 $1 2>/dev/null; do sleep 1; done
 while echo 1 >"$2/pids.max"; do kill -9 $(cat "$2/cgroup.procs"); rmdir "$2"; done 2>/dev/null`
-	c := exec.Command("/bin/sh", "-c", script, "sh", strconv.Itoa(os.Getpid()), dir) //nolint:noctx // it outlives the test
+	self := strconv.Itoa(os.Getpid())
+	c := exec.Command("/bin/sh", "-c", script, "sh", self, dir) //nolint:noctx // it outlives the test
 	c.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
@@ -83,20 +84,20 @@ func groupSize(t *testing.T, dir string) int {
 }
 
 const (
-	// bombLimit is how many processes a bomb comes to.
+	// bombLimit is the number of processes that a bomb reaches.
 	bombLimit = 100
 	// groupVar names the control group for it.
 	groupVar = "LOCAL_TEST_GROUP"
 )
 
-// bombs grow until they are stopped, and most end by themselves some time. Each joins the control
-// group $1 first.
+// bombs grow until they are stopped, and most end after a while. Each joins the control group $1
+// first.
 var bombs = []struct{ name, script string }{
 	{"plain", `echo 0 >"$1/cgroup.procs" || exit; exec bash -c ':(){ :|:& };:; exec sleep 1000'`},
 	{"stubborn", `echo 0 >"$1/cgroup.procs" || exit; trap '' TERM; ` +
 		`exec bash -c 'b() { [ $SECONDS -ge 100 ] || { b|b& b|b& }; }; b; ` +
 		`while [ $SECONDS -lt 100 ]; do b; done' 2>/dev/null`},
-	{"in sessions of their own", `echo 0 >"$1/cgroup.procs" || exit; exec env -i perl -e '
+	{"in other sessions", `echo 0 >"$1/cgroup.procs" || exit; exec env -i perl -e '
 use POSIX; $SIG{TERM} = "IGNORE"; my $end = time + 100;
 while (time < $end) { my $p = fork; if (defined $p && !$p) { POSIX::setsid() } }'`},
 }
@@ -111,7 +112,7 @@ func TestForkBombDies(t *testing.T) {
 			for _, s := range settings {
 				t.Run(s.name, func(t *testing.T) {
 					group := os.Getenv(groupVar)
-					if group == "" { // made here, so that nothing is left if the process below dies
+					if group == "" { // created here, so that nothing is left if the process below dies
 						group = pidsGroup(t, bombLimit)
 						t.Setenv(groupVar, group)
 					}
@@ -122,11 +123,11 @@ func TestForkBombDies(t *testing.T) {
 	}
 }
 
-// defuse starts a bomb and stops it, and looks at what became of a neighbour.
+// defuse starts a bomb beside a neighbour, which survives, and stops it.
 func defuse(t *testing.T, bomb, group string) {
 	for _, program := range []string{"bash", "perl"} {
 		if _, err := exec.LookPath(program); err != nil && strings.Contains(bomb, program) {
-			t.Skip("there is no program called " + program)
+			t.Skip(program + " is not installed")
 		}
 	}
 	e := newExclusive(t)
@@ -144,8 +145,7 @@ func defuse(t *testing.T, bomb, group string) {
 		done <- outcome{err, time.Now()}
 	}()
 	eventually(t, "the bomb", func() bool {
-		return groupSize(t, group) > bombLimit/2 ||
-			len(done) > 0
+		return groupSize(t, group) > bombLimit/2 || len(done) > 0
 	})
 	start := time.Now()
 	cancel()
@@ -161,7 +161,7 @@ func defuse(t *testing.T, bomb, group string) {
 	if len(left) != 1 {
 		t.Fatal("another command's daemon died")
 	}
-	eventually(t, "the neighbour's going on", func() bool {
+	eventually(t, "the neighbour to run again", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", left[0]))
 		return err == nil && !bytes.Contains(stat, []byte(") T "))
 	})

@@ -27,8 +27,8 @@ func (e *Environment) Open(ctx context.Context, name string) (fs.File, error) {
 	return &file{ctx: ctx, closed: e.done, f: f, name: name}, nil
 }
 
-// openRegular opens a regular file without ever waiting for a special one. It looks first, since
-// merely opening a device may do something, and again at what it has opened.
+// openRegular opens a regular file without ever waiting for a special one. It checks first, since
+// merely opening a device may have an effect, and again after opening.
 func openRegular(path string, flag int) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -146,7 +146,7 @@ func (e *Environment) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, 
 	return entries, pathError("readdir", name, err)
 }
 
-// list lists a folder by name until ctx ends. With an error come the entries that were read before.
+// list lists a directory by name until ctx ends. An error comes with the entries read before it.
 func list(ctx context.Context, path string) (entries []fs.DirEntry, err error) {
 	const piece = 4096 // entries, which are listed in some milliseconds
 	f, err := os.OpenFile(path, os.O_RDONLY|directoryFlag, 0)

@@ -1,7 +1,7 @@
 package local
 
-// nonBlocking has no meaning here.
+// nonBlocking has no effect on Windows.
 const nonBlocking = 0
 
-// directoryFlag has no meaning here.
+// directoryFlag has no effect on Windows.
 const directoryFlag = 0

@@ -7,7 +7,7 @@
 //
 // # Processes
 //
-// A command leads a session of its own, so it has its own process group and no controlling
+// A command leads a session, so it has its own process group and no controlling
 // terminal. Its tree is the members of its session, its descendants, and, on Linux, every process
 // with the command's marker, a variable named SANDBOXAGENT_EXEC_ plus an identifier. The marker
 // identifies processes that have left the session and lost their parents. A process that also

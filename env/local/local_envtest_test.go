@@ -11,8 +11,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/wrap"
 )
 
-// TestContract runs the conformance suite. What commands read and write and what files hold is the
-// same behind the helper, of which TestSupervisedContract has all cases.
+// TestContract runs the conformance suite. TestSupervisedContract has the cases of files and of
+// output, which the helper does not change.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	groups := []string{"kill", "background", "life"}
@@ -34,7 +34,7 @@ func TestContract(t *testing.T) {
 // TestContractConfined runs the conformance suite in a directory of the working directory.
 func TestContractConfined(t *testing.T) {
 	t.Parallel()
-	const outside = "the names lie outside of the directory"
+	const outside = "uses names outside of the directory"
 	envtest.Run(t, envtest.Options{
 		Small:  true,
 		Groups: []string{"exec", "file", "write", "remove", "copy", "search", "readfiles"},

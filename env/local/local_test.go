@@ -46,7 +46,8 @@ func amount(all, some int) int {
 	return some
 }
 
-// newEnv returns an environment in a directory of its own, which is closed at the end of the test.
+// newEnv returns an environment, by default in a temporary directory, which is closed at the end of
+// the test.
 func newEnv(tb testing.TB, cfg local.Config) *local.Environment {
 	tb.Helper()
 	if cfg.Dir == "" {
@@ -72,7 +73,7 @@ func needUnix(tb testing.TB) {
 	}
 }
 
-// sh returns a command that runs a script; args are $1 and so on.
+// sh returns a command that runs a script with args as $1 and so on.
 func sh(script string, args ...string) env.Command {
 	return env.Command{Argv: append([]string{"/bin/sh", "-c", script, "sh"}, args...)}
 }
@@ -106,7 +107,7 @@ func TestNew(t *testing.T) {
 		name string
 		cfg  local.Config
 		want error
-		says string
+		text string
 	}{
 		{"missing", local.Config{Dir: filepath.Join(dir, "absent")}, fs.ErrNotExist, "absent"},
 		{"file", local.Config{Dir: filepath.Join(dir, "file")}, env.ErrNotDir, "file"},
@@ -117,14 +118,14 @@ func TestNew(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if runtime.GOOS == "windows" && tt.name == "variable without name" {
-				t.Skip("such variables hold the current directories of drives here")
+				t.Skip("on Windows such variables hold the current directories of drives")
 			}
 			_, err := local.New(tt.cfg)
-			if !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.says) {
-				t.Errorf("error %v, want %v that says %q", err, tt.want, tt.says)
+			if !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.text) {
+				t.Errorf("error %v, want %v with %q", err, tt.want, tt.text)
 			}
 			if err != nil && strings.Contains(err.Error(), "secret") {
-				t.Errorf("error %v tells a value", err)
+				t.Errorf("error %v reveals a value", err)
 			}
 		})
 	}
@@ -150,11 +151,11 @@ func TestNewResolvesDir(t *testing.T) {
 	if err := os.Mkdir("sub", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	here, err := os.Getwd()
+	cwd, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for give, want := range map[string]string{"": here, "sub": filepath.Join(here, "sub"), ".": here} {
+	for give, want := range map[string]string{"": cwd, "sub": filepath.Join(cwd, "sub"), ".": cwd} {
 		e, err := local.New(local.Config{Dir: give})
 		if err != nil {
 			t.Fatal(err)
@@ -187,7 +188,7 @@ func TestInfo(t *testing.T) {
 	}
 	for _, g := range info.Guarantees {
 		if g.By == "" {
-			t.Errorf("%s does not say who keeps it", g.Promise)
+			t.Errorf("%s has no By", g.Promise)
 		}
 	}
 	if runtime.GOOS == "linux" && info.OSVersion == "" {
@@ -197,7 +198,7 @@ func TestInfo(t *testing.T) {
 	}
 	info.Guarantees[0].Strength = "changed"
 	if e.Info().Guarantees[0].Strength == "changed" {
-		t.Error("a caller can change what Info returns")
+		t.Error("a caller can change the result of Info")
 	}
 }
 
@@ -206,7 +207,7 @@ func TestShellProbe(t *testing.T) {
 	bin := t.TempDir()
 	e := newEnv(t, local.Config{Vars: []string{"PATH=" + bin}})
 	if shell := e.Info().Shell; len(shell) == 0 || strings.HasPrefix(shell[0], bin) {
-		t.Errorf("with an empty PATH the shell is %q, want the usual one", shell)
+		t.Errorf("with an empty PATH the shell is %q, want the default", shell)
 	}
 	write(t, filepath.Join(bin, "bash"), "#!/bin/sh\n", 0o755)
 	e = newEnv(t, local.Config{Vars: []string{"PATH=" + bin}})

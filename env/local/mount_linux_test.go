@@ -6,6 +6,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/iotest"
 
 	"golang.org/x/sys/unix"
 
@@ -13,11 +14,11 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
-// mount mounts, or skips the test where that is not allowed.
+// mount mounts, or skips the test where that is forbidden.
 func mount(tb testing.TB, source, target, kind string, flags uintptr, data string) {
 	tb.Helper()
 	if err := unix.Mount(source, target, kind, flags, data); err != nil {
-		tb.Skipf("mounting is not possible here: %v", err)
+		tb.Skipf("mounting is not possible: %v", err)
 	}
 	tb.Cleanup(func() {
 		if err := unix.Unmount(target, unix.MNT_DETACH); err != nil {
@@ -26,17 +27,29 @@ func mount(tb testing.TB, source, target, kind string, flags uintptr, data strin
 	})
 }
 
-// TestBindMountedFile writes to a file that is a mount point and so cannot be renamed over.
-func TestBindMountedFile(t *testing.T) {
+// TestInPlace writes to a file that is a mount point and so cannot be renamed over.
+func TestInPlace(t *testing.T) {
 	e := newEnv(t, local.Config{})
 	dir := e.Info().WorkDir
 	put(t, e, "source", "old and longer", env.WriteOptions{Mode: 0o640})
 	put(t, e, "d/target", "", env.WriteOptions{})
 	mount(t, dir+"/source", dir+"/d/target", "", unix.MS_BIND, "")
-	w := put(t, e, "d/target", "new", env.WriteOptions{IfSHA256: sum("old and longer")})
-	if want := (env.Written{Size: 3, InPlace: true}); w != want {
-		t.Errorf("%+v, want %+v", w, want)
+	for _, opts := range []env.WriteOptions{{IfSHA256: sum("old and longer")}, {Mode: 0o600}} {
+		w := put(t, e, "d/target", "new", opts)
+		if want := (env.Written{Size: 3, InPlace: true}); w != want {
+			t.Errorf("%+v, want %+v", w, want)
+		}
+		wantContent(t, dir+"/source", "new")
 	}
+	if got := mode(t, dir+"/source"); got != 0o600 {
+		t.Errorf("mode %v", got)
+	}
+	boom := errors.New("boom")
+	_, err := e.WriteFile(t.Context(), "d/target", iotest.ErrReader(boom), env.WriteOptions{})
+	wantPathError(t, err, "d/target", boom)
+	_, err = e.WriteFile(t.Context(), "d/target", strings.NewReader("x"),
+		env.WriteOptions{IfSHA256: sum("other")})
+	wantPathError(t, err, "d/target", env.ErrChanged)
 	wantContent(t, dir+"/source", "new")
 	noTemps(t, dir+"/d")
 }
@@ -53,7 +66,7 @@ func TestNoSpace(t *testing.T) {
 		env.WriteOptions{})
 	wantPathError(t, err, "small/f", env.ErrNoSpace)
 	if !errors.Is(err, syscall.ENOSPC) {
-		t.Errorf("%v does not hold the system's error", err)
+		t.Errorf("%v does not wrap the system's error", err)
 	}
 	wantContent(t, dir+"/small/f", "old")
 	noTemps(t, dir+"/small")

@@ -21,8 +21,8 @@ func TestNothingProcessWide(t *testing.T) {
 	e := newEnv(t, local.Config{})
 	output(t, e, sh("true"))
 	var flag int32
-	if err := unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&flag)), 0, 0,
-		0); err != nil || flag != 0 {
+	err := unix.Prctl(unix.PR_GET_CHILD_SUBREAPER, uintptr(unsafe.Pointer(&flag)), 0, 0, 0)
+	if err != nil || flag != 0 {
 		t.Errorf("sub-reaper flag %d, %v", flag, err)
 	}
 	if after := limit(); after != before {

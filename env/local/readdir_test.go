@@ -15,7 +15,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
-// dying is a context that ends when it has been looked at some times.
+// dying is a context that ends after some calls of Err.
 type dying struct {
 	context.Context
 	left atomic.Int64
@@ -28,8 +28,7 @@ func (d *dying) Err() error {
 	return nil
 }
 
-// TestReadDirCancelled lists a large directory, which is sorted, and which ends when its context
-// does.
+// TestReadDirCancelled lists a large directory, sorted, until the context ends.
 func TestReadDirCancelled(t *testing.T) {
 	dir := t.TempDir()
 	const files = 15_000
@@ -37,25 +36,21 @@ func TestReadDirCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := 1; i < files; i++ {
-		if err := os.Link(filepath.Join(dir, "00000"), filepath.Join(dir, fmt.Sprintf("%05d",
-			i*7919%files))); err != nil {
+		name := filepath.Join(dir, fmt.Sprintf("%05d", i*7919%files))
+		if err := os.Link(filepath.Join(dir, "00000"), name); err != nil {
 			t.Fatal(err)
 		}
 	}
-	e, err := local.New(local.Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = e.Close() })
+	e := newEnv(t, local.Config{Dir: dir})
 	entries, err := e.ReadDir(t.Context(), ".")
-	if err != nil || len(entries) != files || !slices.IsSortedFunc(entries,
-		func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) }) {
+	byName := func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) }
+	if err != nil || len(entries) != files || !slices.IsSortedFunc(entries, byName) {
 		t.Errorf("%d entries, %v", len(entries), err)
 	}
 	ended := map[int]bool{}
-	for looks := range int64(20) {
+	for calls := range int64(20) {
 		ctx := &dying{Context: t.Context()}
-		ctx.left.Store(looks)
+		ctx.left.Store(calls)
 		entries, err := e.ReadDir(ctx, ".")
 		if err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatal(err)

@@ -15,14 +15,15 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
-// TestOpenRegular opens what a search has found to be a regular file a moment before.
+// TestOpenRegular opens files of all kinds as a search does.
 func TestOpenRegular(t *testing.T) {
 	e := newEnv(t, local.Config{})
 	dir := e.Info().WorkDir
 	write(t, filepath.Join(dir, "file"), "content", 0o600)
 	write(t, filepath.Join(dir, "empty"), "", 0o600)
-	if err := errors.Join(unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600), os.Symlink("file",
-		filepath.Join(dir, "link")), os.Mkdir(filepath.Join(dir, "directory"), 0o700)); err != nil {
+	err := errors.Join(unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600),
+		os.Symlink("file", filepath.Join(dir, "link")), os.Mkdir(filepath.Join(dir, "directory"), 0o700))
+	if err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"file": "content", "empty": ""} {

@@ -21,30 +21,29 @@ import (
 )
 
 const (
-	// kernelVar tells TestSandboxProcess what the kernel is to be without, and sandboxVar what kind of
-	// sandbox to start.
+	// kernelVar names the features that TestSandboxProcess disables, and sandboxVar its mechanism.
 	kernelVar  = "SANDBOXAGENT_TEST_KERNEL"
 	sandboxVar = "SANDBOXAGENT_TEST_SANDBOX"
 	requireVar = "SANDBOXAGENT_TEST_SANDBOX_REQUIRED"
 )
 
-// lesser are kernels that lack what sandboxes are made of, as rules for system calls.
+// lesser are kernels without features that sandboxes need, as rules for system calls.
 var lesser = map[string][]seccomp.Rule{
 	"no user namespaces": {
 		{Call: "unshare", When: []seccomp.Condition{seccomp.AnyBit(0, unix.CLONE_NEWUSER)}},
 		{Call: "clone", When: []seccomp.Condition{seccomp.AnyBit(0, unix.CLONE_NEWUSER)}},
 		{Call: "clone3", Errno: unix.ENOSYS},
 	},
-	"no Landlock":               {{Call: "landlock_create_ruleset", Errno: unix.ENOSYS}},
-	"Landlock that is off":      {{Call: "landlock_create_ruleset", Errno: unix.EOPNOTSUPP}},
-	"mounts that are forbidden": {{Call: "mount"}},
+	"no Landlock":       {{Call: "landlock_create_ruleset", Errno: unix.ENOSYS}},
+	"Landlock disabled": {{Call: "landlock_create_ruleset", Errno: unix.EOPNOTSUPP}},
+	"mounts forbidden":  {{Call: "mount"}},
 }
 
-// TestSandboxProcess is the client of other tests. It prints what it has got, and waits.
+// TestSandboxProcess is the client of other tests. It prints its Info, and waits.
 func TestSandboxProcess(t *testing.T) {
 	kernel, mark := os.Getenv(kernelVar), os.Getenv(clientVar)
 	if kernel == "" && mark == "" {
-		t.Skip("this is for other tests, which start it in a process of its own")
+		t.Skip("other tests start this in a process")
 	}
 	var rules []seccomp.Rule
 	for name := range strings.SplitSeq(kernel, ",") {
@@ -65,9 +64,9 @@ func TestSandboxProcess(t *testing.T) {
 		mechanisms = []sandbox.Mechanism{sandbox.Mechanism(by)}
 	}
 	dir := t.TempDir()
-	if mark != "" { // in a repository there is something to tidy up
-		if out, err := exec.CommandContext(t.Context(), "git", "init", "-q", "--template=",
-			dir).CombinedOutput(); err != nil {
+	if mark != "" { // a sandbox tidies a repository
+		git := exec.CommandContext(t.Context(), "git", "init", "-q", "--template=", dir)
+		if out, err := git.CombinedOutput(); err != nil {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
@@ -91,7 +90,7 @@ func TestSandboxProcess(t *testing.T) {
 	select {}
 }
 
-// TestKernelsWithoutFeatures has kernels that cannot do everything.
+// TestKernelsWithoutFeatures starts sandboxes on kernels without some features.
 func TestKernelsWithoutFeatures(t *testing.T) {
 	if err := errors.Join(sandbox.Available(sandbox.Bubblewrap),
 		sandbox.Available(sandbox.Landlock)); err != nil {
@@ -99,16 +98,14 @@ func TestKernelsWithoutFeatures(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		kernel string
-		// by is the sandbox that is left; empty means none.
-		by sandbox.Mechanism
-		// why is what is said of the others.
-		why string
+		by     sandbox.Mechanism // the remaining one, or ""
+		why    string            // a part of the reason why the others are not available
 	}{
 		{"no user namespaces", sandbox.Landlock, ""},
-		{"mounts that are forbidden", sandbox.Landlock, ""},
+		{"mounts forbidden", sandbox.Landlock, ""},
 		{"no Landlock", sandbox.Bubblewrap, ""},
 		{"no user namespaces,no Landlock", "", "the kernel has none"},
-		{"mounts that are forbidden,Landlock that is off", "", "lsm="},
+		{"mounts forbidden,Landlock disabled", "", "lsm="},
 	} {
 		for _, require := range []string{"", "yes"} {
 			t.Run(tt.kernel+"/"+require, func(t *testing.T) {
@@ -124,27 +121,27 @@ func TestKernelsWithoutFeatures(t *testing.T) {
 				err = json.Unmarshal(out, &info)
 				switch {
 				case tt.by == "" && require != "":
-					if err == nil || !strings.Contains(string(out), tt.why) || !strings.Contains(string(out),
-						"bubblewrap: ") {
-						t.Errorf("a sandbox that is required gives %s", out)
+					if err == nil || !strings.Contains(string(out), tt.why) ||
+						!strings.Contains(string(out), "bubblewrap: ") {
+						t.Errorf("a required sandbox gives %s", out)
 					}
 				case err != nil:
 					t.Errorf("%v in %s", err, out)
 				case tt.by == "":
 					if info.Strength(env.Isolation) != env.Absent ||
 						info.Strength(env.ConfinedWrites) != env.Absent || !strings.Contains(string(out), tt.why) {
-						t.Errorf("without a sandbox it says %s", out)
+						t.Errorf("without a sandbox it prints %s", out)
 					}
-				case info.Strength(env.ConfinedWrites) != env.Enforced || !strings.Contains(string(out),
-					string(tt.by)):
-					t.Errorf("it says %s", out)
+				case info.Strength(env.ConfinedWrites) != env.Enforced ||
+					!strings.Contains(string(out), string(tt.by)):
+					t.Errorf("it prints %s", out)
 				}
 			})
 		}
 	}
 }
 
-// TestSandboxedClientDies kills the client of a sandbox, and the processes that make it.
+// TestSandboxedClientDies kills the client of a sandbox, bubblewrap or the helper.
 func TestSandboxedClientDies(t *testing.T) {
 	needProc(t)
 	for _, tt := range []struct {
@@ -173,9 +170,9 @@ func TestSandboxedClientDies(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-			if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || !strings.Contains(line,
-				string(tt.by)) {
-				t.Fatalf("it says %q, %v", line, err)
+			line, err := bufio.NewReader(out).ReadString('\n')
+			if err != nil || !strings.Contains(line, string(tt.by)) {
+				t.Fatalf("it prints %q, %v", line, err)
 			}
 			want := 0
 			for _, r := range runaways {
@@ -183,7 +180,7 @@ func TestSandboxedClientDies(t *testing.T) {
 			}
 			eventually(t, "the processes", func() bool { return len(marked(t, mark)) >= want })
 			if tt.by == sandbox.Bubblewrap && len(remains(t, temp)) == 0 {
-				t.Error("nothing has been put in the place of the hooks")
+				t.Error("the directory of the hooks was not replaced")
 			}
 			pid := cmd.Process.Pid
 			for range tt.depth {
@@ -200,8 +197,7 @@ func TestSandboxedClientDies(t *testing.T) {
 	}
 }
 
-// remains returns what a sandbox has left in a directory for temporary files, and in the repository
-// in it.
+// remains returns the files of a sandbox in a temporary directory, and in the repository in it.
 func remains(t *testing.T, temp string) (names []string) {
 	t.Helper()
 	for _, pattern := range []string{"sandboxagent-tmp-*", "Test*/001/.git/hooks"} {
@@ -214,7 +210,7 @@ func remains(t *testing.T, temp string) (names []string) {
 	return names
 }
 
-// childOf returns the only child of a process, but for one that tidies up.
+// childOf returns the only child of a process other than the one that tidies up.
 func childOf(t *testing.T, pid int) int {
 	t.Helper()
 	var found []int
@@ -225,7 +221,7 @@ func childOf(t *testing.T, pid int) int {
 	for _, task := range tasks {
 		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/children", pid, task.Name()))
 		if err != nil {
-			t.Skip("the kernel does not tell of children")
+			t.Skip("the kernel does not list children")
 		}
 		for _, f := range strings.Fields(string(data)) {
 			var child int

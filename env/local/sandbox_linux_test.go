@@ -14,7 +14,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
-// sandboxed returns an environment in a sandbox of a kind, which is closed at the end of the test.
+// sandboxed returns a sandboxed environment, which is closed at the end of the test.
 func sandboxed(
 	t *testing.T, by sandbox.Mechanism, cfg local.Config, s env.Sandbox,
 ) *local.SupervisedEnvironment {
@@ -35,7 +35,7 @@ func sandboxed(
 	return e
 }
 
-// eachSandbox runs a test in each kind of sandbox.
+// eachSandbox runs a test with each mechanism.
 func eachSandbox(t *testing.T, test func(t *testing.T, by sandbox.Mechanism)) {
 	for _, by := range sandbox.Mechanisms() {
 		t.Run(string(by), func(t *testing.T) {
@@ -61,8 +61,9 @@ func TestSandboxedContract(t *testing.T) {
 		proven = true
 		var known map[string]string
 		if by == sandbox.Landlock {
-			known = map[string]string{"file/socket": "without a network there are no sockets but " +
-				"connected pairs"}
+			known = map[string]string{
+				"file/socket": "without a network only connected pairs of sockets can be created",
+			}
 		}
 		envtest.Run(t, envtest.Options{
 			New: func(t *testing.T) env.Environment {
@@ -78,7 +79,7 @@ func TestSandboxedContract(t *testing.T) {
 	})
 }
 
-// onMachine reports whether a process with exactly these words runs, in whichever sandbox.
+// onMachine reports whether a process with exactly this argv runs, in any sandbox.
 func onMachine(t *testing.T, argv ...string) bool {
 	t.Helper()
 	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -91,19 +92,18 @@ func onMachine(t *testing.T, argv ...string) bool {
 	})
 }
 
-// TestSandboxInfo checks that Info says what the sandbox does, and that a promise that it does not
-// keep can be insisted on.
+// TestSandboxInfo checks the guarantees, and that Enforce refuses a sandbox that lacks one.
 func TestSandboxInfo(t *testing.T) {
 	eachSandbox(t, func(t *testing.T, by sandbox.Mechanism) {
 		info := sandboxed(t, by, local.Config{}, env.Sandbox{}).Info()
 		strong := []env.Promise{env.ConfinedWrites, env.HiddenSecrets, env.NoNetwork, env.NoNewRights}
 		weak := []env.Promise{env.KeptHooks}
 		if by == sandbox.Bubblewrap {
-			strong, weak = append(strong, env.HiddenProcesses, env.Isolation), append(weak,
-				env.HiddenSockets)
+			strong = append(strong, env.HiddenProcesses, env.Isolation)
+			weak = append(weak, env.HiddenSockets)
 		} else {
-			strong, weak = append(strong, env.HiddenSockets), append(weak, env.HiddenProcesses,
-				env.Isolation)
+			strong = append(strong, env.HiddenSockets)
+			weak = append(weak, env.HiddenProcesses, env.Isolation)
 		}
 		for _, p := range strong {
 			if got := info.Strength(p); got != env.Enforced {
@@ -119,7 +119,7 @@ func TestSandboxInfo(t *testing.T) {
 			var unable *local.SandboxError
 			if !errors.As(err, &unable) || len(unable.Missing) != 1 || unable.Missing[0] != p ||
 				!strings.Contains(err.Error(), string(p)) {
-				t.Errorf("insisting on %s gives %v", p, err)
+				t.Errorf("Enforce %s: %v", p, err)
 			}
 		}
 		open := sandboxed(t, by, local.Config{}, env.Sandbox{Network: true}).Info()
@@ -130,21 +130,20 @@ func TestSandboxInfo(t *testing.T) {
 			env.Sandbox{Network: true, Enforce: []env.Promise{env.NoNetwork}}, by)
 		var unable *local.SandboxError
 		if !errors.As(err, &unable) {
-			t.Errorf("insisting on no network with a network gives %v", err)
+			t.Errorf("Enforce no network, with one: %v", err)
 		}
 	})
 }
 
-// TestSandboxMatchesDocs compares what Info says of each promise with the table for people.
+// TestSandboxMatchesDocs compares the guarantees with the table in the documentation.
 func TestSandboxMatchesDocs(t *testing.T) {
 	text, err := os.ReadFile("../../docs/security.md")
 	if err != nil {
-		t.Skip("there is no checkout here")
+		t.Skip("not in a checkout")
 	}
 	columns := map[sandbox.Mechanism]int{sandbox.Bubblewrap: 2, sandbox.Landlock: 3}
 	words := map[env.Strength]string{
-		env.Enforced: "enforced", env.BestEffort: "best effort",
-		env.Absent: "**not**",
+		env.Enforced: "enforced", env.BestEffort: "best effort", env.Absent: "**not**",
 	}
 	declared := map[string][]string{}
 	for line := range strings.Lines(string(text)) {
@@ -155,23 +154,23 @@ func TestSandboxMatchesDocs(t *testing.T) {
 	}
 	eachSandbox(t, func(t *testing.T, by sandbox.Mechanism) {
 		for _, g := range sandboxed(t, by, local.Config{}, env.Sandbox{}).Info().Guarantees {
-			if slices.Contains([]env.Promise{env.KillTree, env.CleanClose, env.CleanCrash, env.AtomicWrite},
-				g.Promise) {
-				continue // which needs no sandbox
+			switch g.Promise {
+			case env.KillTree, env.CleanClose, env.CleanCrash, env.AtomicWrite:
+				continue // which need no sandbox
 			}
 			cells := declared[string(g.Promise)]
-			if len(cells) == 0 || !strings.HasPrefix(strings.TrimSpace(cells[columns[by]]),
-				words[g.Strength]) {
+			if len(cells) == 0 ||
+				!strings.HasPrefix(strings.TrimSpace(cells[columns[by]]), words[g.Strength]) {
 				t.Errorf("%s is %s, and docs/security.md has %q", g.Promise, g.Strength, cells)
 			}
 			if g.By == "" {
-				t.Errorf("nobody keeps %s", g.Promise)
+				t.Errorf("%s has no By", g.Promise)
 			}
 		}
 	})
 }
 
-// TestNoSandbox has a machine without any.
+// TestNoSandbox has a machine without mechanisms.
 func TestNoSandbox(t *testing.T) {
 	e, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t),
 		env.Sandbox{})
@@ -189,16 +188,17 @@ func TestNoSandbox(t *testing.T) {
 		env.Sandbox{Require: true})
 	var unable *local.SandboxError
 	if !errors.As(err, &unable) || len(unable.Reasons) == 0 {
-		t.Errorf("a sandbox that is required gives %v", err)
+		t.Errorf("a required sandbox: %v", err)
 	}
 }
 
-// TestSandboxUnsuitableDir works where a sandbox would be of little use.
+// TestSandboxUnsuitableDir works in directories in which a sandbox protects little.
 func TestSandboxUnsuitableDir(t *testing.T) {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		t.Fatal(err)
 	}
+	const hint = "work in the directory of a project"
 	for _, dir := range []string{"/", "/usr", home} {
 		e, err := local.Sandboxed(t.Context(), local.Config{Dir: dir}, thisProgram(t), env.Sandbox{})
 		if err != nil {
@@ -206,22 +206,20 @@ func TestSandboxUnsuitableDir(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = e.Close() })
 		for _, g := range e.Info().Guarantees {
-			if g.Promise == env.Isolation && (g.Strength != env.Absent || strings.Count(g.By,
-				"work in the directory of a project") != 1) {
+			if g.Promise == env.Isolation &&
+				(g.Strength != env.Absent || strings.Count(g.By, hint) != 1) {
 				t.Errorf("%s: %+v", dir, g)
 			}
 		}
 		_, err = local.Sandboxed(t.Context(), local.Config{Dir: dir}, thisProgram(t),
 			env.Sandbox{Require: true})
 		var unable *local.SandboxError
-		if !errors.As(err, &unable) || strings.Count(err.Error(),
-			"work in the directory of a project") != 1 {
+		if !errors.As(err, &unable) || strings.Count(err.Error(), hint) != 1 {
 			t.Errorf("%s: %v", dir, err)
 		}
 	}
 }
 
-// TestSandboxInvalidPaths has names that cannot be meant.
 func TestSandboxInvalidPaths(t *testing.T) {
 	dir := t.TempDir()
 	for name, tt := range map[string]struct {
@@ -229,16 +227,12 @@ func TestSandboxInvalidPaths(t *testing.T) {
 		sandbox env.Sandbox
 		want    string
 	}{
-		"a directory that is missing":  {dir + "/no", env.Sandbox{}, "no such"},
-		"a missing directory to write": {dir, env.Sandbox{Write: []string{dir + "/no"}}, dir + "/no"},
-		"a missing file to read":       {dir, env.Sandbox{Read: []string{dir + "/no"}}, dir + "/no"},
-		"a relative name":              {dir, env.Sandbox{Write: []string{"no"}}, "not absolute"},
-		"a sandbox that writes all":    {dir, env.Sandbox{Write: []string{"/"}}, "/ may be changed"},
-		"a missing one, in one of none": {
-			filepath.Join(dir, "no"),
-			env.Sandbox{Require: true},
-			"no such",
-		},
+		"a directory that is missing":   {dir + "/no", env.Sandbox{}, "no such"},
+		"a missing directory to write":  {dir, env.Sandbox{Write: []string{dir + "/no"}}, dir + "/no"},
+		"a missing file to read":        {dir, env.Sandbox{Read: []string{dir + "/no"}}, dir + "/no"},
+		"a relative name":               {dir, env.Sandbox{Write: []string{"no"}}, "not absolute"},
+		"a sandbox that writes all":     {dir, env.Sandbox{Write: []string{"/"}}, "/ may be changed"},
+		"a missing directory, required": {dir + "/no", env.Sandbox{Require: true}, "no such"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := local.Sandboxed(t.Context(), local.Config{Dir: tt.dir}, thisProgram(t), tt.sandbox)

@@ -19,13 +19,12 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/verify"
 )
 
-// ourHost is what is to be looked for in vain: a file, sockets, and this process.
+// ourHost returns things that a sandbox hides: a file, sockets, and this process.
 func ourHost(t *testing.T) verify.Host {
 	t.Helper()
 	dir := t.TempDir()
 	h := verify.Host{
-		Files: []string{dir + "/canary"}, Sockets: []string{dir + "/socket"},
-		Process: os.Getpid(),
+		Files: []string{dir + "/canary"}, Sockets: []string{dir + "/socket"}, Process: os.Getpid(),
 	}
 	if err := os.WriteFile(h.Files[0], nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -48,8 +47,7 @@ func ourHost(t *testing.T) verify.Host {
 	return h
 }
 
-// TestSandboxVerified has each kind of sandbox prove what it promises, and a place that is none
-// fail to.
+// TestSandboxVerified verifies each kind of sandbox, and an environment without one, which fails.
 func TestSandboxVerified(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
@@ -60,10 +58,7 @@ func TestSandboxVerified(t *testing.T) {
 		t.Fatal(err)
 	}
 	host := ourHost(t)
-	named := map[string]bool{
-		"secrets": true, "kept-files": true, "outside-files": true,
-		"host-sockets": true,
-	}
+	named := []string{"secrets", "kept-files", "outside-files", "host-sockets"}
 	eachSandbox(t, func(t *testing.T, by sandbox.Mechanism) {
 		broken := map[string]bool{
 			"secrets": true, "system-call-filter": true, "no-new-privileges": true,
@@ -91,8 +86,8 @@ func TestSandboxVerified(t *testing.T) {
 				t.Fatalf("with a network %t: %+v, %v", network, r.Broken(), err)
 			}
 			for _, f := range r.Findings {
-				if named[f.Name] && !strings.Contains(f.By, string(by)) {
-					t.Errorf("with a network %t: %s is by %q, which does not name %s", network, f.Name, f.By, by)
+				if slices.Contains(named, f.Name) && !strings.Contains(f.By, string(by)) {
+					t.Errorf("with a network %t: %s is by %q, want %s", network, f.Name, f.By, by)
 				}
 			}
 			if left, err := e.ReadDir(t.Context(), e.Info().WorkDir); err != nil || len(left) != 1 {
@@ -101,32 +96,28 @@ func TestSandboxVerified(t *testing.T) {
 			if network {
 				continue
 			}
-			bare, err := local.Supervised(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = bare.Close() })
+			bare := supervise(t, local.Config{})
 			h := thisProgram(t)
-			if r, err = local.VerifyAs(t.Context(), bare, append([]string{h.Path}, h.Args...), e,
-				host); err != nil {
+			r, err = local.VerifyAs(t.Context(), bare, append([]string{h.Path}, h.Args...), e, host)
+			if err != nil {
 				t.Fatal(err)
 			}
 			for _, f := range r.Findings {
 				if broken[f.Name] && f.OK {
-					t.Errorf("without a sandbox all is well with %s: %s", f.Name, f.Found)
+					t.Errorf("without a sandbox, %s passes: %s", f.Name, f.Found)
 				}
 			}
 			for name := range broken {
 				if broken[name] && !slices.ContainsFunc(r.Findings,
 					func(f verify.Finding) bool { return f.Name == name }) {
-					t.Errorf("nobody looked at %s", name)
+					t.Errorf("the report has no %s", name)
 				}
 			}
 		}
 	})
 }
 
-// TestVerifyWithoutExecution keeps temporary files where nothing can be executed.
+// TestVerifyWithoutExecution has a temporary directory in which nothing can be executed.
 func TestVerifyWithoutExecution(t *testing.T) {
 	dir, temp := t.TempDir(), t.TempDir()
 	mount(t, "tmpfs", temp, "tmpfs", unix.MS_NOEXEC, "")
@@ -136,22 +127,17 @@ func TestVerifyWithoutExecution(t *testing.T) {
 			return // which has a private /tmp
 		}
 		e := sandboxed(t, by, local.Config{Dir: dir}, env.Sandbox{})
-		if r, err := e.Verify(t.Context(), verify.Host{}); r.OK() || !errors.Is(err, fs.ErrPermission) ||
-			!strings.Contains(err.Error(), "noexec") {
+		r, err := e.Verify(t.Context(), verify.Host{})
+		if r.OK() || !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "noexec") {
 			t.Errorf("%v, %v", r, err)
 		}
 	})
 }
 
-// TestNothingToVerify asks where there is no sandbox.
-func TestNothingToVerify(t *testing.T) {
-	e, err := local.Supervised(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = e.Close() })
-	if r, err := e.Verify(t.Context(), verify.Host{}); err == nil || r.OK() || !errors.Is(err,
-		errors.ErrUnsupported) {
+func TestVerifyWithoutSandbox(t *testing.T) {
+	e := supervise(t, local.Config{})
+	r, err := e.Verify(t.Context(), verify.Host{})
+	if r.OK() || !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("%v, %v", r, err)
 	}
 }

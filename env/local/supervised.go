@@ -29,7 +29,7 @@ func (e *HelperError) Error() string { return "local: helper: " + e.Err.Error() 
 // Unwrap returns the cause.
 func (e *HelperError) Unwrap() error { return e.Err }
 
-// SupervisedEnvironment runs commands on this machine through a helper, a process of its own. The
+// SupervisedEnvironment runs commands on this machine through a helper process. The
 // helper finds more of the processes that commands leave than the caller's process could, and kills
 // all of them when the caller's process ends, however it ends. If the helper ends before Close,
 // calls return env.ErrGone, and env.ErrUnknownOutcome for a command that may have run. Supervised

@@ -31,7 +31,7 @@ func TestHelperDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// nobody else ends what the helper started
+	// nobody else kills the processes that the helper started
 	t.Cleanup(func() { _ = unix.Kill(-session, unix.SIGKILL) })
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -40,16 +40,16 @@ func TestHelperDies(t *testing.T) {
 		t.Errorf("a command that ran: %v", err)
 	}
 	var start *env.StartError
-	if _, err := e.Exec(t.Context(), sh("true")); !errors.As(err, &start) || !errors.Is(err,
-		env.ErrGone) {
+	_, err = e.Exec(t.Context(), sh("true"))
+	if !errors.As(err, &start) || !errors.Is(err, env.ErrGone) {
 		t.Errorf("a command afterwards: %v", err)
 	}
 	var path *fs.PathError
 	if _, err := e.Stat(t.Context(), "."); !errors.As(err, &path) || !errors.Is(err, env.ErrGone) {
 		t.Errorf("a file afterwards: %v", err)
 	}
-	if err := e.Close(); !errors.Is(err, env.ErrGone) || !strings.Contains(err.Error(),
-		"killed; processes that it started may still run") {
+	const text = "killed; processes that it started may still run"
+	if err := e.Close(); !errors.Is(err, env.ErrGone) || !strings.Contains(err.Error(), text) {
 		t.Errorf("close: %v", err)
 	}
 	if err := e.Close(); err != nil {
@@ -57,8 +57,7 @@ func TestHelperDies(t *testing.T) {
 	}
 }
 
-// TestHelperTerminated has somebody else end the helper in good order. That is not this side's
-// closing.
+// TestHelperTerminated has another process terminate the helper, which differs from Close.
 func TestHelperTerminated(t *testing.T) {
 	needProc(t)
 	e, err := local.Supervised(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t))
@@ -77,12 +76,12 @@ func TestHelperTerminated(t *testing.T) {
 	if err := unix.Kill(pid, unix.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	// That it was killed may still be told.
+	// The helper may still send the result.
 	err = <-running
-	told := err == nil && result.Signal == "SIGKILL"
-	unknown := errors.Is(err, env.ErrUnknownOutcome) && errors.Is(err, env.ErrGone) && !errors.Is(err,
-		fs.ErrClosed)
-	if !told && !unknown {
+	killed := err == nil && result.Signal == "SIGKILL"
+	unknown := errors.Is(err, env.ErrUnknownOutcome) && errors.Is(err, env.ErrGone) &&
+		!errors.Is(err, fs.ErrClosed)
+	if !killed && !unknown {
 		t.Errorf("a command that ran: %+v, %v", result, err)
 	}
 	if err := e.Close(); !errors.Is(err, env.ErrGone) {

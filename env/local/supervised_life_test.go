@@ -25,11 +25,11 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
-// clientVar tells the client process of the tests below what to start.
+// clientVar holds the mark of the commands that TestClientProcess starts.
 const clientVar = "SANDBOXAGENT_TEST_MARK"
 
-// runaways are commands that leave count processes with the mark $M, in all the ways in which one
-// gets away from its parents.
+// runaways are commands that start count processes with the mark $M, which escape their parents in
+// various ways.
 var runaways = []struct {
 	script string
 	count  int
@@ -50,7 +50,7 @@ var runaways = []struct {
 func TestClientProcess(t *testing.T) {
 	mark := os.Getenv(clientVar)
 	if mark == "" {
-		t.Skip("this is for other tests, which start it in a process of its own")
+		t.Skip("other tests start this in a process")
 	}
 	e, err := local.Supervised(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t))
 	if err != nil {
@@ -69,20 +69,20 @@ func TestClientProcess(t *testing.T) {
 	select {}
 }
 
-// TestF02ClientDies lets a client end in all the ways that give it no chance to clean up.
+// TestF02ClientDies ends a client in the ways that leave it no time to clean up.
 func TestF02ClientDies(t *testing.T) {
 	needProc(t)
 	if _, err := exec.LookPath("setsid"); err != nil {
-		t.Skip("there is no program called setsid")
+		t.Skip("setsid is not installed")
 	}
 	for _, tt := range []struct {
 		name string
-		end  func(p *os.Process, say func(string))
+		end  func(p *os.Process, send func(string))
 	}{
 		{"SIGKILL", func(p *os.Process, _ func(string)) { _ = p.Kill() }},
 		{"SIGTERM", func(p *os.Process, _ func(string)) { _ = p.Signal(unix.SIGTERM) }},
-		{"exit", func(_ *os.Process, say func(string)) { say("exit\n") }},
-		{"panic", func(_ *os.Process, say func(string)) { say("panic\n") }},
+		{"exit", func(_ *os.Process, send func(string)) { send("exit\n") }},
+		{"panic", func(_ *os.Process, send func(string)) { send("panic\n") }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -102,7 +102,7 @@ func TestF02ClientDies(t *testing.T) {
 			}
 			eventually(t, "the processes", func() bool { return len(marked(t, mark)) >= want })
 			tt.end(cmd.Process, func(line string) { _, _ = in.Write([]byte(line)) })
-			_ = cmd.Wait() // it does not end well
+			_ = cmd.Wait() // it fails
 			eventually(t, "the end of all processes", func() bool { return len(marked(t, mark)) == 0 })
 		})
 	}
@@ -116,28 +116,6 @@ func helperOf(t *testing.T, e env.Environment) int {
 		t.Fatal(err)
 	}
 	return pid
-}
-
-func alive(pid int) bool { return !errors.Is(unix.Kill(pid, 0), unix.ESRCH) }
-
-func TestCloseEndsHelper(t *testing.T) {
-	needProc(t)
-	e, err := local.Supervised(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	pid, mark := helperOf(t, e), newMark(t)
-	output(t, e, withMark(sh(`setsid `+sleeper+`</dev/null >/dev/null 2>&1 &`), mark))
-	eventually(t, "the process", func() bool { return len(marked(t, mark)) == 1 })
-	if err := e.Close(); err != nil {
-		t.Error(err)
-	}
-	if left := marked(t, mark); alive(pid) || len(left) > 0 {
-		t.Errorf("after Close the helper lives: %t, processes left: %v", alive(pid), left)
-	}
-	if _, err := e.Exec(t.Context(), sh("true")); !errors.Is(err, fs.ErrClosed) {
-		t.Errorf("a command afterwards: %v", err)
-	}
 }
 
 func TestSupervisedKillKeepsEnvironment(t *testing.T) {
@@ -161,7 +139,7 @@ func TestSupervisedKillKeepsEnvironment(t *testing.T) {
 	output(t, e, sh("true"))
 }
 
-// TestSupervisedCycles starts and ends many helpers, of which nothing stays.
+// TestSupervisedCycles starts and ends many helpers, which leave neither processes nor open files.
 func TestSupervisedCycles(t *testing.T) {
 	needProc(t)
 	cycles := amount(1000, 10)
@@ -191,7 +169,7 @@ func TestSupervisedCycles(t *testing.T) {
 		cycle()
 	}
 	if after := open(); after > before {
-		t.Errorf("%d open files, there were %d", after, before)
+		t.Errorf("%d open files, %d before", after, before)
 	}
 	if left := helpers(t); len(left) > 0 {
 		t.Errorf("children left: %v", left)
@@ -264,30 +242,29 @@ func TestUnusableHelpers(t *testing.T) {
 		return name
 	}
 	for _, tt := range []struct {
-		name, path string
-		says       string
-		is         error
+		name, path, text string
+		is               error
 	}{
 		{"missing", filepath.Join(dir, "missing"), "missing", fs.ErrNotExist},
 		{"not executable", plain, "plain", fs.ErrPermission},
 		{"ends at once", script("ends", "exit 0"), "ends", nil},
 		{
-			"ends with an error", script("fails", "echo it is too hot here >&2; exit 7"),
-			"exit status 7: it is too hot here", nil,
+			"ends with an error", script("fails", "echo it is too hot >&2; exit 7"),
+			"exit status 7: it is too hot", nil,
 		},
 		{"echo", script("echo", "exec cat"), "echo", env.ErrProtocol},
-		{"says something else", script("else", "echo Welcome; exec sleep 1000"), "else", env.ErrProtocol},
+		{"prints another line", script("else", "echo Welcome; exec sleep 1000"), "else", env.ErrProtocol},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := local.Supervised(t.Context(), local.Config{Dir: dir}, local.Helper{Path: tt.path})
 			var unusable *local.HelperError
-			if !errors.As(err, &unusable) || !strings.Contains(err.Error(), tt.says) || tt.is != nil &&
-				!errors.Is(err, tt.is) {
+			if !errors.As(err, &unusable) || !strings.Contains(err.Error(), tt.text) ||
+				tt.is != nil && !errors.Is(err, tt.is) {
 				t.Errorf("%v", err)
 			}
 		})
 	}
-	t.Run("says nothing", func(t *testing.T) {
+	t.Run("prints nothing", func(t *testing.T) {
 		mark := newMark(t)
 		ctx, cancel := context.WithCancelCause(t.Context())
 		defer cancel(nil)
@@ -307,8 +284,8 @@ func TestUnusableHelpers(t *testing.T) {
 	})
 }
 
-// TestEmbeddedHelper uses the helper that is built in, or is told how to get one. What is in its
-// place in the cache is replaced, and not run before.
+// TestEmbeddedHelper uses the helper that is built in, or gets an error with the command that
+// builds one. Another file under its name in the cache is replaced, and not run before.
 func TestEmbeddedHelper(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
@@ -324,7 +301,7 @@ func TestEmbeddedHelper(t *testing.T) {
 	var missing *local.HelperError
 	if errors.As(err, &missing) {
 		if !strings.Contains(err.Error(), `"make build `) {
-			t.Errorf("%v does not say what to do", err)
+			t.Errorf("%v does not name the command", err)
 		}
 		return
 	}
@@ -333,7 +310,7 @@ func TestEmbeddedHelper(t *testing.T) {
 	}
 	stored, err := filepath.Glob(filepath.Join(cache, "sandboxagent", "sandboxd-*"))
 	if err != nil || len(stored) != 1 {
-		t.Fatalf("the cache holds %v, %v", stored, err)
+		t.Fatalf("the cache has %v, %v", stored, err)
 	}
 	whole, err := os.ReadFile(stored[0])
 	if err != nil {
@@ -357,13 +334,13 @@ func TestEmbeddedHelper(t *testing.T) {
 				t.Errorf("it was not replaced: %d bytes, %v", len(now), err)
 			}
 			if _, err := os.Stat(ran); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("what stood there was run (%v)", err)
+				t.Errorf("the replaced file was run (%v)", err)
 			}
 		})
 	}
 }
 
-// TestSupervisedVariables compares what commands see with what they see without a helper.
+// TestSupervisedVariables compares the variables of commands with and without a helper.
 func TestSupervisedVariables(t *testing.T) {
 	t.Setenv("PLAIN_VARIABLE", "as it is")
 	t.Setenv("ODD_VARIABLE", "\xff\n\"")
@@ -431,7 +408,7 @@ func TestHelperIsIsolated(t *testing.T) {
 	}
 }
 
-// BenchmarkSupervised is the start and the end of a helper.
+// BenchmarkSupervised starts and ends a helper.
 func BenchmarkSupervised(b *testing.B) {
 	dir, h := b.TempDir(), thisProgram(b)
 	for b.Loop() {

@@ -21,22 +21,20 @@ func thisProgram(tb testing.TB) local.Helper {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return local.Helper{Path: path, Args: []string{
-		"-test.run=^TestHelperProcess$", "-test.timeout=0",
-		"--",
-	}}
+	args := []string{"-test.run=^TestHelperProcess$", "-test.timeout=0", "--"}
+	return local.Helper{Path: path, Args: args}
 }
 
-// TestHelperProcess is what runs in the helpers of other tests.
+// TestHelperProcess is the helper of other tests.
 func TestHelperProcess(t *testing.T) {
 	if flag.NArg() == 0 {
-		t.Skip("this is for other tests, which start it in a process of its own")
+		t.Skip("other tests start this in a process")
 	}
 	syscall.Exit(sandboxd.Main(flag.Args()))
 }
 
-// supervise returns a supervised environment in a directory of its own, which is closed at the end
-// of the test.
+// supervise returns a supervised environment, by default in a temporary directory, which is closed
+// at the end of the test.
 func supervise(tb testing.TB, cfg local.Config) *local.SupervisedEnvironment {
 	tb.Helper()
 	if cfg.Dir == "" {

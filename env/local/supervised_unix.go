@@ -42,7 +42,7 @@ func Supervised(ctx context.Context, cfg Config, h Helper) (*SupervisedEnvironme
 	return supervise(ctx, cfg, program, nil)
 }
 
-// supervise starts a helper, in the sandbox of a plan if there is one.
+// supervise starts a helper, in the sandbox of a plan unless plan is nil.
 func supervise(
 	ctx context.Context, cfg Config, program *sandbox.Program, plan *sandbox.Plan,
 ) (*SupervisedEnvironment, error) {
@@ -147,8 +147,8 @@ func startHelper(
 	return &helperProcess{p, stderr}, stream, nil
 }
 
-// startError ends the helper and returns why there is no environment: the helper's own error, or,
-// if the stream broke before that arrived, how the helper ended.
+// startError ends the helper and returns why no environment was created: the error of the helper,
+// or, if the stream broke before that arrived, how the helper ended.
 func (p *helperProcess) startError(err error) error {
 	broken := false
 	for _, target := range []error{io.ErrUnexpectedEOF, unix.ECONNRESET, unix.EPIPE} {

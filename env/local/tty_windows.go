@@ -8,7 +8,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// connectTerminal refuses: a console here is not a pair of files that a process can be given.
+// connectTerminal refuses: a console on Windows is not a pair of files that a process can be given.
 func (x *execution) connectTerminal(env.Command, *os.ProcAttr) ([]*os.File, error) {
 	return nil, fmt.Errorf("open a terminal: %w", errors.ErrUnsupported)
 }

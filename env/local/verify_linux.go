@@ -35,10 +35,7 @@ func (e *SupervisedEnvironment) Verify(
 		}
 	}()
 	if e.plan == nil {
-		return verify.Report{}, fmt.Errorf(
-			"the environment has no sandbox: %w",
-			errors.ErrUnsupported,
-		)
+		return verify.Report{}, fmt.Errorf("the environment has no sandbox: %w", errors.ErrUnsupported)
 	}
 	name := filepath.Join(e.plan.Temp, ".probe-"+strings.ToLower(rand.Text()))
 	whole := io.NewSectionReader(e.program.File, 0, math.MaxInt64)
@@ -55,8 +52,7 @@ func (e *SupervisedEnvironment) Verify(
 	r, err := verify.Run(ctx, e, append([]string{name}, e.program.Args...), e.expect(host))
 	if errors.Is(err, fs.ErrPermission) {
 		err = fmt.Errorf(
-			"%w (the file system may be mounted noexec; set TMPDIR to a directory of another)",
-			err,
+			"%w (the file system may be mounted noexec; set TMPDIR to a directory of another)", err,
 		)
 	}
 	return r, err
@@ -83,10 +79,8 @@ func (e *SupervisedEnvironment) expect(host verify.Host) verify.Expect {
 		x.Unreadable = slices.DeleteFunc(slices.Clone(p.Hidden), func(name string) bool {
 			_, err := os.Lstat(name)
 			return err != nil ||
-				slices.ContainsFunc(
-					slices.Concat(p.Read, p.Write),
-					func(other string) bool { return sandbox.Within(other, name) || sandbox.Within(name, other) },
-				)
+				slices.ContainsFunc(slices.Concat(p.Read, p.Write),
+					func(other string) bool { return sandbox.Within(other, name) || sandbox.Within(name, other) })
 		})
 		x.Unreadable = x.Unreadable[:min(len(x.Unreadable), maxSecrets)]
 	}

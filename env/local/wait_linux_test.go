@@ -19,7 +19,7 @@ func TestCommandsOccupyNoThreads(t *testing.T) {
 	aloneIn(t, settings[0], func(t *testing.T) {
 		fd, err := unix.PidfdOpen(os.Getpid(), unix.PIDFD_NONBLOCK)
 		if err != nil {
-			t.Skip("this system has no process descriptors that do not block: ", err)
+			t.Skip("this system has no non-blocking process descriptors: ", err)
 		}
 		_ = unix.Close(fd)
 		e := newEnv(t, local.Config{})

@@ -262,7 +262,7 @@ func (w *writing) spool(source *source) (written env.Written, err error) {
 		return env.Written{}, err
 	}
 	if old == nil {
-		return env.Written{}, fs.ErrNotExist // it was removed, and none can be created here
+		return env.Written{}, fs.ErrNotExist // it was removed, and none can be created beside it
 	}
 	written, err = w.overwrite(content)
 	written.Size = size

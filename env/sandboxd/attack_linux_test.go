@@ -22,8 +22,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
 
-// An attack returns an error if something was not refused that should be. Whether the target lives,
-// others see.
+// A namedAttack returns an error if something was not refused. The callers check that the target
+// survives.
 type namedAttack struct {
 	name string
 	run  func() error
@@ -34,15 +34,15 @@ const target = 1
 // TestAttacker is the command that other tests run.
 func TestAttacker(t *testing.T) {
 	if flag.NArg() == 0 {
-		t.Skip("this is for other tests, which start it as a command")
+		t.Skip("other tests start this as a command")
 	}
-	// What the target passes on is not meant for this process.
+	// The target forwards signals to its commands, and so to this process.
 	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2,
 		unix.SIGWINCH)
 	var err error
 	switch name := flag.Arg(0); name {
 	case "own":
-		err = own()
+		err = ownProcess()
 	case "flood":
 		err = flood(flag.Arg(1))
 	case "socket":
@@ -50,7 +50,7 @@ func TestAttacker(t *testing.T) {
 	case "impostor":
 		err = impostor(flag.Arg(1))
 	default:
-		err = fmt.Errorf("there is no attack %q", name)
+		err = fmt.Errorf("unknown attack %q", name)
 		for _, a := range attacks() {
 			if a.name == name {
 				err = a.run()
@@ -79,15 +79,15 @@ func attacks() []namedAttack {
 	}
 }
 
-// refused returns an error unless err is one of those with which the kernel refuses.
+// refused returns an error unless err is a refusal of the kernel.
 func refused(what string, err error) error {
 	switch {
 	case err == nil:
-		return fmt.Errorf("%s: it was not refused", what)
+		return fmt.Errorf("%s: not refused", what)
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return nil
 	}
-	return fmt.Errorf("%s: want it to be refused: %w", what, err)
+	return fmt.Errorf("%s: want a refusal: %w", what, err)
 }
 
 func errnoOf(e syscall.Errno) error {
@@ -109,24 +109,23 @@ func threadsOf() []int {
 	return tids
 }
 
-// everySignal sends all signals, to the process and to each thread. The kernel says yes to all of
-// them.
+// everySignal sends all signals, to the process and to each thread, which the kernel allows.
 func everySignal() error {
 	var errs []error
 	for s := syscall.Signal(1); s <= 64; s++ {
-		ask := func(what string, err error) error {
+		check := func(what string, err error) error {
 			if slices.Contains(unusedSignals, s) {
 				return refused(fmt.Sprintf("%s %d", what, s), err)
 			}
 			return err
 		}
-		errs = append(errs, ask("kill with", unix.Kill(target, s)))
+		errs = append(errs, check("kill with", unix.Kill(target, s)))
 		for _, tid := range threadsOf() {
-			errs = append(errs, unix.Tgkill(target, tid, s), ask("kill a thread with", unix.Kill(tid, s)))
+			errs = append(errs, unix.Tgkill(target, tid, s), check("kill a thread with", unix.Kill(tid, s)))
 			if !slices.Contains(faultSignals, s) {
 				_, _, e := unix.Syscall(unix.SYS_RT_SIGQUEUEINFO, uintptr(tid), uintptr(s),
 					uintptr(unsafe.Pointer(forged(s))))
-				errs = append(errs, ask("queue", errnoOf(e)))
+				errs = append(errs, check("queue", errnoOf(e)))
 			}
 		}
 	}
@@ -137,10 +136,10 @@ var faultSignals = []syscall.Signal{
 	unix.SIGILL, unix.SIGTRAP, unix.SIGBUS, unix.SIGFPE, unix.SIGSEGV, unix.SIGSTKFLT, unix.SIGSYS,
 }
 
-// unusedSignals are those that the target does not catch.
+// unusedSignals are signals that the target does not catch.
 var unusedSignals = []syscall.Signal{32, 33, 34}
 
-// forged is a siginfo that says that something else than kill sent a signal.
+// forged returns a siginfo of a signal that was not sent by kill.
 func forged(s syscall.Signal) *[128]byte {
 	var info [128]byte
 	*(*int32)(unsafe.Pointer(&info[0])) = int32(s)
@@ -175,19 +174,18 @@ func faultsByDescriptor() error {
 	var errs []error
 	for _, s := range faultSignals {
 		info := (*unix.Siginfo)(unsafe.Pointer(forged(s)))
-		errs = append(errs, refused(fmt.Sprintf("%v by descriptor", s), unix.PidfdSendSignal(fd, s, info,
-			0)))
-		// Without details it is like kill.
-		errs = append(errs, unix.PidfdSendSignal(fd, s, nil, 0))
+		errs = append(errs,
+			refused(fmt.Sprintf("%v by descriptor", s), unix.PidfdSendSignal(fd, s, info, 0)),
+			unix.PidfdSendSignal(fd, s, nil, 0)) // without details it is like kill
 	}
 	for _, s := range unusedSignals {
-		errs = append(errs, refused(fmt.Sprintf("%d by descriptor", s), unix.PidfdSendSignal(fd, s, nil,
-			0)))
+		err := unix.PidfdSendSignal(fd, s, nil, 0)
+		errs = append(errs, refused(fmt.Sprintf("%d by descriptor", s), err))
 	}
 	return errors.Join(errs...)
 }
 
-// faultsByInput asks the kernel to send the target a fault when there is input.
+// faultsByInput makes the kernel send the target a fault when input arrives.
 func faultsByInput() error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	if err != nil {
@@ -213,9 +211,9 @@ func limits() error {
 			unix.RLIMIT_RTTIME, unix.RLIMIT_NPROC,
 		} {
 			var old unix.Rlimit
+			err := unix.Prlimit(tid, resource, &unix.Rlimit{}, nil)
 			errs = append(errs, unix.Prlimit(tid, resource, nil, &old), // reading does no harm
-				refused(fmt.Sprintf("limit %d of %d", resource, tid), unix.Prlimit(tid, resource,
-					&unix.Rlimit{}, nil)))
+				refused(fmt.Sprintf("limit %d of %d", resource, tid), err))
 		}
 	}
 	return errors.Join(errs...)
@@ -296,8 +294,8 @@ func memory() error {
 	return errors.Join(refused("read", readErr), refused("write", writeErr))
 }
 
-// own does to this process what is refused for others.
-func own() error {
+// ownProcess does to this process what is refused for others.
+func ownProcess() error {
 	param := int32(0)
 	// SCHED_BATCH
 	_, _, e := unix.Syscall(unix.SYS_SCHED_SETSCHEDULER, 0, 3, uintptr(unsafe.Pointer(&param)))
@@ -307,7 +305,7 @@ func own() error {
 		unix.Setpriority(unix.PRIO_PROCESS, 0, 19))
 }
 
-// useSocket prints what the helper answers to a wrong token.
+// useSocket prints the answer of the helper to a wrong token.
 func useSocket(socket string) error {
 	c, err := net.Dial("unix", socket)
 	if err != nil {
@@ -320,7 +318,7 @@ func useSocket(socket string) error {
 	return err
 }
 
-// impostor takes the place of the helper at its socket, and prints what it is told there.
+// impostor replaces the socket of the helper, and prints what it receives.
 func impostor(socket string) error {
 	if err := os.Rename(socket, socket+".old"); err != nil && !strings.HasPrefix(socket, "@") {
 		return err
@@ -336,14 +334,14 @@ func impostor(socket string) error {
 			return err
 		}
 		_ = c.SetReadDeadline(time.Now().Add(time.Second))
-		told, _ := io.ReadAll(c)
-		fmt.Printf("told %q\n", told)
+		received, _ := io.ReadAll(c)
+		fmt.Printf("received %q\n", received)
 		_ = c.Close()
 	}
 }
 
-// flood connects to a socket again and again. It holds what one process may have, and says
-// something wrong or nothing.
+// flood connects to a socket again and again. It holds as many connections as one process may have,
+// and sends a wrong token or nothing.
 func flood(socket string) error {
 	const held = 8
 	var conns []net.Conn

@@ -12,10 +12,7 @@ import (
 func checkListener(_, pid int, _ bool) error {
 	if pid != 0 {
 		return fmt.Errorf(
-			"--pid %d: %s does not report the listener: %w",
-			pid,
-			runtime.GOOS,
-			errors.ErrUnsupported,
+			"--pid %d: %s does not report the listener: %w", pid, runtime.GOOS, errors.ErrUnsupported,
 		)
 	}
 	return nil

@@ -19,7 +19,7 @@ func abstractSocket() string {
 	return fmt.Sprintf("@sandboxd-test-%d-%d", os.Getpid(), time.Now().UnixNano())
 }
 
-// TestAbstractSocket has a client come back by a socket without a file, whose name a command cannot
+// TestAbstractSocket has a client reconnect by a socket without a file, whose name a command cannot
 // take.
 func TestAbstractSocket(t *testing.T) {
 	t.Parallel()
@@ -54,7 +54,7 @@ func TestAbstractSocket(t *testing.T) {
 	}
 }
 
-// TestImpostorGetsNoToken lets a command put a socket of its own in the place of the helper's.
+// TestImpostorGetsNoToken has a command replace the socket of the helper.
 func TestImpostorGetsNoToken(t *testing.T) {
 	t.Parallel()
 	socket := socketPath(t)
@@ -67,39 +67,39 @@ func TestImpostorGetsNoToken(t *testing.T) {
 		_, _ = e.Exec(t.Context(), cmd)
 		_ = w.Close()
 	})
-	told := make(chan string, 8)
+	received := make(chan string, 8)
 	running.Go(func() {
-		defer close(told)
+		defer close(received)
 		buf := make([]byte, 64<<10)
 		for {
 			n, err := r.Read(buf)
 			if err != nil {
 				return
 			}
-			told <- string(buf[:n])
+			received <- string(buf[:n])
 		}
 	})
-	if got := <-told; got != "listening\n" {
+	if got := <-received; got != "listening\n" {
 		t.Fatalf("the impostor printed %q", got)
 	}
 	for _, tt := range []struct {
-		name string
-		args []string
-		told bool
+		name  string
+		args  []string
+		token bool // the impostor gets the token
 	}{
-		{"the helper is wanted", []string{"--pid", strconv.Itoa(p.Process.Pid)}, false},
-		{"anybody is wanted", nil, true},
+		{"with the ID of the helper", []string{"--pid", strconv.Itoa(p.Process.Pid)}, false},
+		{"without it", nil, true},
 	} {
 		b := launch(t, helperArgv(t, append([]string{"dial", "--socket", socket}, tt.args...)...), nil)
 		if _, err := open(t, b, client.Config{Token: token}, nil); err == nil {
-			t.Errorf("%s: the impostor is taken for the helper", tt.name)
+			t.Errorf("%s: the impostor passes for the helper", tt.name)
 		}
 		_ = b.Close()
-		if got := <-told; strings.Contains(got, token) != tt.told {
-			t.Errorf("%s: the impostor was %s", tt.name, got)
+		if got := <-received; strings.Contains(got, token) != tt.token {
+			t.Errorf("%s: the impostor %s", tt.name, got)
 		}
-		if code := b.code(t); !tt.told && (code != 1 || !strings.Contains(b.stderrText.String(),
-			"listens there")) {
+		code := b.code(t)
+		if !tt.token && (code != 1 || !strings.Contains(b.stderrText.String(), "listens there")) {
 			t.Errorf("%s: exit code %d, %q", tt.name, code, b.stderrText)
 		}
 	}
@@ -109,16 +109,15 @@ func TestImpostorGetsNoToken(t *testing.T) {
 	running.Wait()
 }
 
-// inside returns the command line that runs another one in the namespaces of the helper that p has
-// started, as the exec command of a container's runtime does: as its user, and with a parent that
-// is outside of them.
-func inside(t *testing.T, p *process, argv ...string) []string {
+// entering returns the command line that runs argv in the namespaces of the helper that p has
+// started, as the exec command of a container runtime does: as its user, and with a parent outside.
+func entering(t *testing.T, p *process, argv ...string) []string {
 	t.Helper()
 	if _, err := exec.LookPath("nsenter"); err != nil {
-		t.Skip("there is no program called nsenter")
+		t.Skip("nsenter is not installed")
 	}
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", p.Process.Pid,
-		p.Process.Pid))
+	pid := p.Process.Pid
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,23 +127,23 @@ func inside(t *testing.T, p *process, argv ...string) []string {
 	}, argv...)
 }
 
-// TestEnteringProcessesAreSpared kills everything in a pid namespace while a client is connected by
-// a process that has come from outside, and closes the environment by it.
+// TestEnteringProcessesAreSpared kills all commands in a pid namespace, and closes the environment,
+// through a process that entered from outside.
 func TestEnteringProcessesAreSpared(t *testing.T) {
 	t.Parallel()
 	socket := abstractSocket()
 	e, p := first(t, namespaced{}, "--socket", socket)
-	argv := append([]string{sharedProgram(t)}, helperArgv(t, "dial", "--socket", socket, "--pid",
-		"1")[1:]...)
-	second, err := open(t, launch(t, inside(t, p, argv...), nil), client.Config{Token: token}, nil)
+	dial := helperArgv(t, "dial", "--socket", socket, "--pid", "1")
+	argv := append([]string{sharedProgram(t)}, dial[1:]...)
+	second, err := open(t, launch(t, entering(t, p, argv...), nil), client.Config{Token: token}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = second.Close() })
 	neighbour, m := mark(t)+"-neighbour", mark(t)
-	launch(t, inside(t, p, "/bin/sh", "-c", `while read -r line; do echo "$line"; done`, neighbour),
+	launch(t, entering(t, p, "/bin/sh", "-c", `while read -r line; do echo "$line"; done`, neighbour),
 		nil)
-	// nsenter has the argument, too
+	// nsenter has the argument as well
 	eventually(t, "the neighbour", func() bool { return len(marked(neighbour)) == 2 })
 	stay(t, e, m)
 	if err := second.Kill(); err != nil {
@@ -165,6 +164,6 @@ func TestEnteringProcessesAreSpared(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	if left := append(marked(m), marked(neighbour)...); len(left) > 0 {
-		t.Errorf("left of the namespace: %v", left)
+		t.Errorf("left: %v", left)
 	}
 }

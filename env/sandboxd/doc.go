@@ -27,18 +27,18 @@
 // that have failed before are dropped first, and dial sends the token as soon as it is connected.
 //
 // Commands of the helper's user can remove the socket, which keeps clients from reconnecting, and
-// can listen in its place. With --pid, dial sends nothing unless the process of that number
-// listens; the kernel reports it, on Linux only. A socket @NAME, on Linux, has no file: nobody can
-// remove or replace it while the helper lives. Every process of the same network namespace, of
-// whatever user, can connect to it, and the first to take the name has it. It suits a helper that
-// is PID 1 of its own namespaces, with --pid 1; one that shares a network is better off with a
-// socket in a directory.
+// can listen under its name. With --pid, dial sends nothing unless the process of that number
+// listens; the kernel reports it, on Linux only. A socket @NAME, on Linux, has no file: no process
+// can remove or replace it while the helper lives. Every process of the same network namespace, of
+// any user, can connect to it, and the first to take the name has it. It suits a helper that is PID
+// 1 of its own namespaces, with --pid 1; one that shares a network is better off with a socket in a
+// directory.
 //
 // # Protection
 //
 // Commands usually run as the helper's own user. It is not dumpable, so they cannot read its
 // memory, its descriptors or its stream, nor trace it. As PID 1 of a pid namespace it cannot be
-// killed or stopped from inside either: it forwards signals to the commands, and a system call
+// killed or stopped by commands either: it forwards signals to the commands, and a system call
 // filter, which commands inherit, refuses limits and priorities of other processes, forged faults,
 // and the signals 32 to 34, which belong to C libraries and are not caught. The filter needs
 // no_new_privs or CAP_SYS_ADMIN. Without it Info guarantees nothing against hostile commands, nor

@@ -19,9 +19,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 )
 
-const nobody = 65534
-
-// sharedProgram copies this program to where every user can execute it.
+// sharedProgram copies this program to a directory in which every user can execute it.
 func sharedProgram(t *testing.T) string {
 	t.Helper()
 	dir, err := shared()
@@ -46,13 +44,13 @@ var shared = sync.OnceValues(func() (string, error) {
 	}
 	name := filepath.Join(dir, "sandboxd.test")
 	copied.Store(true)
-	return dir, errors.Join(os.WriteFile(name, program, 0o700), os.Chmod(dir, 0o755), os.Chmod(name,
-		0o755))
+	return dir, errors.Join(
+		os.WriteFile(name, program, 0o700), os.Chmod(dir, 0o755), os.Chmod(name, 0o755))
 })
 
 var copied atomic.Bool
 
-// removeShared removes what sharedProgram has made.
+// removeShared removes the files of sharedProgram.
 func removeShared() {
 	if copied.Load() {
 		if dir, err := shared(); err == nil {
@@ -61,23 +59,22 @@ func removeShared() {
 	}
 }
 
-// namespaced is how a helper becomes process 1 of a pid namespace.
+// namespaced is how a helper becomes PID 1 of a pid namespace.
 type namespaced struct {
 	root  bool // it stays root, with all rights
 	bare  bool // it stays root, without any rights
 	grows bool // programs with special rights keep them: no_new_privs is not set
 }
 
-// first starts a helper as process 1, as user nobody by default, and opens an
-// environment for its client.
+// first starts a helper as PID 1, as user nobody by default, and opens an environment.
 func first(t *testing.T, n namespaced, args ...string) (*client.Client, *process) {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("only root can make a pid namespace")
+		t.Skip("only root can create a pid namespace")
 	}
 	for _, program := range []string{"unshare", "setpriv"} {
 		if _, err := exec.LookPath(program); err != nil {
-			t.Skip("there is no program called " + program)
+			t.Skip(program + " is not installed")
 		}
 	}
 	program := sharedProgram(t)
@@ -91,13 +88,17 @@ func first(t *testing.T, n namespaced, args ...string) (*client.Client, *process
 		}
 	}
 	argv = append(append(argv, program), helperArgv(t, append([]string{"serve"}, args...)...)[1:]...)
-	p := launch(t, argv, func(cmd *exec.Cmd) { cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"} })
-	dir, err := os.MkdirTemp("", "sandboxd-work-") //nolint:usetesting // the parent of t.TempDir is closed to others
+	p := launch(t, argv, func(cmd *exec.Cmd) {
+		cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+	})
+	dir, err := os.MkdirTemp("", "sandboxd-work-") //nolint:usetesting // t.TempDir is closed to others
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := errors.Join(os.Chown(dir, nobody, nobody), os.Chmod(dir, 0o755)); err != nil { //nolint:gosec // root without rights looks into it
+	err = errors.Join(os.Chown(dir, nobody, nobody),
+		os.Chmod(dir, 0o755)) //nolint:gosec // root without rights reads it
+	if err != nil {
 		t.Fatal(err)
 	}
 	e, err := open(t, p, client.Config{Start: start(t, dir), Token: token}, nil)
@@ -119,8 +120,7 @@ func attack(t *testing.T, name string, args ...string) env.Command {
 
 func TestFirstProcess(t *testing.T) {
 	e, p := first(t, namespaced{})
-	if got := strings.TrimSpace(output(t, e, sh("echo $PPID; id -u"))); got != fmt.Sprintf("1\n%d",
-		nobody) {
+	if got := output(t, e, sh("echo $PPID; id -u")); got != fmt.Sprintf("1\n%d\n", nobody) {
 		t.Fatalf("parent and user: %q", got)
 	}
 	for _, promise := range []env.Promise{env.CleanClose, env.CleanCrash} {
@@ -139,7 +139,7 @@ func TestFirstProcess(t *testing.T) {
 	}
 }
 
-// TestFirstProcessSurvivesAttacks lets commands of its own user do what they can.
+// TestFirstProcessSurvivesAttacks runs attacks by commands of the user of the helper.
 func TestFirstProcessSurvivesAttacks(t *testing.T) {
 	t.Parallel()
 	e, p := first(t, namespaced{})
@@ -164,8 +164,7 @@ func TestFirstProcessSurvivesAttacks(t *testing.T) {
 	}
 }
 
-// TestFilterAllowsOwnProcess checks that what the filter refuses, it refuses for other
-// processes only.
+// TestFilterAllowsOwnProcess checks that the filter allows a process calls that concern itself.
 func TestFilterAllowsOwnProcess(t *testing.T) {
 	e, _ := first(t, namespaced{})
 	for _, script := range []string{
@@ -190,8 +189,8 @@ func TestInfoWithoutProtection(t *testing.T) {
 				if g.Strength == env.Enforced {
 					t.Errorf("%s is reported as enforced by %s", g.Promise, g.By)
 				}
-				if g.Promise == env.CleanCrash && (g.Strength != env.BestEffort || !strings.Contains(g.By,
-					"hostile")) {
+				if g.Promise == env.CleanCrash &&
+					(g.Strength != env.BestEffort || !strings.Contains(g.By, "hostile")) {
 					t.Errorf("%+v", g)
 				}
 			}
@@ -199,8 +198,7 @@ func TestInfoWithoutProtection(t *testing.T) {
 	}
 }
 
-// TestSignalsAreForwarded sends signals to process 1 from outside, as the runtime of a container
-// does.
+// TestSignalsAreForwarded sends signals to PID 1 from outside, as a container runtime does.
 func TestSignalsAreForwarded(t *testing.T) {
 	t.Parallel()
 	m := mark(t)
@@ -254,7 +252,7 @@ func parentOf(t *testing.T, pid int) int {
 
 // TestCommandsCannotUseTheSocket lets a command of the helper's user connect without the token.
 func TestCommandsCannotUseTheSocket(t *testing.T) {
-	dir, err := os.MkdirTemp("", "sd") //nolint:usetesting // the parent of t.TempDir is closed to others
+	dir, err := os.MkdirTemp("", "sd") //nolint:usetesting // t.TempDir is closed to others
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -270,11 +268,11 @@ func TestCommandsCannotUseTheSocket(t *testing.T) {
 	socket := filepath.Join(dir, "r", "s")
 	e, _ := first(t, namespaced{}, "--socket", socket)
 	if out := output(t, e, attack(t, "socket", socket)); !strings.Contains(out, `"permission"`) {
-		t.Errorf("a command was told %s", out)
+		t.Errorf("a command received %s", out)
 	}
 }
 
-// TestHelperIsUnreadable checks that a command cannot read a helper that is not process 1 either.
+// TestHelperIsUnreadable checks that a command cannot read a helper that is not PID 1 either.
 func TestHelperIsUnreadable(t *testing.T) {
 	if os.Getuid() == 0 {
 		t.Skip("root reads everything")
@@ -288,8 +286,8 @@ func TestHelperIsUnreadable(t *testing.T) {
 	}
 }
 
-// TestSignalsWhileForking has commands send signals that nothing catches while process 1 starts
-// others, for which it blocks signals on one of its threads.
+// TestSignalsWhileForking has commands send signals that nothing catches while PID 1 starts others,
+// for which it blocks signals on one of its threads.
 func TestSignalsWhileForking(t *testing.T) {
 	t.Parallel()
 	e, p := first(t, namespaced{})

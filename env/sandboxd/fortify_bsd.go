@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// faultSignals returns nil: no process here is PID 1 of a namespace.
+// faultSignals returns nil: no process of this system is PID 1 of a namespace.
 func faultSignals() []syscall.Signal { return nil }
 
 // fortify returns why commands can end this process: they run as its user.

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// faultSignals returns the signals that look like errors of this program.
+// faultSignals returns the signals that Go reports as errors of this program.
 func faultSignals() []syscall.Signal { return faults[:] }
 
 // dangerousCaps reach any process, or the kernel.

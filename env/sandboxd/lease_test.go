@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// fakeClock is a clock that moves when it is told to.
+// fakeClock is a clock that advance moves.
 type fakeClock struct {
 	mu     sync.Mutex
 	now    time.Duration
@@ -31,7 +31,7 @@ func (c *fakeClock) elapsed() time.Duration {
 	return c.now
 }
 
-// after returns a channel that gets what the wall clock says, which jumps between the years.
+// after returns a channel that gets the time of the wall clock, which jumps.
 func (c *fakeClock) after(d time.Duration) <-chan time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +63,7 @@ func (c *fakeClock) advance(t *testing.T, d time.Duration, wall time.Time) {
 	c.timers = later
 }
 
-// startLease starts a lease of a minute. The channel gets what wait returns.
+// startLease starts a lease of a minute. The channel gets the result of wait.
 func startLease(t *testing.T) (*lease, *fakeClock, <-chan bool) {
 	t.Helper()
 	c := newFakeClock()
@@ -98,21 +98,11 @@ func mustEnd(t *testing.T, ended <-chan bool) {
 	select {
 	case expired := <-ended:
 		if !expired {
-			t.Error("the lease was given up")
+			t.Error("the lease was cancelled")
 		}
 	case <-time.After(20 * time.Second):
 		t.Fatal("the lease does not end")
 	}
-}
-
-func TestLeaseEnds(t *testing.T) {
-	_, c, ended := startLease(t)
-	for range leaseSteps - 1 {
-		c.advance(t, step, time.Time{})
-	}
-	mustLast(t, c, ended)
-	c.advance(t, step, time.Time{})
-	mustEnd(t, ended)
 }
 
 // TestF23WallClockJumps lets the wall clock jump by an hour at each step.
@@ -132,8 +122,8 @@ func TestF23WallClockJumps(t *testing.T) {
 	mustEnd(t, ended)
 }
 
-// TestF23Suspend stops everything for ten minutes when the lease has nearly run down. Whether the
-// monotonic clock counted them or not, a client has time to come back.
+// TestF23Suspend stops everything for ten minutes when the lease has nearly expired. Whether the
+// monotonic clock counted them or not, a client has time to reconnect.
 func TestF23Suspend(t *testing.T) {
 	t.Run("counted", func(t *testing.T) {
 		_, c, ended := startLease(t)
@@ -158,7 +148,6 @@ func TestF23Suspend(t *testing.T) {
 	})
 }
 
-// TestLeaseIsRenewedByClients runs in time that the test makes pass.
 func TestLeaseIsRenewedByClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLease(time.Minute, systemClock{time.Now()})
@@ -176,7 +165,7 @@ func TestLeaseIsRenewedByClients(t *testing.T) {
 		l.set(0)
 		left := time.Now()
 		time.Sleep(30 * time.Second)
-		l.set(1) // somebody who goes at once
+		l.set(1) // a client that leaves at once
 		l.set(0)
 		left = left.Add(30 * time.Second)
 		if got := (<-ended).Sub(left); got < time.Minute || got > time.Minute+step {
@@ -185,13 +174,13 @@ func TestLeaseIsRenewedByClients(t *testing.T) {
 	})
 }
 
-func TestLeaseIsGivenUp(t *testing.T) {
+func TestLeaseIsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLease(time.Minute, systemClock{time.Now()})
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		if l.wait(ctx) {
-			t.Error("it has ended before its time")
+			t.Error("the lease expired early")
 		}
 	})
 }

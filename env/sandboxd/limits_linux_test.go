@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,7 +33,7 @@ func realHelper(t *testing.T) string {
 	}
 	const pkg = "github.com/sandboxagent/sandboxagent/cmd/sandboxd"
 	if err := exec.CommandContext(t.Context(), "go", "list", pkg).Run(); err != nil {
-		t.Skip("there is no checkout here, or no go command")
+		t.Skip("not in a checkout, or without a go command")
 	}
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o",
 		name, pkg)
@@ -64,8 +63,7 @@ func field(t *testing.T, file, name string) int {
 	return 0
 }
 
-// TestFootprint checks what an idle helper takes: little memory, and nothing that listens on a
-// network.
+// TestFootprint checks that an idle helper uses little memory and no network sockets.
 func TestFootprint(t *testing.T) {
 	t.Parallel()
 	socket := socketPath(t)
@@ -115,15 +113,13 @@ func TestFootprint(t *testing.T) {
 	}
 }
 
-// TestFullPidsLimit fills the limit of a control group that the helper is in.
+// TestFullPidsLimit reaches the limit of the control group of the helper.
 func TestFullPidsLimit(t *testing.T) {
 	t.Parallel()
 	const limit = 120
 	group := pidsGroup(t, limit)
-	argv := append([]string{
-		"/bin/sh", "-c", `echo 0 >"$1/cgroup.procs" || exit; shift; exec "$@"`,
-		"sh", group,
-	}, realHelper(t), "serve")
+	script := `echo 0 >"$1/cgroup.procs" || exit; shift; exec "$@"`
+	argv := []string{"/bin/sh", "-c", script, "sh", group, realHelper(t), "serve"}
 	// As many threads would run at once on a machine with many processors.
 	p := launch(t, argv, func(cmd *exec.Cmd) { cmd.Env = []string{"GOMAXPROCS=128"} })
 	e, err := open(t, p, client.Config{Start: start(t, t.TempDir())}, nil)
@@ -159,18 +155,12 @@ func TestFullPidsLimit(t *testing.T) {
 		})
 		files.Go(func() {
 			name, content := fmt.Sprintf("file%d", i), strings.Repeat("x", i)
-			if _, err := e.WriteFile(t.Context(), name, strings.NewReader(content),
-				env.WriteOptions{}); err != nil {
+			_, err := e.WriteFile(t.Context(), name, strings.NewReader(content), env.WriteOptions{})
+			if err != nil {
 				t.Errorf("a write: %v", err)
 				return
 			}
-			f, err := e.Open(t.Context(), name)
-			if err != nil {
-				t.Errorf("a read: %v", err)
-				return
-			}
-			got, err := io.ReadAll(f)
-			if err := errors.Join(err, f.Close()); err != nil || string(got) != content {
+			if got, err := env.ReadFile(t.Context(), e, name, 1<<20); err != nil || string(got) != content {
 				t.Errorf("a read: %d bytes, %v", len(got), err)
 			}
 		})
@@ -186,8 +176,8 @@ func TestFullPidsLimit(t *testing.T) {
 	output(t, e, sh("true"))
 }
 
-// TestFloodExcludesNoClient lets many commands knock as fast as they can, silently and with wrong
-// tokens. Each of them alone takes all places that one process may have.
+// TestFloodExcludesNoClient has many commands connect as fast as they can, silently and with wrong
+// tokens. Each of them holds as many connections as one process may have.
 func TestFloodExcludesNoClient(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left to make test-full: 40 processes that keep the processors busy")
@@ -210,11 +200,11 @@ func TestFloodExcludesNoClient(t *testing.T) {
 			ended <- fmt.Sprintf("%+v, %v, %s", r, err, out.String())
 		})
 	}
-	for range cap(flooding) { // each has its places
+	for range cap(flooding) {
 		select {
 		case <-flooding:
-		case how := <-ended:
-			t.Fatalf("a command has ended: %s", how)
+		case result := <-ended:
+			t.Fatalf("a command has ended: %s", result)
 		}
 	}
 	for range 5 {
@@ -236,15 +226,14 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// pidsGroup makes a control group with a limit on processes.
+// pidsGroup creates a control group with a limit on processes.
 func pidsGroup(t *testing.T, limit int) string {
 	t.Helper()
 	if os.Getuid() != 0 {
-		t.Skip("only root makes control groups")
+		t.Skip("only root creates control groups")
 	}
 	for _, parent := range []string{
-		"/sys/fs/cgroup/pids", "/sys/fs/cgroup",
-		"/sys/fs/cgroup/unified",
+		"/sys/fs/cgroup/pids", "/sys/fs/cgroup", "/sys/fs/cgroup/unified",
 	} {
 		dir := filepath.Join(parent, fmt.Sprintf("sandboxd-test-%d", os.Getpid()))
 		if os.Mkdir(dir, 0o755) != nil {
@@ -259,7 +248,7 @@ func pidsGroup(t *testing.T, limit int) string {
 				data, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 				for pid := range strings.FieldsSeq(string(data)) {
 					if n, err := strconv.Atoi(pid); err == nil && n > 1 {
-						_ = unix.Kill(n, unix.SIGKILL) // what a helper that failed has left
+						_ = unix.Kill(n, unix.SIGKILL) // a failed helper leaves some
 					}
 				}
 				return os.Remove(dir) == nil
@@ -267,6 +256,6 @@ func pidsGroup(t *testing.T, limit int) string {
 		})
 		return dir
 	}
-	t.Skip("no control group can limit processes here")
+	t.Skip("no control group can limit processes")
 	return ""
 }

@@ -203,10 +203,7 @@ func checkSocket(name, goos string) error {
 		return nil
 	case goos != "linux":
 		return fmt.Errorf(
-			"--socket %s: sockets without a file on %s: %w",
-			name,
-			goos,
-			errors.ErrUnsupported,
+			"--socket %s: sockets without a file on %s: %w", name, goos, errors.ErrUnsupported,
 		)
 	case name == "@":
 		return errors.New("--socket @: a name is missing")

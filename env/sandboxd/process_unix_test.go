@@ -40,10 +40,10 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// TestHelperProcess is what runs in the helpers that other tests start.
+// TestHelperProcess is the helper that other tests start.
 func TestHelperProcess(t *testing.T) {
 	if flag.NArg() == 0 {
-		t.Skip("this is for other tests, which start it in a process of its own")
+		t.Skip("other tests start this in a process")
 	}
 	syscall.Exit(sandboxd.Main(flag.Args()))
 }
@@ -95,7 +95,7 @@ func launch(t *testing.T, argv []string, prepare func(*exec.Cmd)) *process {
 		t.Fatal(err)
 	}
 	go func() {
-		_ = p.Wait() // the state tells
+		_ = p.Wait() // ProcessState has the result
 		close(p.exited)
 	}()
 	t.Cleanup(func() {
@@ -131,9 +131,12 @@ func (p *process) code(t *testing.T) int {
 	}
 }
 
+// nobody is the ID of a user without rights.
+const nobody = 65534
+
 const token = "0123456789abcdef-of-the-test"
 
-// start is what environments of these tests are opened with.
+// start returns the Start message of an environment in dir.
 func start(t *testing.T, dir string, vars ...string) json.RawMessage {
 	t.Helper()
 	b, err := json.Marshal(helper.Start{
@@ -146,7 +149,7 @@ func start(t *testing.T, dir string, vars ...string) json.RawMessage {
 	return b
 }
 
-// open is client.Open with the streams of p first, and then with those that again returns.
+// open opens a client with the streams of p first, and then with those that again returns.
 func open(
 	t *testing.T, p *process, cfg client.Config, again func() (io.ReadWriteCloser, error),
 ) (*client.Client, error) {
@@ -182,10 +185,8 @@ func serveSocket(
 ) (*client.Client, *process) {
 	t.Helper()
 	p := launch(t, helperArgv(t, append([]string{"serve", "--socket", socket}, args...)...), nil)
-	e, err := open(t, p, client.Config{
-		Start: start(t, t.TempDir()), Token: token,
-		Redial: 20 * time.Second,
-	}, again)
+	cfg := client.Config{Start: start(t, t.TempDir()), Token: token, Redial: 20 * time.Second}
+	e, err := open(t, p, cfg, again)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +197,7 @@ func serveSocket(
 // socketPath returns a name for a socket, which must be short.
 func socketPath(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "sd") //nolint:usetesting // the name of a test may be too long for a socket
+	dir, err := os.MkdirTemp("", "sd") //nolint:usetesting // t.TempDir may be too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,12 +231,12 @@ func eventually(t *testing.T, what string, ok func() bool) {
 			t.Fatalf("%s: not within 30 seconds", what)
 		}
 		time.Sleep(pause)
-		pause = min(2*pause, 50*time.Millisecond) // a look at all processes is expensive
+		pause = min(2*pause, 50*time.Millisecond) // listing all processes is expensive
 	}
 }
 
-// mark returns an argument that no other process has. What has it when the test ends, because that
-// failed, is killed.
+// mark returns an argument that no other process has. Processes that still have it when the test
+// ends, because that failed, are killed.
 func mark(t *testing.T) string {
 	t.Helper()
 	if _, err := os.Stat("/proc/self/cmdline"); err != nil {
@@ -267,13 +268,13 @@ func marked(m string) []int {
 }
 
 // stayers is a script that leaves four processes with the argument $1, which are hard to find and
-// do not want to end.
+// ignore signals.
 const stayers = `trap '' TERM HUP INT
 loop='trap "" TERM HUP INT; while :; do sleep 1000; done'
 sh -c "$loop" "$1" & setsid sh -c "$loop" "$1" & (setsid env -i /bin/sh -c "$loop" "$1" &)
 sh -c "$loop" "$1"`
 
-// stay runs stayers in the background and waits until they are there.
+// stay runs stayers in the background and waits until they run.
 func stay(t *testing.T, e env.Runner, m string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -283,6 +284,6 @@ func stay(t *testing.T, e env.Runner, m string) {
 		cancel()
 		running.Wait()
 	})
-	// The script itself has the argument, too.
+	// The script itself has the argument as well.
 	eventually(t, "the processes", func() bool { return len(marked(m)) >= 5 })
 }

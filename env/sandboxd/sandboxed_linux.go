@@ -147,11 +147,7 @@ func refusal(none *sandbox.Unavailable) error {
 		for _, p := range none.Missing {
 			missing = append(missing, string(p))
 		}
-		return fmt.Errorf(
-			"no sandbox here enforces %s: %s",
-			strings.Join(missing, ", "),
-			none.Why(),
-		)
+		return fmt.Errorf("no sandbox here enforces %s: %s", strings.Join(missing, ", "), none.Why())
 	}
 	return fmt.Errorf("no sandbox works here: %s", none.Why())
 }

@@ -1,7 +1,6 @@
 package sandboxd_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -25,14 +24,14 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
 )
 
-// noNamespacesVar has TestSandboxedProcess refuse namespaces.
+// noNamespacesVar makes TestSandboxedProcess run.
 const noNamespacesVar = "SANDBOXAGENT_TEST_NO_NAMESPACES"
 
-// TestSandboxedProcess is the helper of TestSandboxedHelper on a machine on which bubblewrap does
-// not work.
+// TestSandboxedProcess is the helper of TestSandboxedHelper on a machine without namespaces, on
+// which bubblewrap does not work.
 func TestSandboxedProcess(t *testing.T) {
 	if os.Getenv(noNamespacesVar) == "" {
-		t.Skip("this is for other tests, which start it in a process of its own")
+		t.Skip("other tests start this in a process")
 	}
 	program, err := seccomp.Program([]seccomp.Rule{
 		{Call: "unshare", When: []seccomp.Condition{seccomp.AnyBit(0, unix.CLONE_NEWUSER)}},
@@ -48,51 +47,37 @@ func TestSandboxedProcess(t *testing.T) {
 	TestHelperProcess(t)
 }
 
-// sandboxArgv is the command line of a helper that puts a sandbox around another one.
-func sandboxArgv(t *testing.T, b helper.Sandbox, args ...string) []string {
+// sandboxArgv returns the command line of a helper that starts another one in a sandbox.
+func sandboxArgv(t *testing.T, s helper.Sandbox, args ...string) []string {
 	t.Helper()
-	text, err := b.Text()
+	text, err := s.Text()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return helperArgv(t, append([]string{"serve", "--sandbox", text}, args...)...)
 }
 
-// prints runs a script.
-func prints(t *testing.T, c *client.Client, script string) string {
-	t.Helper()
-	var out bytes.Buffer
-	res, err := c.Exec(t.Context(), env.Command{
-		Argv: []string{"/bin/sh", "-c", script}, Stdout: &out,
-		Stderr: &out,
-	})
-	if err != nil || res.ExitCode != 0 {
-		t.Errorf("%s: %+v, %v, %s", script, res, err, &out)
-	}
-	return out.String()
-}
-
-// TestSandboxedHelper has a helper serve from a sandbox, by the standard streams and by its socket,
+// TestSandboxedHelper has a helper serve from a sandbox, by its standard streams and by its socket,
 // and ends it in each way.
 func TestSandboxedHelper(t *testing.T) {
 	for _, by := range sandbox.Mechanisms() {
-		for _, end := range []string{"close", "signal", "client", "kill", "kill the helper inside"} {
+		for _, end := range []string{"close", "signal", "client", "kill", "kill the inner helper"} {
 			t.Run(string(by)+"/"+end, func(t *testing.T) {
 				t.Parallel()
 				if err := sandbox.Available(by); err != nil {
 					t.Skip(err)
 				}
 				work := t.TempDir()
-				if out, err := exec.CommandContext(t.Context(), "git", "init", "-q", "--template=",
-					work).CombinedOutput(); err != nil {
+				git := exec.CommandContext(t.Context(), "git", "init", "-q", "--template=", work)
+				if out, err := git.CombinedOutput(); err != nil {
 					t.Fatalf("%v\n%s", err, out)
 				}
-				directory := filepath.Join(t.TempDir(), "own")
+				directory := filepath.Join(t.TempDir(), "helper")
 				if err := os.Mkdir(directory, 0o700); err != nil {
 					t.Fatal(err)
 				}
 				socket := filepath.Join(directory, "s")
-				ttl := "1m" // which a slow machine does not pass until the client is back
+				ttl := "1m" // enough for a client to reconnect on a slow machine
 				if end == "client" {
 					ttl = "3s"
 				}
@@ -106,10 +91,8 @@ func TestSandboxedHelper(t *testing.T) {
 					}
 				})
 				again := func() (io.ReadWriteCloser, error) { return net.Dial("unix", socket) }
-				c, err := open(t, p, client.Config{
-					Token: token, Start: start(t, work),
-					Redial: 5 * time.Second,
-				}, again)
+				cfg := client.Config{Token: token, Start: start(t, work), Redial: 5 * time.Second}
+				c, err := open(t, p, cfg, again)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -120,12 +103,12 @@ func TestSandboxedHelper(t *testing.T) {
 						isolation = g
 					}
 				}
-				if !strings.Contains(isolation.By, string(by)) || by == sandbox.Landlock &&
-					!strings.Contains(isolation.By, "it is not bubblewrap: ") {
+				if !strings.Contains(isolation.By, string(by)) ||
+					by == sandbox.Landlock && !strings.Contains(isolation.By, "it is not bubblewrap: ") {
 					t.Errorf("%+v", isolation)
 				}
-				_ = p.Close() // the client comes back by the socket
-				if got := prints(t, c, `echo made >file; cat file; pwd`); got != "made\n"+work+"\n" {
+				_ = p.Close() // the client reconnects by the socket
+				if got := output(t, c, sh(`echo made >file; cat file; pwd`)); got != "made\n"+work+"\n" {
 					t.Errorf("%q", got)
 				}
 				mark := "47" + strconv.Itoa(p.Process.Pid)
@@ -135,8 +118,8 @@ func TestSandboxedHelper(t *testing.T) {
 				switch end {
 				case "kill":
 					err = p.Process.Kill()
-				// that of bubblewrap takes all along; else it is found by its directory
-				case "kill the helper inside":
+				// that of bubblewrap ends all its processes
+				case "kill the inner helper":
 					err, left = unix.Kill(childOf(t, p.Process.Pid), unix.SIGKILL), by == sandbox.Landlock
 				case "close":
 					err = c.Close()
@@ -150,24 +133,22 @@ func TestSandboxedHelper(t *testing.T) {
 				}
 				want := map[string]int{
 					"signal": 128 + int(unix.SIGTERM), "kill": -1,
-					"kill the helper inside": 128 + int(unix.SIGKILL),
+					"kill the inner helper": 128 + int(unix.SIGKILL),
 				}[end]
 				if code := p.code(t); code != want {
 					t.Errorf("exit code %d, want %d", code, want)
 				}
 				gone := func(name string) bool {
 					_, err := os.Lstat(name)
-					return errors.Is(err,
-						fs.ErrNotExist)
+					return errors.Is(err, fs.ErrNotExist)
 				}
-				// then another process tidies up, but for the directory
+				// after SIGKILL another process tidies up, except for the directory
 				if end != "kill" && (gone(directory) == left || !gone(work+"/.git/hooks")) {
-					t.Errorf("the directory has gone: %t, the hooks: "+
-						"%t", gone(directory), gone(work+"/.git/hooks"))
+					t.Errorf("gone are the directory: %t, the hooks: %t",
+						gone(directory), gone(work+"/.git/hooks"))
 				}
-				eventually(t, "what is to be left", func() bool {
-					return runs(t, mark) == left &&
-						gone(work+"/.git/hooks")
+				eventually(t, "the end", func() bool {
+					return runs(t, mark) == left && gone(work+"/.git/hooks")
 				})
 				if left {
 					for _, pid := range sleepers(t, mark) {
@@ -182,7 +163,7 @@ func TestSandboxedHelper(t *testing.T) {
 	}
 }
 
-// sleepers returns the processes that run "sleep mark", in whichever sandbox.
+// sleepers returns the processes that run "sleep mark", in any sandbox.
 func sleepers(t *testing.T, mark string) (pids []int) {
 	t.Helper()
 	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -204,12 +185,12 @@ func sleepers(t *testing.T, mark string) (pids []int) {
 // runs reports whether a process runs "sleep mark".
 func runs(t *testing.T, mark string) bool { return len(sleepers(t, mark)) > 0 }
 
-// childOf returns the only child of a process, but for one that tidies up.
+// childOf returns the only child of a process other than the one that tidies up.
 func childOf(t *testing.T, pid int) (child int) {
 	t.Helper()
 	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	if err != nil || len(names) == 0 {
-		t.Skip("the kernel does not tell of children", err)
+		t.Skip("the kernel does not list children", err)
 	}
 	for _, name := range names {
 		data, err := os.ReadFile(name)
@@ -231,32 +212,34 @@ func childOf(t *testing.T, pid int) (child int) {
 	return child
 }
 
-// TestSandboxErrors has sandboxes that cannot be.
 func TestSandboxErrors(t *testing.T) {
 	p := launch(t, helperArgv(t, "serve", "--sandbox", "{"), nil)
 	if code := p.code(t); code != 1 || !strings.Contains(p.stderrText.String(), "--sandbox: ") {
 		t.Errorf("exit code %d, %s", code, p.stderrText)
 	}
 	for name, tt := range map[string]struct {
-		box  helper.Sandbox
-		want string
+		sandbox helper.Sandbox
+		want    string
 	}{
 		"the root directory": {
 			helper.Sandbox{Dir: "/", Sandbox: env.Sandbox{Require: true}},
 			"no sandbox works here: / ",
 		},
-		"a promise": {helper.Sandbox{Dir: t.TempDir(), Sandbox: env.Sandbox{
-			Network: true,
-			Enforce: []env.Promise{env.NoNetwork},
-		}}, "no sandbox here enforces no-network: "},
+		"a guarantee": {
+			helper.Sandbox{
+				Dir:     t.TempDir(),
+				Sandbox: env.Sandbox{Network: true, Enforce: []env.Promise{env.NoNetwork}},
+			},
+			"no sandbox here enforces no-network: ",
+		},
 		"a missing directory": {helper.Sandbox{Dir: "/nowhere/at/all"}, "stat /nowhere/at/all: "},
-		"a directory to be read": {helper.Sandbox{
-			Dir:     t.TempDir(),
-			Sandbox: env.Sandbox{Read: []string{"/nowhere"}},
-		}, "/nowhere"},
+		"a missing directory to read": {
+			helper.Sandbox{Dir: t.TempDir(), Sandbox: env.Sandbox{Read: []string{"/nowhere"}}},
+			"/nowhere",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := launch(t, sandboxArgv(t, tt.box), nil)
+			p := launch(t, sandboxArgv(t, tt.sandbox), nil)
 			c, err := open(t, p, client.Config{Start: start(t, "/")}, nil)
 			if err == nil {
 				_ = c.Close()
@@ -266,7 +249,7 @@ func TestSandboxErrors(t *testing.T) {
 			}
 		})
 	}
-	t.Run("none, which is allowed", func(t *testing.T) {
+	t.Run("no sandbox, not required", func(t *testing.T) {
 		p := launch(t, sandboxArgv(t, helper.Sandbox{Dir: "/"}), nil)
 		c, err := open(t, p, client.Config{Start: start(t, "/")}, nil)
 		if err != nil {
@@ -277,6 +260,6 @@ func TestSandboxErrors(t *testing.T) {
 			!strings.Contains(text[len(text)-1].By+text[0].By, "there is no sandbox: / ") {
 			t.Errorf("%+v", text)
 		}
-		prints(t, c, "true")
+		output(t, c, sh("true"))
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,58 +24,55 @@ func TestUsage(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		args []string
-		says string
+		text string
 	}{
 		{"unknown command", []string{"run"}, "usage"},
 		{"unknown flag", []string{"serve", "--port", "1"}, "port"},
-		{"argument", []string{"serve", "here"}, `"here"`},
+		{"argument", []string{"serve", "x"}, `"x"`},
 		{"no time to live", []string{"serve", "--ttl", "0s"}, "--ttl 0s"},
 		{"dial without a socket", []string{"dial"}, "--socket"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := launch(t, helperArgv(t, tt.args...), nil)
-			if code := p.code(t); code != 2 || !strings.Contains(p.stderrText.String(), tt.says) {
+			if code := p.code(t); code != 2 || !strings.Contains(p.stderrText.String(), tt.text) {
 				t.Errorf("exit code %d, %q", code, p.stderrText)
 			}
 		})
 	}
 }
 
-func TestCloseEndsHelper(t *testing.T) {
+// TestHelperEnds ends a helper in each way. Its processes die, and the exit code shows the way.
+func TestHelperEnds(t *testing.T) {
 	t.Parallel()
-	m := mark(t)
-	e, p := serve(t, t.TempDir())
-	output(t, e, sh(`setsid sh -c 'while :; do sleep 1000; done' "$1" </dev/null >/dev/null 2>&1 &`,
-		m))
-	eventually(t, "the process", func() bool { return len(marked(m)) == 1 })
-	if err := e.Close(); err != nil {
-		t.Error(err)
+	// A test program started with SIGHUP ignored, as by nohup, passes that on unless it catches it.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, unix.SIGHUP)
+	t.Cleanup(func() { signal.Stop(caught) })
+	send := func(s unix.Signal) func(*client.Client, *process) error {
+		return func(_ *client.Client, p *process) error { return p.Process.Signal(s) }
 	}
-	if code := p.code(t); code != 0 {
-		t.Errorf("exit code %d", code)
-	}
-	if left := marked(m); len(left) > 0 {
-		t.Errorf("left: %v", left)
-	}
-}
-
-// TestEndOfStreamEndsEverything cuts the stream at either end or at both.
-func TestEndOfStreamEndsEverything(t *testing.T) {
-	t.Parallel()
 	for _, tt := range []struct {
 		name string
-		cut  func(p *process)
+		end  func(e *client.Client, p *process) error
+		code int
 	}{
-		{"both", func(p *process) { _ = p.Close() }},
-		{"standard input", func(p *process) { _ = p.in.Close() }},
+		{"Close", func(e *client.Client, _ *process) error { return e.Close() }, 0},
+		{"end of the stream", func(_ *client.Client, p *process) error { return p.Close() }, 0},
+		{"end of stdin", func(_ *client.Client, p *process) error { return p.in.Close() }, 0},
+		{"SIGTERM", send(unix.SIGTERM), 143},
+		{"SIGINT", send(unix.SIGINT), 130},
+		{"SIGHUP", send(unix.SIGHUP), 129},
+		{"SIGQUIT", send(unix.SIGQUIT), 131},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := mark(t)
 			e, p := serve(t, t.TempDir())
 			stay(t, e, m)
-			tt.cut(p)
-			if code := p.code(t); code != 0 {
-				t.Errorf("exit code %d", code)
+			if err := tt.end(e, p); err != nil {
+				t.Error(err)
+			}
+			if code := p.code(t); code != tt.code {
+				t.Errorf("exit code %d, want %d", code, tt.code)
 			}
 			if left := marked(m); len(left) > 0 {
 				t.Errorf("left: %v", left)
@@ -83,38 +81,10 @@ func TestEndOfStreamEndsEverything(t *testing.T) {
 	}
 }
 
-func TestSignalsEndHelper(t *testing.T) {
-	t.Parallel()
-	if os.Getpid() == 1 {
-		t.Skip("process 1 is another matter")
-	}
-	// Where tests run with hang-ups ignored, as nohup has it, a program that is started would ignore
-	// them too. Of a signal that is caught here, it gets the default.
-	caught := make(chan os.Signal, 1)
-	signal.Notify(caught, unix.SIGHUP)
-	t.Cleanup(func() { signal.Stop(caught) })
-	for _, s := range []unix.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGQUIT} {
-		t.Run(unix.SignalName(s), func(t *testing.T) {
-			m := mark(t)
-			e, p := serve(t, t.TempDir())
-			stay(t, e, m)
-			if err := p.Process.Signal(s); err != nil {
-				t.Fatal(err)
-			}
-			if code := p.code(t); code != 128+int(s) {
-				t.Errorf("exit code %d", code)
-			}
-			if left := marked(m); len(left) > 0 {
-				t.Errorf("left: %v", left)
-			}
-		})
-	}
-}
-
-// TestHangupIsIgnoredUnderNohup starts a helper that is to outlive its terminal.
+// TestHangupIsIgnoredUnderNohup starts a helper that outlives its terminal.
 func TestHangupIsIgnoredUnderNohup(t *testing.T) {
-	p := launch(t, append([]string{"/bin/sh", "-c", `trap '' HUP; exec "$@"`, "sh"}, helperArgv(t,
-		"serve")...), nil)
+	nohup := []string{"/bin/sh", "-c", `trap '' HUP; exec "$@"`, "sh"}
+	p := launch(t, append(nohup, helperArgv(t, "serve")...), nil)
 	e, err := open(t, p, client.Config{Start: start(t, t.TempDir())}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -128,8 +98,7 @@ func TestHangupIsIgnoredUnderNohup(t *testing.T) {
 	}
 }
 
-// TestCommandsGetDefaultSignals checks that what the helper catches for itself, commands do not
-// ignore.
+// TestCommandsGetDefaultSignals checks that commands do not ignore signals that the helper catches.
 func TestCommandsGetDefaultSignals(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs /proc")
@@ -142,7 +111,7 @@ func TestCommandsGetDefaultSignals(t *testing.T) {
 	for line := range strings.Lines(output(t, e, sh("cat /proc/self/status"))) {
 		for _, set := range []string{"SigIgn:", "SigBlk:"} {
 			mask, ok := strings.CutPrefix(line, set)
-			// or the tests were started so
+			// the tests may have been started so
 			if ok && strings.Trim(mask, "0 \t\n") != "" && !strings.Contains(string(own), line) {
 				t.Errorf("%s %s", set, mask)
 			}
@@ -172,8 +141,8 @@ func TestStartErrors(t *testing.T) {
 			}
 			_, err := open(t, p, client.Config{Start: raw}, nil)
 			var path *fs.PathError
-			if err == nil || tt.is != nil && (!errors.Is(err, tt.is) || !errors.As(err, &path) ||
-				path.Path != tt.dir) {
+			if err == nil || tt.is != nil &&
+				(!errors.Is(err, tt.is) || !errors.As(err, &path) || path.Path != tt.dir) {
 				t.Errorf("%v", err)
 			}
 			if code := p.code(t); code != 1 {
@@ -183,8 +152,8 @@ func TestStartErrors(t *testing.T) {
 	}
 }
 
-// TestNothingLeaksIntoCommands gives a helper variables and descriptors of which its commands know
-// nothing.
+// TestNothingLeaksIntoCommands starts a helper with variables and descriptors that its commands do
+// not get.
 func TestNothingLeaksIntoCommands(t *testing.T) {
 	secret, err := os.CreateTemp(t.TempDir(), "secret")
 	if err != nil {
@@ -199,20 +168,20 @@ func TestNothingLeaksIntoCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.Close() //nolint:errcheck // other tests see to that
+	defer e.Close() //nolint:errcheck // other tests check that
 	for v := range strings.Lines(output(t, e, sh("env"))) {
 		switch name, _, _ := strings.Cut(v, "="); name {
 		case "PATH", "GIVEN", "PWD", "SHLVL", "_", "OLDPWD":
 		default:
-			t.Errorf("a command sees %s", v)
+			t.Errorf("a command has %s", v)
 		}
 	}
 	if runtime.GOOS != "linux" {
 		return
 	}
 	// The third one is the directory that ls reads.
-	if got := strings.Fields(output(t, e, sh("ls /proc/self/fd"))); strings.Join(got,
-		" ") != "0 1 2 3" {
+	got := strings.Fields(output(t, e, sh("ls /proc/self/fd")))
+	if !slices.Equal(got, []string{"0", "1", "2", "3"}) {
 		t.Errorf("a command has the descriptors %v", got)
 	}
 }
@@ -225,12 +194,12 @@ func TestInheritedVariables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer e.Close() //nolint:errcheck // other tests see to that
+	defer e.Close() //nolint:errcheck // other tests check that
 	vars := output(t, e, sh("env"))
 	if !strings.Contains(vars, "IMAGE_VARIABLE=1") || strings.Contains(vars, "IMAGE_API_KEY") {
-		t.Errorf("a command sees\n%s", vars)
+		t.Errorf("a command has\n%s", vars)
 	}
 	if dir := e.Info().WorkDir; dir != "/" {
-		t.Errorf("the working directory is %s, want the helper's own", dir)
+		t.Errorf("the working directory is %s, want that of the helper", dir)
 	}
 }

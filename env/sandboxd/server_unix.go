@@ -279,8 +279,7 @@ func (d *helperServer) describe(info env.Info) env.Info {
 	}
 	if d.plan != nil {
 		info.Guarantees = slices.DeleteFunc(
-			info.Guarantees,
-			func(g env.Guarantee) bool { return g.Promise == env.Isolation },
+			info.Guarantees, func(g env.Guarantee) bool { return g.Promise == env.Isolation },
 		)
 		info.Guarantees = append(info.Guarantees, d.plan.Guarantees()...)
 	}

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// TestFloodIsReplaced fills all places with connections of processes that have failed before, and
-// lets others connect for the first time: none of those is refused, and none replaced.
+// TestFloodIsReplaced opens as many connections as are allowed, by processes that have failed
+// before. Others connect for the first time: none of those is refused, and none replaced.
 func TestFloodIsReplaced(t *testing.T) {
 	d := &socketServer{pendingBy: map[int]int{}, failures: map[int]int{}}
-	knock := func(peer int) (*pendingConn, bool) {
+	connect := func(peer int) (*pendingConn, bool) {
 		v := &pendingConn{UnixConn: new(net.UnixConn), peer: peer, settle: d.settle}
 		return v, d.admit(v)
 	}
@@ -19,7 +19,7 @@ func TestFloodIsReplaced(t *testing.T) {
 	flood := func() {
 		for peer := 2; peer < 2+attackers; peer++ {
 			for range maxPendingPerPeer + 1 {
-				_, _ = knock(peer)
+				_, _ = connect(peer)
 			}
 		}
 	}
@@ -28,7 +28,7 @@ func TestFloodIsReplaced(t *testing.T) {
 		t.Fatalf("%d connections are pending, want %d", len(d.pending), maxPending)
 	}
 	for newcomer := 1000; newcomer < 1000+maxPending/2; newcomer++ {
-		v, ok := knock(newcomer)
+		v, ok := connect(newcomer)
 		if !ok {
 			t.Fatalf("process %d is refused", newcomer)
 		}
@@ -37,12 +37,12 @@ func TestFloodIsReplaced(t *testing.T) {
 			t.Fatalf("process %d is replaced", newcomer)
 		}
 		if d.settle(v); d.pendingBy[newcomer] != 0 {
-			t.Fatalf("process %d still has a place", newcomer)
+			t.Fatalf("process %d is still pending", newcomer)
 		}
 	}
 	for peer, n := range d.pendingBy {
 		if n > maxPendingPerPeer {
-			t.Errorf("process %d has %d places, more than %d", peer, n, maxPendingPerPeer)
+			t.Errorf("process %d has %d connections, more than %d", peer, n, maxPendingPerPeer)
 		}
 	}
 }

@@ -140,10 +140,7 @@ func checkDir(dir string) error {
 		return fmt.Errorf("%s belongs to another user: %w", dir, fs.ErrPermission)
 	case info.Mode().Perm()&0o077 != 0:
 		return fmt.Errorf(
-			"%s is open to other users (mode %#o, want 0700): %w",
-			dir,
-			info.Mode().Perm(),
-			fs.ErrPermission,
+			"%s is open to other users (mode %#o, want 0700): %w", dir, info.Mode().Perm(), fs.ErrPermission,
 		)
 	}
 	return nil
@@ -245,10 +242,8 @@ func (d *socketServer) admit(v *pendingConn) bool {
 		return true
 	}
 	worse := func(a, b *pendingConn) int {
-		return cmp.Or(
-			cmp.Compare(d.failures[a.peer], d.failures[b.peer]),
-			cmp.Compare(d.pendingBy[a.peer], d.pendingBy[b.peer]),
-		)
+		return cmp.Or(cmp.Compare(d.failures[a.peer], d.failures[b.peer]),
+			cmp.Compare(d.pendingBy[a.peer], d.pendingBy[b.peer]))
 	}
 	worst := rand.IntN(maxPending)
 	for i, p := range d.pending {

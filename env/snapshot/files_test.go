@@ -102,7 +102,7 @@ func TestSnapshotFiles(t *testing.T) {
 		}
 	}
 	if _, ok := before.Lookup("missing"); ok {
-		t.Error("there is a file that is missing")
+		t.Error("a missing file was found")
 	}
 	if _, err := before.Content("missing"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v, want fs.ErrNotExist", err)

@@ -40,7 +40,7 @@ func TestSnapshotLeavesOutLargeFiles(t *testing.T) {
 		"a": {Content: "a"}, "grown": {Content: "g"},
 		"large": {Content: old},
 	})
-	before := snapshotOf(t, fake, snapshot.Options{MaxFileBytes: 1000}) // means nothing here
+	before := snapshotOf(t, fake, snapshot.Options{MaxFileBytes: 1000}) // no effect at first
 	treefake.Write(t, dir, map[string]treefake.File{
 		"a": {Content: "b"}, "core": {}, "grown": {Content: old}, "large": {Content: old[1:]},
 		"z": {Content: "z"},

@@ -31,7 +31,8 @@ func (p *patchWriter) binary(old, now patchSide) error {
 }
 
 const (
-	base85Digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+	base85Digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz" +
+		"!#$%&()*+-;<=>?@^_`{|}~"
 	// base85Line is the number of bytes per line.
 	base85Line = 52
 )

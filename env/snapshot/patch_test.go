@@ -209,7 +209,7 @@ func TestWritePatch(t *testing.T) {
 		{"filled", tree{"a": text("")}, tree{"a": text("x\n")}, "M a +1-0", "@@ -0,0 +1 @@"},
 		{"only newlines", tree{"a": text("\n\n\n")}, tree{"a": text("\n\n\n\n\n")}, "M a +2-0", ""},
 		{
-			"lines that look like a patch",
+			"lines like those of a patch",
 			tree{"a": text("-- a\n++ b\n@@ -1 +1 @@\n")},
 			tree{"a": text("-- b\n++ b\n@@ -2 +1 @@\ndiff --git a/x b/x\n")},
 			"M a +3-2", "",
@@ -466,7 +466,9 @@ func TestWritePatchNames(t *testing.T) {
 			return treefake.File{Content: fmt.Sprintln(i) +
 				numberedLines(21)}
 		})},
-		{"executable", all(func(i int) treefake.File { return treefake.File{Content: old[names[i]].Content, Executable: true} })},
+		{"executable", all(func(i int) treefake.File {
+			return treefake.File{Content: old[names[i]].Content, Executable: true}
+		})},
 		{"binary", all(func(i int) treefake.File {
 			return treefake.File{Content: fmt.Sprintln(i,
 				"\x00")}

@@ -78,7 +78,7 @@ func TestUploadSources(t *testing.T) {
 			Content:    "f",
 			Executable: true,
 		},
-		"tofile": {Target: "file"}, "tofolder": {Target: "directory"}, "dangling": {Target: "nowhere"},
+		"tofile": {Target: "file"}, "todir": {Target: "directory"}, "dangling": {Target: "nowhere"},
 		"outside/l": {Target: "/etc/passwd"},
 	})
 	tests := []struct {
@@ -92,7 +92,7 @@ func TestUploadSources(t *testing.T) {
 			Content:    "f",
 			Executable: true,
 		}}, nil},
-		{"link to a directory", "tofolder", nil, map[string]treefake.File{
+		{"link to a directory", "todir", nil, map[string]treefake.File{
 			"x":   {Content: "x"},
 			"y/z": {Content: "z"},
 		}, nil},

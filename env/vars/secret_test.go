@@ -9,7 +9,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
-// Keys are put together here so that no scanner takes this file for a leak.
+// Keys are concatenated so that no scanner takes this file for a leak.
 const (
 	openaiKey = "sk-" + "proj-Ab3dEf6hIj9kLm2nOp5q"
 	githubKey = "ghp" + "_0123456789abcdefghijklmnopqrstuvwxyz"
@@ -74,7 +74,7 @@ func TestValue(t *testing.T) {
 		{"private key", pem, true},
 		{"private key, cut off", pem[:50], true},
 		{"pgp private key", "-----BEGIN PGP PRIVATE" + " KEY BLOCK-----\nx", true},
-		{"inside of text", "key=" + githubKey + ";", true},
+		{"within text", "key=" + githubKey + ";", true},
 		{"url", "postgres://app:hunter2@db:5432/app", true},
 		{"url without user", "redis://:hunter2@cache", true},
 		{"url with at sign in password", "https://u:p@ss@host/", true},
@@ -92,7 +92,7 @@ func TestValue(t *testing.T) {
 		{"public key", "-----BEGIN PUBLIC KEY-----\nAAAA", false},
 		{"words after sk-", "/opt/sk-learn-environment-tools", false},
 		{"disk name", "/dev/disk-0123456789abcdef0123", false},
-		{"dated folder", "/opt/sk-release-2024-11-05", false},
+		{"dated directory", "/opt/sk-release-2024-11-05", false},
 		{"short", "sk-abc", false},
 		{"colours", "rs=0:di=01;34:ln=01;36:mh=00:pi=40;33", false},
 		{"hash", "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", false},
@@ -184,7 +184,7 @@ func TestRedactArgv(t *testing.T) {
 		{"plain", []string{"go", "test", "./..."}, []string{"go", "test", "./..."}},
 		{"flag and value", []string{"x", "--password", "a b", "y"}, []string{"x", "--password", x, "y"}},
 		{"flag with value", []string{"x", "--api-key=a b"}, []string{"x", "--api-key=" + x}},
-		{"value that looks like a flag", []string{"x", "--token", "-abc"}, []string{"x", "--token", x}},
+		{"value like a flag", []string{"x", "--token", "-abc"}, []string{"x", "--token", x}},
 		{"variable for a container", []string{"docker", "run", "-eX_TOKEN=a b"}, []string{
 			"docker", "run",
 			"-eX_TOKEN=" + x,
@@ -225,7 +225,7 @@ func FuzzRedact(f *testing.F) {
 			t.Errorf("Redact(%q) = %q, and again %q", s, once, twice)
 		}
 		if vars.HasSecret(once) {
-			t.Errorf("Redact(%q) = %q, which still looks like a secret", s, once)
+			t.Errorf("Redact(%q) = %q, which still contains a secret", s, once)
 		}
 		vars.RedactArgv([]string{s, s})
 		vars.IsSecretName(s)

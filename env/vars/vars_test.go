@@ -165,17 +165,17 @@ func TestVarPatterns(t *testing.T) {
 	}
 }
 
-func TestParseVarMode(t *testing.T) {
+func TestParseMode(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []envvars.Mode{none, core, filtered, all} {
 		if got, err := envvars.ParseMode(string(mode)); got != mode || err != nil {
-			t.Errorf("ParseVarMode(%q) = %q, %v", mode, got, err)
+			t.Errorf("ParseMode(%q) = %q, %v", mode, got, err)
 		}
 	}
 	for _, s := range []string{"", "ALL", "some", " all"} {
-		if got, err := envvars.ParseMode(s); err == nil || !strings.Contains(err.Error(),
-			"filtered, all, core, none") {
-			t.Errorf("ParseVarMode(%q) = %q, %v, want an error with the modes that there are", s, got, err)
+		got, err := envvars.ParseMode(s)
+		if err == nil || !strings.Contains(err.Error(), "filtered, all, core, none") {
+			t.Errorf("ParseMode(%q) = %q, %v, want an error with all modes", s, got, err)
 		}
 	}
 }

@@ -181,9 +181,8 @@ const initialNamespaces = 0xF0000000
 func sockets() []string {
 	return []string{
 		"/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock",
-		"/run/crio/crio.sock",
-		"/run/podman/podman.sock", "/run/buildkit/buildkitd.sock", "/run/dbus/system_bus_socket",
-		"/run/systemd/private", "/run/systemd/notify",
+		"/run/crio/crio.sock", "/run/podman/podman.sock", "/run/buildkit/buildkitd.sock",
+		"/run/dbus/system_bus_socket", "/run/systemd/private", "/run/systemd/notify",
 	}
 }
 
@@ -232,8 +231,8 @@ func (j *judgement) host() {
 	}
 	if h.Process != 0 && h.Name != "" {
 		other := func(outcome string) bool { return outcome != h.Name }
-		j.ofHost("host-processes", "the kernel: a pid namespace", "not seen", each("process",
-			[]string{strconv.Itoa(h.Process)}), other)
+		process := each("process", []string{strconv.Itoa(h.Process)})
+		j.ofHost("host-processes", "the kernel: a pid namespace", "not seen", process, other)
 	}
 }
 

@@ -43,8 +43,8 @@ func limits() map[string]string {
 		set("memory", value)
 		set("swap", c.read("", "memory.swap.max"))
 	} else {
-		memory, both := c.read("memory", "memory.limit_in_bytes"), c.read("memory",
-			"memory.memsw.limit_in_bytes")
+		memory := c.read("memory", "memory.limit_in_bytes")
+		both := c.read("memory", "memory.memsw.limit_in_bytes")
 		set("memory", memory)
 		m, err1 := strconv.ParseUint(memory, 10, 64)
 		b, err2 := strconv.ParseUint(both, 10, 64)
@@ -56,8 +56,8 @@ func limits() map[string]string {
 	if _, known := all["swap"]; !known && unix.Sysinfo(&info) == nil && info.Totalswap == 0 {
 		all["swap"] = "0"
 	}
-	if cpus := cpus(c.read("", "cpu.max"), c.read("cpu", "cpu.cfs_quota_us"), c.read("cpu",
-		"cpu.cfs_period_us")); cpus != "" {
+	quota, period := c.read("cpu", "cpu.cfs_quota_us"), c.read("cpu", "cpu.cfs_period_us")
+	if cpus := cpus(c.read("", "cpu.max"), quota, period); cpus != "" {
 		all["cpus"] = cpus
 	}
 	return all

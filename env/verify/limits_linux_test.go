@@ -22,50 +22,33 @@ func TestControlGroups(t *testing.T) {
 		}
 	}
 	write("two/pids.max", "1")
-	write("two/own/pids.max", "2")
+	write("two/group/pids.max", "2")
 	write("one/pids.max", "3")
-	write("one/box/pids.max", "4")
-	two := func(root string) *mountinfo.Info {
-		return &mountinfo.Info{
-			Root: root, Mountpoint: filepath.Join(dir, "two"), FSType: "cgroup2",
-			VFSOptions: "rw",
-		}
+	write("one/group/pids.max", "4")
+	mount := func(root, point, kind, options string) *mountinfo.Info {
+		point = filepath.Join(dir, point)
+		return &mountinfo.Info{Root: root, Mountpoint: point, FSType: kind, VFSOptions: options}
 	}
-	one := func(root string) *mountinfo.Info {
-		return &mountinfo.Info{
-			Root: root, Mountpoint: filepath.Join(dir, "one"), FSType: "cgroup",
-			VFSOptions: "rw,pids",
-		}
-	}
-	empty := &mountinfo.Info{
-		Root: "/", Mountpoint: filepath.Join(dir, "unified"), FSType: "cgroup2",
-		VFSOptions: "rw",
-	}
+	two := mount("/", "two", "cgroup2", "rw")
+	one := func(root string) *mountinfo.Info { return mount(root, "one", "cgroup", "rw,pids") }
+	empty, cpu := mount("/", "unified", "cgroup2", "rw"), mount("/", "one", "cgroup", "rw,cpu")
 	for name, test := range map[string]struct {
-		groups controlGroups
+		mounts []*mountinfo.Info
+		paths  string
 		want   string
 	}{
-		"two, own namespace": {controlGroups{[]*mountinfo.Info{two("/")}, "0::/\n"}, "1"},
-		"two, all of it":     {controlGroups{[]*mountinfo.Info{two("/")}, "0::/own\n"}, "2"},
-		"one, own namespace": {controlGroups{[]*mountinfo.Info{one("/")}, "3:pids:/\n0::/\n"}, "3"},
-		"one, all of it": {
-			controlGroups{[]*mountinfo.Info{one("/")}, "3:memory,pids:/box\n"},
-			"4",
-		},
-		"one, only the own group": {controlGroups{[]*mountinfo.Info{one("/box")}, "3:pids:/box\n"}, "3"},
-		"both": {controlGroups{
-			[]*mountinfo.Info{empty, one("/")},
-			"3:pids:/box\n0::/\n",
-		}, "4"},
-		"above": {controlGroups{[]*mountinfo.Info{two("/")}, "0::/../../own\n"}, "2"},
-		"none":  {controlGroups{nil, "0::/\n"}, ""},
-		"no such controller": {controlGroups{[]*mountinfo.Info{{
-			Root:       "/",
-			Mountpoint: filepath.Join(dir, "one"), FSType: "cgroup", VFSOptions: "rw,cpu",
-		}}, ""}, ""},
+		"two, in a namespace": {[]*mountinfo.Info{two}, "0::/\n", "1"},
+		"two, all of it":      {[]*mountinfo.Info{two}, "0::/group\n", "2"},
+		"one, in a namespace": {[]*mountinfo.Info{one("/")}, "3:pids:/\n0::/\n", "3"},
+		"one, all of it":      {[]*mountinfo.Info{one("/")}, "3:memory,pids:/group\n", "4"},
+		"one, only the group": {[]*mountinfo.Info{one("/group")}, "3:pids:/group\n", "3"},
+		"both":                {[]*mountinfo.Info{empty, one("/")}, "3:pids:/group\n0::/\n", "4"},
+		"above":               {[]*mountinfo.Info{two}, "0::/../../group\n", "2"},
+		"none":                {nil, "0::/\n", ""},
+		"no such controller":  {[]*mountinfo.Info{cpu}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := test.groups.read("pids", "pids.max"); got != test.want {
+			if got := (controlGroups{test.mounts, test.paths}).read("pids", "pids.max"); got != test.want {
 				t.Errorf("%q, want %q", got, test.want)
 			}
 		})

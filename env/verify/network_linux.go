@@ -60,7 +60,7 @@ func tryNetwork(ctx context.Context, verb, object string, routes []string) strin
 	return resolve(ctx, &net.Resolver{PreferGo: true}, object)
 }
 
-// connect opens a connection; over UDP that only chooses a route.
+// connect opens a connection and closes it.
 func connect(ctx context.Context, network, address string) string {
 	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 	var timeout net.Error

@@ -30,7 +30,7 @@ func TestResolve(t *testing.T) {
 					return
 				}
 				if answer && n > 3 {
-					b[2], b[3] = 0x81, 0x83 // there is no such name
+					b[2], b[3] = 0x81, 0x83 // the name does not exist
 					_, _ = l.WriteTo(b[:n], from)
 				}
 			}
@@ -48,8 +48,8 @@ func TestResolve(t *testing.T) {
 		dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, network, test.server)
 		}
-		if got := resolve(ctx, &net.Resolver{PreferGo: true, Dial: dial},
-			"example.com."); got != test.want {
+		r := &net.Resolver{PreferGo: true, Dial: dial}
+		if got := resolve(ctx, r, "example.com."); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 		cancel()
@@ -60,8 +60,8 @@ func TestResolve(t *testing.T) {
 func TestCalls(t *testing.T) {
 	for _, call := range filteredCalls() {
 		got := tryCall(call)
-		if got == outcomeOK && call != "personality" && call != "userfaultfd" || strings.HasPrefix(got,
-			"unknown") {
+		if got == outcomeOK && call != "personality" && call != "userfaultfd" ||
+			strings.HasPrefix(got, "unknown") {
 			t.Errorf("%s: %q", call, got)
 		}
 	}
@@ -77,8 +77,8 @@ func TestNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	socket, file, link := filepath.Join(dir, "socket"), filepath.Join(dir, "file"), filepath.Join(dir,
-		"link")
+	socket, file := filepath.Join(dir, "socket"), filepath.Join(dir, "file")
+	link, none := filepath.Join(dir, "link"), filepath.Join(dir, "none")
 	l, err := net.Listen("unix", socket) //nolint:noctx // it does not wait
 	if err != nil {
 		t.Fatal(err)
@@ -92,16 +92,14 @@ func TestNames(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		socket: outcomeOK, link: outcomeOK, file: outcomeNone,
-		dir: outcomeNone, filepath.Join(dir, "none"): "ENOENT",
+		dir: outcomeNone, none: "ENOENT",
 	} {
 		if got := trySocket(name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
-	if diff := cmp.Diff(map[string]string{link: socket}, links([]string{
-		socket, link,
-		filepath.Join(dir, "none"),
-	})); diff != "" {
+	resolved := links([]string{socket, link, none})
+	if diff := cmp.Diff(map[string]string{link: socket}, resolved); diff != "" {
 		t.Error(diff)
 	}
 	pid := strconv.Itoa(os.Getpid())

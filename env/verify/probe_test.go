@@ -32,8 +32,7 @@ func TestDecode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := decodeDocument([]byte(test.text))
-			if test.want == "" && err != nil || test.want != "" && (err == nil ||
-				!strings.Contains(err.Error(), test.want)) {
+			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("%v, want %q", err, test.want)
 			}
 		})
@@ -68,7 +67,8 @@ func TestProbe(t *testing.T) {
 
 // FuzzDecode decodes, encodes and decodes again, with the same result.
 func FuzzDecode(f *testing.F) {
-	f.Add([]byte(`{"status":{"Uid":"1"},"namespaces":{"pid":1},"mounts":[{"point":"/","type":"overlay","read_only":true}]}`))
+	f.Add([]byte(`{"status":{"Uid":"1"},"namespaces":{"pid":1},` +
+		`"mounts":[{"point":"/","type":"overlay","read_only":true}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		d, err := decodeDocument(data)
 		if err != nil {
@@ -78,7 +78,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(again) > maxDocument { // escapes are longer than what they stand for
+		if len(again) > maxDocument { // escapes are longer than the characters
 			return
 		}
 		e, err := decodeDocument(again)

@@ -25,7 +25,7 @@ func (t *transaction) run(ctx context.Context) (err error) {
 	t.stage = stage
 	err = t.makeStage()
 	for _, step := range []func(context.Context) error{
-		t.writeNew, t.replace, t.removeOld, t.removeEmptyDirs, t.placeRest,
+		t.writeNew, t.replace, t.removeOld, t.removeEmptyDirs, t.createRest,
 	} {
 		if err == nil {
 			err = step(ctx)
@@ -122,7 +122,7 @@ func (t *transaction) writeFile(e *edit) (err error) {
 }
 
 // replace makes the edits that no other edit blocks: it replaces changed files one after the other,
-// so that at most one of them is missing at any time, and places new files at free names.
+// so that at most one of them is missing at any time, and creates new files at free names.
 func (t *transaction) replace(ctx context.Context) error {
 	removed := make(map[string]bool)
 	for _, e := range t.edits {
@@ -244,8 +244,8 @@ func (t *transaction) removeDir(dir string) error {
 	return nil
 }
 
-// placeRest places the new files that replace did not.
-func (t *transaction) placeRest(ctx context.Context) error {
+// createRest creates the new files that replace did not.
+func (t *transaction) createRest(ctx context.Context) error {
 	for _, e := range t.edits {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

@@ -66,7 +66,7 @@ func mounted(t *testing.T, change func(dir string) error) (*Changes, string) {
 
 func addToCache(dir string) error {
 	return errors.Join(
-		os.WriteFile(filepath.Join(dir, "cache/new"), []byte("new"), 0o755), //nolint:gosec // it is to be executable
+		os.WriteFile(filepath.Join(dir, "cache/new"), []byte("new"), 0o755), //nolint:gosec // executable
 		os.WriteFile(filepath.Join(dir, "z"), []byte("Z"), 0o644),
 	)
 }

@@ -52,10 +52,13 @@ var allowedSettings = map[string]check{
 	"extensions.partialclone":    word,
 }
 
+// specSide is one side of a refspec.
+const specSide = `refs/[^\x00-\x20\x7f:~^?\[\\]+`
+
 var (
 	wordPattern   = lazyregexp.New(`^[\w./-]*$`)
 	refPattern    = lazyregexp.New(`^refs/[^\x00-\x20\x7f:~^?*\[\\]+$`)
-	specPattern   = lazyregexp.New(`^[+^]?refs/[^\x00-\x20\x7f:~^?\[\\]+(:refs/[^\x00-\x20\x7f:~^?\[\\]+)?$`)
+	specPattern   = lazyregexp.New(`^[+^]?` + specSide + `(:` + specSide + `)?$`)
 	optionPattern = lazyregexp.New(`^--(no-)?tags$`)
 	filterPattern = lazyregexp.New(`^(blob:none|blob:limit=\w+|tree:\d+)$`)
 	// scpPattern is an address in scp syntax: [user@]host:path.

@@ -14,7 +14,8 @@ const (
 	readmeName  = "README"
 )
 
-const readme = `The program was killed while it changed the files of the directory above. Nothing is lost:
+const readme = "The program was killed while it changed the files of the directory above. " +
+	`Nothing is lost:
 
 old/      the former content of files that were changed or removed
 changed/  the new content of files that change

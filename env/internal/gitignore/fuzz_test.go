@@ -35,7 +35,7 @@ func FuzzAgainstGit(f *testing.F) {
 			}
 		}
 		if len(g.names) == 0 || len(top)+len(inner) > 10_000 {
-			t.Skip("there is nothing to ask")
+			t.Skip("no names")
 		}
 		if err := os.MkdirAll(filepath.Join(root, "d"), 0o777); err != nil {
 			t.Fatal(err)

@@ -417,7 +417,7 @@ func (g *generator) compare(git string) {
 		"--stdin", "--no-index")
 	fields := strings.Split(string(out), "\x00")
 	if len(fields) != 4*len(g.names)+1 {
-		g.t.Fatalf("git says %d fields about %d names", len(fields), len(g.names))
+		g.t.Fatalf("git prints %d fields for %d names", len(fields), len(g.names))
 	}
 	ignored, bad := 0, 0
 	for i, name := range g.names {

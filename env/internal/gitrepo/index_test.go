@@ -102,7 +102,8 @@ func TestParseIndex(t *testing.T) {
 }
 
 func TestPortable(t *testing.T) {
-	index := append([]byte("DIRC\x00\x00\x00\x02\x00\x00\x00\x00UNTR\x00\x00\x00\x05/homeTREE\x00\x00\x00\x01\x00"), make([]byte, 20)...)
+	const head, tree = "DIRC\x00\x00\x00\x02\x00\x00\x00\x00", "TREE\x00\x00\x00\x01\x00"
+	index := append([]byte(head+"UNTR\x00\x00\x00\x05/home"+tree), make([]byte, 20)...)
 	x, err := ParseIndex(index)
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +112,7 @@ func TestPortable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "DIRC\x00\x00\x00\x02\x00\x00\x00\x00TREE\x00\x00\x00\x01\x00"; string(got[:len(got)-20]) != want {
+	if want := head + tree; string(got[:len(got)-20]) != want {
 		t.Errorf("%q, want %q and a checksum", got, want)
 	}
 }

@@ -1,6 +1,6 @@
 // Package proctree starts the commands of an environment and finds and kills their process trees.
 //
-// A command leads a session of its own. Its tree is the members of its session and groups, all of
+// A command leads a session. Its tree is the members of its session and groups, all of
 // their descendants, and every process with the mark of the command.
 //
 // # Sets made by New

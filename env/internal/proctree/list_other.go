@@ -12,7 +12,7 @@ const (
 
 func trackable() error { return errors.ErrUnsupported }
 
-// processes cannot be listed here, so that process groups are all that is killed.
+// processes cannot be listed on this system: only process groups are killed.
 func processes(uint64) ([]procInfo, error) { return nil, errors.ErrUnsupported }
 
 func newProcesses(uint64, map[int]bool) ([]procInfo, bool, error) {

@@ -21,7 +21,9 @@ func (v *supervisor) reapOrphans(died <-chan os.Signal, stop <-chan struct{}) {
 		case <-v.again:
 		case <-late:
 			late = nil
-			v.reapBehind()
+			if v.reapFront() { // the command is still not reaped
+				v.reapBehind()
+			}
 			continue // until something else dies or the command is reaped
 		case <-stop:
 			if v.reapFront() {

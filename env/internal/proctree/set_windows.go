@@ -46,10 +46,10 @@ func New() (*Set, error) {
 	return &Set{all: job, running: make(map[*Process]struct{})}, nil
 }
 
-// Supervise is New: a job needs no process of its own.
+// Supervise is New: a job needs no supervisor.
 func Supervise() (*Set, error) { return New() }
 
-// Process is a command that was started, in a job of its own.
+// Process is a command that was started, in a job.
 type Process struct {
 	// Started is the time of the start.
 	Started time.Time

@@ -34,7 +34,7 @@ func TestParseLimits(t *testing.T) {
 	}
 }
 
-// TestParseLimitsOfKernel compares what the kernel writes with what it says.
+// TestParseLimitsOfKernel compares the text of the kernel with its system call.
 func TestParseLimitsOfKernel(t *testing.T) {
 	data, err := os.ReadFile("/proc/self/limits")
 	if err != nil {

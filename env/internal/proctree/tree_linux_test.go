@@ -171,7 +171,7 @@ func TestChildrenGoOnBeforeTheirParents(t *testing.T) {
 			t.Skip("only root makes pid namespaces")
 		}
 		if _, err := exec.LookPath("perl"); err != nil {
-			t.Skip("there is no program called perl")
+			t.Skip("perl is not installed")
 		}
 		c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=1m")
 		c.Env = append(os.Environ(), first+"=1")
@@ -232,7 +232,7 @@ while ((my $p = waitpid(-1, WUNTRACED)) > 0) { print "$p stands still\n" }`
 	_ = parent.Wait() // it may have been killed
 }
 
-// TestMainThreadHasEnded looks at a process whose main thread has ended before another one.
+// TestMainThreadHasEnded reads a process whose main thread has ended before another one.
 func TestMainThreadHasEnded(t *testing.T) {
 	const other = "LOCAL_TEST_OTHER_THREAD"
 	if os.Getenv(other) != "" {
@@ -275,8 +275,8 @@ func TestMainThreadHasEnded(t *testing.T) {
 	}
 }
 
-// TestMarksAreSeenBetweenPrograms looks for the mark of a process that executes one program after
-// another, behind variables of some size.
+// TestMarksAreSeenBetweenPrograms reads the mark of a process that executes one program after
+// another, after large variables.
 func TestMarksAreSeenBetweenPrograms(t *testing.T) {
 	const marker = "LOCAL_TEST_MARK"
 	c := exec.CommandContext(t.Context(), "/bin/sh", "-c", `exec /bin/sh -c "$SELF"`)
@@ -293,12 +293,12 @@ func TestMarksAreSeenBetweenPrograms(t *testing.T) {
 	}()
 	for range 3000 {
 		if marked, hidden := hasMark(c.Process.Pid, []string{marker}); !marked && !hidden {
-			t.Fatal("a process with a mark was procInfo to have none")
+			t.Fatal("the mark was not found")
 		}
 	}
 }
 
-// TestProcessesWithoutVariables looks for marks of processes that have no variables at all.
+// TestProcessesWithoutVariables reads marks of processes without variables.
 func TestProcessesWithoutVariables(t *testing.T) {
 	c := exec.CommandContext(t.Context(), "/bin/sleep", "600")
 	c.Env = []string{}

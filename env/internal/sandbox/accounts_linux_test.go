@@ -8,7 +8,7 @@ import (
 )
 
 // TestOtherAccounts has root start a sandbox beside directories of another account that root cannot
-// enter without the capabilities that it lacks inside.
+// enter without the capabilities that it lacks in a sandbox.
 func TestOtherAccounts(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -34,7 +34,7 @@ func TestOtherAccounts(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = l.Close() }()
-			// One place where secrets are kept is below a closed directory, one beside it.
+			// One path of secrets is below a closed directory, one beside it.
 			w.policy.Hide = []string{filepath.Join(other, ".local/state/sandboxagent/sessions")}
 			if err := os.Chown(other, nobody, nobody); err != nil {
 				t.Fatal(err)

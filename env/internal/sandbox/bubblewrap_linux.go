@@ -25,8 +25,7 @@ var bubblewraps = []string{
 // privateDirs returns the directories that start empty and are private to the sandbox.
 var privateDirs = sync.OnceValue(func() []string {
 	return slices.DeleteFunc(
-		[]string{"/tmp", "/var/tmp"},
-		func(name string) bool { return !isDir(name) },
+		[]string{"/tmp", "/var/tmp"}, func(name string) bool { return !isDir(name) },
 	)
 })
 
@@ -61,10 +60,8 @@ func findBubblewrap(candidates []string) (string, error) {
 		}
 	}
 	if found == nil {
-		found = fmt.Errorf(
-			"the program bwrap is not installed; it is looked for in %s",
-			strings.Join(parentDirs(candidates), ", "),
-		)
+		found = fmt.Errorf("the program bwrap is not installed; it is looked for in %s",
+			strings.Join(parentDirs(candidates), ", "))
 	}
 	return "", found
 }
@@ -94,10 +91,7 @@ func trusted(name string) error {
 			return fmt.Errorf("%s is no program", real)
 		case !ok || stat.Uid != 0:
 			return fmt.Errorf(
-				"%s is not taken: %s belongs to user %d, and not to root",
-				name,
-				part,
-				stat.Uid,
+				"%s is not taken: %s belongs to user %d, and not to root", name, part, stat.Uid,
 			)
 		case info.Mode()&0o022 != 0 && info.Mode()&fs.ModeSticky == 0:
 			return fmt.Errorf("%s is not taken: others than root may change %s", name, part)
@@ -125,9 +119,7 @@ func planBubblewrap(p Plan) (Plan, error) {
 		return Plan{}, &Error{
 			By: Bubblewrap,
 			Err: fmt.Errorf(
-				"%d sockets of other programs to hide, more than %d",
-				len(p.Sockets),
-				maxSockets,
+				"%d sockets of other programs to hide, more than %d", len(p.Sockets), maxSockets,
 			),
 		}
 	}
@@ -183,10 +175,8 @@ func (p *Plan) arguments() []string {
 		bind("--ro-bind", p.runtime())
 	}
 	if p.WorkTree != "" &&
-		slices.ContainsFunc(
-			append([]string{"/run"}, privateDirs()...),
-			func(dir string) bool { return Within(p.WorkTree, dir) },
-		) {
+		slices.ContainsFunc(append([]string{"/run"}, privateDirs()...),
+			func(dir string) bool { return Within(p.WorkTree, dir) }) {
 		bind("--ro-bind", []string{p.WorkTree})
 	}
 	hide(p.Hidden)
@@ -204,8 +194,7 @@ func (p *Plan) arguments() []string {
 	}
 	// Hidden paths stay hidden below the mounts made since.
 	again := slices.DeleteFunc(
-		slices.Clone(p.Hidden),
-		func(name string) bool { return !p.belowWritable(name) },
+		slices.Clone(p.Hidden), func(name string) bool { return !p.belowWritable(name) },
 	)
 	hide(again)
 	bind("--ro-bind", slices.DeleteFunc(slices.Clone(p.Read), func(name string) bool {

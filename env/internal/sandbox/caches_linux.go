@@ -36,8 +36,7 @@ func (p *Plan) sharedCaches(homes []string, getenv func(string) string) (vars []
 			continue
 		}
 		if own = resolvePrefix(own); slices.ContainsFunc(
-			p.Write,
-			func(w string) bool { return Within(own, w) },
+			p.Write, func(w string) bool { return Within(own, w) },
 		) {
 			vars = append(vars, c[0]+"="+own)
 		}

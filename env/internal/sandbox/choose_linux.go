@@ -104,7 +104,7 @@ func Choose(
 			}
 		case errors.As(err, &unable):
 			none.Reasons = append(none.Reasons, err)
-			if unable.By == "" { // the others would say the same
+			if unable.By == "" { // the others would fail the same way
 				return none, nil
 			}
 		case errors.As(err, &failed) && ctx.Err() == nil:
@@ -138,8 +138,7 @@ func tryMechanism(
 		stated := env.Info{Guarantees: plan.Guarantees()}
 		if slices.ContainsFunc(notEnforced(stated, enforce), func(p env.Promise) bool {
 			return slices.ContainsFunc(
-				stated.Guarantees,
-				func(g env.Guarantee) bool { return g.Promise == p },
+				stated.Guarantees, func(g env.Guarantee) bool { return g.Promise == p },
 			)
 		}) {
 			return stated, nil, plan.Tidy()
@@ -187,8 +186,7 @@ func (r *startRefused) Unwrap() error { return r.err }
 // notEnforced returns the elements of enforce that info does not enforce.
 func notEnforced(info env.Info, enforce []env.Promise) []env.Promise {
 	return slices.DeleteFunc(
-		slices.Clone(enforce),
-		func(p env.Promise) bool { return info.Strength(p) == env.Enforced },
+		slices.Clone(enforce), func(p env.Promise) bool { return info.Strength(p) == env.Enforced },
 	)
 }
 

@@ -139,8 +139,7 @@ func verifyNetwork() error {
 // verifyHidden returns an error if content of name can be read.
 func (p *Plan) verifyHidden(name string) error {
 	if slices.ContainsFunc(
-		slices.Concat(p.Write, p.Read),
-		func(other string) bool { return Within(other, name) },
+		slices.Concat(p.Write, p.Read), func(other string) bool { return Within(other, name) },
 	) {
 		return nil // its surroundings have been made for that
 	}
@@ -280,8 +279,7 @@ func noSetID() (all []seccomp.Rule) {
 	} {
 		for _, call := range strings.Fields(calls) {
 			all = append(
-				all,
-				seccomp.Rule{Call: call, When: []seccomp.Condition{seccomp.AnyBit(mode, setID)}},
+				all, seccomp.Rule{Call: call, When: []seccomp.Condition{seccomp.AnyBit(mode, setID)}},
 			)
 		}
 	}
@@ -289,8 +287,7 @@ func noSetID() (all []seccomp.Rule) {
 	for flags, call := range map[int]string{1: "open", 2: "openat"} {
 		all = append(all, seccomp.Rule{Call: call, When: []seccomp.Condition{
 			seccomp.AnyBit(
-				flags,
-				unix.O_CREAT|unix.O_TMPFILE&^unix.O_DIRECTORY,
+				flags, unix.O_CREAT|unix.O_TMPFILE&^unix.O_DIRECTORY,
 			), seccomp.AnyBit(flags+1, setID),
 		}})
 	}

@@ -105,7 +105,7 @@ func TestOutdated(t *testing.T) {
 	}
 }
 
-// TestWhoseBubblewrap looks for the program where others may put one.
+// TestWhoseBubblewrap refuses a bwrap that other users can replace.
 func TestWhoseBubblewrap(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to make programs of root's")
@@ -177,8 +177,7 @@ func TestScanSockets(t *testing.T) {
 broken
 `
 	if got := scanSockets(strings.NewReader(table)); !slices.Equal(
-		got,
-		[]string{"/run/a b.sock", "/x"},
+		got, []string{"/run/a b.sock", "/x"},
 	) {
 		t.Errorf("found %q", got)
 	}

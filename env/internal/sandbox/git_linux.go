@@ -140,8 +140,7 @@ func (p *Plan) Tidy() (err error) {
 			err = errors.Join(
 				err,
 				fmt.Errorf(
-					"a command has created %s, with which git outside would run its programs; removed",
-					name,
+					"a command has created %s, with which git outside would run its programs; removed", name,
 				),
 				failed,
 			)

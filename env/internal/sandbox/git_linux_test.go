@@ -40,8 +40,7 @@ func TestWorktree(t *testing.T) {
 	})
 }
 
-// TestPointerElsewhere has a file .git that came with a repository and names a directory that knows
-// nothing of it.
+// TestPointerElsewhere has a file .git that names a directory which does not refer back to it.
 func TestPointerElsewhere(t *testing.T) {
 	w := newWorld(t)
 	if err := os.RemoveAll(w.work + "/.git"); err != nil {
@@ -64,8 +63,8 @@ func TestPointerElsewhere(t *testing.T) {
 	}
 }
 
-// TestLinksToKeep has links in the places of what is to be kept, which would lead mounts elsewhere:
-// that is said, and all else is as it is without them.
+// TestLinksToKeep has symlinks at protected paths, which would lead mounts elsewhere: the
+// guarantees name them, and the rest is protected as without them.
 func TestLinksToKeep(t *testing.T) {
 	for name, script := range map[string]string{
 		"our settings": `ln -sf ../../../run sandboxagent.yaml`,
@@ -110,7 +109,7 @@ func TestLinksToKeep(t *testing.T) {
 	}
 }
 
-// TestAbsent keeps away what is not there, and leaves nothing in its place.
+// TestAbsent protects paths that do not exist, and leaves nothing at them.
 func TestAbsent(t *testing.T) {
 	need(t, Bubblewrap)
 	w := newWorld(t)
@@ -186,28 +185,14 @@ func TestSubdirectory(t *testing.T) {
 				if data, err := os.ReadFile(root + "/tree/file"); err != nil ||
 					string(data) != "x\n" ||
 					code == 125 {
-					t.Errorf(
-						"%s: the rest of the tree holds %q, %v: exit code %d, %s",
-						dir,
-						data,
-						err,
-						code,
-						out,
-					)
+					t.Errorf("%s: the rest of the tree holds %q, %v: exit code %d, %s", dir, data, err, code, out)
 				}
 				if by == Bubblewrap {
 					out, code := w.run(t, by, `chmod 711 "`+root+`"; cat "`+other+`"`)
 					if info, err := os.Stat(root); err != nil || info.Mode().Perm() != 0o755 ||
 						!strings.Contains(out, "No such file") ||
 						code == 125 {
-						t.Errorf(
-							"%s: outside: %v, %v: exit code %d, %s",
-							dir,
-							info.Mode(),
-							err,
-							code,
-							out,
-						)
+						t.Errorf("%s: outside: %v, %v: exit code %d, %s", dir, info.Mode(), err, code, out)
 					}
 				}
 				if dir != "/tree/sub" && !strings.Contains(out, "x\n") {
@@ -218,7 +203,7 @@ func TestSubdirectory(t *testing.T) {
 	})
 }
 
-// TestAnotherRepository has a command make git take a repository of its own for that of the working
+// TestAnotherRepository has a command make git take another repository for that of the working
 // directory.
 func TestAnotherRepository(t *testing.T) {
 	each(t, func(t *testing.T, w *world, by Mechanism) {

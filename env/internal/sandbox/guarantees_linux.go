@@ -10,7 +10,7 @@ import (
 
 // Guarantees returns what this plan guarantees once Enter has succeeded.
 func (p *Plan) Guarantees() []env.Guarantee {
-	version, _ := landlockABI() // 0 where there is none, which Enter lets pass for bubblewrap only
+	version, _ := landlockABI() // 0 without Landlock, which Enter allows for bubblewrap only
 	if p.By == Bubblewrap {
 		return p.byBubblewrap(version)
 	}
@@ -80,24 +80,13 @@ func (p *Plan) weaken(all []env.Guarantee, landlock int) {
 		}
 	}
 	if len(p.Unprotected) > 0 {
-		p.set(
-			all,
-			env.KeptHooks,
-			env.Absent,
-			fmt.Sprintf(
-				"%s is, or leads over, a symlink, and cannot be protected",
-				p.Unprotected[0],
-			),
-		)
+		p.set(all, env.KeptHooks, env.Absent,
+			fmt.Sprintf("%s is, or leads over, a symlink, and cannot be protected", p.Unprotected[0]))
 	}
 	switch {
 	case landlock == 0:
-		p.set(
-			all,
-			env.ConfinedWrites,
-			env.Enforced,
-			"bubblewrap: all else is mounted read-only, but what somebody mounts later",
-		)
+		p.set(all, env.ConfinedWrites, env.Enforced,
+			"bubblewrap: all else is mounted read-only, but later mounts")
 		p.set(
 			all,
 			env.HiddenSecrets,
@@ -156,12 +145,8 @@ func (p *Plan) byLandlock(version int) []env.Guarantee {
 	}
 	if p.Network {
 		p.set(all, env.NoNetwork, env.Absent, "the network of this machine was requested")
-		p.set(
-			all,
-			env.HiddenSockets,
-			env.Enforced,
-			"a filter of system calls: no unix sockets but connected pairs",
-		)
+		p.set(all, env.HiddenSockets, env.Enforced,
+			"a filter of system calls: no unix sockets but connected pairs")
 		if version >= socketABI {
 			p.set(all, env.HiddenSockets, env.Enforced, "Landlock")
 		}

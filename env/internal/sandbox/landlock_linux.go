@@ -37,10 +37,7 @@ var devices = []string{
 // landlockABI returns the version of the kernel's interface, or why it has none.
 func landlockABI() (int, error) {
 	version, _, errno := unix.Syscall(
-		unix.SYS_LANDLOCK_CREATE_RULESET,
-		0,
-		0,
-		unix.LANDLOCK_CREATE_RULESET_VERSION,
+		unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION,
 	)
 	switch {
 	case errno == unix.ENOSYS:
@@ -49,8 +46,7 @@ func landlockABI() (int, error) {
 		return 0, errors.New("it is switched off; the kernel's parameter lsm= must name landlock")
 	case errno == unix.EPERM:
 		return 0, fmt.Errorf(
-			"a filter of system calls, such as that of a container, refuses it: %w",
-			errno,
+			"a filter of system calls, such as that of a container, refuses it: %w", errno,
 		)
 	case errno != 0:
 		return 0, os.NewSyscallError("landlock_create_ruleset", errno)
@@ -125,8 +121,8 @@ type ruleset struct {
 	access uint64 // what it restricts
 }
 
-// restrict applies Landlock to this thread and its descendants: they can read what is not hidden
-// and change what is writable. Other threads are left out: each would get a domain of its own, and
+// restrict applies Landlock to this thread and its descendants: they can read all but hidden
+// files and change writable ones. Other threads are left out: each would get a separate domain, and
 // could not signal processes that another has started.
 func (p *Plan) restrict() error {
 	version, err := landlockABI()
@@ -139,10 +135,7 @@ func (p *Plan) restrict() error {
 	}
 	attr, change := rulesetAttr(version, p.Network || p.By == Bubblewrap)
 	fd, _, errno := unix.Syscall(
-		unix.SYS_LANDLOCK_CREATE_RULESET,
-		uintptr(unsafe.Pointer(&attr)),
-		unsafe.Sizeof(attr),
-		0,
+		unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr), 0,
 	)
 	if errno != 0 {
 		return os.NewSyscallError("landlock_create_ruleset", errno)
@@ -165,11 +158,8 @@ func (p *Plan) restrict() error {
 	if p.By == Bubblewrap {
 		own = append(append(own, privateDirs()...), "/dev")
 		// Hidden paths have empty mounts over them.
-		err = errors.Join(
-			err,
-			set.allow("/", unix.LANDLOCK_ACCESS_FS_READ_DIR),
-			set.allow("/dev", unix.LANDLOCK_ACCESS_FS_IOCTL_DEV),
-		)
+		err = errors.Join(err, set.allow("/", unix.LANDLOCK_ACCESS_FS_READ_DIR),
+			set.allow("/dev", unix.LANDLOCK_ACCESS_FS_IOCTL_DEV))
 	} else {
 		for _, name := range devices {
 			err = errors.Join(err, set.allow(name, rightsToDevices))
@@ -234,10 +224,7 @@ func (p *Plan) readablePaths() (dirs, files []string, err error) {
 		if dir == "/dev" {
 			return nil // root reads disks there
 		}
-		leads := slices.ContainsFunc(
-			p.Hidden,
-			func(h string) bool { return h != dir && Within(h, dir) },
-		)
+		leads := slices.ContainsFunc(p.Hidden, func(h string) bool { return h != dir && Within(h, dir) })
 		switch {
 		case slices.Contains(p.Hidden, dir):
 			return nil

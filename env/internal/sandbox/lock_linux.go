@@ -25,8 +25,8 @@ func (p *Plan) lock(git string) {
 }
 
 // remove removes a file or an empty directory of a repository, and, with onlyPlaceholder, nothing
-// that has content. It acts in the directory that was locked: a command may have put a symlink in
-// its place.
+// that has content. It acts in the directory that was locked: a command may have replaced it by
+// a symlink.
 func (p *Plan) remove(name string, onlyPlaceholder bool) (removed bool, err error) {
 	at, base, dir := unix.AT_FDCWD, name, filepath.Dir(name)
 	i := slices.IndexFunc(p.locks, func(f *os.File) bool { return f.Name() == dir })
@@ -37,7 +37,7 @@ func (p *Plan) remove(name string, onlyPlaceholder bool) (removed bool, err erro
 	}
 	var stat unix.Stat_t
 	if err := unix.Fstatat(at, base, &stat, unix.AT_SYMLINK_NOFOLLOW); err != nil {
-		return false, nil // there is none
+		return false, nil // it does not exist
 	}
 	flags, kind := 0, stat.Mode&unix.S_IFMT
 	switch {

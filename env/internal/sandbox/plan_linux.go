@@ -58,8 +58,7 @@ func New(p Policy, by Mechanism, homes []string, getenv func(string) string) (Pl
 // plan may work.
 func (p *Plan) Outdated() bool {
 	return slices.ContainsFunc(
-		slices.Concat(p.Sockets, p.socketDirs),
-		func(name string) bool { return !exists(name) },
+		slices.Concat(p.Sockets, p.socketDirs), func(name string) bool { return !exists(name) },
 	)
 }
 

@@ -27,7 +27,7 @@ type Process struct {
 	tidier *tidier
 }
 
-// Start starts prog as a helper in a session of its own, in a sandbox if plan is not nil. prepare
+// Start starts prog as a helper in a new session, in a sandbox if plan is not nil. prepare
 // completes the command; its environment is empty by default. files is used with a plan only, and
 // Start sets files.Life.
 func Start(
@@ -110,15 +110,13 @@ func SocketPair() (local, remote *os.File, err error) {
 	remote = os.NewFile(uintptr(pair[1]), "helper")
 	if err := unix.SetNonblock(pair[0], true); err != nil {
 		return nil, nil, errors.Join(
-			os.NewSyscallError("fcntl", err),
-			unix.Close(pair[0]),
-			remote.Close(),
+			os.NewSyscallError("fcntl", err), unix.Close(pair[0]), remote.Close(),
 		)
 	}
 	return os.NewFile(uintptr(pair[0]), "helper"), remote, nil
 }
 
-// startRetrying starts a command in a session of its own and in the root directory. It retries
+// startRetrying starts a command in a new session and in the root directory. It retries
 // ETXTBSY: a program file that was just written may briefly be open in another child.
 func startRetrying(command func() (*exec.Cmd, func(), error)) (*exec.Cmd, error) {
 	for pause := time.Millisecond; ; pause *= 2 {

@@ -17,7 +17,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// TestNetwork listens outside, and connects from inside.
+// TestNetwork listens outside of the sandbox, and connects from it.
 func TestNetwork(t *testing.T) {
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -39,7 +39,7 @@ func TestNetwork(t *testing.T) {
 		privateDirs := listen(t, t.TempDir()+"/socket")
 		for _, tt := range []struct {
 			what, dial string
-			// open says that it works with a network, with each mechanism.
+			// open means that it works with a network, by mechanism.
 			open map[Mechanism]bool
 		}{
 			{"TCP", "tcp " + tcp.Addr().String(), map[Mechanism]bool{Bubblewrap: true, Landlock: true}},
@@ -62,7 +62,7 @@ func TestNetwork(t *testing.T) {
 					want = false
 				}
 				if tt.what == "UDP" && by == Bubblewrap {
-					continue // it can be sent, to nobody
+					continue // it can be sent, without a receiver
 				}
 				if (code == 0) != want || code == 125 {
 					t.Errorf("%s, with a network %t: exit code %d, %s", tt.what, network, code, out)
@@ -108,7 +108,7 @@ func listen(t *testing.T, name string) string {
 	return name
 }
 
-// TestProcesses looks for a process outside, and sends it a signal.
+// TestProcesses lists a process outside, and sends it a signal.
 func TestProcesses(t *testing.T) {
 	each(t, func(t *testing.T, w *world, by Mechanism) {
 		victim := exec.CommandContext(t.Context(), "sleep", "4719")
@@ -177,10 +177,7 @@ func TestWidened(t *testing.T) {
 		w.policy.Write, w.policy.Read = nil, nil
 		w.vars["KUBECONFIG"] = "/nowhere/config:" + w.out + "/file"
 		w.policy.Hide = []string{w.home + "/plain", w.home + "/missing"}
-		if out, _ := w.run(t, by, `cat "$OUT/file" "$HOME/plain"`); strings.Contains(
-			out,
-			"content",
-		) {
+		if out, _ := w.run(t, by, `cat "$OUT/file" "$HOME/plain"`); strings.Contains(out, "content") {
 			t.Errorf("printed %q", out)
 		}
 	})
@@ -201,7 +198,7 @@ func TestClosedFolder(t *testing.T) {
 	})
 }
 
-// TestCaches lends a cache of the user, and gives a private one where nothing is said.
+// TestCaches shares a cache of the user that Write names, and has a private one otherwise.
 func TestCaches(t *testing.T) {
 	w := newWorld(t)
 	for _, name := range []string{"home/.cache/go-build", "home/.npm", "out/pip"} {
@@ -232,9 +229,7 @@ func TestCaches(t *testing.T) {
 			w.policy.Write = []string{allowed}
 		}
 		p, err := resolvePolicy(
-			w.policy,
-			[]string{w.home},
-			func(name string) string { return w.vars[name] },
+			w.policy, []string{w.home}, func(name string) string { return w.vars[name] },
 		)
 		if err != nil {
 			t.Fatal(err)
@@ -266,22 +261,12 @@ func TestLaterSecrets(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 			err := errors.Join(
-				os.WriteFile(
-					w.home+"/new",
-					[]byte("later\n"),
-					0o644,
-				),
+				os.WriteFile(w.home+"/new", []byte("later\n"), 0o644),
 				os.Rename(w.home+"/new", w.home+"/.netrc"),
 				os.WriteFile(w.home+"/.git-credentials", []byte("later\n"), 0o644),
-				os.Mkdir(
-					w.home+"/.aws",
-					0o755,
-				),
+				os.Mkdir(w.home+"/.aws", 0o755),
 				os.WriteFile(w.home+"/.aws/credentials", []byte("later\n"), 0o644),
-				os.Rename(
-					w.home+"/.ssh",
-					w.home+"/old",
-				),
+				os.Rename(w.home+"/.ssh", w.home+"/old"),
 				os.Mkdir(w.home+"/.ssh", 0o755),
 				os.WriteFile(w.home+"/.ssh/id", []byte("later\n"), 0o644),
 			)
@@ -305,7 +290,7 @@ func TestLaterSecrets(t *testing.T) {
 	})
 }
 
-// TestLaterMount has somebody mount something outside while a program is confined.
+// TestLaterMount mounts something outside while a confined program runs.
 func TestLaterMount(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to mount")
@@ -325,9 +310,10 @@ func TestLaterMount(t *testing.T) {
 					}
 				}
 			})
-			// A mount that tells others of what is mounted below it, as that of a system with systemd does.
-			if err := errors.Join(unix.Mount(w.out, w.out, "", unix.MS_BIND, ""), unix.Mount("", w.out, "",
-				unix.MS_SHARED, "")); err != nil {
+			// A shared mount, as on a system with systemd: mounts below it propagate.
+			err := errors.Join(unix.Mount(w.out, w.out, "", unix.MS_BIND, ""),
+				unix.Mount("", w.out, "", unix.MS_SHARED, ""))
+			if err != nil {
 				t.Skip(err)
 			}
 			undo = func() error { return unix.Unmount(w.out, unix.MNT_DETACH) }
@@ -356,7 +342,7 @@ func TestLaterMount(t *testing.T) {
 	}
 }
 
-// TestCores looks at the limit that keeps memory from being written to files.
+// TestCores checks that core dumps are off.
 func TestCores(t *testing.T) {
 	each(t, func(t *testing.T, w *world, by Mechanism) {
 		if out, code := w.run(t, by, `ulimit -H -c`); code != 0 || out != "0\n" {
@@ -365,7 +351,7 @@ func TestCores(t *testing.T) {
 	})
 }
 
-// TestNoProject refuses directories that are no project's.
+// TestNoProject refuses directories that are not those of a project.
 func TestNoProject(t *testing.T) {
 	w := newWorld(t)
 	for name, want := range map[string]string{
@@ -381,7 +367,7 @@ func TestNoProject(t *testing.T) {
 	}
 }
 
-// TestSecretsInWork hides what is in the directory that may be changed, where that can be done.
+// TestSecretsInWork hides files in the working directory, which only bubblewrap can.
 func TestSecretsInWork(t *testing.T) {
 	need(t, Bubblewrap)
 	w := newWorld(t)
@@ -392,21 +378,20 @@ func TestSecretsInWork(t *testing.T) {
 		t.Errorf("exit code %d, %s", code, out)
 	}
 	if w.content("work/file") != "content of work/file\n" {
-		t.Errorf("the file holds %q", w.content("work/file"))
+		t.Errorf("the file has %q", w.content("work/file"))
 	}
 	need(t, Landlock)
 	p := w.plan(t, Landlock)
 	for _, g := range p.Guarantees() {
 		if g.Promise == env.HiddenSecrets &&
 			(g.Strength != env.BestEffort || !strings.Contains(g.By, w.work+"/.git and "+w.work+"/file")) {
-			t.Errorf("Landlock cannot hide them, and says %+v", g)
+			t.Errorf("Landlock cannot hide them, and guarantees %+v", g)
 		}
 	}
 }
 
-// TestTemporaryFolder works in a directory among those for temporary files, of which others are not
-// seen.
-func TestTemporaryFolder(t *testing.T) {
+// TestTemporaryDir works in a temporary directory, from which the others are hidden.
+func TestTemporaryDir(t *testing.T) {
 	need(t, Bubblewrap)
 	w := newWorld(t)
 	dir, other := t.TempDir(), t.TempDir()

@@ -16,13 +16,12 @@ import (
 var ways = map[string]struct {
 	script  string
 	promise env.Promise
-	// passes, if set, says that Landlock lets it pass: its guarantee says so with this word, or that
-	// the promise is not kept.
+	// passes, if set, means that Landlock allows it: its guarantee contains this word, or is absent.
 	passes string
-	// alone says that it is not tried without a sandbox: it would change the machine, or not every
-	// machine has what it takes.
+	// alone means that it is not tried without a sandbox: it would change the machine, or not every
+	// machine has the programs.
 	alone bool
-	// silent says that it is refused by what is there, and not by an error.
+	// silent means that it fails without an error message.
 	silent bool
 }{
 	"write outside":       {script: `echo x >"$OUT/file"`, promise: env.ConfinedWrites},
@@ -166,14 +165,14 @@ var ways = map[string]struct {
 	},
 }
 
-// refused are the words in which programs tell that something may not be done, or is not there.
+// refused matches the messages of programs for a refusal.
 var refused = regexp.MustCompile(
 	`(?i)permission denied|not permitted|read-only file system|no such file|busy|must be ` +
 		`superuser|cross-device`,
 )
 
-// TestRefused tries to get out in every way. What Landlock cannot refuse says so in its guarantees.
-// So that a way is one, it is gone without a sandbox, too.
+// TestRefused tries each way out. The guarantees of Landlock name those that it cannot refuse. Each
+// way succeeds without a sandbox.
 func TestRefused(t *testing.T) {
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {
@@ -183,26 +182,15 @@ func TestRefused(t *testing.T) {
 				passes := way.passes != "" && by == Landlock
 				plan := w.plan(t, by)
 				all := plan.Guarantees()
-				i := slices.IndexFunc(
-					all,
-					func(g env.Guarantee) bool { return g.Promise == way.promise },
-				)
+				i := slices.IndexFunc(all, func(g env.Guarantee) bool { return g.Promise == way.promise })
 				switch {
 				case i < 0 || all[i].By == "":
-					t.Errorf("nothing is said of %s, or of who enforces it", way.promise)
+					t.Errorf("%s has no guarantee, or no enforcer", way.promise)
 				case passes && !strings.Contains(all[i].By, way.passes),
 					!passes && all[i].Strength == env.Absent:
-					t.Errorf("it passes: %t, and what is said is %+v", passes, all[i])
+					t.Errorf("it passes: %t, and the guarantee is %+v", passes, all[i])
 				}
-				before := w.content(
-					"out/file",
-				) + w.content(
-					"home/.ssh/id",
-				) + w.content(
-					"work/.git/config",
-				) + w.content(
-					"work/sandboxagent.yaml",
-				)
+				before := w.protected()
 				out, code := w.start(t, plan, script)
 				if (code == 0) != passes || code == 125 {
 					t.Errorf("exit code %d, %s", code, out)
@@ -213,21 +201,13 @@ func TestRefused(t *testing.T) {
 				if strings.Contains(out, "content of home/.") {
 					t.Errorf("printed %q", out)
 				}
-				after := w.content(
-					"out/file",
-				) + w.content(
-					"home/.ssh/id",
-				) + w.content(
-					"work/.git/config",
-				) + w.content(
-					"work/sandboxagent.yaml",
-				)
+				after := w.protected()
 				if before != after && !passes {
-					t.Errorf("files outside held\n%s\nand hold now\n%s", before, after)
+					t.Errorf("the files were\n%s\nand are\n%s", before, after)
 				}
 				for _, name := range []string{"out/new", "home/.profile", "out/work"} {
 					if exists(filepath.Join(w.root, name)) {
-						t.Errorf("%s has come into being", name)
+						t.Errorf("%s was created", name)
 					}
 				}
 			})
@@ -235,8 +215,18 @@ func TestRefused(t *testing.T) {
 				return
 			}
 			if out, code := newWorld(t).bare(t, script); code != 0 {
-				t.Errorf("without a sandbox it is no way, either: exit code %d, %s", code, out)
+				t.Errorf("without a sandbox it fails too: exit code %d, %s", code, out)
 			}
 		})
 	}
+}
+
+// protected returns the content of files that no sandbox may change.
+func (w *world) protected() (all string) {
+	for _, name := range []string{
+		"out/file", "home/.ssh/id", "work/.git/config", "work/sandboxagent.yaml",
+	} {
+		all += w.content(name)
+	}
+	return all
 }

@@ -37,10 +37,7 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 			return Plan{}, err
 		}
 		if name == "/" {
-			return Plan{}, fmt.Errorf(
-				"a sandbox in which / may be changed is none: %w",
-				fs.ErrInvalid,
-			)
+			return Plan{}, fmt.Errorf("a sandbox in which / may be changed is none: %w", fs.ErrInvalid)
 		}
 		plan.Write = append(plan.Write, name)
 	}
@@ -116,8 +113,7 @@ func checkDir(dir string, homes []string) ([]string, error) {
 	}
 	if dir == "/" || slices.Contains(systemDirs, dir) {
 		return nil, unsuitable(
-			"%s belongs to the whole machine, and a sandbox there would leave open what it is for",
-			dir,
+			"%s belongs to the whole machine, and a sandbox there would leave open what it is for", dir,
 		)
 	}
 	if slices.ContainsFunc(kernelDirs, func(k string) bool { return Within(dir, k) }) {

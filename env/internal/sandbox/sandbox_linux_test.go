@@ -64,10 +64,7 @@ func script(text, temp string) int {
 	cmd := exec.Command("/bin/sh", "-c", text)
 	cmd.ExtraFiles = []*os.File{self}
 	cmd.Env = append(
-		os.Environ(),
-		"DO=/proc/self/fd/3 do",
-		"TMPDIR="+temp,
-		"CONFINED="+strconv.Itoa(os.Getpid()),
+		os.Environ(), "DO=/proc/self/fd/3 do", "TMPDIR="+temp, "CONFINED="+strconv.Itoa(os.Getpid()),
 	)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
@@ -108,7 +105,7 @@ func do(what string, args []string) error {
 		return unix.Close(fd)
 	case "userns":
 		err := unix.Unshare(unix.CLONE_NEWUSER)
-		if errors.Is(err, unix.EINVAL) { // which a program with threads is told
+		if errors.Is(err, unix.EINVAL) { // a program with threads gets it
 			attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
 			err = (&exec.Cmd{Path: "/bin/true", SysProcAttr: attr}).Run()
 		}
@@ -134,8 +131,8 @@ type world struct {
 	uid                   int // -1: this user
 }
 
-// newWorld makes one. A directory for temporary files is no place for it, since a confined program
-// has another one.
+// newWorld creates a world. It is not in a temporary directory, since a confined program has a
+// private one.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	above := "/srv"
@@ -184,7 +181,7 @@ func (w *world) write(t *testing.T, name string) {
 	}
 }
 
-// as gives everything to another user, who is to be confined.
+// as makes another user the owner of everything and confines that user.
 func (w *world) as(t *testing.T, uid int) {
 	t.Helper()
 	w.uid = uid
@@ -241,7 +238,7 @@ func (w *world) start(t *testing.T, p Plan, script string) (string, int) {
 	return w.finish(t, cmd)
 }
 
-// bare runs a script without a sandbox, where what root mounts is seen by nobody else.
+// bare runs a script without a sandbox, in a private mount namespace.
 func (w *world) bare(t *testing.T, script string) (string, int) {
 	t.Helper()
 	self, err := os.Executable()
@@ -277,7 +274,7 @@ func (w *world) finish(t *testing.T, cmd *exec.Cmd) (string, int) {
 	return out.String(), cmd.ProcessState.ExitCode()
 }
 
-// credential makes a process one of the user who is confined.
+// credential returns the attributes of a process of the confined user.
 func (w *world) credential() *syscall.SysProcAttr {
 	if w.uid < 0 {
 		return nil

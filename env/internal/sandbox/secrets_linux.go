@@ -9,7 +9,7 @@ import (
 )
 
 // HomeDirs returns the home directories that may hold secrets: $HOME, that of this user, and for
-// root, who can read all, those of all users.
+// root, which can read all, those of all users.
 func HomeDirs() (homes []string) {
 	add := func(name string) {
 		if filepath.IsAbs(name) && !slices.Contains(homes, name) {
@@ -23,7 +23,7 @@ func HomeDirs() (homes []string) {
 		add(me.HomeDir)
 	}
 	if os.Geteuid() == 0 {
-		users, _ := os.ReadFile("/etc/passwd") // without, there are none
+		users, _ := os.ReadFile("/etc/passwd") // optional
 		for line := range strings.Lines(string(users)) {
 			if f := strings.Split(line, ":"); len(f) > 5 &&
 				(Within(f[5], "/home") || Within(f[5], "/root")) &&
@@ -35,7 +35,7 @@ func HomeDirs() (homes []string) {
 	return homes
 }
 
-// secrets returns the places of keys, tokens, passwords, cookies and histories. Many do not exist.
+// secrets returns the paths of keys, tokens, passwords, cookies and histories. Many do not exist.
 func secrets(homes []string, getenv func(string) string) (names []string) {
 	for _, home := range homes {
 		for _, name := range inHome {

@@ -11,7 +11,7 @@ import (
 // killed.
 type tidier struct {
 	cmd   *exec.Cmd
-	life  *os.File // held here and by the helper; its end of file means that both have ended
+	life  *os.File // held by this process and the helper; its end of file means that both have ended
 	ended chan struct{}
 }
 

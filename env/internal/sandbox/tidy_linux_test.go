@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestTidyStays has a link to another repository in the place of the one that is tidied up.
+// TestTidyStays replaces the repository that is tidied up by a symlink to another one.
 func TestTidyStays(t *testing.T) {
 	for _, by := range Mechanisms() {
 		t.Run(string(by), func(t *testing.T) {

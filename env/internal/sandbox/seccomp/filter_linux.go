@@ -67,11 +67,7 @@ const (
 func Program(rules []Rule) ([]unix.SockFilter, error) {
 	kinds := abis(runtime.GOARCH)
 	if len(kinds) == 0 {
-		return nil, fmt.Errorf(
-			"system call filter for %s: %w",
-			runtime.GOARCH,
-			errors.ErrUnsupported,
-		)
+		return nil, fmt.Errorf("system call filter for %s: %w", runtime.GOARCH, errors.ErrUnsupported)
 	}
 	code := []unix.SockFilter{load(offsetArch)}
 	for _, kind := range kinds {
@@ -86,9 +82,7 @@ func Program(rules []Rule) ([]unix.SockFilter, error) {
 	code = append(code, refuse(unix.ENOSYS))
 	if len(code) > unix.BPF_MAXINSNS {
 		return nil, fmt.Errorf(
-			"system call filter: %d instructions, more than %d",
-			len(code),
-			unix.BPF_MAXINSNS,
+			"system call filter: %d instructions, more than %d", len(code), unix.BPF_MAXINSNS,
 		)
 	}
 	return code, nil
@@ -205,10 +199,7 @@ func install(program []unix.SockFilter, flags uintptr) error {
 	// Without this flag all commands would run slower, for a mitigation that they do not need.
 	flags |= unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW
 	thread, _, errno := unix.Syscall(
-		unix.SYS_SECCOMP,
-		unix.SECCOMP_SET_MODE_FILTER,
-		flags,
-		uintptr(unsafe.Pointer(&prog)),
+		unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&prog)),
 	)
 	runtime.KeepAlive(program)
 	switch {

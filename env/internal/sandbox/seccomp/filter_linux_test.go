@@ -156,14 +156,7 @@ func TestFilter(t *testing.T) {
 				want = unix.SECCOMP_RET_ERRNO | uint32(tt.want)
 			}
 			if got := run(t, program, kind.arch, uint32(number), tt.args); got != want {
-				t.Errorf(
-					"%s %v for kind %#x: %#x, want %#x",
-					tt.call,
-					tt.args,
-					kind.arch,
-					got,
-					want,
-				)
+				t.Errorf("%s %v for kind %#x: %#x, want %#x", tt.call, tt.args, kind.arch, got, want)
 			}
 		}
 	}

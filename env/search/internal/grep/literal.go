@@ -246,7 +246,8 @@ func rareness(all []literal) int {
 const frequent = 16 + 2*40/8
 
 // common are bytes of source code, the most frequent first. Others are rarer.
-const common = " e\tta\nriosnlcdupm.f,h()g=\"by/v_w0k:xE1T;S2RA*CI{}NO-DLPF3M84'U5B6>7[]<9GjV+qz&H\\WXY!K#@|JQZ%$`?~^"
+const common = " e\tta\nriosnlcdupm.f,h()g=\"by/v_w0k:xE1T;S2RA*CI{}NO-DLPF3M84'" +
+	"U5B6>7[]<9GjV+qz&H\\WXY!K#@|JQZ%$`?~^"
 
 // ranks are the rareness of each byte.
 var ranks = func() (of [256]uint8) {

@@ -25,7 +25,10 @@ func spansOf(t testing.TB, p *Pattern, text []byte, want [][]int) {
 // TestSpans compares with FindAllIndex.
 func TestSpans(t *testing.T) {
 	long := strings.Repeat("foo bar\n", 150)
-	for _, text := range []string{"", "foo", "foo bar\nfoo\n\nbarfoo\r\n\xff\xfffoo\u00e9\n\xe2\x84\xaa K \xe2\x84", "\n\n", "aaa", "foo\ufffd", long + "foo1" + long + "foo2", "foo" + long + "z" + long} {
+	for _, text := range []string{
+		"", "foo", "foo bar\nfoo\n\nbarfoo\r\n\xff\xfffoo\u00e9\n\xe2\x84\xaa K \xe2\x84", "\n\n", "aaa",
+		"foo\ufffd", long + "foo1" + long + "foo2", "foo" + long + "z" + long,
+	} {
 		for _, expr := range []string{
 			`foo`, `^foo`, `foo$`, `^`, `$`, ``, `\b`, `\B`, `\bfoo\b`, `a*`, `a*?`, `(a|ab)(c|bcd)*`,
 			`(?ms)foo.*?bar`, `(?m)^foo`, `(?m)^$`, `(?m)^`, `(?m)$`, `\A`, `\z`, `\Afoo`, `\Aa`,

@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,78 +24,49 @@ import (
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
-// shownBytes is how much of a line is compared. What is longer is cut by Grep.
+// shownBytes is the number of compared bytes of a line. Grep cuts longer ones.
 const shownBytes = 64<<10 - utf8.UTFMax
 
-// TestGrepParity compares Grep with ripgrep. Grep differs in what its contract says of line
-// endings, bytes that are not UTF-8 and binary files, so ripgrep searches a twin of the folder,
-// where that is:
-//   - "\r\n" is a line ending: the twin has "\n", except for matches of several lines, in which both see "\r".
+// TestGrepParity compares Grep with ripgrep. Grep differs in line endings, in bytes that are not
+// UTF-8 and in binary files, so ripgrep searches a twin of the directory, where that is:
+//   - "\r\n" is a line ending: the twin has "\n", except for matches of several lines, in which
+//     both see "\r".
 //   - A byte that is not UTF-8 matches as U+FFFD does: the twin has U+FFFD.
-//   - A NUL byte makes a file binary in the first 8 KiB only: files with one behind are not compared, since ripgrep gives up at it.
+//   - A NUL byte makes a file binary in the first 8 KiB only: files with a later one are not
+//     compared, since ripgrep stops at it.
 //
-// Folders without a twin are compared but for the files with such content.
+// In a directory without a twin, files with such content are not compared.
 func TestGrepParity(t *testing.T) {
 	rg := needRipgrep(t)
-	checkout, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
+	each := func(full, short int) int {
+		if testing.Short() || raceEnabled() {
+			return short
+		}
+		return full
 	}
 	t.Run("nasty", func(t *testing.T) {
 		p := parity{rg: rg, root: t.TempDir(), lines: t.TempDir(), whole: t.TempDir()}
-		nasty(t, p.root, asIs)
+		nasty(t, p.root, func(s string) string { return s })
 		nasty(t, p.lines, func(s string) string { return unifyLines(unifyBytes(s)) })
 		nasty(t, p.whole, unifyBytes)
 		p.odd = oddFiles(t, p.root, oddNUL)
-		p.run(t, parityCases, part(1))
-		p.run(t, parityFolders, part(1))
+		p.run(t, parityCases(), each(1, 7))
+		p.run(t, parityDirs, each(1, 7))
 	})
 	t.Run("checkout", func(t *testing.T) {
-		needFull(t, "searches a large tree many times")
-		if _, err := os.Stat(filepath.Join(checkout, "go.mod")); err != nil {
-			t.Skip("the test does not run in its checkout: ", err)
+		if !full() {
+			t.Skip("left to make test-full: searches a large tree many times")
 		}
-		p := parity{rg: rg, root: checkout, lines: checkout, whole: checkout, odd: oddFiles(t, checkout,
-			oddAll)}
-		p.run(t, parityCases[2:], part(6))
-	})
-	t.Run("GOROOT", func(t *testing.T) {
-		needFull(t, "searches a large tree many times")
-		if raceEnabled() {
-			t.Skip("takes long with the race detector")
-		}
-		goroot, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
+		root, err := filepath.Abs("../..")
 		if err != nil {
 			t.Fatal(err)
 		}
-		root := filepath.Join(strings.TrimSpace(string(goroot)), "src")
-		p := parity{rg: rg, root: root, lines: root, whole: root, odd: oddFiles(t, root, oddAll)}
-		p.run(t, rareOnes(parityCases), part(6))
-	})
-}
-
-// rareOnes returns the cases that look for a word. The others find so much in a large folder that
-// they take long.
-func rareOnes(cases []search.GrepOptions) (rare []search.GrepOptions) {
-	word := regexp.MustCompile(`(?:^|[^\\p{A-Za-z:])[A-Za-z]{4}`)
-	for _, opts := range cases {
-		if word.MatchString(opts.Pattern) {
-			rare = append(rare, opts)
+		if _, err := os.Stat(filepath.Join(root, "go.mod")); err != nil {
+			t.Skip("the test does not run in its checkout: ", err)
 		}
-	}
-	return rare
-}
-
-// part returns n, for each n-th case: more with -short and with the race detector, and 1
-// if SANDBOXAGENT_PARITY is all, which takes many minutes.
-func part(n int) int {
-	switch {
-	case os.Getenv("SANDBOXAGENT_PARITY") == "all":
-		return 1
-	case !full(), raceEnabled():
-		return 11 * n
-	}
-	return n
+		p := parity{rg: rg, root: root, lines: root, whole: root, odd: oddFiles(t, root, oddAll)}
+		p.run(t, parityCases(), each(4, 66))
+	})
 }
 
 // needRipgrep returns the program.
@@ -109,30 +79,27 @@ func needRipgrep(tb testing.TB) string {
 	return rg
 }
 
-// parity is one folder to compare in.
+// parity is one directory to compare in.
 type parity struct {
 	rg, root string
 	// lines and whole are what ripgrep searches instead of root: for matches in a line, and for those
 	// of several lines.
 	lines, whole string
-	// odd are the files that are not compared.
-	odd map[string]bool
-	// listed, if set, are those that are.
-	listed map[string]bool
+	odd          map[string]bool // files that are not compared
+	listed       map[string]bool // if set, those that are
 }
 
 func (p parity) leavesOut(name string) bool {
-	return p.odd[name] || p.listed != nil &&
-		!p.listed[name]
+	return p.odd[name] || p.listed != nil && !p.listed[name]
 }
 
-// walkFlags have ripgrep walk as Walk does.
+// walkFlags make ripgrep walk as Walk does.
 var walkFlags = []string{
 	"--no-config", "--hidden", "--no-ignore-global", "--no-ignore-dot",
 	"--no-require-git",
 }
 
-// run compares each of so many cases.
+// run compares every each-th case.
 func (p parity) run(t *testing.T, cases []search.GrepOptions, each int) {
 	e := newEnv(t, local.Config{Dir: p.root})
 	found := 0
@@ -149,11 +116,11 @@ func (p parity) run(t *testing.T, cases []search.GrepOptions, each int) {
 		})
 	}
 	if found < len(cases)/each {
-		t.Errorf("all searches find %d lines only: they are no good test", found)
+		t.Errorf("all searches find only %d lines, which proves little", found)
 	}
 }
 
-// difference returns what of one list is not in another.
+// difference returns the elements of a list that are not in another, which is sorted.
 func difference(of, other []string) (rest []string) {
 	for _, one := range of {
 		if _, found := slices.BinarySearch(other, one); !found {
@@ -163,7 +130,7 @@ func difference(of, other []string) (rest []string) {
 	return rest
 }
 
-// ours returns what Grep finds, in order.
+// ours returns the sorted results of Grep.
 func (p parity) ours(t *testing.T, e env.FileReader, opts search.GrepOptions) []string {
 	t.Helper()
 	opts.MaxMatches, opts.MaxLineBytes = -1, 64<<10
@@ -203,7 +170,7 @@ func lineOf(m search.GrepMatch) string {
 	return m.Name + "\x00" + strconv.Itoa(m.Line) + kind + m.Text
 }
 
-// theirs returns what ripgrep finds, in order.
+// theirs returns the sorted results of ripgrep.
 func (p parity) theirs(t *testing.T, opts search.GrepOptions) []string {
 	t.Helper()
 	root := p.lines
@@ -213,10 +180,10 @@ func (p parity) theirs(t *testing.T, opts search.GrepOptions) []string {
 	dir := filepath.Join(root, opts.Path)
 	out := p.ripgrep(t, dir, rgArgs(opts)...)
 	if opts.Glob != "" && !opts.NoIgnore {
-		// In ripgrep, -g brings back what is ignored.
+		// In ripgrep, -g includes ignored files.
 		p.listed = map[string]bool{}
-		for name := range strings.SplitSeq(string(p.ripgrep(t, dir, append(slices.Clone(walkFlags), "-g",
-			"!.git", "--files", "--null")...)), "\x00") {
+		argv := append(slices.Clone(walkFlags), "-g", "!.git", "--files", "--null")
+		for name := range strings.SplitSeq(string(p.ripgrep(t, dir, argv...)), "\x00") {
 			p.listed[p.name(opts, name)] = true
 		}
 	}
@@ -231,7 +198,7 @@ func (p parity) theirs(t *testing.T, opts search.GrepOptions) []string {
 	return found
 }
 
-// ripgrep runs the program in a folder.
+// ripgrep runs the program in a directory.
 func (p parity) ripgrep(t *testing.T, dir string, argv ...string) []byte {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), p.rg, append(argv, "./")...)
@@ -246,14 +213,14 @@ func (p parity) ripgrep(t *testing.T, dir string, argv ...string) []byte {
 	return out
 }
 
-// plain reads names, each with a NUL behind, and counts.
+// plain parses NUL-terminated names and counts.
 func (p parity) plain(t *testing.T, opts search.GrepOptions, out []byte) (found []string) {
 	t.Helper()
 	rest := string(out)
 	for rest != "" {
 		name, behind, ok := strings.Cut(rest, "\x00")
 		if !ok {
-			t.Fatalf("rg says %q", rest)
+			t.Fatalf("rg prints %q", rest)
 		}
 		count := ""
 		if opts.Mode == search.GrepCounts {
@@ -268,7 +235,7 @@ func (p parity) plain(t *testing.T, opts search.GrepOptions, out []byte) (found 
 	return found
 }
 
-// name returns a name as Grep has it.
+// name returns a name as Grep returns it.
 func (p parity) name(opts search.GrepOptions, name string) string {
 	name = strings.TrimPrefix(name, "./")
 	if opts.Path == "" {
@@ -277,7 +244,7 @@ func (p parity) name(opts search.GrepOptions, name string) string {
 	return strings.TrimSuffix(opts.Path, "/") + "/" + name
 }
 
-// message is a line of what ripgrep writes.
+// message is a line of ripgrep's JSON output.
 type message struct {
 	Type string `json:"type"`
 	Data struct {
@@ -287,7 +254,7 @@ type message struct {
 	} `json:"data"`
 }
 
-// field is a text, or bytes that are none.
+// field is a text, or bytes that are not UTF-8.
 type field struct {
 	Text  string `json:"text"`
 	Bytes []byte `json:"bytes"`
@@ -322,7 +289,7 @@ func (p parity) messages(t *testing.T, opts search.GrepOptions, out []byte) (fou
 	return found
 }
 
-// rgArgs returns the options that mean to ripgrep what those of a case mean to Grep.
+// rgArgs returns the arguments of ripgrep for the options of Grep.
 func rgArgs(o search.GrepOptions) []string {
 	argv := slices.Clone(walkFlags)
 	switch o.Mode {
@@ -362,9 +329,9 @@ func rgArgs(o search.GrepOptions) []string {
 	return append(argv, "-e", pattern)
 }
 
-// forRipgrep returns a pattern that means to ripgrep what one means to package regexp: \d, \w, \s
-// and \b are of ASCII, \s is no vertical tab, and \A and \z are the ends of what is matched, which
-// is a line but for matches of several lines.
+// forRipgrep translates a pattern of package regexp: \d, \w, \s and \b match ASCII only, \s does
+// not match a vertical tab, and \A and \z are the ends of the searched text, which is a line unless
+// matches span several.
 func forRipgrep(pattern string, multiline bool) string {
 	const word, digit, space = "0-9A-Za-z_", "0-9", `\t\f\r\x20`
 	sets := map[byte]string{'w': word, 'd': digit, 's': space}
@@ -413,8 +380,6 @@ func forRipgrep(pattern string, multiline bool) string {
 	return b.String()
 }
 
-func asIs(s string) string { return s }
-
 // unifyLines returns a text with line feeds for line endings.
 func unifyLines(s string) string { return strings.ReplaceAll(s, "\r\n", "\n") }
 
@@ -427,11 +392,10 @@ func oddNUL(s string) bool {
 }
 
 func oddAll(s string) bool {
-	return oddNUL(s) || strings.Contains(s, "\r\n") ||
-		!utf8.ValidString(s)
+	return oddNUL(s) || strings.Contains(s, "\r\n") || !utf8.ValidString(s)
 }
 
-// oddFiles returns the files in a folder that have such content.
+// oddFiles returns the files below root that have such content.
 func oddFiles(t *testing.T, root string, odd func(content string) bool) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}

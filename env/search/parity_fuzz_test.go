@@ -20,37 +20,33 @@ func FuzzParity(f *testing.F) {
 	f.Add([]byte("\x00\x01\x02\x03"), "func main() {\n\treturn nil\r\n}\n")
 	f.Add([]byte("\x10\x28\x35\x04\x77\x01\x90\xa0\x0f"), "Kelvin K ſs\nGröße\xff\n\n")
 	f.Add([]byte("\x80\x05\x40\x61\x13\x22\x31\x08\xc0\xff\x1e"), "aab\nbc\n")
-	e, err := local.New(local.Config{Dir: f.TempDir()})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Cleanup(func() { _ = e.Close() })
+	e := newEnv(f, local.Config{})
 	ours := parity{rg: rg, root: e.Info().WorkDir, lines: f.TempDir()}
 	f.Fuzz(func(t *testing.T, form []byte, text string) {
 		p := ours
 		opts := (&patternMaker{form: form}).options()
 		// A file with another byte order mark has other bytes, and one with a NUL is binary.
-		if strings.ContainsRune(text, 0) || strings.HasPrefix(text, "\xff\xfe") || strings.HasPrefix(text,
-			"\xfe\xff") {
-			t.Skip("the text is none")
+		if strings.ContainsRune(text, 0) || strings.HasPrefix(text, "\xff\xfe") ||
+			strings.HasPrefix(text, "\xfe\xff") {
+			t.Skip("not a text")
 		}
 		if _, err := regexp.Compile(opts.Pattern); err != nil && !opts.Literal {
 			t.Skip("it repeats too much")
 		}
 		if !opts.Literal && endThenStart.MatchString(opts.Pattern) {
-			t.Skip("ripgrep takes $^ for what never matches, which an empty line does")
+			t.Skip("in ripgrep $^ never matches, not even an empty line")
 		}
 		twin := unifyBytes(text)
 		if !opts.Multiline {
 			twin = unifyBytes(unifyLines(text))
 		}
 		p.whole = p.lines
-		nastyFile(t, p.root, "f", text)
-		nastyFile(t, p.lines, "f", twin)
+		writeFile(t, p.root, "f", text)
+		writeFile(t, p.lines, "f", twin)
 		got, want := p.ours(t, e, opts), p.theirs(t, opts)
 		if !slices.Equal(want, got) {
-			t.Errorf("%+v, rg %q, %q\nonly rg: %q\nonly ours: %q", opts, rgArgs(opts), text, difference(want,
-				got), difference(got, want))
+			t.Errorf("%+v, rg %q, %q\nonly rg: %q\nonly ours: %q", opts, rgArgs(opts), text,
+				difference(want, got), difference(got, want))
 		}
 	})
 }
@@ -59,7 +55,7 @@ func FuzzParity(f *testing.F) {
 // alternatives.
 var endThenStart = regexp.MustCompile(`(?:\$|\\z)[^|]*(?:\^|\\A)`)
 
-// patternMaker makes a pattern that both engines know, as its bytes say.
+// patternMaker derives a pattern that both engines support from bytes.
 type patternMaker struct {
 	form []byte
 	b    bytes.Buffer
@@ -96,14 +92,13 @@ func (m *patternMaker) options() search.GrepOptions {
 
 var (
 	fuzzTexts = []string{
-		"a", "b", "c", "A", "k", "s", "K", "\u212a", "\u017f", "ß", "é", "É", "ω",
-		"日", "\ufffd", " ", "_", "0", "ab", "func", "return", "nil", "err", "x", "-", "1", "ing", "the",
-		"\t", "Z",
+		"a", "b", "c", "A", "k", "s", "K", "\u212a", "\u017f", "ß", "é", "É", "ω", "日", "\ufffd",
+		" ", "_", "0", "ab", "func", "return", "nil", "err", "x", "-", "1", "ing", "the", "\t", "Z",
 	}
 	fuzzAtoms = []string{
-		`\d`, `\w`, `\s`, `\D`, `\W`, `\S`, ".", "[a-c]", "[^a-c]", "[ks]", "[ab]",
-		"[^a]", `[\w-]`, `[^\s]`, `\pL`, `\p{Lu}`, "[[:alpha:]]", `\.`, `\(`, "[é-ω]", "[kK]", "[aA]",
-		`\x61`, "[^\u017f]", "[s-t]",
+		`\d`, `\w`, `\s`, `\D`, `\W`, `\S`, ".", "[a-c]", "[^a-c]", "[ks]", "[ab]", "[^a]", `[\w-]`,
+		`[^\s]`, `\pL`, `\p{Lu}`, "[[:alpha:]]", `\.`, `\(`, "[é-ω]", "[kK]", "[aA]", `\x61`,
+		"[^\u017f]", "[s-t]",
 	}
 	fuzzAnchors = []string{"^", "$", `\b`, `\B`, "^", "$", `\A`, `\z`}
 	fuzzCounts  = []string{"*", "+", "?", "{2}", "{0,2}", "{1,}", "*?", "+?", "??", "{0}"}

@@ -2,28 +2,19 @@ package search_test
 
 import (
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"testing"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
 // full reports whether the tests may take minutes and prove every combination.
 func full() bool { return !testing.Short() }
 
-// needFull skips a test that is not for every run.
-func needFull(tb testing.TB, why string) {
-	tb.Helper()
-	if !full() {
-		tb.Skip("left to make test-full: " + why)
-	}
-}
-
-// newEnv returns a local environment in a directory of its own, which is closed at the end of the
-// test.
+// newEnv returns a local environment that is closed at the end of the test, by default in a
+// temporary directory.
 func newEnv(tb testing.TB, cfg local.Config) *local.Environment {
 	tb.Helper()
 	if cfg.Dir == "" {
@@ -41,14 +32,19 @@ func newEnv(tb testing.TB, cfg local.Config) *local.Environment {
 	return e
 }
 
-func put(tb testing.TB, e env.FileWriter, name, content string, opts env.WriteOptions) {
+// writeFile writes a file below a directory, and creates its parents.
+func writeFile(tb testing.TB, dir, name, content string) {
 	tb.Helper()
-	if _, err := e.WriteFile(tb.Context(), name, strings.NewReader(content), opts); err != nil {
+	full := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(full), 0o777); err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.WriteFile(full, []byte(content), 0o666); err != nil {
 		tb.Fatal(err)
 	}
 }
 
-func link(tb testing.TB, target, name string) {
+func symlink(tb testing.TB, target, name string) {
 	tb.Helper()
 	if err := os.Symlink(target, name); err != nil {
 		tb.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// searches are patterns that agents look for, with options of programs that say the same.
+// searches are patterns that agents use.
 var searches = []struct {
 	name, pattern string
 	ignoreCase    bool
@@ -28,8 +28,8 @@ var searches = []struct {
 	{"classes", `[A-Z]{4}[0-9]{4}`, false},
 }
 
-// programs search the folder they are in, but for the expression. The first folder is no
-// repository, so that git is told so.
+// programs returns the command lines that search the working directory, without the pattern. GOROOT
+// is no repository.
 func programs(goroot bool) map[string][]string {
 	git := []string{"git", "grep", "-nIE"}
 	if goroot {
@@ -47,11 +47,11 @@ func programs(goroot bool) map[string][]string {
 func BenchmarkGrep(b *testing.B) {
 	goroot, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
-		b.Skip("there is no go in PATH: ", err)
+		b.Skip("go is not in PATH: ", err)
 	}
 	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {
-		b.Skip("this is no checkout: ", err)
+		b.Skip("not a checkout: ", err)
 	}
 	for _, tree := range []struct {
 		name, dir string
@@ -126,11 +126,11 @@ func compareGrep(
 	}
 }
 
-// BenchmarkGrepCancel reports how long a search that takes seconds goes on after it was cancelled.
+// BenchmarkGrepCancel reports the time from the cancellation of a long search to its end.
 func BenchmarkGrepCancel(b *testing.B) {
 	goroot, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
-		b.Skip("there is no go in PATH: ", err)
+		b.Skip("go is not in PATH: ", err)
 	}
 	e, err := local.New(local.Config{Dir: filepath.Join(strings.TrimSpace(string(goroot)), "src")})
 	if err != nil {
@@ -147,7 +147,7 @@ func BenchmarkGrepCancel(b *testing.B) {
 			MaxMatches: -1, MaxTime: -1,
 		}, func(search.GrepMatch) error { return nil })
 		if !errors.Is(err, context.Canceled) {
-			b.Fatal("a search that was to be cancelled: ", err)
+			b.Fatal("error is ", err)
 		}
 		all = append(all, time.Since(at))
 		timer.Stop()

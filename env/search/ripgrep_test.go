@@ -3,6 +3,7 @@
 package search_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -18,7 +19,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// wordless are patterns that have no text to look for.
+// wordless are patterns without a required literal.
 var wordless = []string{
 	`[A-Z]{3}[0-9]`, `\d+\w\d`, `^\s+\w{3,5}$`, `^.{3}$`, `^[^a-z]*$`, `\b\w\b\s\b\w\b`,
 	`[[:upper:]]{2}[[:punct:]]`, `.[^\x00-\x7f].`, `\pL\pN`,
@@ -28,7 +29,7 @@ var wordless = []string{
 	`\B[0-4]\B`,
 }
 
-// wordlessTree makes files of few different characters, with bytes that are no UTF-8, other
+// wordlessTree creates files of few different characters, with invalid UTF-8, and with several
 // encodings, line endings and names.
 func wordlessTree(t *testing.T) string {
 	dir := t.TempDir()
@@ -50,7 +51,7 @@ func wordlessTree(t *testing.T) string {
 	}
 	for i := range 160 {
 		dir := "sub"
-		if i >= 60 { // before all the others, so that ripgrep is asked about those
+		if i >= 60 { // searched first, so that ripgrep searches the others
 			dir = "!sub"
 		}
 		names = append(names, fmt.Sprint(dir, i%3, "/f", i))
@@ -72,7 +73,7 @@ func wordlessTree(t *testing.T) string {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(full, []byte(content), 0o600); err != nil {
-			t.Skip("a name that this system does not take: ", err)
+			t.Skip("this system refuses a name: ", err)
 		}
 	}
 	return dir
@@ -93,7 +94,7 @@ func grepAll(
 	return all, stats
 }
 
-// fakeRipgrep makes a program rg the only one in PATH.
+// fakeRipgrep makes a script, as rg, the only program in PATH.
 func fakeRipgrep(t *testing.T, script string) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "rg"), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
@@ -102,19 +103,15 @@ func fakeRipgrep(t *testing.T, script string) {
 	t.Setenv("PATH", dir)
 }
 
-// TestRipgrepMakesNoDifference compares a search that ripgrep takes part in with one without, and
-// with one with a ripgrep that is broken.
+// TestRipgrepMakesNoDifference compares searches with ripgrep, and with broken ones, to searches
+// without.
 func TestRipgrepMakesNoDifference(t *testing.T) {
 	rg, err := exec.LookPath("rg")
 	if err != nil {
-		t.Skip("there is no ripgrep: ", err)
+		t.Skip("ripgrep is not installed: ", err)
 	}
 	dir := wordlessTree(t)
-	e, err := local.New(local.Config{Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = e.Close() })
+	e := newEnv(t, local.Config{Dir: dir})
 	used := filepath.Join(t.TempDir(), "used")
 	count := func() int {
 		b, err := os.ReadFile(used)
@@ -129,10 +126,9 @@ func TestRipgrepMakesNoDifference(t *testing.T) {
 		if (!full() || raceEnabled()) && i%10 != 0 {
 			continue
 		}
-		for _, opts := range []search.GrepOptions{{MaxFileMatches: 9}, {
-			IgnoreCase: true, Before: 1,
-			After: 2,
-		}} {
+		for _, opts := range []search.GrepOptions{
+			{MaxFileMatches: 9}, {IgnoreCase: true, Before: 1, After: 2},
+		} {
 			opts.Pattern, opts.MaxMatches = pattern, -1
 			all = append(all, opts)
 		}
@@ -149,7 +145,7 @@ func TestRipgrepMakesNoDifference(t *testing.T) {
 		matches += s.Matches
 	}
 	if matches < 10*len(all) {
-		t.Errorf("there are only %d matches", matches)
+		t.Errorf("only %d matches", matches)
 	}
 	for name, script := range map[string]string{
 		"used":    fmt.Sprintf("echo x >>%s\nexec %s \"$@\"", used, rg),
@@ -167,8 +163,8 @@ func TestRipgrepMakesNoDifference(t *testing.T) {
 				}
 				matches, stats := grepAll(t, e, opts)
 				if !slices.Equal(matches, want[i].matches) || stats != want[i].stats {
-					t.Errorf("%+v: %d matches, %+v, want %d, %+v", opts, len(matches), stats, len(want[i].matches),
-						want[i].stats)
+					t.Errorf("%+v: %d matches, %+v, want %d, %+v",
+						opts, len(matches), stats, len(want[i].matches), want[i].stats)
 				}
 			}
 		})
@@ -178,11 +174,105 @@ func TestRipgrepMakesNoDifference(t *testing.T) {
 	}
 }
 
-// FuzzRipgrep sees that ripgrep is asked for no less than what matches.
+// TestRipgrepInSearchedDir has a program rg in the searched directory, which is not run whatever
+// names lead to it.
+func TestRipgrepInSearchedDir(t *testing.T) {
+	base := t.TempDir()
+	dir, other, ran := wordlessTree(t), filepath.Join(base, "other"), filepath.Join(base, "ran")
+	for _, err := range []error{
+		os.WriteFile(filepath.Join(dir, "rg"), []byte("#!/bin/sh\necho x >"+ran), 0o755),
+		os.Symlink(dir, filepath.Join(base, "link")),
+		os.Mkdir(other, 0o777),
+		os.Symlink(filepath.Join(dir, "rg"), filepath.Join(other, "rg")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
+	for _, tt := range []struct{ path, workDir, searched string }{
+		{dir, dir, ""},
+		{".", dir, ""},
+		{"", dir, ""},
+		{dir + "/!sub0/..", dir, ""},
+		{dir, base + "/link", ""},
+		{base + "/link", dir, ""},
+		{other, dir, ""},
+		{dir, base, dir},
+		{dir, base, "link"},
+		{base + "/link", base, dir},
+	} {
+		e, err := local.New(local.Config{Dir: tt.workDir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv("PATH", tt.path)
+		grepAll(t, e, search.GrepOptions{Pattern: `^[a-z]{2}\d`, Path: tt.searched, MaxMatches: -1})
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(ran); err == nil {
+			t.Fatalf("%+v: a searched program was run", tt)
+		}
+	}
+}
+
+// TestRipgrepUse reports when ripgrep is used, and compares the results.
+func TestRipgrepUse(t *testing.T) {
+	rg, err := exec.LookPath("rg")
+	if err != nil {
+		t.Skip("ripgrep is not installed: ", err)
+	}
+	dir := t.TempDir()
+	for i := range 300 {
+		content := strings.Repeat("A1,B2,C3\n", 300) + strings.Repeat("-", i) + "Q7\n"
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e := newEnv(t, local.Config{Dir: dir})
+	const often = `[A-H][1-8][^a-z][A-H]`
+	for _, tt := range []struct {
+		name string
+		opts search.GrepOptions
+		used bool
+	}{
+		{"all lines", search.GrepOptions{Pattern: often}, true},
+		{"all files", search.GrepOptions{Pattern: often, Mode: search.GrepFiles}, true},
+		{"counts", search.GrepOptions{Pattern: often, Mode: search.GrepCounts}, true},
+		{"one line of each", search.GrepOptions{Pattern: `[P-W][4-9]$`, Before: 3}, true},
+		{"nothing", search.GrepOptions{Pattern: `[x-z]{3}[0-9]`}, true},
+		{"enough in the first files", search.GrepOptions{Pattern: often, MaxMatches: 100}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("PATH", t.TempDir())
+			tt.opts.MaxMatches = cmp.Or(tt.opts.MaxMatches, -1)
+			want, wantStats := grepAll(t, e, tt.opts)
+			used := filepath.Join(t.TempDir(), "used")
+			fakeRipgrep(t, fmt.Sprintf("echo x >>%s\nexec %s \"$@\"", used, rg))
+			got, stats := grepAll(t, e, tt.opts)
+			if !slices.Equal(want, got) || stats != wantStats {
+				t.Errorf("%d matches, %+v, without ripgrep %d, %+v", len(got), stats, len(want), wantStats)
+			}
+			if _, err := os.Stat(used); (err == nil) != tt.used {
+				t.Errorf("ripgrep was used: %v, want %v", err == nil, tt.used)
+			}
+		})
+	}
+	for _, path := range []string{filepath.Dir(rg), t.TempDir()} {
+		t.Setenv("PATH", path)
+		_, stats := grepAll(t, e, search.GrepOptions{Pattern: `[x-z]{3}[0-9]`, MaxBytes: 400_000})
+		if stats.Stopped != search.GrepOverBytes || stats.Files > 200 {
+			t.Errorf("PATH=%s: the limit allows 150 files or so: %+v", path, stats)
+		}
+	}
+}
+
+// FuzzRipgrep compares a search with ripgrep to one without.
 func FuzzRipgrep(f *testing.F) {
 	rg, err := exec.LookPath("rg")
 	if err != nil {
-		f.Skip("there is no ripgrep: ", err)
+		f.Skip("ripgrep is not installed: ", err)
 	}
 	for _, pattern := range wordless {
 		f.Add(pattern, "Z9 12\r\nab345\xffé9\n\x00")
@@ -200,11 +290,7 @@ func FuzzRipgrep(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		e, err := local.New(local.Config{Dir: dir})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = e.Close() }()
+		e := newEnv(t, local.Config{Dir: dir})
 		search := func(path string) (all []search.GrepMatch, stats search.GrepStats, err error) {
 			t.Setenv("PATH", path)
 			stats, err = search.Grep(t.Context(), e, search.GrepOptions{Pattern: pattern, MaxMatches: -1},
