@@ -42,18 +42,17 @@ const (
 	SftpNone SftpKind = "none"
 )
 
-// Account is a user that only one server and its processes see.
+// accountName is the name of the user of an Account.
+const accountName = "tester"
+
+// Account is an ordinary user that only one server and its processes see.
 type Account struct {
-	// Name is the user name; default "root" with Root, else "tester".
-	Name string
 	// Shell is the login shell; default /bin/bash.
 	Shell string
 	// Profile maps slash-separated names in the home, such as ".bashrc", to contents.
 	Profile map[string]string
 	// Home is the kind of home directory; default HomeNormal.
 	Home HomeKind
-	// Root gives the user the rights of root.
-	Root bool
 }
 
 // HomeKind is a kind of home directory, as the server's processes see it. The tests see an ordinary
@@ -119,12 +118,6 @@ func (c SSHDConfig) complete() SSHDConfig {
 		return c
 	}
 	a := *c.Account
-	if a.Name == "" {
-		a.Name = "tester"
-		if a.Root {
-			a.Name = "root"
-		}
-	}
 	if a.Shell == "" {
 		a.Shell = "/bin/bash"
 	}
@@ -155,8 +148,8 @@ func (c SSHDConfig) validate() error {
 	if !slices.Contains([]HomeKind{HomeNormal, HomeNoexec, HomeReadOnly}, a.Home) {
 		return fmt.Errorf("sshd: unknown kind of home %q", a.Home)
 	}
-	if strings.ContainsAny(a.Name+a.Shell, ":\n") || !path.IsAbs(a.Shell) {
-		return fmt.Errorf("sshd: invalid account %q with shell %q", a.Name, a.Shell)
+	if strings.ContainsAny(a.Shell, ":\n") || !path.IsAbs(a.Shell) {
+		return fmt.Errorf("sshd: invalid shell %q", a.Shell)
 	}
 	return nil
 }
