@@ -90,16 +90,6 @@ func TestEveryPackageHasOneComment(t *testing.T) {
 	}
 }
 
-func TestNothingHappensByImport(t *testing.T) {
-	sources(t, func(name string, _ []byte, file *ast.File, _ *token.FileSet) {
-		for _, d := range file.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
-				t.Errorf("%s has an init function", name)
-			}
-		}
-	})
-}
-
 func TestPackageNamesHaveMeaning(t *testing.T) {
 	empty := []string{
 		"util", "utils", "common", "helper", "helpers", "misc", "types", "manager",
