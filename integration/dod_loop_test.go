@@ -29,24 +29,8 @@ var loopProofs = map[string]func(*testing.T){
 			t.Errorf("the session began with %+v", start)
 		}
 	},
-	"9.1.2": func(t *testing.T) {
-		s := newSession(t, llmtest.Sequence(
-			llmtest.Use(shell("echo one > f")), llmtest.Use(shell("cat f; echo two >> f")),
-			llmtest.Say("f holds two lines"),
-		))
-		res := s.submit("write f")
-		if s.read("f") != "one\ntwo\n" || res.Final != "f holds two lines" || res.ModelCalls != 3 {
-			t.Errorf("f holds %q, the answer is %q after %d model calls", s.read("f"), res.Final,
-				res.ModelCalls)
-		}
-		wantContains(t, "the second result", s.shown(2)[0], "one")
-	},
-	"9.1.3": func(t *testing.T) {
-		s := newSession(t, llmtest.Sequence(llmtest.Say("nothing to do")))
-		if res := s.submit("look"); res.ModelCalls != 1 || res.Final != "nothing to do" {
-			t.Errorf("%+v", res)
-		}
-	},
+	"9.1.2": proveInputs,
+	"9.1.3": proveInputs,
 	"9.1.4": func(t *testing.T) {
 		if agent.DefaultMaxToolRounds != 200 {
 			t.Errorf("the default is %d", agent.DefaultMaxToolRounds)
@@ -76,21 +60,9 @@ var loopProofs = map[string]func(*testing.T){
 			t.Errorf("%d events of a limit", n)
 		}
 	},
-	"9.1.6": proveAbort,
+	"9.1.6": proveShutdown,
 	"9.1.7": withFirst(proveLoopWarning),
-	"9.1.8": func(t *testing.T) {
-		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("echo a > f")), llmtest.Say("first"),
-			llmtest.Use(shell("cat f")), llmtest.Say("second")))
-		if res := s.submit("one"); res.Final != "first" {
-			t.Errorf("%q", res.Final)
-		}
-		if res := s.submit("two"); res.Final != "second" {
-			t.Errorf("%q", res.Final)
-		}
-		if n := len(s.request(3).Messages); n != 7 {
-			t.Errorf("the last request holds %d messages, want 7", n)
-		}
-	},
+	"9.1.8": proveInputs,
 	"9.6.1": withFirst(proveSteeringMidTask),
 	"9.6.2": func(t *testing.T) {
 		s := newSession(t, llmtest.Sequence(llmtest.Say("one"), llmtest.Say("two")))
@@ -169,25 +141,25 @@ var loopProofs = map[string]func(*testing.T){
 	"9.11.5": proveAbortOrder,
 }
 
-func proveAbort(t *testing.T) {
-	marker := "abort-" + fmt.Sprint(time.Now().UnixNano())
-	s := newSession(t, endless(shell("sh -c 'sleep 300; : "+marker+"' & setsid sh -c 'sleep 300; : "+
-		marker+"' & echo started; wait")))
-	s.Subscribe(100, func(e event.Event) {
-		if d, ok := e.Data.(event.ToolOutputDelta); ok && strings.Contains(d.Text, "started") {
-			go s.Abort()
-		}
-	})
-	res, err := s.Submit(t.Context(), "start")
-	if res.Status != agent.StatusAborted || !errors.Is(err, agent.ErrAborted) {
-		t.Fatalf("ended with %s, %v", res.Status, err)
+// proveInputs has inputs in sequence, each of which ends by an answer without calls.
+func proveInputs(t *testing.T) {
+	s := newSession(t, llmtest.Sequence(
+		llmtest.Use(shell("echo one > f")), llmtest.Use(shell("cat f; echo two >> f")),
+		llmtest.Say("first"), llmtest.Say("second"), llmtest.Use(shell("cat f")), llmtest.Say("third"),
+	))
+	if res := s.submit("write f"); res.Final != "first" || res.ModelCalls != 3 {
+		t.Errorf("%q after %d model calls", res.Final, res.ModelCalls)
 	}
-	s.Abort()
-	if s.State() != agent.SessionClosed {
-		t.Errorf("the session is %s", s.State())
+	s.wantFile("f", "one\ntwo\n")
+	wantContains(t, "the second result", s.shown(2)[0], "one")
+	if res := s.submit("look"); res.Final != "second" || res.ModelCalls != 1 {
+		t.Errorf("%q after %d model calls", res.Final, res.ModelCalls)
 	}
-	if running(marker) {
-		t.Error("a process of the aborted command is alive")
+	if res := s.submit("show f"); res.Final != "third" {
+		t.Errorf("%q", res.Final)
+	}
+	if n := len(s.request(5).Messages); n != 11 {
+		t.Errorf("the last request holds %d messages, want 11", n)
 	}
 }
 

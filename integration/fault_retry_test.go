@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -77,9 +76,6 @@ func proveWaits(t *testing.T, w wire) {
 		"503":                   {llmtest.Fault{Status: 503}, capsAnswered, time.Microsecond},
 		"529":                   {llmtest.Fault{Status: 529}, capsAnswered, time.Microsecond},
 		"no answer":             {llmtest.Fault{Reset: true}, capsSilent, time.Microsecond},
-	}
-	for name, wait := range w.waits {
-		tests[name] = test{wait.fault, exactly(wait.wait), 0}
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -160,8 +156,16 @@ func proveStorm(t *testing.T, w wire) {
 	}
 }
 
+// proveNoRetry has errors after which the request is not sent again. How each service words its
+// errors is proven beside its client.
 func proveNoRetry(t *testing.T, w wire) {
-	tests := map[string]refusal{
+	tests := map[string]struct {
+		fault  llmtest.Fault
+		kind   llm.ErrorKind
+		status agent.Status
+		// text is part of the error.
+		text string
+	}{
 		"400": {
 			llmtest.Fault{Status: 400, Message: "no such field"},
 			llm.KindInvalid,
@@ -197,7 +201,6 @@ func proveNoRetry(t *testing.T, w wire) {
 			agent.StatusModelError, "requests a wait of 1h0m0s",
 		},
 	}
-	maps.Copy(tests, w.refusals)
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -215,15 +218,14 @@ func proveNoRetry(t *testing.T, w wire) {
 				t.Errorf("%d requests, waits %v", len(s.server.Requests()), clock.all())
 			}
 			if s.read("counter") != "once\n" || len(res.ToolCalls) != 1 || len(s.History()) < 3 {
-				t.Errorf("what was done before is lost: %d calls, %d turns", len(res.ToolCalls),
+				t.Errorf("earlier results are lost: %d calls, %d turns", len(res.ToolCalls),
 					len(s.History()))
 			}
 		})
 	}
 }
 
-// proveDeadline ends a run that waits for a server which asks for patience, and one in a storm that
-// the retries outlast.
+// proveDeadline ends a run that waits for a retry, one of endless retries, and one of a silent server.
 func proveDeadline(t *testing.T, w wire) {
 	for name, fault := range map[string]llmtest.Fault{
 		"patience": llmtest.TooMany("", "200"), "storm": llmtest.TooMany("20",

@@ -43,7 +43,6 @@ func TestFaults(t *testing.T) {
 		{"F22_ids", onWires, proveIDs},
 		{"F22_two_hundred_calls", onWires, proveManyCalls},
 		{"F22_long_arguments", onWires, proveLongArguments},
-		{"F22_every_call_gets_one_result", onWires, provePairing},
 		{"F24_cancel_at_every_wait", onWires, proveCancel},
 		{"F28_slow_and_panicking_subscribers", onFirstWire, proveSubscribers},
 		{"F28_panicking_tool", onFirstWire, provePanickingTool},
@@ -228,8 +227,7 @@ func proveCancel(t *testing.T, w wire) {
 	}
 }
 
-// proveSubscribers has one subscriber that does not move and one that panics; the loop must not
-// notice.
+// proveSubscribers has one subscriber that blocks and one that panics; the loop goes on.
 func proveSubscribers(t *testing.T, w wire) {
 	var log lockedBuffer
 	release := make(chan struct{})
@@ -267,7 +265,7 @@ func proveSubscribers(t *testing.T, w wire) {
 	if got.Load()+missed.Load() != all || missed.Load() < all/2 {
 		t.Errorf("%d events came and %d were missed, of %d", got.Load(), missed.Load(), all)
 	}
-	await(t, "the note of the panic", func() bool {
+	await(t, "the log of the panic", func() bool {
 		return strings.Contains(log.String(), "the subscriber exploded")
 	})
 	if panics.Load() != 1 {
@@ -277,7 +275,7 @@ func proveSubscribers(t *testing.T, w wire) {
 		"proveSubscribers")
 	for _, shown := range s.shown(30) {
 		if strings.Contains(shown, "exploded") {
-			t.Errorf("the model sees %q", shown)
+			t.Errorf("the model is shown %q", shown)
 		}
 	}
 }
