@@ -116,7 +116,9 @@ func TestDockerRun(t *testing.T) {
 			want, patch := readTree(t, dir), filepath.Join(t.TempDir(), "out.patch")
 			clean := filepath.Join(t.TempDir(), "clean")
 			git(t, dir, "clone", "-q", dir, clean)
-			args := []string{"run", script(t, rewrite), "--patch", patch, "--output=stream-json", "rewrite it"}
+			args := []string{
+				"run", script(t, rewrite), "--patch", patch, "--output=stream-json", "rewrite it",
+			}
 			if apply {
 				args, want = append(args, "--apply"), rewritten
 			}
@@ -132,7 +134,9 @@ func TestDockerRun(t *testing.T) {
 				t.Errorf("the directory of the host (-want +got):\n%s", diff)
 			}
 			git(t, clean, "apply", "--index", patch)
-			writeTree(t, clean, map[string]string{"untracked.txt": "not tracked\n", "debug.log": "ignored\n"})
+			writeTree(t, clean, map[string]string{
+				"untracked.txt": "not tracked\n", "debug.log": "ignored\n",
+			})
 			if diff := cmp.Diff(rewritten, readTree(t, clean)); diff != "" {
 				t.Errorf("the patch makes another tree (-want +got):\n%s", diff)
 			}
@@ -241,7 +245,7 @@ func TestDockerExitCodes(t *testing.T) {
 	tests := map[string]struct {
 		script string
 		flags  []string
-		// at is done when the command runs.
+		// at is called when the command runs.
 		at     func(t *testing.T, run *os.Process, mark string)
 		code   int
 		status string
@@ -303,7 +307,7 @@ func TestDockerExitCodes(t *testing.T) {
 					tt.at(t, cmd.Process, mark)
 				}
 			}
-			_ = cmd.Wait() // the exit code tells more
+			_ = cmd.Wait() // the exit code is checked
 			d.checkNone(t, mark)
 			_, res := records(t, stdout.String())
 			if code := cmd.ProcessState.ExitCode(); code != tt.code || res.ExitCode != tt.code ||
@@ -331,7 +335,7 @@ func signalled(s os.Signal) func(*testing.T, *os.Process, string) {
 	}
 }
 
-// awaitFile waits until there is a file in the container of a run.
+// awaitFile waits until a file exists in the container of a run.
 func (d *dockerHost) awaitFile(t testing.TB, mark, name string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

@@ -134,8 +134,8 @@ func proveToolErrors(t *testing.T, p provider) {
 	s.wantFile("f", "text\n")
 }
 
-// proveSessionErrors makes errors of the session: those that are retried, those that close it, and a
-// limit, which leaves it open.
+// proveSessionErrors makes errors of the session: those that are retried, those that close it, and
+// a limit, which leaves it open.
 func proveSessionErrors(t *testing.T) {
 	s := newSession(t, llmtest.Storm(2, llmtest.Fault{Reset: true}, saying("at last")))
 	if res := s.submit("go"); res.Final != "at last" || len(data[event.Retry](s)) != 2 ||

@@ -177,7 +177,7 @@ func proveAbortOrder(t *testing.T) {
 		s := newSession(t, brain)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var last atomic.Pointer[event.Event] // is there when Submit returns, which waits for observers
+		var last atomic.Pointer[event.Event] // set when Submit returns, which waits for observers
 		s.Subscribe(10_000, func(e event.Event) {
 			switch e.Kind() {
 			case event.KindTextDelta, event.KindToolOutputDelta:

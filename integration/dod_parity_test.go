@@ -202,7 +202,8 @@ func proveImage(t *testing.T, p provider) {
 	wantContains(t, "the results", strings.Join(shown(r), "\n"), "dot.png: image/png", "a red dot")
 }
 
-// TestImages shows a picture through interfaces that take it in another field than those of TestDoD.
+// TestImages shows a picture through interfaces that take it in another field than those of
+// TestDoD.
 func TestImages(t *testing.T) {
 	t.Parallel()
 	all := families()

@@ -67,7 +67,7 @@ func proveSpawn(t *testing.T, p provider) {
 		t.Errorf("the model is offered %v", names)
 	}
 	p.wantResults(t, own[1], false, false, false, true)
-	wantContains(t, "the result for a kind that there is not", shown(own[1])[3], "agent_type",
+	wantContains(t, "the result for an unknown kind", shown(own[1])[3], "agent_type",
 		"'general', 'explore'")
 	first := s.requestsOf(scoped)[0]
 	if len(first.Messages) != 1 || first.Messages[0].Role != llm.RoleUser || first.Model != p.small() {
@@ -93,10 +93,10 @@ func proveSpawn(t *testing.T, p provider) {
 	}
 }
 
-// proveSharedEnvironment has an agent that is confined to a directory, and one that sees the files of
-// the first.
+// proveSharedEnvironment has an agent that is confined to a directory, and one that sees the files
+// of the first.
 func proveSharedEnvironment(t *testing.T, p provider) {
-	const inside, beside = "work in sub", "see what is there"
+	const inside, beside = "work in sub", "read the files"
 	var workDir string
 	s := p.session(t, agents(
 		llmtest.Sequence(
@@ -253,10 +253,10 @@ func proveDepth(t *testing.T, p provider) {
 					return llmtest.Say(task + " ended")
 				}
 			}
-			nobody := func(*llmtest.Request) llmtest.Reply {
+			own := func(*llmtest.Request) llmtest.Reply {
 				return llmtest.Reply{Violation: "an agent beyond the limit"}
 			}
-			s := p.session(t, agents(nobody, brains),
+			s := p.session(t, agents(own, brains),
 				func(c *agent.Config) { c.Subagents.MaxDepth = tt.depth })
 			s.submit(tasks[0])
 			for i, may := range tt.may {
@@ -288,8 +288,8 @@ func proveDepth(t *testing.T, p provider) {
 	}
 }
 
-// proveAgentControl sends input to an agent while it works and afterwards, and closes one that never
-// ends by itself.
+// proveAgentControl sends input to an agent while it works and afterwards, and closes one that
+// never ends by itself.
 func proveAgentControl(t *testing.T, p provider) {
 	marker := fmt.Sprint("closed-", time.Now().UnixNano())
 	const await = "while [ ! -e %s ]; do sleep 0.02; done"
@@ -328,7 +328,7 @@ func proveAgentControl(t *testing.T, p provider) {
 	messages := worker[1].Messages
 	if last := messages[len(messages)-1]; last.Role != llm.RoleUser || last.Text() != "and be quick" ||
 		messages[len(messages)-2].Role != llm.RoleTool {
-		t.Errorf("after its call the agent was told %s %q", last.Role, last.Text())
+		t.Errorf("the request after its call ends with %s %q", last.Role, last.Text())
 	}
 	wantContains(t, "wait", shown(own[5])[0], "status: completed", "output:\nworked")
 	wantContains(t, "send_input to one that is done", shown(own[6])[0], "status: running")

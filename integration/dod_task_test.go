@@ -105,7 +105,7 @@ func proveSteeringMidTask(t *testing.T, p provider) {
 	s.submit("write wrong.txt")
 	s.wantFile("right.txt", "right\n")
 	if _, err := s.env.Stat(t.Context(), "wrong.txt"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("wrong.txt is there (%v)", err)
+		t.Errorf("wrong.txt exists (%v)", err)
 	}
 	wantContains(t, "the result before the message", s.shown(1)[0], "preparing\n")
 	if steered := data[event.SteeringInjected](s); len(steered) != 1 ||
@@ -232,8 +232,8 @@ func proveLoopWarning(t *testing.T, p provider) {
 	s.wantFile("f.txt", "text\n")
 }
 
-// proveRecovery has calls that fail in every way, and a model that corrects them step by step by the
-// errors.
+// proveRecovery has calls that fail in every way, and a model that corrects them step by step by
+// the errors.
 func proveRecovery(t *testing.T, p provider) {
 	s := p.session(t, func(r *llmtest.Request) llmtest.Reply {
 		last := strings.Join(shown(r), "\n")

@@ -120,8 +120,8 @@ func proveBadCalls(t *testing.T, w wire) {
 	}
 }
 
-// proveNames has names that no tool can have, and that the service refuses in a request; the session
-// must go on.
+// proveNames has names that no tool can have, and that the service refuses in a request; the
+// session must go on.
 func proveNames(t *testing.T, w wire) {
 	var calls []llmtest.Call
 	for _, name := range []string{

@@ -22,8 +22,8 @@ func TestFault23Clock(t *testing.T) {
 	t.Run("F23_time_limit_of_the_run", func(t *testing.T) { onFirstWire(t, proveLimitByTimer) })
 }
 
-// jumpyClock is right, an hour fast or an hour slow, and another of these each time it is looked
-// at. Its times hold no more than a time of day.
+// jumpyClock is right, an hour fast or an hour slow, and another of these at each call. Its times
+// have no monotonic part.
 type jumpyClock struct{ looks atomic.Int64 }
 
 func (j *jumpyClock) Now() time.Time {
@@ -170,7 +170,7 @@ func proveLimitByTimer(t *testing.T, w wire) {
 		t.Errorf("ended with %s, %v", res.Status, err)
 	}
 	if took < limit || res.Duration < limit || res.Duration > took {
-		t.Errorf("the run was ended after %s, and says %s; its limit is %s", took, res.Duration, limit)
+		t.Errorf("the run ended after %s, and reports %s; its limit is %s", took, res.Duration, limit)
 	}
 	if n := len(res.ToolCalls); n > 1 { // a slow machine may not get as far as the first
 		t.Errorf("%d calls", n)

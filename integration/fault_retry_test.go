@@ -69,13 +69,15 @@ func proveWaits(t *testing.T, w wire) {
 		"Retry-After, seconds":  {llmtest.TooMany("", "7"), exactly(7 * time.Second), 0},
 		"Retry-After, zero":     {llmtest.TooMany("", "0"), exactly(0), 0},
 		"Retry-After, the most": {llmtest.TooMany("", "300"), exactly(5 * time.Minute), 0},
-		"Retry-After, date":     {llmtest.TooMany("", date), exactly(290 * time.Second), 200 * time.Second},
-		"Retry-After of a 503":  {after3s, exactly(3 * time.Second), 0},
-		"429 without":           {llmtest.TooMany("", ""), capsAnswered, time.Microsecond},
-		"500":                   {llmtest.Fault{Status: 500}, capsAnswered, time.Microsecond},
-		"503":                   {llmtest.Fault{Status: 503}, capsAnswered, time.Microsecond},
-		"529":                   {llmtest.Fault{Status: 529}, capsAnswered, time.Microsecond},
-		"no answer":             {llmtest.Fault{Reset: true}, capsSilent, time.Microsecond},
+		"Retry-After, date": {
+			llmtest.TooMany("", date), exactly(290 * time.Second), 200 * time.Second,
+		},
+		"Retry-After of a 503": {after3s, exactly(3 * time.Second), 0},
+		"429 without":          {llmtest.TooMany("", ""), capsAnswered, time.Microsecond},
+		"500":                  {llmtest.Fault{Status: 500}, capsAnswered, time.Microsecond},
+		"503":                  {llmtest.Fault{Status: 503}, capsAnswered, time.Microsecond},
+		"529":                  {llmtest.Fault{Status: 529}, capsAnswered, time.Microsecond},
+		"no answer":            {llmtest.Fault{Reset: true}, capsSilent, time.Microsecond},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -107,16 +109,18 @@ func proveWaits(t *testing.T, w wire) {
 	}
 }
 
-// proveStorm has more failures than retries. Nothing of broken answers happens, and the session goes
-// on afterwards.
+// proveStorm has more failures than retries. Nothing of broken answers happens, and the session
+// goes on afterwards.
 func proveStorm(t *testing.T, w wire) {
 	tests := map[string]struct {
 		fault llmtest.Fault
 		kind  llm.ErrorKind
 	}{
-		"429":                       {llmtest.TooMany("", "1"), llm.KindRateLimit},
-		"503":                       {llmtest.Fault{Status: 503}, w.busy},
-		"529":                       {llmtest.Fault{Status: 529, Type: "overloaded_error"}, llm.KindOverloaded},
+		"429": {llmtest.TooMany("", "1"), llm.KindRateLimit},
+		"503": {llmtest.Fault{Status: 503}, w.busy},
+		"529": {
+			llmtest.Fault{Status: 529, Type: "overloaded_error"}, llm.KindOverloaded,
+		},
 		"cut in arguments":          {streamFaults["cut in arguments"].fault, llm.KindStream},
 		"cut after whole arguments": {streamFaults["cut after whole arguments"].fault, llm.KindStream},
 		"no gzip":                   {streamFaults["no gzip"].fault, llm.KindStream},
@@ -225,7 +229,8 @@ func proveNoRetry(t *testing.T, w wire) {
 	}
 }
 
-// proveDeadline ends a run that waits for a retry, one of endless retries, and one of a silent server.
+// proveDeadline ends a run that waits for a retry, one of endless retries, and one of a silent
+// server.
 func proveDeadline(t *testing.T, w wire) {
 	for name, fault := range map[string]llmtest.Fault{
 		"patience": llmtest.TooMany("", "200"), "storm": llmtest.TooMany("20",

@@ -13,8 +13,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 )
 
-// streamFault is a way in which an answer can arrive. With again it is incomplete, and the request is
-// sent once more.
+// streamFault is a way in which an answer can arrive. With again it is incomplete, and the request
+// is sent once more.
 type streamFault struct {
 	fault llmtest.Fault
 	again bool

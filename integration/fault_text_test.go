@@ -113,7 +113,7 @@ func proveBytes(t *testing.T, w wire) {
 	checkLines(t, s)
 }
 
-// wantBytes checks that an output begins with raw; what the tool says of it comes after that.
+// wantBytes checks that an output begins with raw; a summary of the tool follows.
 func wantBytes(t *testing.T, o event.Output, raw []byte) {
 	t.Helper()
 	r, err := o.Open()
@@ -185,7 +185,7 @@ func controls(text string) int {
 	return -1
 }
 
-// controlAnswers has control sequences in all that a model says.
+// controlAnswers has control sequences in all texts of a model.
 func controlAnswers() llmtest.Brain {
 	answer := llmtest.Use(shell(controlCommand), shell("echo neighbour"))
 	answer.Text, answer.Reasoning = "I look"+control, "I think"+control
@@ -203,7 +203,7 @@ func proveControl(t *testing.T, w wire) {
 	wantContains(t, "the neighbour", shown[1], "neighbour\n")
 	for _, secret := range []string{"aGk=", "evil", "over"} {
 		if strings.Contains(shown[0], secret) {
-			t.Errorf("the model is shown what a terminal would hide, %q: %q", secret, shown[0])
+			t.Errorf("the model is shown the content of a sequence, %q: %q", secret, shown[0])
 		}
 	}
 }

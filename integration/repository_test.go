@@ -36,7 +36,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	if err != nil {
-		os.Stderr.Write(out) //nolint:errcheck // the error says enough
+		os.Stderr.Write(out) //nolint:errcheck // the caller reports err
 	}
 	return name, err
 })
@@ -153,7 +153,7 @@ func shopBrain(t *testing.T) llmtest.Brain {
 		case 0:
 			if !strings.Contains(r.System, "Money is counted in cents") || !strings.Contains(r.System,
 				"Git branch: main") {
-				t.Error("the model was not told of the repository")
+				t.Error("the system prompt does not describe the repository")
 			}
 			return llmtest.Use(use("glob", map[string]any{"pattern": "**/*.go"}), use("list_dir",
 				map[string]any{"path": "."}))

@@ -67,7 +67,7 @@ func (k *soak) still(t *testing.T) level {
 	return last
 }
 
-// settle waits until there are exactly as many descriptors and goroutines as there were.
+// settle waits until the process has exactly as many descriptors and goroutines as before.
 func (k *soak) settle(t *testing.T, want level) {
 	t.Helper()
 	var got level

@@ -68,7 +68,7 @@ func TestFault30Soak(t *testing.T) {
 	k.close(t)
 }
 
-// soak is the process and what it has been through.
+// soak is the process with its lanes and faults.
 type soak struct {
 	seed   uint64
 	wires  []wire
@@ -80,7 +80,7 @@ type soak struct {
 	faults map[string]int
 }
 
-// lane is where sessions take place one after the other.
+// lane has one session after the other.
 type lane struct {
 	dir    string
 	env    *local.Environment
@@ -251,8 +251,8 @@ type soakPlay struct {
 	rnd    *rand.Rand
 	cancel func()
 	turn   int
-	// told is set when the input that ends before turn has been answered.
-	told bool
+	// answered is set when the input that ends before turn has been answered.
+	answered bool
 	// aborted is set when the run is to end at once, and atStart when that is to be once its call
 	// runs.
 	aborted, atStart bool
@@ -263,11 +263,11 @@ func (p *soakPlay) answer(*llmtest.Request) llmtest.Reply {
 	if p.rnd.Float64() < soakFaultRate {
 		return p.fault()
 	}
-	if p.turn%5 == 0 && p.turn > 0 && !p.told {
-		p.told = true
+	if p.turn%5 == 0 && p.turn > 0 && !p.answered {
+		p.answered = true
 		return llmtest.Say("done so far")
 	}
-	p.told = false
+	p.answered = false
 	p.turn++
 	return llmtest.Reply{Reasoning: "hm", Text: "next", Calls: []llmtest.Call{p.call(p.turn - 1)}}
 }
@@ -348,7 +348,7 @@ func (p *soakPlay) see(e event.Event) error {
 	return nil
 }
 
-// counts returns how often each fault was there.
+// counts returns how often each fault occurred.
 func (k *soak) counts() map[string]int {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -51,7 +51,8 @@ func proveDemoOverSSH(t *testing.T) {
 	if err := os.WriteFile(name, []byte(script), 0o755); err != nil { //nolint:gosec // a program
 		t.Fatal(err)
 	}
-	s := daemons.NewSSHD(t, daemons.SSHDConfig{Vars: []string{"PATH=" + dir + ":" + os.Getenv("PATH")}})
+	path := "PATH=" + dir + ":" + os.Getenv("PATH")
+	s := daemons.NewSSHD(t, daemons.SSHDConfig{Vars: []string{path}})
 	got := runCommand(t, t.TempDir(), nil, append([]string{"demo"}, hostFlags(s)...)...)
 	if got.code != 0 || !strings.Contains(got.stdout, "\n+++ b/") {
 		t.Errorf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)

@@ -167,7 +167,7 @@ func TestSSHDBad(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer other.Close() //nolint:errcheck // nobody came
+		defer other.Close() //nolint:errcheck // it has no connections
 		if err := s.Restart(); err == nil || !strings.Contains(err.Error(), taken) {
 			t.Errorf("got %v", err)
 		}

@@ -25,8 +25,8 @@ func makeTemp() (string, error) {
 }
 
 // removeTemp removes the directory of the command's temporary files. It returns an error that lists
-// the files, processes and mounts that the command left in it. Other processes of the machine do
-// not matter, since only the command knows the directory.
+// the files, processes and mounts that the command left in it. The directory is the command's own,
+// so that other processes of the machine do not matter.
 func removeTemp(dir string) error {
 	left := uses(dir)
 	for deadline := time.Now().Add(endTime); len(left) > 0 && time.Now().Before(deadline); {

@@ -33,7 +33,8 @@ func main() {
 }
 
 // run returns the exit code: the command's; 125 if a service did not start, or if it or the command
-// left something; 126 if the command cannot be run; 128 plus the number of the signal that ended it.
+// left something; 126 if the command cannot be run; 128 plus the number of the signal that ended
+// it.
 func run(args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet("withdaemons", flag.ContinueOnError)
 	flags.SetOutput(stderr)

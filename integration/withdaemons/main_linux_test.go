@@ -92,7 +92,8 @@ func (p *program) await(t *testing.T, what string, seen func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !seen(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s does not appear; the program printed %s%s", what, p.stdout.String(), p.stderr.String())
+			t.Fatalf("%s does not appear; the program printed %s%s", what, p.stdout.String(),
+				p.stderr.String())
 		}
 	}
 }
