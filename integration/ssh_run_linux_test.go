@@ -51,8 +51,9 @@ func proveDemoOverSSH(t *testing.T) {
 	if err := os.WriteFile(name, []byte(script), 0o755); err != nil { //nolint:gosec // a program
 		t.Fatal(err)
 	}
-	path := "PATH=" + dir + ":" + os.Getenv("PATH")
-	s := daemons.NewSSHD(t, daemons.SSHDConfig{Vars: []string{path}})
+	// The shell of the host reads no profile of the user, which may set PATH.
+	vars := []string{"HOME=" + dir, "PATH=" + dir + ":" + os.Getenv("PATH")}
+	s := daemons.NewSSHD(t, daemons.SSHDConfig{Vars: vars})
 	got := runCommand(t, t.TempDir(), nil, append([]string{"demo"}, hostFlags(s)...)...)
 	if got.code != 0 || !strings.Contains(got.stdout, "\n+++ b/") {
 		t.Errorf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
