@@ -432,7 +432,7 @@ func (j *job) runsUnsandboxed(t *testing.T) {
 		"run", "--sandbox=auto", "--output=stream-json", "--model=script:" + script, "task",
 	}
 	if got := j.program(t, model...); got.code != 2 || !strings.Contains(got.stderr,
-		"--yes allows it") || j.has(t, "by-model") != "" {
+		"with --yes") || j.has(t, "by-model") != "" {
 		t.Errorf("it ran without consent: %+v", got)
 	}
 	got = j.program(t, append(model, "--yes")...)
