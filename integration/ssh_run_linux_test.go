@@ -186,7 +186,7 @@ func TestSSHCommands(t *testing.T) {
 		return append(append([]string{command}, hostFlags(s)...), args...)
 	}
 	t.Run("exec", func(t *testing.T) {
-		dir := s.MakeFolder(t)
+		dir := s.MakeDir(t)
 		got := call(t, on("exec", "--workdir="+dir, "--pass-var=PASSED", "--", "sh", "-c",
 			"pwd; env | grep -E 'CANARY|PASSED'; exit 7")...)
 		if got.code != 7 || got.stdout != dir+"\nPASSED=2\n" {
@@ -194,7 +194,7 @@ func TestSSHCommands(t *testing.T) {
 		}
 	})
 	t.Run("tool", func(t *testing.T) {
-		dir := s.MakeFolder(t)
+		dir := s.MakeDir(t)
 		name := filepath.Join(dir, "a")
 		if err := os.WriteFile(name, []byte("needle\n"), 0o644); err != nil { //nolint:gosec // public
 			t.Fatal(err)

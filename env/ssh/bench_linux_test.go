@@ -76,7 +76,7 @@ type native struct {
 func newNative(b *testing.B, s *daemons.SSHD, address string) *native {
 	b.Helper()
 	host, port, _ := strings.Cut(address, ":")
-	dir := s.MakeFolder(b) // its name is short enough for a socket
+	dir := s.MakeDir(b) // its name is short enough for a socket
 	n := &native{config: filepath.Join(dir, "config")}
 	lines := fmt.Sprintf("Host h\nHostName %s\nPort %s\nUser %s\nIdentityFile %s\nIdentitiesOnly "+
 		"yes\nIdentityAgent none\nStrictHostKeyChecking no\n"+

@@ -320,8 +320,8 @@ func TestConnectionLost(t *testing.T) {
 				s := server(t, of.config())
 				proxy, to := behind(t, s)
 				h := connect(t, impatient(t, to))
-				e := open(t, h, ssh.Config{WorkDir: s.MakeFolder(t)})
-				idle := open(t, h, ssh.Config{WorkDir: s.MakeFolder(t)})
+				e := open(t, h, ssh.Config{WorkDir: s.MakeDir(t)})
+				idle := open(t, h, ssh.Config{WorkDir: s.MakeDir(t)})
 				ctx, cancel := context.WithTimeout(t.Context(), lossTime)
 				defer cancel()
 				midway(ctx, t, e, func() { tt.fault(t, s, proxy) })
@@ -350,7 +350,7 @@ func TestConnectionLostAgain(t *testing.T) {
 }
 
 func lostAgain(t *testing.T, s *daemons.SSHD) {
-	e := open(t, connect(t, target(t, s)), ssh.Config{WorkDir: s.MakeFolder(t)})
+	e := open(t, connect(t, target(t, s)), ssh.Config{WorkDir: s.MakeDir(t)})
 	ctx, cancel := context.WithTimeout(t.Context(), lossTime)
 	defer cancel()
 	var cutting sync.WaitGroup
@@ -386,7 +386,7 @@ func TestLostWhileOpening(t *testing.T) {
 }
 
 func lostWhileOpening(t *testing.T, s *daemons.SSHD) {
-	work := s.MakeFolder(t)
+	work := s.MakeDir(t)
 	whole := time.Duration(0)
 	const steps = 10
 	for i := range steps + 1 {
@@ -447,7 +447,7 @@ func lostWhileClosing(t *testing.T, s *daemons.SSHD) {
 	h := connect(t, target(t, s))
 	for i := range 8 {
 		e, err := h.Open(t.Context(), config(t, ssh.Config{
-			WorkDir: s.MakeFolder(t),
+			WorkDir: s.MakeDir(t),
 			Options: remote.Options{TTL: 5 * time.Second},
 		}))
 		if err != nil {

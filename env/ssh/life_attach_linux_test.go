@@ -49,7 +49,7 @@ func TestAttach(t *testing.T) {
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	proxy, to := behind(t, s)
 	far, near := connect(t, to), connect(t, target(t, s))
-	work := s.MakeFolder(t)
+	work := s.MakeDir(t)
 	first, err := far.Open(t.Context(), config(t, ssh.Config{
 		WorkDir: work, Options: remote.Options{TTL: 15 * time.Second},
 	}))

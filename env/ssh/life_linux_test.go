@@ -84,7 +84,7 @@ func startClient(t *testing.T, s *daemons.SSHD, session string) (*exec.Cmd, *buf
 	t.Helper()
 	text, err := json.Marshal(client{
 		s.User() + "@" + s.Address(), s.Key(), s.KnownHosts(),
-		s.MakeFolder(t), session,
+		s.MakeDir(t), session,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -237,7 +237,7 @@ func TestHelperKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lives := open(t, h, ssh.Config{WorkDir: s.MakeFolder(t)})
+	lives := open(t, h, ssh.Config{WorkDir: s.MakeDir(t)})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	result := make(chan error, 1)

@@ -99,7 +99,7 @@ func TestServers(t *testing.T) {
 			var all [count]*ssh.Environment
 			var opening, going sync.WaitGroup
 			for i := range count {
-				c := config(t, ssh.Config{WorkDir: s.MakeFolder(t)})
+				c := config(t, ssh.Config{WorkDir: s.MakeDir(t)})
 				opening.Go(func() {
 					var err error
 					if all[i], err = h.Open(t.Context(), c); err != nil {
@@ -215,7 +215,7 @@ func TestHelperDir(t *testing.T) {
 	}
 	s := server(t, daemons.SSHDConfig{Account: &daemons.Account{Home: daemons.HomeNoexec}})
 	h := connect(t, target(t, s))
-	dir := s.MakeFolder(t)
+	dir := s.MakeDir(t)
 	e := open(t, h, ssh.Config{HelperDir: dir})
 	does(t, e, "true")
 	if files, _ := filepath.Glob(dir + "/sandboxagent-*/sandboxd-*"); len(files) != 1 {
@@ -277,7 +277,7 @@ func TestNoDigest(t *testing.T) {
 		t.Skip("an account of its own needs root")
 	}
 	s := server(t, daemons.SSHDConfig{Account: &daemons.Account{}})
-	bin := s.MakeFolder(t)
+	bin := s.MakeDir(t)
 	if err := os.Chmod(bin, 0o755); err != nil { //nolint:gosec // another user looks there
 		t.Fatal(err)
 	}

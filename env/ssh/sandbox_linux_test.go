@@ -34,7 +34,7 @@ func needSandbox(t *testing.T, by sandbox.Mechanism) {
 // repository makes a repository without hooks in a directory of the account.
 func repository(t *testing.T, s *daemons.SSHD) string {
 	t.Helper()
-	dir := s.MakeFolder(t)
+	dir := s.MakeDir(t)
 	if out, err := exec.CommandContext(t.Context(), "git", "init", "-q", "--template=",
 		dir).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -139,7 +139,7 @@ func TestSandboxReturn(t *testing.T) {
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	proxy, to := behind(t, s)
 	far := connect(t, to)
-	e := open(t, far, ssh.Config{WorkDir: s.MakeFolder(t), Sandbox: &env.Sandbox{Require: true}})
+	e := open(t, far, ssh.Config{WorkDir: s.MakeDir(t), Sandbox: &env.Sandbox{Require: true}})
 	done := make(chan error, 1)
 	go func() {
 		res, err := e.Exec(t.Context(), env.Command{Argv: []string{
@@ -259,7 +259,7 @@ func TestNoSandbox(t *testing.T) {
 		})
 	}
 	_, err := h.Open(t.Context(), config(t, ssh.Config{
-		WorkDir: s.MakeFolder(t),
+		WorkDir: s.MakeDir(t),
 		Sandbox: &env.Sandbox{Write: []string{"missing"}},
 	}))
 	if err == nil || !strings.Contains(err.Error(), s.Home()+"/missing") {

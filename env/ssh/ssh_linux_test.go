@@ -157,7 +157,7 @@ func TestContract(t *testing.T) {
 			h := connect(t, target(t, s))
 			envtest.Run(t, envtest.Options{
 				New: func(t *testing.T) env.Environment {
-					c := ssh.Config{WorkDir: s.MakeFolder(t), Sandbox: tt.sandbox}
+					c := ssh.Config{WorkDir: s.MakeDir(t), Sandbox: tt.sandbox}
 					e, err := h.Open(t.Context(), config(t, c))
 					if err != nil {
 						t.Fatal(err)

@@ -136,8 +136,8 @@ func (s *SSHD) writeHome(name, text string) error {
 	return errors.Join(os.WriteFile(path, []byte(text), 0o644), os.Chown(path, s.uid, s.uid))
 }
 
-// MakeFolder makes an empty directory of the account, which is removed with the server.
-func (s *SSHD) MakeFolder(t testing.TB) string {
+// MakeDir makes an empty directory of the account, which is removed with the server.
+func (s *SSHD) MakeDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(s.dir, "work-") //nolint:usetesting // the account can reach s.dir
 	if err == nil {

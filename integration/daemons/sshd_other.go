@@ -29,8 +29,8 @@ func (s *SSHD) Home() string { return "" }
 // Host is the address of the server, as DOCKER_HOST has it.
 func (s *SSHD) Host() string { return "" }
 
-// MakeFolder makes an empty directory of the account.
-func (s *SSHD) MakeFolder(testing.TB) string { return "" }
+// MakeDir makes an empty directory of the account.
+func (s *SSHD) MakeDir(testing.TB) string { return "" }
 
 // Key is the file of the private key that the server admits.
 func (s *SSHD) Key() string { return "" }
