@@ -154,7 +154,7 @@ func slowly(b *testing.B, address string, delay time.Duration) string {
 func BenchmarkOperations(b *testing.B) {
 	for _, trip := range []time.Duration{0, 20 * time.Millisecond} {
 		b.Run(fmt.Sprintf("trip=%s", trip), func(b *testing.B) {
-			s := daemons.NewSSHD(b, daemons.SSHDConfig{HostKeys: []string{"ed25519"}})
+			s := daemons.NewSSHD(b, daemons.SSHDConfig{})
 			address := slowly(b, s.Address(), trip/2)
 			n := newNative(b, s, address)
 			known, dir := knownAs(b, s, address), b.TempDir()
@@ -284,7 +284,7 @@ func knownAs(b *testing.B, s *daemons.SSHD, address string) string {
 	host, port, _ := strings.Cut(address, ":")
 	name := filepath.Join(b.TempDir(), "known")
 	if err := os.WriteFile(name, fmt.Appendf(nil, "[%s]:%s %s\n", host, port,
-		strings.TrimSpace(s.HostKey("ed25519"))), 0o600); err != nil {
+		strings.TrimSpace(s.HostKey())), 0o600); err != nil {
 		b.Fatal(err)
 	}
 	return name

@@ -86,7 +86,7 @@ func behind(t *testing.T, s *daemons.SSHD) (*toxiproxy.Proxy, ssh.Target) {
 	t.Cleanup(proxy.Stop)
 	host, port, _ := strings.Cut(proxy.Listen, ":")
 	known := filepath.Join(t.TempDir(), "known_hosts")
-	if err := os.WriteFile(known, fmt.Appendf(nil, "[%s]:%s %s\n", host, port, s.HostKey("ed25519")),
+	if err := os.WriteFile(known, fmt.Appendf(nil, "[%s]:%s %s\n", host, port, s.HostKey()),
 		0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -21,8 +21,6 @@ type SSHDConfig struct {
 	Options []string
 	// Vars are environment variables of commands, as "NAME=value".
 	Vars []string
-	// HostKeys are the kinds of the server's keys: "ed25519", "ecdsa", "rsa"; default is the first.
-	HostKeys []string
 	// Sftp serves files; default is SftpInternal, with Dropbear SftpServer.
 	Sftp SftpKind
 	// Dropbear starts dropbear instead of OpenSSH. It reads .ssh/authorized_keys in the home, so it
@@ -105,9 +103,6 @@ func NewSSHD(t testing.TB, config SSHDConfig) *SSHD {
 
 // complete sets all defaults.
 func (c SSHDConfig) complete() SSHDConfig {
-	if len(c.HostKeys) == 0 {
-		c.HostKeys = []string{"ed25519"}
-	}
 	if c.Sftp == "" {
 		c.Sftp = SftpInternal
 		if c.Dropbear {
@@ -130,11 +125,6 @@ func (c SSHDConfig) complete() SSHDConfig {
 
 // validate reports the first invalid field of c.
 func (c SSHDConfig) validate() error {
-	for _, kind := range c.HostKeys {
-		if !slices.Contains([]string{"ed25519", "ecdsa", "rsa"}, kind) {
-			return fmt.Errorf("sshd: unknown kind of host key %q", kind)
-		}
-	}
 	if !c.Dropbear && c.Sftp == SftpServer {
 		return errors.New("sshd: only dropbear serves files by a program")
 	}
