@@ -134,8 +134,8 @@ func (d *dockerHost) removeImage(t *testing.T, tag string) {
 	}
 }
 
-// proveRepository lets the model of TestRealRepository work in a container and applies its changes to
-// the host.
+// proveRepository lets the model of TestRealRepository work in a container and applies its changes
+// to the host.
 func proveRepository(t *testing.T, d *dockerHost, ref string) {
 	t.Parallel()
 	dir := shop(t)

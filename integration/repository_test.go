@@ -211,7 +211,8 @@ func proveInPlace(t *testing.T, flags func(dir string) []string) {
 	}
 }
 
-// repairShop has the model of shopBrain repair the shop in dir, and checks the result and the patch.
+// repairShop has the model of shopBrain repair the shop in dir, and checks the result and the
+// patch.
 func repairShop(
 	t *testing.T, dir string, run func(vars []string, args ...string) ran,
 ) (res event.Result, patch string) {
