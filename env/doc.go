@@ -1,18 +1,18 @@
-// Package env defines the execution environment: where commands run and files live. The local
-// machine, a container, a pod and a remote host are environments; their methods return the same
-// results.
+// Package env defines the execution environment: where commands run and files live. This machine, a
+// container and a remote host are environments, which the packages local, docker and ssh below this
+// one open. The methods of all return the same results.
 //
 // [Environment] has twelve methods, composed of roles. [ReadFile], [ReadFiles], [Output] and [FS]
-// are functions over it, and so are the packages search, snapshot, transfer and wrap below this
-// one. An environment may implement an optional interface ([MultiReader], search.Searcher) to be
-// faster; the functions return the same with and without it.
+// are functions over it, and so are those of the packages search, snapshot, transfer and wrap. An
+// environment may implement an optional interface ([MultiReader], search.Searcher) to be faster;
+// the functions return the same with and without it.
 //
 // # Path names
 //
 // A name is slash-separated on every system. A relative name resolves against the working directory
-// that Info reports. A name may refer to any file: an environment does not confine its callers;
-// policy does, by wrapping an environment. An empty name, and a name with a NUL byte, is
-// fs.ErrInvalid.
+// that Info reports. A name may refer to any file: an environment does not confine its callers. A
+// sandbox around it does, or a decorator of package wrap. An empty name, and a name with a NUL
+// byte, is fs.ErrInvalid.
 //
 // # The contract
 //

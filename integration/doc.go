@@ -1,3 +1,3 @@
-// Package integration holds the tests that look at the product from outside: the definition of
-// done, runs on real repositories, and the rules that the repository itself must keep.
+// Package integration holds the tests that use the product from outside: the definition of done,
+// scenarios on real services and repositories, and the rules that the repository itself must keep.
 package integration

@@ -88,10 +88,10 @@ func (p *program) runCommandLine(ctx context.Context, app *cli.App, l commandLin
 }
 
 // fail writes an error to standard error, in one line.
-func (p *program) fail(err error) { p.say(err.Error()) }
+func (p *program) fail(err error) { p.printLine(err.Error()) }
 
-// say writes one line to standard error.
-func (p *program) say(text string) {
+// printLine writes one line to standard error.
+func (p *program) printLine(text string) {
 	fmt.Fprintf(p.std.err, "sandboxagent: %s\n", oneLine(strings.ReplaceAll(text, "\n", "; ")))
 }
 

@@ -17,7 +17,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/workspace"
 )
 
-// A second signal does not end the program while changes are being made on the host.
+// TestSecondSignalWaitsForApply checks that a second signal does not end the program while it
+// changes files on the host.
 func TestSecondSignalWaitsForApply(t *testing.T) {
 	p := &program{std: streams{err: io.Discard}}
 	killed := make(chan struct{})
@@ -55,12 +56,12 @@ type lookLocker struct{ look func() }
 func (l lookLocker) Lock() { l.look() }
 func (lookLocker) Unlock() {}
 
-// TestApplyKeepsPatch checks that the patch is there while the changes are made, and only stays
-// when they are not.
+// TestApplyKeepsPatch checks that the patch is stored while the changes are made, and stays only if
+// that fails.
 func TestApplyKeepsPatch(t *testing.T) {
 	tests := []struct {
 		name string
-		// meanwhile happens on the host when the changes are about to be made.
+		// meanwhile runs on the host just before the changes are made.
 		meanwhile string
 		named     bool
 		done      bool
@@ -106,7 +107,7 @@ func TestApplyKeepsPatch(t *testing.T) {
 				settings.file = filepath.Join(state, "named.patch")
 			}
 			change, err := startPatch(t.Context(), settings, &environment{
-				opened: opened{plain: e}, tree: tree, note: func(string) {},
+				opened: opened{plain: e}, tree: tree, notify: func(string) {},
 				applying: lookLocker{func() {
 					looked = true
 					if names := kept(); tt.named == (len(names) == 1) {
@@ -144,7 +145,7 @@ func writeText(t *testing.T, name, text string) {
 	}
 }
 
-// A patch that cannot be written leaves nothing behind.
+// TestKeepPatchRemovesHalf checks that a patch that cannot be written leaves no file.
 func TestKeepPatchRemovesHalf(t *testing.T) {
 	state := t.TempDir()
 	t.Setenv("SANDBOXAGENT_STATE_DIR", state)
@@ -160,7 +161,7 @@ func TestKeepPatchRemovesHalf(t *testing.T) {
 	}
 }
 
-// What could not be read before need not be readable afterwards.
+// TestDifferenceUnreadable checks that files that were unreadable before are not reported.
 func TestDifferenceUnreadable(t *testing.T) {
 	if os.Getuid() == 0 {
 		t.Skip("root reads everything")

@@ -46,7 +46,10 @@ func TestParseCommandLine(t *testing.T) {
 		{"run --max-truns=3 t", "run", "", "unknown flag --max-truns; did you mean --max-turns?"},
 		{"run --patch", "run", "", "--patch needs a value"},
 		{"exec --patch -- ls", "exec", "", "--patch needs a value"},
-		{"version --yes", "version", "", `unknown flag --yes; put arguments that start with a dash after "--"`},
+		{
+			"version --yes", "version", "",
+			`unknown flag --yes; put arguments that start with a dash after "--"`,
+		},
 		{"list", "", "", `unknown command "list" (known: ` + strings.Join(commands, ", ") + ")"},
 		{"env list", "env list", "--", ""},
 		{"env gc --all --dry-run", "env gc", "--all --dry-run --", ""},
@@ -56,7 +59,10 @@ func TestParseCommandLine(t *testing.T) {
 		{"image --help build", "image build", "--help", ""},
 		{"image", "", "", `"image" needs a subcommand: list, build`},
 		{"image -- build", "", "", `"image" needs a subcommand: list, build`},
-		{"image burn", "", "", `unknown command "image burn"; the subcommands of "image" are list, build`},
+		{
+			"image burn", "", "",
+			`unknown command "image burn"; the subcommands of "image" are list, build`,
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.args, func(t *testing.T) {

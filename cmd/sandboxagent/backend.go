@@ -50,10 +50,10 @@ type remoteBackend interface {
 	gc(ctx context.Context, opts remote.CollectOptions) ([]remote.Collected, error)
 }
 
-// backends returns all backends in the order in which help lists them. note, which may be nil,
+// backends returns all backends in the order in which help lists them. notify, which may be nil,
 // receives lines for the user.
-func backends(note func(string)) []backend {
-	return []backend{&localBackend{}, &dockerBackend{note: note}, &sshBackend{note: note}}
+func backends(notify func(string)) []backend {
+	return []backend{&localBackend{}, &dockerBackend{notify: notify}, &sshBackend{notify: notify}}
 }
 
 // openConfig is what every backend needs to open an environment.
@@ -63,8 +63,8 @@ type openConfig struct {
 	// vars are variables for commands, as NAME=VALUE, and inherit selects those of the host.
 	vars    []string
 	inherit vars.Filter
-	// note receives lines for the user.
-	note func(string)
+	// notify receives lines for the user.
+	notify func(string)
 }
 
 // opened is an environment that a backend has opened.
@@ -121,8 +121,8 @@ func backendNames[B backend](all []B) string {
 }
 
 // remoteBackends returns the backends whose environments can outlive the program.
-func remoteBackends(note func(string)) (all []remoteBackend) {
-	for _, b := range backends(note) {
+func remoteBackends(notify func(string)) (all []remoteBackend) {
+	for _, b := range backends(notify) {
 		if r, ok := b.(remoteBackend); ok {
 			all = append(all, r)
 		}

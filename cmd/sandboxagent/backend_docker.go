@@ -20,7 +20,7 @@ import (
 
 // dockerBackend runs commands in a container.
 type dockerBackend struct {
-	note   func(string)
+	notify func(string)
 	config docker.Config
 }
 
@@ -91,12 +91,12 @@ func (*dockerBackend) flags() []cli.Flag {
 }
 
 func (b *dockerBackend) parse(c *cli.Context) (err error) {
-	options, err := parseRemoteFlags(c, b.note)
+	options, err := parseRemoteFlags(c, b.notify)
 	if err != nil {
 		return err
 	}
 	cfg := docker.Config{
-		Options: options, Progress: b.note,
+		Options: options, Progress: b.notify,
 		Image: c.String("image"), Pull: docker.PullPolicy(c.String("pull")),
 		Platform: c.String("platform"), CPUs: c.Float64("cpus"), PIDs: c.Int64("pids"),
 		Network: docker.Network(c.String("network")), User: c.String("user"),

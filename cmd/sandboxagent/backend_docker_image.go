@@ -21,8 +21,8 @@ func (p *program) imagesCommand() *cli.Command {
 		Name:      "image list",
 		Usage:     "list the images that can be built, and whether the daemon has them",
 		ArgsUsage: "[flags]",
-		Description: "Each line has the name, the reference, the size or a dash, and the content of the " +
-			"image.",
+		Description: "Each line has the name, the reference, the size or a dash, and the content of " +
+			"the image.",
 		Action: p.action(p.listImages),
 	}
 }

@@ -47,15 +47,15 @@ func janitor(in io.Reader, session string) int {
 	return code
 }
 
-// guard is a janitor that has been started. A nil one is none.
+// guard is a running janitor. A nil one is none.
 type guard struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
 }
 
-// startJanitor starts a janitor for a session, in a session of its own, so that what kills this
-// program does not kill it. Where that is
-// impossible the result is nil, and "env gc" does its work.
+// startJanitor starts the janitor of an environment in a new process session, so that a signal to
+// the group of this program does not reach it. Where that is impossible the result is nil, and "env
+// gc" removes the container.
 func startJanitor(session string) *guard {
 	self, err := os.Executable()
 	if err != nil {
@@ -63,7 +63,7 @@ func startJanitor(session string) *guard {
 	}
 	cmd := exec.Command(self, janitorArgument, session)
 	cmd.Dir = string(os.PathSeparator)
-	for _, v := range os.Environ() { // what leads to the daemon, and nothing secret
+	for _, v := range os.Environ() { // those that select the daemon, and no secret
 		name, _, _ := strings.Cut(v, "=")
 		if strings.HasPrefix(name, "DOCKER_") || name == "HOME" || name == "PATH" ||
 			name == "SSH_AUTH_SOCK" || name == "USERPROFILE" || name == "SystemRoot" {
@@ -86,7 +86,7 @@ func (g *guard) dismiss() {
 	if g == nil {
 		return
 	}
-	_, _ = io.WriteString(g.in, dismissal) // one that has ended does nothing either
+	_, _ = io.WriteString(g.in, dismissal) // a janitor that has ended cannot read it, nor needs it
 	_ = g.in.Close()
 	_ = g.cmd.Wait()
 }

@@ -34,9 +34,9 @@ func remoteFlags() []cli.Flag {
 	}
 }
 
-// parseRemoteFlags reads remoteFlags but --keep. note receives lines for the user.
-func parseRemoteFlags(c *cli.Context, note func(string)) (remote.Options, error) {
-	o := remote.Options{TTL: cmp.Or(c.Duration("ttl"), defaultTTL), Note: note}
+// parseRemoteFlags reads remoteFlags but --keep. notify receives lines for the user.
+func parseRemoteFlags(c *cli.Context, notify func(string)) (remote.Options, error) {
+	o := remote.Options{TTL: cmp.Or(c.Duration("ttl"), defaultTTL), Note: notify}
 	if c.IsSet("ttl") && c.Duration("ttl") == 0 {
 		return o, usagef("--ttl is 0; leave it out for the default")
 	}
@@ -50,8 +50,8 @@ func parseRemoteFlags(c *cli.Context, note func(string)) (remote.Options, error)
 	return o, nil
 }
 
-// remoteError turns an invalid configuration into a usageError and names flags instead of the fields
-// of the library. names has the fields that are not named like their flag.
+// remoteError turns an invalid configuration into a usageError and names flags instead of the
+// fields of the library. names has the fields that are not named like their flag.
 func remoteError(b backend, err error, names map[string]string) error {
 	var config *remote.ConfigError
 	var missing *remote.MissingHelperError

@@ -21,7 +21,7 @@ import (
 
 // sshBackend runs commands on a remote host.
 type sshBackend struct {
-	note    func(string)
+	notify  func(string)
 	target  ssh.Target
 	options remote.Options
 	sandbox sandboxOptions
@@ -71,7 +71,7 @@ func (b *sshBackend) flags() []cli.Flag {
 }
 
 func (b *sshBackend) parse(c *cli.Context) (err error) {
-	if b.options, err = parseRemoteFlags(c, b.note); err != nil {
+	if b.options, err = parseRemoteFlags(c, b.notify); err != nil {
 		return err
 	}
 	if err := b.parseConnection(c); err != nil {
@@ -86,7 +86,7 @@ func (b *sshBackend) parseConnection(c *cli.Context) error {
 	b.target = ssh.Target{
 		Host: c.String("host"), Identities: c.StringSlice("identity"),
 		KnownHosts: c.String("known-hosts"), AcceptNew: c.Bool("accept-new-host-key"),
-		Passphrase: passphrasePrompt(), Note: b.note,
+		Passphrase: passphrasePrompt(), Note: b.notify,
 	}
 	if b.target.Host == "" {
 		return usagef("--host is missing: --env=ssh needs one, as [USER@]HOST[:PORT]")
@@ -113,7 +113,7 @@ func (b *sshBackend) open(ctx context.Context, o openConfig) (_ opened, err erro
 	if err != nil {
 		return opened{}, errors.Join(sshError(remotePathError(err, b.sandbox)), host.Close())
 	}
-	b.sandbox.report(e.Info(), o.note)
+	b.sandbox.report(e.Info(), o.notify)
 	t := e.Ticket()
 	return opened{
 		plain:    &sshEnvironment{e, host},
@@ -193,7 +193,7 @@ func (b *sshBackend) attach(
 	}
 	host, err := ssh.Connect(ctx, ssh.Target{
 		Host: kept.Target.Host, Identities: kept.Target.Identities, KnownHosts: kept.Target.KnownHosts,
-		Passphrase: passphrasePrompt(), Note: b.note,
+		Passphrase: passphrasePrompt(), Note: b.notify,
 	})
 	if err != nil {
 		return nil, nil, sshError(err)

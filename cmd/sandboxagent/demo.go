@@ -112,7 +112,7 @@ func (p *program) demo(ctx context.Context, c *cli.Context) (code int, err error
 	fmt.Fprintf(p.std.err, "Task: %s\n", demoTask)
 	record := p.work(ctx, j)
 	if record.Error != "" {
-		p.say(record.Error)
+		p.printLine(record.Error)
 		return record.ExitCode, nil
 	}
 	fmt.Fprintf(p.std.err, "\n%s\n\n", sanitize(record.Text))
@@ -139,7 +139,7 @@ func (p *program) openDemo(ctx context.Context, b backend, dir string) (_ *envir
 		}
 	}
 	s := environmentSettings{backend: b, copyTree: true}
-	s.config = openConfig{dir: repository, vars: slices.Clone(demoVars[:]), note: p.note}
+	s.config = openConfig{dir: repository, vars: slices.Clone(demoVars[:]), notify: p.notify}
 	support := b.demo()
 	remove, err := support.prepare(ctx, &s.config, dir)
 	if err != nil {

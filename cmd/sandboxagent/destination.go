@@ -65,7 +65,7 @@ func replaceFile(name string, mode fs.FileMode, write func(io.Writer) error) err
 	return d.replace(mode, write)
 }
 
-// destination is the place of a file, recorded before a command runs, so that the command cannot
+// destination is the location of a file, recorded before a command runs, so that the command cannot
 // redirect its name.
 type destination struct {
 	// name is absolute.

@@ -15,10 +15,11 @@ func (p *program) attachCommand() *cli.Command {
 		Name:      "env attach",
 		Usage:     "run a command, by default a shell, in an environment that is running",
 		ArgsUsage: "[flags] ID [-- COMMAND [ARG...]]",
-		Description: `ID is the name that "sandboxagent env list" prints. The same user must have opened the environment
-from this host: another program uses it, --keep left it running, or its program was killed and its TTL
-has not expired. Without a command and with a terminal, the shell is interactive. The environment
-stays. Exit codes: those of exec.`,
+		Description: `
+ID is the name that "sandboxagent env list" prints. The same user must have opened the
+environment from this host: another program uses it, --keep left it running, or its program was
+killed and its TTL has not expired. Without a command and with a terminal, the shell is
+interactive. The environment stays. Exit codes: those of exec.`,
 		Flags:  []cli.Flag{ttyFlag()},
 		Action: p.action(p.attach),
 	}
@@ -33,7 +34,7 @@ func (p *program) attach(ctx context.Context, c *cli.Context) (code int, err err
 	if err != nil {
 		return 0, err
 	}
-	all := remoteBackends(p.note)
+	all := remoteBackends(p.notify)
 	i := slices.IndexFunc(all, func(b remoteBackend) bool { return b.name() == kept.Backend })
 	if i < 0 {
 		return 0, usagef("the stored data of the environment is damaged: unknown backend %q",

@@ -44,7 +44,7 @@ func (p *program) parseServerFlags(c *cli.Context) (remoteBackend, error) {
 	if err := noArguments(c); err != nil {
 		return nil, err
 	}
-	all := remoteBackends(p.note)
+	all := remoteBackends(p.notify)
 	i := slices.IndexFunc(all, func(b remoteBackend) bool { return b.name() == c.String("env") })
 	if i < 0 {
 		return nil, usagef("--env: environments of %q leave nothing behind (known: %s)",

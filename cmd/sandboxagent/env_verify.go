@@ -43,9 +43,10 @@ func (p *program) verifyCommand() *cli.Command {
 		Name:      "env verify",
 		Usage:     "open an environment and test from the inside that its guarantees hold",
 		ArgsUsage: "[flags]",
-		Description: `Each line has ok or BROKEN, the property, the value that was found, the expected one, and what enforces the
-guarantee. Exit codes: 0 all guarantees hold, 1 at least one does not, or no sandbox can be verified, 2 wrong usage, 6 the
-environment failed, or a required sandbox is unavailable.`,
+		Description: `
+Each line has ok or BROKEN, the property, the value found, the value expected, and the enforcer of
+the guarantee. Exit codes: 0 all guarantees hold, 1 at least one does not, or no sandbox can be
+verified, 2 wrong usage, 6 the environment failed, or a required sandbox is unavailable.`,
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{
 				Name: "output", Value: formatText,
@@ -206,7 +207,7 @@ func (p *program) showVerification(r verification, format string) error {
 	}
 	err := table.Flush()
 	if err == nil {
-		_, err = fmt.Fprintf(out, "%d of %d promises are broken\n", broken, len(r.Findings))
+		_, err = fmt.Fprintf(out, "%d of %d guarantees are broken\n", broken, len(r.Findings))
 	}
 	return errors.Join(err, end())
 }
@@ -215,10 +216,10 @@ func (p *program) showVerification(r verification, format string) error {
 func showPromises(w io.Writer, r verification) {
 	if r.rights == "" {
 		_, _ = fmt.Fprintf(w, "the sandbox of the environment %s cannot be verified from here; it "+
-			"says of itself:\n", r.Environment)
+			"reports:\n", r.Environment)
 	} else {
 		_, _ = fmt.Fprintf(w, "the environment %s has no sandbox: commands have %s, and nothing was "+
-			"verified; it says of itself:\n", r.Environment, r.rights)
+			"verified; it reports:\n", r.Environment, r.rights)
 	}
 	_, _ = fmt.Fprintln(w, "PROMISE\tSTRENGTH\tBY")
 	for _, g := range r.Promises {

@@ -35,8 +35,8 @@ type environment struct {
 	forget func() error
 	// cleanup is called after close; may be nil.
 	cleanup func() error
-	// note receives lines for the user.
-	note func(string)
+	// notify receives lines for the user.
+	notify func(string)
 	// applying is held while changes are applied on the host.
 	applying sync.Locker
 }
@@ -45,7 +45,7 @@ type environment struct {
 func (p *program) open(ctx context.Context, s environmentSettings) (_ *environment, err error) {
 	e := &environment{
 		backend: s.backend.name(), log: slog.New(slog.DiscardHandler), keep: s.keep,
-		note: p.note, applying: &p.applying,
+		notify: p.notify, applying: &p.applying,
 	}
 	var logger *slog.Logger
 	if s.log != "" {
@@ -63,14 +63,14 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *environme
 		}
 	}()
 	recording := startRecording(ctx, s)
-	s.config.note = p.note
+	s.config.notify = p.notify
 	if e.opened, err = s.backend.open(ctx, s.config); err != nil {
 		return nil, errors.Join(err, recording.discard())
 	}
-	e.tree, err = recording.upload(ctx, e.plain, p.note)
+	e.tree, err = recording.upload(ctx, e.plain, p.notify)
 	for _, u := range s.uploads {
 		if err == nil {
-			err = u.upload(ctx, e.plain, p.note)
+			err = u.upload(ctx, e.plain, p.notify)
 		}
 	}
 	if err == nil && e.keeping != nil {
@@ -125,7 +125,7 @@ func startRecording(ctx context.Context, s environmentSettings) *recording {
 
 // upload copies the directory into an environment.
 func (r *recording) upload(
-	ctx context.Context, e env.Environment, note func(string),
+	ctx context.Context, e env.Environment, notify func(string),
 ) (*workspace.Workspace, error) {
 	if r == nil {
 		return nil, nil
@@ -135,7 +135,7 @@ func (r *recording) upload(
 		return nil, workdirError(r.err)
 	}
 	for _, line := range r.tree.Notes() {
-		note(line)
+		notify(line)
 	}
 	if err := r.tree.Upload(ctx, e); err != nil {
 		return nil, errors.Join(err, r.tree.Close())
@@ -155,13 +155,13 @@ func (r *recording) discard() error {
 	return r.tree.Close()
 }
 
-// note writes a line for the user to standard error.
-func (p *program) note(line string) {
+// notify writes a line for the user to standard error.
+func (p *program) notify(line string) {
 	if show := p.display.Load(); show != nil {
-		show.note(line)
+		show.notify(line)
 		return
 	}
-	p.say("note: " + line)
+	p.printLine("note: " + line)
 }
 
 // close ends the environment with everything that runs in it, or leaves it running if it is kept.
@@ -194,7 +194,7 @@ func (e *environment) leave() error {
 		return errors.Join(err, e.wrapped.Close())
 	}
 	err := e.keeping.leave()
-	e.note(fmt.Sprintf("the environment is removed after %s without a client"+
+	e.notify(fmt.Sprintf("the environment is removed after %s without a client"+
 		" (\"sandboxagent env attach %s\" reattaches)", e.keeping.ttl, e.keeping.session))
 	return err
 }

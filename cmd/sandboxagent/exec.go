@@ -89,7 +89,7 @@ func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error
 	}
 	file, err := change.finish(ctx, e.plain, code == codeDone)
 	if wanted.apply && code != codeDone && file != "" {
-		p.note("the changes are not applied, since the command failed; the patch is in " + file)
+		p.notify("the changes are not applied, since the command failed; the patch is in " + file)
 	}
 	if err := errors.Join(err, s.fetch(ctx, e)); err != nil {
 		p.fail(err)
@@ -105,7 +105,7 @@ func (p *program) execute(ctx context.Context, e env.Runner, cmd env.Command) in
 	outer := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer p.restoreTerminal() // a panic is told of on a terminal that works
+	defer p.restoreTerminal() // so that a panic is printed on a working terminal
 	end := p.connectOutput(&cmd, cancel)
 	res, err := e.Exec(ctx, cmd)
 	end()
@@ -114,7 +114,7 @@ func (p *program) execute(ctx context.Context, e env.Runner, cmd env.Command) in
 	var start *env.StartError
 	switch {
 	case res.TimedOut && err == nil:
-		p.say("the command was stopped after " + cmd.Timeout.String() + " (--timeout)")
+		p.printLine("the command was stopped after " + cmd.Timeout.String() + " (--timeout)")
 	case outer.Err() != nil, code == codeBrokenPipe, err == nil:
 	case errors.As(err, &start):
 		p.fail(start)
@@ -140,7 +140,7 @@ func (p *program) connectOutput(cmd *env.Command, failed context.CancelCauseFunc
 		cmd.Stderr = cmd.Stdout // which keeps the order
 	}
 	return func() {
-		_ = endStdout() // a terminal that is gone has been noticed by now, or nobody misses it
+		_ = endStdout() // a write error of a lost terminal has been reported already
 		_ = endStderr()
 	}
 }

@@ -88,7 +88,7 @@ func startCode(err *env.StartError) int {
 	switch {
 	case errors.As(err.Err, &path) && path.Op == "chdir",
 		errors.Is(err, env.ErrReadOnly), errors.Is(err, fs.ErrClosed), errors.Is(err, fs.ErrInvalid),
-		errors.Is(err, errors.ErrUnsupported): // there are no terminals
+		errors.Is(err, errors.ErrUnsupported): // the system has no terminals
 		return codeExecFailed
 	case errors.Is(err, fs.ErrNotExist):
 		return codeNotFound

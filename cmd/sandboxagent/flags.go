@@ -142,7 +142,7 @@ type environmentSettings struct {
 
 // parseBackend returns the backend that --env selects, with the values of its flags.
 func (p *program) parseBackend(c *cli.Context) (backend, error) {
-	b, err := findBackend(backends(p.note), c.String("env"))
+	b, err := findBackend(backends(p.notify), c.String("env"))
 	if err != nil {
 		return nil, err
 	}

@@ -56,18 +56,17 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 	}
 	if j.interactive {
 		j.config.Ask = func(ctx context.Context, question string) (string, error) {
-			return p.ask(ctx,
-				show, question)
+			return p.prompt(ctx, show, question)
 		}
 	}
-	began := time.Now()
+	started := time.Now()
 	guarantees := j.env.plain.Info().Guarantees
 	res, file, err := attempt(ctx, j)
 	if lerr := errors.Join(j.close(), j.env.logError()); lerr != nil {
 		if res.Status == agent.StatusCompleted {
 			err = errors.Join(err, lerr)
 		} else {
-			show.note(lerr.Error())
+			show.notify(lerr.Error())
 		}
 	}
 	if res.Status == agent.StatusCompleted && err != nil {
@@ -88,7 +87,7 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 		Changes:    res.Changes,
 		Agents:     res.Agents,
 		Guarantees: guarantees,
-		DurationMS: time.Since(began).Milliseconds(),
+		DurationMS: time.Since(started).Milliseconds(),
 	}
 	if res.SessionID != "" {
 		record.SessionDir = filepath.Join(j.sessions, res.SessionID)
@@ -141,7 +140,7 @@ func runAgent(ctx context.Context, j *job) (res agent.Result, err error) {
 	}()
 	a, err := agent.New(j.config)
 	if err == nil {
-		defer a.Close() //nolint:errcheck // the run's result tells of a store that fails
+		defer a.Close() //nolint:errcheck // the run's result reports a store that fails
 		res, err = a.Run(ctx, agent.Input{Text: j.task, Hints: j.hints})
 	}
 	if res.Status == "" {

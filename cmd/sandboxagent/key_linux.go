@@ -14,7 +14,7 @@ import (
 // closes the memory of this process to other processes of the same user. Root can still read the
 // memory. If it fails, the key is as visible as in any program with a key in a variable.
 func hideFromSystem(names []string) {
-	_ = overwriteEnviron(names) // the comment above says what follows
+	_ = overwriteEnviron(names) // see above for the effect of a failure
 	_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
 
@@ -43,7 +43,7 @@ func overwriteEnviron(names []string) error {
 	if err != nil {
 		return err
 	}
-	defer mem.Close() //nolint:errcheck // each write tells its error
+	defer mem.Close() //nolint:errcheck // each write reports its error
 	block := make([]byte, max(end-start, 0))
 	if _, err := mem.ReadAt(block, start); err != nil {
 		return err

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestPatchAfterBackground checks that a process in the background cannot change files once the
-// patch is being taken: what the patch holds is what is there in the end.
+// TestPatchAfterBackground checks that a background process cannot change files once the patch is
+// being taken: the patch equals the final state of the files.
 func TestPatchAfterBackground(t *testing.T) {
 	// Each step adds a line while the snapshot is taken, which many files make slow.
 	const busy = `mkdir many; i=0; while test $i -lt 500; do echo $i >many/$i; i=$((i+1)); done
@@ -30,6 +30,7 @@ until test -s z.txt; do :; done`
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			p := newProcess(t, tt.args...)
 			if err := os.Mkdir(filepath.Join(p.dir, "w"), 0o700); err != nil {
 				t.Fatal(err)
@@ -38,7 +39,9 @@ until test -s z.txt; do :; done`
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.writeFile(t, "s.yaml", "turns:\n  - calls: [{tool: shell, args: "+string(call)+"}]\n  - text: done\n")
+			p.writeFile(t, "s.yaml", "turns:\n"+
+				"  - calls: [{tool: shell, args: "+string(call)+"}]\n"+
+				"  - text: done\n")
 			if err := p.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -57,7 +60,7 @@ until test -s z.txt; do :; done`
 			_, added, _ := strings.Cut(after, "\n")
 			if want := "+" + strings.ReplaceAll(strings.TrimSuffix(string(content), "\n"), "\n", "\n+") +
 				"\n"; !ok || added != want {
-				t.Errorf("the patch has %d bytes of z.txt, and there are %d", len(added), len(want))
+				t.Errorf("the patch has %d bytes of z.txt, want %d", len(added), len(want))
 			}
 			if left := p.running(t); len(left) > 0 {
 				t.Errorf("left behind: %q", left)
@@ -69,6 +72,7 @@ until test -s z.txt; do :; done`
 // TestDemoInterrupted checks that a demonstration which is interrupted while go builds leaves
 // nothing behind.
 func TestDemoInterrupted(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("the demonstration needs go")
 	}

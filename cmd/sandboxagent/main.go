@@ -1,5 +1,5 @@
 // Command sandboxagent runs a model with tools, a command or a single tool call in an execution
-// environment.
+// environment: this machine, a container, or a host over SSH.
 //
 // docs/cli.md describes its commands, flags, variables, output formats and exit codes.
 package main

@@ -38,9 +38,11 @@ func mainPrograms() map[string]func() {
 		}
 	}
 	return map[string]func(){
-		"sandboxagent":            be(func(*program) {}),
-		"sandboxagent-toolpanic":  be(func(p *program) { p.tools = []tool.Tool{explodingTool()} }),
-		"sandboxagent-modelpanic": be(func(p *program) { p.wrapClient = func(llm.Client) llm.Client { return explodingClient{} } }),
+		"sandboxagent":           be(func(*program) {}),
+		"sandboxagent-toolpanic": be(func(p *program) { p.tools = []tool.Tool{explodingTool()} }),
+		"sandboxagent-modelpanic": be(func(p *program) {
+			p.wrapClient = func(llm.Client) llm.Client { return explodingClient{} }
+		}),
 	}
 }
 
@@ -74,7 +76,7 @@ func (explodingClient) Stream(context.Context, llm.Request) iter.Seq2[llm.Delta,
 	panic("the client exploded")
 }
 
-// sandboxes reports whether this machine has the strongest sandbox, of which nobody need be told.
+// sandboxes reports whether this machine has the strongest sandbox, which causes no note.
 func sandboxes() bool {
 	_, err := exec.LookPath("bwrap")
 	return err == nil && runtime.GOOS == "linux"

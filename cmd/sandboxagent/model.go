@@ -245,25 +245,25 @@ func (p *program) listModels(_ context.Context, c *cli.Context) (int, error) {
 		return 0, err
 	}
 	table := tabwriter.NewWriter(p.std.out, 0, 8, 2, ' ', 0)
-	// Flush tells of errors
+	// Flush reports the errors of all writes.
 	_, _ = fmt.Fprintln(table, "MODEL\tCONTEXT\tOUTPUT\tKNOWLEDGE\tREASONING\tIMAGES")
 	for _, m := range models.List() {
 		output := "-"
 		if m.MaxOutput > 0 {
 			output = fmt.Sprint(m.MaxOutput)
 		}
-		_, _ = fmt.Fprintf(table, "%s/%s\t%d\t%s\t%s\t%s\t%s\n", m.Provider, m.Prefix, m.ContextWindow,
-			output,
-			cmp.Or(m.KnowledgeCutoff, "-"), yesNo(m.Reasoning), yesNo(m.Vision))
+		_, _ = fmt.Fprintf(table, "%s/%s\t%d\t%s\t%s\t%s\t%s\n", m.Provider, m.Prefix,
+			m.ContextWindow, output, cmp.Or(m.KnowledgeCutoff, "-"), yesNo(m.Reasoning),
+			yesNo(m.Vision))
 	}
 	if err := table.Flush(); err != nil {
 		return 0, err
 	}
-	note := "figures of " + models.AsOf()
+	source := "figures of " + models.AsOf()
 	if file != "" {
-		note += ", with those of " + file
+		source += ", with those of " + file
 	}
-	p.say(note)
+	p.printLine(source)
 	return codeDone, nil
 }
 

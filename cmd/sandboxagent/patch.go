@@ -50,8 +50,8 @@ type patch struct {
 	ignored func(name string, isDir bool) bool
 	// applying is held while changes are applied on the host.
 	applying sync.Locker
-	// note receives lines for the user.
-	note func(string)
+	// notify receives lines for the user.
+	notify func(string)
 }
 
 // startPatch takes a snapshot of the working directory, for valid settings. Without settings the
@@ -60,7 +60,7 @@ func startPatch(ctx context.Context, settings patchSettings, w *environment) (*p
 	if settings == (patchSettings{}) {
 		return nil, nil
 	}
-	p := &patch{settings: settings, tree: w.tree, applying: w.applying, note: w.note}
+	p := &patch{settings: settings, tree: w.tree, applying: w.applying, notify: w.notify}
 	if settings.file != "" {
 		file, err := writableFile(settings.file)
 		if err != nil {
@@ -217,7 +217,7 @@ func (p *patch) changes(ctx context.Context, e env.Environment) (changes, error)
 			return nil, err
 		}
 		for _, line := range found.Notes() {
-			p.note(line)
+			p.notify(line)
 		}
 		return found, nil
 	}

@@ -62,7 +62,7 @@ func newProcess(t *testing.T, args ...string) *process {
 
 func (p *process) code(t *testing.T) int {
 	t.Helper()
-	_ = p.Wait() // the exit code tells more
+	_ = p.Wait() // ProcessState has the exit code
 	return p.ProcessState.ExitCode()
 }
 
@@ -112,8 +112,8 @@ func (p *process) running(t *testing.T) []string {
 	return found
 }
 
-// leavesNothing checks that none of its processes is left. With hurry they may die a moment later,
-// since a program that is interrupted twice waits no longer than a moment for them.
+// leavesNothing checks that none of its processes is left. With hurry it waits for their death,
+// since a program that is interrupted twice does not.
 func (p *process) leavesNothing(t *testing.T, hurry bool) {
 	t.Helper()
 	if hurry {
@@ -124,8 +124,7 @@ func (p *process) leavesNothing(t *testing.T, hurry bool) {
 	}
 }
 
-// tree is a shell script that starts processes which do not want to end, in several ways, and then
-// waits.
+// tree is a shell script that starts processes which ignore SIGTERM, in several ways, and waits.
 const tree = `trap '' TERM
 sh -c "trap '' TERM; sleep 1000; : MARKER child" &
 setsid sh -c "trap '' TERM; sleep 1000; : MARKER other session" &
@@ -134,8 +133,8 @@ sleep 1000
 : MARKER`
 
 func TestExecSignals(t *testing.T) {
-	// Where tests run with hang-ups ignored, as nohup has it, a program that is started would ignore
-	// them too. Of a signal that is caught here, it gets the default.
+	// Under nohup a started program would inherit that SIGHUP is ignored. For a signal that is caught
+	// here it gets the default action.
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(caught) })
@@ -159,7 +158,7 @@ func TestExecSignals(t *testing.T) {
 			}
 			p.awaitFile(t, "ready")
 			await(t, "the tree", func() bool { return len(p.running(t)) >= 3 })
-			began := time.Now()
+			started := time.Now()
 			for i, s := range tt.signals {
 				if i > 0 {
 					time.Sleep(100 * time.Millisecond) // two signals at once may be one to the kernel
@@ -169,8 +168,8 @@ func TestExecSignals(t *testing.T) {
 				}
 			}
 			want := tt.want
-			if time.Since(began) > env.GraceTime/2 && len(tt.signals) > 1 {
-				want = 128 + int(tt.signals[0]) // all had ended when the machine came to the second one
+			if time.Since(started) > env.GraceTime/2 && len(tt.signals) > 1 {
+				want = 128 + int(tt.signals[0]) // all had ended before the second one
 			}
 			if got := p.code(t); got != tt.want && got != want {
 				t.Errorf("exit code %d, want %d", got, tt.want)
@@ -180,8 +179,8 @@ func TestExecSignals(t *testing.T) {
 	}
 }
 
-// TestExecDaemon checks that what a command leaves in the background ends with the program, which
-// does not wait for it.
+// TestExecDaemon checks that a background process of a command ends with the program, which does
+// not wait for it.
 func TestExecDaemon(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t, "exec", "--", "sh", "-c", `sh -c "sleep 1000; : MARKER" & echo started`)
@@ -200,11 +199,15 @@ func TestExecDaemon(t *testing.T) {
 }
 
 const waitingScript = `turns:
-  - calls: [{tool: shell, args: {command: "touch ready; sh -c 'sleep 1000; : MARKER' & sleep 1000; : MARKER", timeout_ms: 600000}}]
+  - calls:
+      - tool: shell
+        args:
+          command: "touch ready; sh -c 'sleep 1000; : MARKER' & sleep 1000; : MARKER"
+          timeout_ms: 600000
 `
 
-// TestRunSignals checks that a run that is interrupted kills what it started and still writes its
-// record.
+// TestRunSignals checks that an interrupted run kills its processes and still writes its record and
+// patch.
 func TestRunSignals(t *testing.T) {
 	for _, tt := range []struct {
 		signal syscall.Signal
@@ -261,22 +264,25 @@ func checkRecord(t *testing.T, stream, status string, code int, text string) {
 		t.Errorf("the last line is %+v", last)
 	}
 	if n := strings.Count(stream, `"type":"result"`); n != 1 {
-		t.Errorf("there are %d records", n)
+		t.Errorf("%d records", n)
 	}
 }
 
-// TestRunInterruptedTwice checks that a run that hangs, here because nobody reads its events, ends
-// all the same.
+// TestRunInterruptedTwice checks that a second signal ends a run that hangs, here because its
+// events are not read.
 func TestRunInterruptedTwice(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t, "run", "--yes", "--output=stream-json", "--model=script:s.yaml", "wait")
 	p.writeFile(t, "s.yaml", `turns:
-  - calls: [{tool: shell, args: {command: "touch ready; head -c 3000000 /dev/zero | tr '\\0' x; sleep 1000; : MARKER"}}]
+  - calls:
+      - tool: shell
+        args: {command: "touch ready; head -c 3000000 /dev/zero | tr '\\0' x; sleep 1000; : MARKER"}
 `)
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close() //nolint:errcheck // nobody reads it
+	defer r.Close() //nolint:errcheck // it is never read
 	p.Stdout = w
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
@@ -314,6 +320,7 @@ func TestClosedOutput(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			p := newProcess(t, tt.args...)
 			p.writeFile(t, "s.yaml", "turns:\n  - calls: [{tool: shell, args: {command: \"sleep 1; yes "+
 				"MARKER | head -c 1000000; sleep 1000; : MARKER\"}}]\n")
@@ -344,6 +351,7 @@ func TestClosedOutput(t *testing.T) {
 
 // TestExecBinary sends 50 MiB of random bytes through cat.
 func TestExecBinary(t *testing.T) {
+	t.Parallel()
 	data := make([]byte, 50<<20)
 	_, _ = rand.Read(data)
 	file := filepath.Join(t.TempDir(), "in")
@@ -368,9 +376,10 @@ func TestExecBinary(t *testing.T) {
 	}
 }
 
-// TestExecOpenInput checks that a command which does not read is not waited for because its input
-// stays open.
+// TestExecOpenInput checks that exec does not wait for the end of an input that its command does
+// not read.
 func TestExecOpenInput(t *testing.T) {
+	t.Parallel()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -389,6 +398,7 @@ func TestExecOpenInput(t *testing.T) {
 
 // TestRunOpenInput checks that run does not wait for an answer on an input that is no terminal.
 func TestRunOpenInput(t *testing.T) {
+	t.Parallel()
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -407,6 +417,7 @@ func TestRunOpenInput(t *testing.T) {
 }
 
 func TestDemoWithoutGo(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t, "demo")
 	p.Env = append(p.Env, "PATH="+t.TempDir())
 	if err := p.Start(); err != nil {

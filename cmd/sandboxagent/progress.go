@@ -119,7 +119,7 @@ func (p *progress) pause(fn func()) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.paused = false
-		_, _ = p.held.WriteTo(p.w) // nobody could be told
+		_, _ = p.held.WriteTo(p.w) // an error has no other output
 	}()
 	fn()
 }
@@ -132,8 +132,8 @@ func (p *progress) out() io.Writer {
 	return p.w
 }
 
-// note writes a line of the program.
-func (p *progress) note(text string) {
+// notify writes a line of the program.
+func (p *progress) notify(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.line("note", oneLine(text))

@@ -8,7 +8,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 )
 
-// TestPauseHoldsLines checks that what happens during a question is shown after it, and not lost.
+// TestPauseHoldsLines checks that lines during a question are written after it.
 func TestPauseHoldsLines(t *testing.T) {
 	var b bytes.Buffer
 	p := newProgress(&b)
@@ -24,8 +24,8 @@ func TestPauseHoldsLines(t *testing.T) {
 	}
 }
 
-// TestProgressOfAgents checks that lines say whose calls they are about, where two agents use the
-// same IDs of calls.
+// TestProgressOfAgents checks that lines name the agent of a call, where two agents use the same
+// call IDs.
 func TestProgressOfAgents(t *testing.T) {
 	var b bytes.Buffer
 	p := newProgress(&b)
@@ -49,7 +49,7 @@ func TestProgressOfAgents(t *testing.T) {
 		{Origin: sub, Data: event.Warning{Message: "beware"}},
 		{Origin: sub, Data: event.ProcessingEnd{Status: "limit_reached"}},
 		{Origin: sub, Data: event.ProcessingEnd{Status: "completed"}},
-		{Data: event.ProcessingEnd{Status: "model_error"}}, // the summary tells of the run's own end
+		{Data: event.ProcessingEnd{Status: "model_error"}}, // the summary reports the end of the run
 	} {
 		p.observe(e)
 	}

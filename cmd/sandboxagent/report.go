@@ -81,7 +81,7 @@ func (r *report) failed(ctx context.Context, err error) {
 	}
 	status := statusOf(ctx, err, agent.StatusEnvironmentError)
 	record := event.Result{Status: string(status), ExitCode: runCode(ctx, status), Error: err.Error()}
-	_ = r.finish(record) // err is told on standard error too
+	_ = r.finish(record) // standard error gets err too
 }
 
 // sanitize returns text without control sequences.

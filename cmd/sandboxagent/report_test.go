@@ -57,8 +57,14 @@ func TestReportFailed(t *testing.T) {
 		want  string
 	}{
 		{"usage", usagef("no model"), nil, `"status":"usage_error","exit_code":2,"error":"no model"`},
-		{"environment", errors.New("gone"), nil, `"status":"environment_error","exit_code":6,"error":"gone"`},
-		{"interrupted", interrupted, interrupted, `"status":"aborted","exit_code":130,"error":"interrupted"`},
+		{
+			"environment", errors.New("gone"), nil,
+			`"status":"environment_error","exit_code":6,"error":"gone"`,
+		},
+		{
+			"interrupted", interrupted, interrupted,
+			`"status":"aborted","exit_code":130,"error":"interrupted"`,
+		},
 		{
 			"time", errors.New("late"), agent.ErrTimeLimit,
 			`"status":"timed_out","exit_code":124,"error":"late"`,

@@ -198,14 +198,14 @@ func (p *program) runTask(ctx context.Context, c *cli.Context) (int, error) {
 	j.sink = report.event
 	record := p.work(ctx, j)
 	if err := report.finish(record); err != nil {
-		p.say("write the result: " + err.Error())
+		p.printLine("write the result: " + err.Error())
 		if record.ExitCode == codeDone {
 			return codeEnvironment, nil
 		}
 		return record.ExitCode, nil
 	}
 	if record.Error != "" {
-		p.say(record.Error)
+		p.printLine(record.Error)
 	}
 	return record.ExitCode, nil
 }
@@ -285,8 +285,8 @@ func readOnlyTools(all []tool.Tool) []string {
 	return names
 }
 
-// ask shows a question of the model to the user and returns the answer.
-func (p *program) ask(
+// prompt shows a question of the model to the user and returns the answer.
+func (p *program) prompt(
 	ctx context.Context, show *progress, question string,
 ) (answer string, err error) {
 	show.pause(func() {

@@ -62,9 +62,9 @@ type sandboxOptions struct {
 func (o sandboxOptions) wanted() bool { return o.mode == sandboxAuto || o.mode == sandboxRequire }
 
 // report writes the weaknesses of the sandbox of an opened environment.
-func (o sandboxOptions) report(info env.Info, note func(string)) {
+func (o sandboxOptions) report(info env.Info, notify func(string)) {
 	if text := sandboxNote(info); text != "" && o.wanted() {
-		note(text)
+		notify(text)
 	}
 }
 
@@ -152,11 +152,11 @@ func sandboxNote(info env.Info) string {
 		}
 		return ""
 	}
-	note := "the sandbox is not the strongest: " + sandbox.By
+	text := "the sandbox is not the strongest: " + sandbox.By
 	if lost := notKept(info); len(lost) > 0 {
-		note += "; missing guarantees: " + strings.Join(lost, ", ")
+		text += "; missing guarantees: " + strings.Join(lost, ", ")
 	}
-	return note
+	return text
 }
 
 // notKept are the guarantees that an environment reports as absent.

@@ -10,7 +10,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
-// TestSandboxNote sees that who gets a lesser sandbox learns what that does not keep.
+// TestSandboxNote checks that the note of a weaker sandbox names the missing guarantees.
 func TestSandboxNote(t *testing.T) {
 	hooks := env.Guarantee{Promise: env.KeptHooks, Strength: env.Absent, By: "nobody"}
 	processes := env.Guarantee{Promise: env.HiddenProcesses, Strength: env.Absent}
@@ -44,7 +44,7 @@ func TestSandboxNote(t *testing.T) {
 	}
 }
 
-// TestSandboxError tells which flag is at fault.
+// TestSandboxError checks that errors name the flag at fault.
 func TestSandboxError(t *testing.T) {
 	open := fmt.Errorf("a sandbox in which / may be changed is none: %w", fs.ErrInvalid)
 	mode := fmt.Errorf("the mode of d keeps root out; change that, or work without a sandbox: %w",
@@ -59,7 +59,7 @@ func TestSandboxError(t *testing.T) {
 		"what may be written": {
 			open, write, "--allow-write: a sandbox in which / may be changed is none", true,
 		},
-		"the folder": {
+		"the directory": {
 			mode, write, "the mode of d keeps root out; change that, or work without a sandbox " +
 				"(--workdir, --sandbox=off)", true,
 		},

@@ -47,7 +47,7 @@ func (p *program) openState(dir string) (string, error) {
 			return "", usagef("create a directory for sessions: %s "+
 				"(set SANDBOXAGENT_STATE_DIR to another one)", err)
 		}
-		p.say(fmt.Sprintf("warning: no home directory; the session is in %s "+
+		p.printLine(fmt.Sprintf("warning: no home directory; the session is in %s "+
 			"(set SANDBOXAGENT_STATE_DIR to another one)", dir))
 	}
 	if err := os.MkdirAll(filepath.Join(dir, "sessions"), 0o700); err != nil {

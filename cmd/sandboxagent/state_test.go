@@ -27,7 +27,7 @@ func TestStateDir(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.state == "" && (runtime.GOOS == "windows" || runtime.GOOS == "darwin") {
-				t.Skip("this system has a place of its own")
+				t.Skip("this system has its own directories")
 			}
 			t.Setenv("SANDBOXAGENT_STATE_DIR", tt.state)
 			t.Setenv("XDG_STATE_HOME", tt.xdg)
@@ -44,14 +44,14 @@ func TestStateDir(t *testing.T) {
 	}
 }
 
-// TestOpenState checks that a state folder is made where it is wanted, and a temporary one where
-// there is no such place.
+// TestOpenState checks that the state directory is created, or a temporary one without a home
+// directory.
 func TestOpenState(t *testing.T) {
 	root := t.TempDir()
 	t.Setenv("TMPDIR", root)
 	t.Setenv("TMP", root)
-	var told bytes.Buffer
-	p := &program{std: streams{err: &told}}
+	var stderr bytes.Buffer
+	p := &program{std: streams{err: &stderr}}
 	for _, want := range []string{filepath.Join(root, "a", "b"), ""} {
 		got, err := p.openState(want)
 		if err != nil || want != "" && got != want || filepath.Dir(got) != root && want == "" {
@@ -60,8 +60,8 @@ func TestOpenState(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(got, "sessions")); err != nil {
 			t.Error(err)
 		}
-		if warned := strings.Contains(told.String(), "no home directory"); warned != (want == "") {
-			t.Errorf("stderr: %q", told.String())
+		if warned := strings.Contains(stderr.String(), "no home directory"); warned != (want == "") {
+			t.Errorf("stderr: %q", stderr.String())
 		}
 	}
 }

@@ -32,7 +32,7 @@ func openTerminal(t *testing.T, p *process) *screen {
 	t.Helper()
 	pty, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		t.Skipf("there are no terminals here: %v", err)
+		t.Skipf("this system has no terminals: %v", err)
 	}
 	t.Cleanup(func() { _ = pty.Close() })
 	var number int
@@ -53,11 +53,11 @@ func openTerminal(t *testing.T, p *process) *screen {
 		number, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN)
 	})
 	if err != nil {
-		t.Skipf("there are no terminals here: %v", err)
+		t.Skipf("this system has no terminals: %v", err)
 	}
 	tty, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
-		t.Skipf("there are no terminals here: %v", err)
+		t.Skipf("this system has no terminals: %v", err)
 	}
 	p.Stdin, p.Stdout, p.Stderr = tty, tty, tty
 	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
@@ -100,7 +100,7 @@ func (s *screen) await(text string) {
 	await(s.t, "the text "+text, func() bool { return strings.Contains(s.text(), text) })
 }
 
-// send types.
+// send types text.
 func (s *screen) send(text string) {
 	s.t.Helper()
 	if _, err := s.pty.WriteString(text); err != nil {
@@ -136,6 +136,7 @@ func TestConsent(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			p := newProcess(t, "run", "--sandbox=off", "--model=script:s.yaml", "a task")
 			p.writeFile(t, "s.yaml", "turns: [{text: ok}]\n")
 			s := openTerminal(t, p)
@@ -160,8 +161,8 @@ func TestConsent(t *testing.T) {
 	}
 }
 
-// TestConsentIsKept checks that "always" holds for this folder, also without a terminal, and for no
-// other.
+// TestConsentIsKept checks that "always" counts for this directory, also without a terminal, and
+// for no other.
 func TestConsentIsKept(t *testing.T) {
 	p := newProcess(t, "run", "--sandbox=off", "--model=script:s.yaml", "a task")
 	p.writeFile(t, "s.yaml", "turns: [{text: ok}]\n")
@@ -175,7 +176,7 @@ func TestConsentIsKept(t *testing.T) {
 		name string
 		same bool
 		want int
-	}{{"same folder", true, 0}, {"other folder", false, 2}} {
+	}{{"same directory", true, 0}, {"other directory", false, 2}} {
 		t.Run(tt.name, func(t *testing.T) {
 			next := newProcess(t, "run", "--sandbox=off", "--model=script:s.yaml", "a task")
 			next.writeFile(t, "s.yaml", "turns: [{text: ok}]\n")
@@ -193,9 +194,9 @@ func TestConsentIsKept(t *testing.T) {
 	}
 }
 
-// TestAskUser checks that a question of the model is put to the user of a terminal, and the run
-// goes on with the answer.
+// TestAskUser checks that a question of the model reaches the terminal, and the answer the model.
 func TestAskUser(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t, "run", "--yes", "--model=script:s.yaml", "a task")
 	p.writeFile(t, "s.yaml", `turns:
   - calls: [{tool: ask_user, args: {question: "Which \e]0;evil\acolour?"}}]
@@ -211,9 +212,9 @@ func TestAskUser(t *testing.T) {
 	}
 }
 
-// TestAskUserHoldsProgress checks that nothing is written between a question and its answer, which
-// here comes late.
+// TestAskUserHoldsProgress checks that nothing is written between a question and its late answer.
 func TestAskUserHoldsProgress(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t, "run", "--yes", "--model=script:s.yaml", "a task")
 	p.writeFile(t, "s.yaml", `turns:
   - calls: [{tool: ask_user, args: {question: "Which colour?"}}]
@@ -236,7 +237,7 @@ func TestAskUserHoldsProgress(t *testing.T) {
 	}
 }
 
-// TestAskUserUnanswered checks what a question comes to that gets no answer.
+// TestAskUserUnanswered checks the end of a run whose question gets no answer.
 func TestAskUserUnanswered(t *testing.T) {
 	for _, tt := range []struct {
 		name, key string
@@ -244,6 +245,7 @@ func TestAskUserUnanswered(t *testing.T) {
 		status    string
 	}{{"end of input", "\x04", 4, "awaiting_human"}, {"interrupt", "\x03", 130, "aborted"}} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			p := newProcess(t, "run", "--yes", "--output=json", "--model=script:s.yaml", "a task")
 			p.writeFile(t, "s.yaml", `turns:
   - calls: [{tool: ask_user, args: {question: "Which colour?"}}]
@@ -260,8 +262,8 @@ func TestAskUserUnanswered(t *testing.T) {
 	}
 }
 
-// TestInterruptRun checks what the user of a terminal is told after the key, and that the second
-// leaves a clean line.
+// TestInterruptRun checks the note after ^C on a terminal, and that the second ^C leaves a clean
+// line.
 func TestInterruptRun(t *testing.T) {
 	for _, twice := range []bool{false, true} {
 		name := "once"
@@ -269,9 +271,13 @@ func TestInterruptRun(t *testing.T) {
 			name = "twice"
 		}
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			p := newProcess(t, "run", "--yes", "--model=script:s.yaml", "a task")
 			p.writeFile(t, "s.yaml", `turns:
-  - calls: [{tool: shell, args: {command: "trap : TERM; touch ready; until test -e go-on; do sleep 0.05; done; : MARKER"}}]
+  - calls:
+      - tool: shell
+        args:
+          command: "trap : TERM; touch ready; until test -e go-on; do sleep 0.05; done; : MARKER"
 `)
 			s := openTerminal(t, p)
 			p.awaitFile(t, "ready")
@@ -295,9 +301,10 @@ func TestInterruptRun(t *testing.T) {
 	}
 }
 
-// TestConsentWithoutHome checks that an answer which could not be kept is not offered, and that a
-// run that is not allowed leaves nothing behind.
+// TestConsentWithoutHome checks that "always" is not offered if it cannot be stored, and that a run
+// without consent leaves nothing behind.
 func TestConsentWithoutHome(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t, "run", "--sandbox=off", "--model=script:s.yaml", "a task")
 	p.writeFile(t, "s.yaml", "turns: [{text: ok}]\n")
 	scratch := t.TempDir()
@@ -325,13 +332,19 @@ func TestDisplay(t *testing.T) {
 			name = "NO_COLOR"
 		}
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			p := newProcess(t, "run", "--yes", "--model=script:s.yaml", "a task")
 			if plain {
 				p.Env = append(p.Env, "NO_COLOR=1")
 			}
 			p.writeFile(t, "s.yaml", `turns:
   - text: "I \e[2J look"
-    calls: [{tool: shell, args: {command: "printf '\\033[2J\\033]52;c;aGk=\\007'; until test -e go-on; do sleep 0.05; done; false"}}]
+    calls:
+      - tool: shell
+        args:
+          command: |
+            printf '\033[2J\033]52;c;aGk=\007'
+            until test -e go-on; do sleep 0.05; done; false
     usage: {input: 12000, output: 345}
   - text: "Done \e[2J\e]0;evil\a\u009b31m\u202ereally."
 `)
@@ -368,6 +381,7 @@ func TestDisplay(t *testing.T) {
 }
 
 func TestExecOnTerminal(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t, "exec", "--", "printf", `a\033]52;c;aGk=\007b\033[2Jc\n`)
 	s := openTerminal(t, p)
 	if code, text := s.end(p); code != 0 || text != "abc\n" {
@@ -375,9 +389,9 @@ func TestExecOnTerminal(t *testing.T) {
 	}
 }
 
-// TestInterruptKey checks that the key reaches the program alone, which ends its command in good
-// order.
+// TestInterruptKey checks that ^C reaches the program only, which ends its command in order.
 func TestInterruptKey(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t, "exec", "--", "sh", "-c",
 		"trap 'echo ended; exit 1' TERM; echo ready; while :; do sleep 0.05; done; : MARKER")
 	s := openTerminal(t, p)

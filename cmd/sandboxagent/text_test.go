@@ -48,7 +48,11 @@ func TestSubject(t *testing.T) {
 	tests := []struct{ args, want string }{
 		{`{"command":"go test\n./..."}`, "go test ./..."},
 		{`{"pattern":"x","path":"y"}`, "x"},
-		{`{"patch":"*** Begin Patch\n*** Update File: a.go\n@@\n*** Add File: b c.go\n+x\n*** End Patch"}`, "a.go, b c.go"},
+		{
+			`{"patch":"*** Begin Patch\n*** Update File: a.go\n@@\n` +
+				`*** Add File: b c.go\n+x\n*** End Patch"}`,
+			"a.go, b c.go",
+		},
 		{`{"patch":7}`, ""},
 		{`{}`, ""},
 		{`{"command":`, `{"command":`},

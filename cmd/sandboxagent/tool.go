@@ -153,7 +153,7 @@ func (p *program) call(
 	}
 	code := toolCode(ctx, o)
 	if code == codeUsage {
-		p.say(fmt.Sprintf("invalid arguments for %s, see standard output", c.Name))
+		p.printLine(fmt.Sprintf("invalid arguments for %s, see standard output", c.Name))
 	}
 	return code, nil
 }

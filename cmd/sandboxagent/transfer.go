@@ -61,11 +61,11 @@ func parseTransfer(flag, text string) (transfer, error) {
 }
 
 // upload copies files into an environment.
-func (t transfer) upload(ctx context.Context, e env.Environment, note func(string)) error {
+func (t transfer) upload(ctx context.Context, e env.Environment, notify func(string)) error {
 	err := envtransfer.Upload(ctx, e, t.source, t.target,
 		envtransfer.UploadOptions{SkipRepositories: func(name string) {
-			note(fmt.Sprintf("--upload: %q is skipped: the directories of version control systems may have "+
-				"credentials; name it explicitly to upload it",
+			notify(fmt.Sprintf("--upload: %q is skipped: the directories of version control systems "+
+				"may have credentials; name it explicitly to upload it",
 				filepath.Join(t.source, filepath.FromSlash(name))))
 		}})
 	if err != nil {
@@ -84,14 +84,14 @@ func (s environmentSettings) fetch(ctx context.Context, w *environment) error {
 	defer stop()
 	var errs []error
 	for _, t := range s.downloads {
-		if err := t.download(ctx, e, w.note); err != nil {
+		if err := t.download(ctx, e, w.notify); err != nil {
 			errs = append(errs, fmt.Errorf("--download %s: %w", t.source, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (t transfer) download(ctx context.Context, e env.Environment, note func(string)) error {
+func (t transfer) download(ctx context.Context, e env.Environment, notify func(string)) error {
 	info, err := e.Stat(ctx, t.source)
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func (t transfer) download(ctx context.Context, e env.Environment, note func(str
 	}
 	return envtransfer.Download(ctx, e, cmp.Or(dir, "."), names, t.target,
 		envtransfer.DownloadOptions{SkipRepositories: func(name string) {
-			note(fmt.Sprintf("--download: %q is skipped: the directories of version control systems "+
+			notify(fmt.Sprintf("--download: %q is skipped: the directories of version control systems "+
 				"can make them run commands",
 				filepath.Join(t.target, filepath.FromSlash(name))))
 		}})

@@ -19,8 +19,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// hold keeps the terminal from being at its end, so that it can be looked at when its program has
-// gone, until the function returned is called.
+// hold keeps the terminal open after the end of its program, so that a test can examine it, until
+// the returned function is called.
 func (s *screen) hold() (release func()) {
 	s.t.Helper()
 	var number int
@@ -47,7 +47,7 @@ func (s *screen) control(f func(fd int) error) {
 	}
 }
 
-// raw reports whether the terminal passes all keys on, and fails the test if it does so by halves.
+// raw reports whether the terminal is in raw mode, and fails the test for a mixture of modes.
 func (s *screen) raw() bool {
 	s.t.Helper()
 	var mode *unix.Termios
@@ -74,8 +74,10 @@ func (s *screen) resize(columns, rows uint16) {
 }
 
 func TestExecTTY(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t, "exec", "-t", "--", "sh", "-c",
-		`test -t 0 && test -t 1 && test -t 2 && printf 'a\033[2Jb %s\n' "$TERM"; stty size; echo err >&2; exit 7`)
+		`test -t 0 && test -t 1 && test -t 2 && printf 'a\033[2Jb %s\n' "$TERM"
+		stty size; echo err >&2; exit 7`)
 	s := openTerminal(t, p)
 	if code, text := s.end(p); code != 7 || text != "a\x1b[2Jb xterm\n24 80\nerr\n" {
 		t.Errorf("exit code %d, screen %q", code, text)
@@ -83,8 +85,10 @@ func TestExecTTY(t *testing.T) {
 }
 
 func TestExecTTYResize(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t, "exec", "--tty", "--", "sh", "-c",
-		`trap 'stty size' WINCH; stty size; while :; do sleep 0.05; test "$(stty size)" != "31 101" || exit 3; done; : MARKER`)
+		`trap 'stty size' WINCH; stty size
+		while :; do sleep 0.05; test "$(stty size)" != "31 101" || exit 3; done; : MARKER`)
 	s := openTerminal(t, p)
 	s.await("24 80\n")
 	s.resize(132, 50)
@@ -97,8 +101,11 @@ func TestExecTTYResize(t *testing.T) {
 
 // TestExecTTYKeys checks that all keys reach the command, and none the program.
 func TestExecTTYKeys(t *testing.T) {
+	t.Parallel()
 	p := newProcess(t, "exec", "-t", "--", "sh", "-c",
-		`trap 'echo caught; caught=1' INT; stty -echo; echo ready; until test -n "$caught"; do sleep 0.05; done; stty raw; echo all; head -c 8 | od -An -tx1; exit 5; : MARKER`)
+		`trap 'echo caught; caught=1' INT; stty -echo; echo ready
+		until test -n "$caught"; do sleep 0.05; done
+		stty raw; echo all; head -c 8 | od -An -tx1; exit 5; : MARKER`)
 	s := openTerminal(t, p)
 	s.await("ready")
 	s.send("\x03")
@@ -115,8 +122,9 @@ func TestExecTTYKeys(t *testing.T) {
 }
 
 func TestExecTTYShell(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("bash"); err != nil {
-		t.Skip("there is no bash")
+		t.Skip("bash is not installed")
 	}
 	p := newProcess(t, "exec", "-t", "--var=PS1=prompt>", "--", "bash", "--norc", "--noprofile")
 	s := openTerminal(t, p)
@@ -133,8 +141,8 @@ func TestExecTTYShell(t *testing.T) {
 
 // TestExecTTYRestores checks that the user's terminal is as before, whatever ends the program.
 func TestExecTTYRestores(t *testing.T) {
-	// Where tests run with hang-ups ignored, as nohup has it, a program that is started would ignore
-	// them too. Of a signal that is caught here, it gets the default.
+	// Under nohup a started program would inherit that SIGHUP is ignored. For a signal that is caught
+	// here it gets the default action.
 	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGHUP)
 	t.Cleanup(func() { signal.Stop(caught) })
@@ -224,7 +232,7 @@ func (explodingRunner) Exec(context.Context, env.Command) (env.Result, error) {
 func TestExecTTYPanic(t *testing.T) {
 	keys, tty, err := pty.Open()
 	if err != nil {
-		t.Skipf("there are no terminals here: %v", err)
+		t.Skipf("this system has no terminals: %v", err)
 	}
 	defer keys.Close() //nolint:errcheck // nothing was written
 	defer tty.Close()  //nolint:errcheck // nothing was written
@@ -286,8 +294,8 @@ func TestExecTTYWithoutTerminal(t *testing.T) {
 	}
 }
 
-// TestExecTTYVariable checks that the kind of the terminal is passed on, unless the user says
-// something else, and what the log tells.
+// TestExecTTYVariable checks that TERM is passed on unless a flag prevents it, and that the log
+// records the terminal.
 func TestExecTTYVariable(t *testing.T) {
 	for _, tt := range []struct {
 		name, flag, want string

@@ -11,42 +11,44 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// slowPlace gives a byte now and then.
-type slowPlace struct {
+// slowEnvironment sends its archive a byte at a time.
+type slowEnvironment struct {
 	env.Environment
 	every time.Duration
 	bytes int
 }
 
-func (s *slowPlace) CopyOut(ctx context.Context, _ string, _ ...string) (io.ReadCloser, error) {
+func (s *slowEnvironment) CopyOut(
+	ctx context.Context, _ string, _ ...string,
+) (io.ReadCloser, error) {
 	return io.NopCloser(&slowReader{ctx, s}), nil
 }
 
 type slowReader struct {
-	ctx   context.Context
-	place *slowPlace
+	ctx context.Context
+	e   *slowEnvironment
 }
 
 func (r *slowReader) Read(b []byte) (int, error) {
-	if r.place.bytes == 0 {
+	if r.e.bytes == 0 {
 		return 0, io.EOF
 	}
 	select {
 	case <-r.ctx.Done():
 		return 0, context.Cause(r.ctx)
-	case <-time.After(r.place.every):
+	case <-time.After(r.e.every):
 	}
-	r.place.bytes--
+	r.e.bytes--
 	return copy(b, "x"), nil
 }
 
-// An environment may take as long as it likes while something comes of it.
+// TestWatch checks that reading may take long while data arrives, and ends otherwise.
 func TestWatch(t *testing.T) {
 	tests := []struct {
 		name  string
 		every time.Duration
 		bytes int
-		says  string
+		want  string
 	}{
 		{"slow", time.Minute, 60, ""},
 		{"silent", 3 * time.Minute, 1, "silent for 2m0s"},
@@ -55,7 +57,8 @@ func TestWatch(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, e, stop := watch(t.Context(), &slowPlace{every: tt.every, bytes: tt.bytes}, idleTime)
+				ctx, e, stop := watch(t.Context(),
+					&slowEnvironment{every: tt.every, bytes: tt.bytes}, idleTime)
 				defer stop()
 				archive, err := e.CopyOut(ctx, ".")
 				if err != nil {
@@ -63,10 +66,10 @@ func TestWatch(t *testing.T) {
 				}
 				n, err := io.Copy(io.Discard, archive)
 				switch {
-				case tt.says == "" && (err != nil || n != int64(tt.bytes)):
+				case tt.want == "" && (err != nil || n != int64(tt.bytes)):
 					t.Errorf("%d bytes, %v", n, err)
-				case tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)):
-					t.Errorf("%v, want %q", err, tt.says)
+				case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)):
+					t.Errorf("%v, want %q", err, tt.want)
 				}
 			})
 		})

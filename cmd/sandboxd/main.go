@@ -1,5 +1,5 @@
-// Command sandboxd is the helper that serves an environment from inside, over a byte stream, and
-// leaves nothing behind when its client is gone. Package sandboxd describes it.
+// Command sandboxd is the helper: it runs inside an environment, serves it over a byte stream, and
+// kills everything that it started when its client is gone. Package env/sandboxd documents it.
 package main
 
 import (

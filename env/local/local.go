@@ -1,7 +1,9 @@
-// Package local is the environment of this machine: commands run and files live on it. New runs
-// commands as children of this process and isolates nothing; Supervised runs them through a second
-// process, the helper, which kills what they leave even if this process crashes; Sandboxed starts
-// that helper in a sandbox.
+// Package local opens environments on this machine, in three strengths:
+//
+//   - [New] runs commands as children of this process, and isolates nothing.
+//   - [Supervised] runs them through a second process, the helper, which kills everything that they
+//     started when this process ends, even by a crash; on Linux and macOS.
+//   - [Sandboxed] starts that helper in a sandbox of the kernel, on Linux.
 //
 // # Processes
 //

@@ -1,5 +1,9 @@
-// Package search finds files in an environment by name and by content. It honours .gitignore files
-// as git does, and gives the same results on every backend.
+// Package search finds files in an environment: [Walk] lists a tree, [Glob] selects names by
+// patterns, and [Grep] finds lines by a regular expression. They honour .gitignore files as git
+// does.
+//
+// The results are the same for every environment. One that implements [Searcher] searches beside
+// its files, in one round trip; any other is searched through Open and ReadDir.
 package search
 
 import (

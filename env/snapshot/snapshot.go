@@ -1,5 +1,5 @@
-// Package snapshot records the files of a directory in an environment, compares two records, and
-// writes their difference as a patch for git apply.
+// Package snapshot records the state of a directory in an environment ([Take]), and writes the
+// difference between two such snapshots as a patch for git apply ([WritePatch]).
 package snapshot
 
 import (

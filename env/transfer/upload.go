@@ -1,4 +1,5 @@
-// Package transfer copies trees between the host and an environment.
+// Package transfer copies directory trees between the host and an environment: [Upload] and
+// [Download].
 package transfer
 
 import (

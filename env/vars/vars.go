@@ -1,5 +1,5 @@
-// Package vars filters the environment variables of commands and finds secrets in names, values and
-// text.
+// Package vars selects the environment variables that commands get ([Filter]), and recognizes and
+// redacts secrets in names, values and text.
 package vars
 
 import (

@@ -2,7 +2,7 @@
 // reports what a command can see and do, and Run compares the report with an Expect.
 //
 // The probe is the helper's subcommand "probe", which calls Probe. Each Finding is one guarantee:
-// the state found, the state wanted, and its enforcer. What the probe does not report counts as
+// the state found, the state expected, and its enforcer. What the probe does not report counts as
 // broken.
 //
 // # What it cannot prove

@@ -1,8 +1,8 @@
-// Package workspace brings a directory of the host into an environment, and the changes made in the
-// environment back.
+// Package workspace copies a directory of the host into an environment, and brings back the changes
+// made in it, as a patch or directly.
 //
 // [Open] records the directory: the files that git tracks and those that it does not ignore.
-// [Workspace.Upload] sends the record, so that later events on the host do not interfere.
+// [Workspace.Upload] sends the recorded files, so that later changes on the host have no effect.
 // [Workspace.Changes] compares the content of the environment with the record, whatever commands
 // did with git; [Changes.WritePatch] writes the difference for git apply, and [Changes.Apply] makes
 // it in the directory of the host.

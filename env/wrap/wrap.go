@@ -1,5 +1,8 @@
-// Package wrap has decorators of environments, which restrict, filter or log calls and forward
-// everything else.
+// Package wrap has decorators of environments: [Logging] records calls, [ReadOnly] rejects writes
+// and commands, [FilterVars] keeps secrets out of the variables of commands, and [Subdir] rejects
+// names outside a directory. Each passes all other calls on.
+//
+// [Apply] combines the first three in their right order; [Chain] combines any.
 package wrap
 
 import (

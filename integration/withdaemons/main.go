@@ -5,7 +5,7 @@
 // It starts a private dockerd with a bridge network and the test images of package daemons, and
 // with --images also the product's base image and the image of Go. It passes the address in the
 // variable SANDBOXAGENT_TEST_DOCKER, runs the command with a directory of its own in TMPDIR, stops
-// and removes everything, and exits with the command's status. It fails if the command leaves a
+// and removes everything, and exits with the command's exit code. It fails if the command leaves a
 // file in TMPDIR, or a process or mount that uses it. Where no service can be started, because the
 // machine has no root, no Linux or no dockerd, it prints the reason and runs the command all the
 // same: its tests skip, or fail where SANDBOXAGENT_REQUIRE demands docker.

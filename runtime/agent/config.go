@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,7 +77,8 @@ type Config struct {
 type Settings struct {
 	// Model overrides the profile's model.
 	Model string
-	// ReasoningEffort is "low", "medium", "high", another value of the provider, or empty for its default.
+	// ReasoningEffort is "low", "medium", "high", another value of the provider, or empty for its
+	// default.
 	ReasoningEffort string
 	// Instructions are the user's instructions, the last layer of the system prompt.
 	Instructions string
@@ -88,25 +90,9 @@ type Settings struct {
 	ToolLimits map[string]tool.Limit
 }
 
-// Limits end a run with status limit_reached, or timed_out for MaxDuration. Zero values mean the
-// defaults given here.
-type Limits struct {
-	// MaxToolRounds counts rounds of tool calls in one input; default DefaultMaxToolRounds.
-	MaxToolRounds int
-	// MaxTurns counts the turns of a session: inputs, answers, and sets of results; default no limit.
-	MaxTurns int
-	// MaxToolCalls counts the tool calls of one run; default no limit.
-	MaxToolCalls int
-	// MaxTokens counts all tokens of a session, estimated for servers that report none; default no
-	// limit.
-	MaxTokens int64
-	// MaxDuration is wall-clock time of one run; default no limit.
-	MaxDuration time.Duration
-	// LoopWindow is how many calls are compared to find a loop; default DefaultLoopWindow.
-	// NoLoopDetection disables the comparison.
-	LoopWindow      int
-	NoLoopDetection bool
-}
+// Limits end a run. The default of MaxToolRounds is DefaultMaxToolRounds, that of LoopWindow is
+// DefaultLoopWindow.
+type Limits = session.Limits
 
 // ToolPolicy selects the tools that are offered. The zero value offers all.
 type ToolPolicy struct {
@@ -169,10 +155,10 @@ func (c *Config) validate() error {
 	case c.Verify.Command != "" && len(c.Env.Info().Shell) == 0:
 		return fmt.Errorf("agent: %w: Verify.Command needs a shell: %s", ErrConfig, c.Env.Info().NoShell)
 	}
-	return errors.Join(c.Limits.validate(), c.Subagents.validate())
+	return errors.Join(validateLimits(c.Limits), c.Subagents.validate())
 }
 
-func (l Limits) validate() error {
+func validateLimits(l Limits) error {
 	if l.MaxToolRounds < 0 || l.MaxTurns < 0 || l.MaxToolCalls < 0 || l.MaxTokens < 0 ||
 		l.MaxDuration < 0 || l.LoopWindow < 0 {
 		return fmt.Errorf("agent: %w: a limit is negative", ErrConfig)
@@ -202,18 +188,14 @@ func (c *Config) setDefaults() {
 	if c.Verify.Timeout <= 0 {
 		c.Verify.Timeout = DefaultVerifyTimeout
 	}
-	c.Limits = c.Limits.withDefaults()
+	c.Limits = withDefaultLimits(c.Limits)
 	c.Subagents = c.Subagents.withDefaults()
 	c.Settings = c.Settings.withDefaults(c.Profile)
 }
 
-func (l Limits) withDefaults() Limits {
-	if l.MaxToolRounds == 0 {
-		l.MaxToolRounds = DefaultMaxToolRounds
-	}
-	if l.LoopWindow == 0 {
-		l.LoopWindow = DefaultLoopWindow
-	}
+func withDefaultLimits(l Limits) Limits {
+	l.MaxToolRounds = cmp.Or(l.MaxToolRounds, DefaultMaxToolRounds)
+	l.LoopWindow = cmp.Or(l.LoopWindow, DefaultLoopWindow)
 	return l
 }
 

@@ -28,10 +28,7 @@ func TestDepth(t *testing.T) {
 			}
 		}
 	})
-	a, err := agent.New(config(&model{answers: []answer{calls(call("a", "depth", nil))}}, depth))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := newAgent(t, config(&model{answers: []answer{calls(call("a", "depth", nil))}}, depth))
 	if _, err := a.Run(t.Context(), agent.Input{Text: "go"}); err != nil {
 		t.Fatal(err)
 	}

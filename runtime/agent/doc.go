@@ -1,10 +1,11 @@
 // Package agent runs a model with tools until a task is done.
 //
-// An [Agent] is created once from a [Config]: a client, a profile, an environment, a store for
-// sessions. It creates sessions. A [Session] holds a history and accepts inputs; each input is one
-// run of the loop: send a request to the model, run the tools it calls, repeat, until it answers
-// without a call. The loop gets its inputs as parameters and owns no configuration. The way from
-// Agent.Run to the Run function of a tool is eight calls.
+// [New] creates an [Agent] from a [Config]: a client, a profile, an environment, a store for
+// sessions. Agent.Run does one task; Agent.NewSession starts a conversation. A [Session] holds a
+// history and accepts inputs; each input is one run of the loop: send a request to the model, run
+// the tools that it calls, repeat, until it answers without a call. The loop gets its inputs as
+// parameters and owns no configuration. The way from Agent.Run to the Run function of a tool is
+// eight calls.
 //
 // # States
 //

@@ -34,35 +34,38 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
+// TestQuestion has a question that nobody answers during the run. The next input is the answer.
 func TestQuestion(t *testing.T) {
 	ask := newTool("ask_user", false, func(context.Context, *tool.Call) (tool.Result, error) {
 		return tool.Result{Text: "asked", Question: "which one?"}, nil
 	})
-	script := []answer{calls(call("a", "ask_user", nil)), {text: "the left one then"}}
-
-	t.Run("nobody to ask", func(t *testing.T) {
-		m := &model{answers: script}
-		s := newSession(t, config(m, ask))
-		res, err := s.Submit(t.Context(), "go")
-		if err != nil || res.Status != agent.StatusAwaitingHuman || res.Question != "which one?" ||
-			s.State() != agent.SessionAwaitingInput {
-			t.Fatalf("ended with %v %q, %v, session %s", res.Status, res.Question, err, s.State())
-		}
-		if res, err = s.Submit(t.Context(), "left"); err != nil || res.Status != agent.StatusCompleted {
-			t.Fatalf("the answer ended with %v, %v", res.Status, err)
-		}
-		checkPairs(t, s.History())
-	})
+	fails := func(context.Context, string) (string, error) { return "", errors.New("end of file") }
+	for name, fn := range map[string]func(context.Context, string) (string, error){
+		"no user": nil, "no answer": fails,
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &model{answers: []answer{calls(call("a", "ask_user", nil)), {text: "the left one then"}}}
+			cfg := config(m, ask)
+			cfg.Ask = fn
+			s := newSession(t, cfg)
+			res := submit(t, s, "go")
+			if res.Status != agent.StatusAwaitingHuman || res.Question != "which one?" ||
+				s.State() != agent.SessionAwaitingInput {
+				t.Fatalf("ended with %v %q, session %s", res.Status, res.Question, s.State())
+			}
+			if res = submit(t, s, "left"); res.Status != agent.StatusCompleted {
+				t.Fatalf("the answer ended with %v", res.Status)
+			}
+			checkPairs(t, s.History())
+		})
+	}
 }
 
 func TestRunStream(t *testing.T) {
 	var n callLog
 	cfg := config(&model{answers: []answer{calls(call("a", "look", nil)), {text: "x"}}}, n.tool("look",
 		true))
-	a, err := agent.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := newAgent(t, cfg)
 	var kinds []event.Kind
 	var res agent.Result
 	for e, err := range a.RunStream(t.Context(), agent.Input{Text: "go"}, &res) {
@@ -88,10 +91,7 @@ func TestStoppedRunStreamAborts(t *testing.T) {
 	rec := &recorder{}
 	cfg := config(&model{answers: []answer{calls(call("a", "block", nil))}}, block)
 	cfg.Store = func(string) (session.Store, error) { return rec, nil }
-	a, err := agent.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := newAgent(t, cfg)
 	for e, err := range a.RunStream(t.Context(), agent.Input{Text: "go"}, nil) {
 		if err != nil {
 			t.Fatal(err)

@@ -74,9 +74,9 @@ turns:
 func issueTool(find func(ctx context.Context, number int) (string, error)) tool.Tool {
 	return tool.Tool{
 		ToolSpec: llm.ToolSpec{
-			Name:        "read_issue",
-			Description: "Shows an issue of this project, with its comments.",
-			Schema: json.RawMessage(`{"type": "object", "properties": {"number": {"type": "integer", "minimum": 1}},
+			Name: "read_issue", Description: "Shows an issue of this project, with its comments.",
+			Schema: json.RawMessage(`{"type": "object",
+				"properties": {"number": {"type": "integer", "minimum": 1}},
 				"required": ["number"], "additionalProperties": false}`),
 		},
 		ReadOnly: true, // so that calls may run beside each other
@@ -86,7 +86,7 @@ func issueTool(find func(ctx context.Context, number int) (string, error)) tool.
 				return tool.Result{}, err
 			}
 			text, err := find(ctx, args.Number)
-			return tool.Result{Text: text}, err // an error is told to the model
+			return tool.Result{Text: text}, err // the model reads the error
 		},
 	}
 }
@@ -104,7 +104,10 @@ func Example_customTool() {
 	a, err := agent.New(agent.Config{
 		Client: scripted(`
 turns:
-  - calls: [{tool: read_issue, args: {number: 7}}, {tool: read_issue, args: {number: 8}}, {tool: read_issue, args: {number: no}}]
+  - calls:
+    - {tool: read_issue, args: {number: 7}}
+    - {tool: read_issue, args: {number: 8}}
+    - {tool: read_issue, args: {number: no}}
   - expect: {results: [{contains: MCMXC}, {contains: there is no issue 8}, {contains: number}]}
     text: Parse fails for MCMXC.
 `),
@@ -141,12 +144,9 @@ turns:
 		Profile: profile.Gemini("gemini-2.5-pro"), Store: session.InMemory,
 		Tools: []tool.Tool{{
 			ToolSpec: llm.ToolSpec{
-				Name: "think", Description: "Thinks.",
-				Schema: json.RawMessage(`{"type": "object"}`),
+				Name: "think", Description: "Thinks.", Schema: json.RawMessage(`{"type": "object"}`),
 			},
-			Run: func(context.Context, *tool.Call) (tool.Result,
-				error,
-			) {
+			Run: func(context.Context, *tool.Call) (tool.Result, error) {
 				return tool.Result{Text: "thought"}, nil
 			},
 		}},
@@ -207,8 +207,7 @@ func serve(a *agent.Agent) http.HandlerFunc {
 func Example_server() {
 	a, err := agent.New(agent.Config{
 		Client: scripted(`turns: [{text: All is well.}]`), Profile: profile.OpenAI("gpt-5.2"),
-		Store:  session.InMemory,
-		Limits: agent.Limits{MaxToolRounds: 20, MaxTokens: 200_000},
+		Store: session.InMemory, Limits: agent.Limits{MaxToolRounds: 20, MaxTokens: 200_000},
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -247,9 +246,8 @@ func scripted(yaml string) llm.Client {
 	return replay.NewScript(script)
 }
 
-// Test an agent without a model: a script says what the model answers, and what it must have been
-// shown before. A condition that does not hold ends the run with an error that tells what was shown
-// instead.
+// Test an agent without a model: a script has the answers of the model, and conditions for the
+// requests. A condition that does not hold ends the run with an error that has the actual text.
 func Example_scriptedModel() {
 	client := scripted(`
 turns:
@@ -277,7 +275,7 @@ turns:
 	}
 	a, err := agent.New(agent.Config{
 		Client: client, Profile: profile.OpenAI("gpt-5.2"), Env: e, Store: session.InMemory,
-		Verify: agent.Verify{Command: "test -f list.txt"}, // what the model says is checked
+		Verify: agent.Verify{Command: "test -f list.txt"}, // checks the model's claim
 	})
 	if err != nil {
 		fmt.Println(err)

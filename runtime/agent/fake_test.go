@@ -90,10 +90,13 @@ func (m *model) request(t *testing.T, n int) llm.Request {
 	return m.requests[n]
 }
 
-// call makes a tool call with arguments from a map.
-func call(id, name string, args map[string]any) llm.ToolCall {
+// object is a JSON object.
+type object = map[string]any
+
+// call makes a tool call.
+func call(id, name string, args object) llm.ToolCall {
 	if args == nil {
-		args = map[string]any{}
+		args = object{}
 	}
 	b, err := json.Marshal(args)
 	if err != nil {
@@ -110,8 +113,7 @@ func newTool(
 ) tool.Tool {
 	return tool.Tool{
 		ToolSpec: llm.ToolSpec{
-			Name: name, Description: "A tool for tests.",
-			Schema: json.RawMessage(`{"type":"object"}`),
+			Name: name, Description: "A tool for tests.", Schema: json.RawMessage(`{"type":"object"}`),
 		},
 		ReadOnly: readOnly, Run: run,
 	}
@@ -200,6 +202,13 @@ func (e *events) sink(ev event.Event) error {
 	return nil
 }
 
+// watch collects the events of an agent with the configuration cfg.
+func watch(cfg *agent.Config) *events {
+	ev := &events{}
+	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	return ev
+}
+
 func (e *events) kinds() []event.Kind {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -253,13 +262,18 @@ func config(m llm.Client, tools ...tool.Tool) agent.Config {
 	}
 }
 
-func newSession(t *testing.T, cfg agent.Config) *agent.Session {
+func newAgent(t *testing.T, cfg agent.Config) *agent.Agent {
 	t.Helper()
 	a, err := agent.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := a.NewSession(t.Context())
+	return a
+}
+
+func newSession(t *testing.T, cfg agent.Config) *agent.Session {
+	t.Helper()
+	s, err := newAgent(t, cfg).NewSession(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -144,8 +144,7 @@ func TestParseStatus(t *testing.T) {
 func TestTextStreamJoinsCharacters(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for _, text := range []string{
-		"", "plain", "né€😀", "\xff\xfe", "a\xe2\x82",
-		strings.Repeat("日本語😀\xc3", 50),
+		"", "plain", "né€😀", "\xff\xfe", "a\xe2\x82", strings.Repeat("日本語😀\xc3", 50),
 	} {
 		for range 50 {
 			var s textStream

@@ -25,14 +25,12 @@ func TestParseKind(t *testing.T) {
 			want: agent.Kind{
 				Name: "a-1", Description: "reads a change",
 				Instructions: "Look.\n\n---\n\nThen tell.", Tools: []string{
-					"read_file",
-					"grep",
+					"read_file", "grep",
 				}, ReadOnly: true, Model: "small", MaxTurns: 7,
 			},
 		},
 		"nothing after it": {text: "---\nname: a\ndescription: d\n---", want: agent.Kind{
-			Name:        "a",
-			Description: "d",
+			Name: "a", Description: "d",
 		}},
 		"Windows": {
 			text: "\ufeff---\r\nname: a\r\ndescription: d\r\n---\r\nDo.\r\nIt.\r\n",
@@ -70,19 +68,15 @@ func TestParseKind(t *testing.T) {
 			text:    "---\nname: [a]\ndescription: d\n---\n",
 			problem: "agent kind: line 2: cannot unmarshal !!seq into string$",
 		},
-		"no name": {text: "---\ndescription: d\n---\n", problem: "name"},
-		"a capital": {
-			text:    "---\nname: Reviewer\ndescription: d\n---\n",
-			problem: `the name "Reviewer"`,
-		},
+		"no name":   {text: "---\ndescription: d\n---\n", problem: "name"},
+		"a capital": {text: "---\nname: Reviewer\ndescription: d\n---\n", problem: `the name "Reviewer"`},
 		"a long name": {
 			text:    "---\nname: " + strings.Repeat("a", 65) + "\ndescription: d\n---\n",
 			problem: "longer than 64",
 		},
 		"no description": {text: "---\nname: a\n---\n", problem: "the description is missing"},
 		"negative turns": {
-			text:    "---\nname: a\ndescription: d\nmax_turns: -1\n---\n",
-			problem: "max_turns is negative",
+			text: "---\nname: a\ndescription: d\nmax_turns: -1\n---\n", problem: "max_turns is negative",
 		},
 		"not UTF-8":       {text: "---\nname: a\ndescription: d\n---\n\xff\xfe", problem: "not UTF-8"},
 		"only the fences": {text: "---\n---\n", problem: "front matter"},
@@ -128,7 +122,7 @@ func FuzzParseKind(f *testing.F) {
 		if strings.Contains(text, "\r") { // which is part of a line's end, and not always
 			return
 		}
-		head, err := yaml.Marshal(map[string]any{
+		head, err := yaml.Marshal(object{
 			"name": kind.Name, "description": kind.Description, "tools": kind.Tools,
 			"read_only": kind.ReadOnly, "model": kind.Model, "max_turns": kind.MaxTurns,
 		})
@@ -163,7 +157,7 @@ func TestInvalidSubagents(t *testing.T) {
 	}
 }
 
-// TestKindsAreOffered checks that kinds of the host come after the built-in ones, or in the place
+// TestKindsAreOffered checks that kinds of the host come after the built-in ones, or instead
 // of one.
 func TestKindsAreOffered(t *testing.T) {
 	c := &cast{}

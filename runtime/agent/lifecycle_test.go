@@ -69,8 +69,8 @@ func TestAbortWithinRun(t *testing.T) {
 			arrange(&cfg, &s)
 			s = newSession(t, cfg)
 			within(t, func() {
-				if res, err := s.Submit(t.Context(), "go"); res.Status != agent.StatusAborted || !errors.Is(err,
-					agent.ErrAborted) {
+				if res, err := s.Submit(t.Context(), "go"); res.Status != agent.StatusAborted ||
+					!errors.Is(err, agent.ErrAborted) {
 					t.Errorf("ended with %s, %v", res.Status, err)
 				}
 			})
@@ -83,18 +83,14 @@ func TestAbortWithinRun(t *testing.T) {
 }
 
 func TestStreamBodyMayUseTheSession(t *testing.T) {
-	a, err := agent.New(config(&model{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := newAgent(t, config(&model{}))
 	s, err := a.NewSession(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	within(t, func() {
 		for e, err := range a.RunStream(t.Context(), agent.Input{
-			Text: "go", SessionID: s.ID(),
-			RunID: "r",
+			Text: "go", SessionID: s.ID(), RunID: "r",
 		}, nil) {
 			if err != nil {
 				if !errors.Is(err, agent.ErrAborted) {
@@ -115,10 +111,7 @@ func TestStreamBodyMayUseTheSession(t *testing.T) {
 }
 
 func TestPanicInStreamBody(t *testing.T) {
-	a, err := agent.New(config(&model{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := newAgent(t, config(&model{}))
 	s, err := a.NewSession(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -186,10 +179,7 @@ func TestAgentClose(t *testing.T) {
 			before: func(context.Context, llm.Request) { started <- struct{}{} },
 		})
 	}
-	a, err := agent.New(config(m, block))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := newAgent(t, config(m, block))
 	var wg sync.WaitGroup
 	for range 5 {
 		wg.Go(func() {
@@ -253,18 +243,14 @@ func TestRunIDs(t *testing.T) {
 	}
 	s.FollowUp("and then")
 	if res, _ := s.Run(t.Context(), agent.Input{
-		Text:  "go",
-		RunID: "mine",
+		Text: "go", RunID: "mine",
 	}); res.Status != agent.StatusAborted {
 		t.Errorf("ended with %s", res.Status)
 	}
 }
 
 func TestNamedSession(t *testing.T) {
-	a, err := agent.New(config(&model{}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := newAgent(t, config(&model{}))
 	res, err := a.Run(t.Context(), agent.Input{Text: "go", SessionID: "mine", CreateSession: true})
 	if err != nil || res.SessionID != "mine" {
 		t.Errorf("%q, %v", res.SessionID, err)
@@ -277,19 +263,5 @@ func TestNamedSession(t *testing.T) {
 	if _, err := s.Run(t.Context(), agent.Input{Text: "go", SessionID: "another"}); !errors.Is(err,
 		agent.ErrConfig) {
 		t.Errorf("an input for another session: %v", err)
-	}
-}
-
-func TestUnansweredQuestion(t *testing.T) {
-	ask := newTool("ask_user", false, func(context.Context, *tool.Call) (tool.Result, error) {
-		return tool.Result{Text: "asked", Question: "which one?"}, nil
-	})
-	cfg := config(&model{answers: []answer{calls(call("a", "ask_user", nil))}}, ask)
-	cfg.Ask = func(context.Context, string) (string, error) { return "", errors.New("end of file") }
-	s := newSession(t, cfg)
-	res, err := s.Submit(t.Context(), "go")
-	if err != nil || res.Status != agent.StatusAwaitingHuman || res.Question != "which one?" ||
-		s.State() != agent.SessionAwaitingInput {
-		t.Errorf("ended with %s %q, %v, session %s", res.Status, res.Question, err, s.State())
 	}
 }

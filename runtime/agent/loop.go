@@ -190,7 +190,7 @@ func (l *loop) work(ctx context.Context) (e ending, err error) {
 func (l *loop) start() error {
 	l.step(SignalStart)
 	if err := l.store.Append(session.TypeRunStarted, session.RunStarted{
-		RunID: l.in.RunID, Instructions: l.in.Instructions, Limits: session.Limits(l.limits()),
+		RunID: l.in.RunID, Instructions: l.in.Instructions, Limits: l.limits(),
 	}); err != nil {
 		return err
 	}

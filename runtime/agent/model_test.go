@@ -52,12 +52,11 @@ func TestImagesOnlyForVisionModels(t *testing.T) {
 		{text: "I see"},
 		{text: "no more"},
 	}}
-	var ev events
 	cfg := config(m, picture)
 	if cfg.Profile, err = profile.New("openai", "blind", table); err != nil {
 		t.Fatal(err)
 	}
-	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	ev := watch(&cfg)
 	s := newSession(t, cfg)
 	for i, name := range []string{"blind", "seeing", "blind"} {
 		s.Update(func(settings *agent.Settings) { settings.Model = name })
@@ -97,20 +96,17 @@ func TestModelDataFollowsTheModel(t *testing.T) {
 	m := &model{answers: []answer{
 		{text: "one", usage: llm.Usage{Input: 1700}}, {text: "two", usage: llm.Usage{Input: 1700}},
 	}}
-	var ev events
 	cfg := config(m)
 	if cfg.Profile, err = profile.New("anthropic", "large", table); err != nil {
 		t.Fatal(err)
 	}
 	cfg.Profile.Tools = nil
 	cfg.Settings.ReasoningEffort = "high"
-	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	ev := watch(&cfg)
 	s := newSession(t, cfg)
 	for _, name := range []string{"large", "small"} {
 		s.Update(func(settings *agent.Settings) { settings.Model = name })
-		if _, err := s.Submit(t.Context(), "go"); err != nil {
-			t.Fatal(err)
-		}
+		submit(t, s, "go")
 	}
 	if r := m.request(t, 0); r.Model != "large" || r.MaxOutputTokens != 20_000 ||
 		r.ReasoningEffort != "high" {

@@ -15,8 +15,7 @@ func TestOfferedTools(t *testing.T) {
 	needsEnv := n.tool("needs_env", true)
 	needsEnv.NeedsEnv = true
 	tools := []tool.Tool{
-		n.tool("a", true), n.tool("b", true), needsEnv, n.tool("c", true),
-		n.tool("d", true),
+		n.tool("a", true), n.tool("b", true), needsEnv, n.tool("c", true), n.tool("d", true),
 	}
 	tests := []struct {
 		name   string
@@ -25,8 +24,7 @@ func TestOfferedTools(t *testing.T) {
 		want   []string
 	}{
 		{"all but what needs an environment", agent.ToolPolicy{}, agent.Input{}, []string{
-			"a", "b", "c",
-			"d",
+			"a", "b", "c", "d",
 		}},
 		{"none", agent.ToolPolicy{Disabled: true}, agent.Input{}, nil},
 		{

@@ -11,7 +11,6 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
-	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
@@ -199,9 +198,7 @@ func TestJournalHoldsThePrompt(t *testing.T) {
 	}
 	for _, step := range steps {
 		step()
-		if _, err := s.Submit(t.Context(), "go"); err != nil {
-			t.Fatal(err)
-		}
+		submit(t, s, "go")
 	}
 	if got := strings.Count(strings.Join(rec.types(), " "), "prompt"); got != 4 {
 		t.Errorf("%d entries of a prompt, want one for each of 4 states: %v", got, rec.types())
@@ -211,10 +208,7 @@ func TestJournalHoldsThePrompt(t *testing.T) {
 func TestSessionsHaveSeparateSettings(t *testing.T) {
 	cfg := config(&model{})
 	cfg.Settings.ToolLimits = map[string]tool.Limit{}
-	a, err := agent.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := newAgent(t, cfg)
 	defer a.Close() //nolint:errcheck // it is of no concern here
 	var sessions []*agent.Session
 	for range 2 {
@@ -232,22 +226,6 @@ func TestSessionsHaveSeparateSettings(t *testing.T) {
 	})
 }
 
-func TestReasoningEffortOnlyForReasoningModels(t *testing.T) {
-	m := &model{}
-	ev := &events{}
-	cfg := config(m)
-	cfg.Profile.SupportsReasoning = false
-	cfg.Settings.ReasoningEffort = "high"
-	cfg.Sinks = append(cfg.Sinks, ev.sink)
-	s := newSession(t, cfg)
-	if _, err := s.Submit(t.Context(), "go"); err != nil {
-		t.Fatal(err)
-	}
-	if got := m.request(t, 0).ReasoningEffort; got != "" || ev.count(event.KindWarning) != 1 {
-		t.Errorf("effort %q, %d warnings", got, ev.count(event.KindWarning))
-	}
-}
-
 // TestPanicOfStoreAtTheEnd lets the store of a session and of a sub-agent's panic at their last
 // entry.
 func TestPanicOfStoreAtTheEnd(t *testing.T) {
@@ -259,11 +237,9 @@ func TestPanicOfStoreAtTheEnd(t *testing.T) {
 				"agent_1": {calls(b.call("x"))},
 			}}, b.tool())
 			cfg.Log = discard()
-			cfg.Store = func(id string) (session.Store, error) {
-				if strings.Contains(id, "agent") == (whose != "own") {
-					return &flakyStore{at: "session_ended", panic: true}, nil
-				}
-				return &recorder{}, nil
+			cfg.Store = stores(&recorder{}, &flakyStore{at: "session_ended", panic: true})
+			if whose == "own" {
+				cfg.Store = stores(&flakyStore{at: "session_ended", panic: true}, &recorder{})
 			}
 			s := newSession(t, cfg)
 			within(t, func() { _, _ = s.Submit(t.Context(), "go") })

@@ -109,9 +109,7 @@ func randomTools(rnd *rand.Rand, cancel func()) []tool.Tool {
 		newTool("fail", rnd.IntN(2) == 0, func(context.Context, *tool.Call) (tool.Result, error) {
 			return tool.Result{}, errors.New("it went wrong")
 		}),
-		newTool("crash", rnd.IntN(2) == 0, func(context.Context, *tool.Call) (tool.Result,
-			error,
-		) {
+		newTool("crash", rnd.IntN(2) == 0, func(context.Context, *tool.Call) (tool.Result, error) {
 			panic("crash")
 		}),
 		newTool("exit", false, func(context.Context, *tool.Call) (tool.Result, error) {
@@ -171,19 +169,14 @@ func TestFailingStoreStopsTheRun(t *testing.T) {
 	cfg := config(script(), n.tool("change", false), n.tool("look", true))
 	cfg.Store = func(string) (session.Store, error) { return whole, nil }
 	s := newSession(t, cfg)
-	if _, err := s.Submit(t.Context(), "go"); err != nil {
-		t.Fatal(err)
-	}
+	submit(t, s, "go")
 	for failAt := 1; failAt <= len(whole.entries); failAt++ {
 		t.Run(fmt.Sprintf("%d %s", failAt, whole.entries[failAt-1].typ), func(t *testing.T) {
 			rec := &recorder{failAt: failAt}
 			var n callLog
 			cfg := config(script(), n.tool("change", false), n.tool("look", true))
 			cfg.Store = func(string) (session.Store, error) { return rec, nil }
-			a, err := agent.New(cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			a := newAgent(t, cfg)
 			s, err := a.NewSession(t.Context())
 			if err != nil {
 				if !errors.Is(err, errDisk) {
@@ -263,13 +256,11 @@ func TestModelErrors(t *testing.T) {
 			var n callLog
 			m := &model{answers: []answer{{
 				text: "I will", calls: []llm.ToolCall{call("a", "change", nil)}, err: &llm.Error{
-					Kind:    tt.kind,
-					Message: "no",
+					Kind: tt.kind, Message: "no",
 				},
 			}}}
-			ev := &events{}
 			cfg := config(m, n.tool("change", false))
-			cfg.Sinks = append(cfg.Sinks, ev.sink)
+			ev := watch(&cfg)
 			s := newSession(t, cfg)
 			res, err := s.Submit(t.Context(), "go")
 			if res.Status != tt.status || llm.KindOf(err) != tt.kind || s.State() != tt.state {
@@ -313,19 +304,16 @@ func TestEmptyAndCutAnswersAreNoSuccess(t *testing.T) {
 func TestContextWarningOncePerCrossing(t *testing.T) {
 	use := func(n int64) answer {
 		return answer{
-			calls: []llm.ToolCall{call("", "look", map[string]any{"n": n})},
+			calls: []llm.ToolCall{call("", "look", object{"n": n})},
 			usage: llm.Usage{Input: n - 100, CacheRead: 50, Output: 50},
 		}
 	}
 	var n callLog
 	m := &model{answers: []answer{use(799), use(800), use(900), use(500), use(850)}}
-	ev := &events{}
 	cfg := config(m, n.tool("look", true))
-	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	ev := watch(&cfg)
 	s := newSession(t, cfg)
-	if _, err := s.Submit(t.Context(), "go"); err != nil {
-		t.Fatal(err)
-	}
+	submit(t, s, "go")
 	if got := ev.count(event.KindWarning); got != 2 {
 		t.Errorf("%d warnings, want one at 800 and one at 850 of 1000 tokens", got)
 	}

@@ -218,17 +218,17 @@ func (s *Session) UpdateLimits(change func(*Limits)) error {
 	defer s.mu.Unlock()
 	next := s.limits
 	change(&next)
-	if err := next.validate(); err != nil {
+	if err := validateLimits(next); err != nil {
 		return err
 	}
-	s.limits = next.withDefaults()
+	s.limits = withDefaultLimits(next)
 	return nil
 }
 
 // limitsOf returns the limits of in, or else the current ones of the session.
 func (s *Session) limitsOf(in Input) Limits {
 	if in.Limits != nil {
-		return in.Limits.withDefaults()
+		return withDefaultLimits(*in.Limits)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -299,7 +299,7 @@ func (s *Session) validate(in Input) error {
 		}
 	}
 	if in.Limits != nil {
-		return in.Limits.validate()
+		return validateLimits(*in.Limits)
 	}
 	return nil
 }

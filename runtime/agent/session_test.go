@@ -41,9 +41,8 @@ func TestLimits(t *testing.T) {
 		m := &model{}
 		for i := range 30 {
 			m.answers = append(m.answers, answer{
-				calls: []llm.ToolCall{call("", "look", map[string]any{"i": i})}, usage: llm.Usage{
-					Input:  90,
-					Output: 10,
+				calls: []llm.ToolCall{call("", "look", object{"i": i})}, usage: llm.Usage{
+					Input: 90, Output: 10,
 				},
 			})
 		}
@@ -63,10 +62,9 @@ func TestLimits(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var n callLog
-			ev := &events{}
 			cfg := config(endless(), n.tool("look", true))
 			cfg.Limits = tt.limits
-			cfg.Sinks = append(cfg.Sinks, ev.sink)
+			ev := watch(&cfg)
 			s := newSession(t, cfg)
 			res, err := s.Submit(t.Context(), "go on")
 			if err != nil || res.Status != agent.StatusLimit || res.Limit != tt.limit {
@@ -88,8 +86,7 @@ func TestMaxTurnsCountsAllInputs(t *testing.T) {
 	cfg.Limits.MaxTurns = 4
 	s := newSession(t, cfg)
 	for _, want := range []agent.Status{
-		agent.StatusCompleted, agent.StatusCompleted,
-		agent.StatusLimit,
+		agent.StatusCompleted, agent.StatusCompleted, agent.StatusLimit,
 	} {
 		if res, err := s.Submit(t.Context(), "again"); err != nil || res.Status != want {
 			t.Fatalf("ended with %v, %v; want %v", res.Status, err, want)
@@ -119,9 +116,7 @@ func TestAbortKeepsEarlierHistory(t *testing.T) {
 		cancel()
 	}}}}
 	s := newSession(t, config(m))
-	if _, err := s.Submit(t.Context(), "first"); err != nil {
-		t.Fatal(err)
-	}
+	submit(t, s, "first")
 	before := s.History()
 	res, err := s.Submit(ctx, "second")
 	if res.Status != agent.StatusAborted || !errors.Is(err, context.Canceled) {
@@ -149,22 +144,18 @@ func TestSteering(t *testing.T) {
 		calls(call("a", "steerer", nil)),
 		{text: "turned", before: func(context.Context, llm.Request) { s.Steer("late word") }},
 	}
-	ev := &events{}
 	cfg := config(m, steerer)
-	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	ev := watch(&cfg)
 	s = newSession(t, cfg)
 	s.Steer("sent while idle")
-	if _, err := s.Submit(t.Context(), "drive"); err != nil {
-		t.Fatal(err)
-	}
+	submit(t, s, "drive")
 	var got []string
 	for _, turn := range s.History() {
 		got = append(got, string(turn.Kind)+" "+turn.Text())
 	}
 	want := []string{
 		"user drive", "steering sent while idle", "assistant ", "tool_results ", "steering turn left",
-		"assistant turned",
-		"steering late word", "assistant done",
+		"assistant turned", "steering late word", "assistant done",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("history (-want +got):\n%s", diff)
@@ -192,13 +183,10 @@ func TestSettingsChangeInMidRun(t *testing.T) {
 	cfg := config(m, change)
 	cfg.Settings = agent.Settings{ReasoningEffort: "low", CommandTimeout: time.Second}
 	s = newSession(t, cfg)
-	res, err := s.Submit(t.Context(), "go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	res := submit(t, s, "go")
 	first, second := m.request(t, 0), m.request(t, 1)
-	if first.ReasoningEffort != "low" || first.Model != "m" || strings.Contains(first.System,
-		"be brief") {
+	if first.ReasoningEffort != "low" || first.Model != "m" ||
+		strings.Contains(first.System, "be brief") {
 		t.Errorf("first request: %q %q", first.ReasoningEffort, first.Model)
 	}
 	if second.ReasoningEffort != "high" || second.Model != "other" ||
@@ -206,20 +194,18 @@ func TestSettingsChangeInMidRun(t *testing.T) {
 		t.Errorf("second request: %q %q", second.ReasoningEffort, second.Model)
 	}
 	if res.ToolCalls[0].Result != "1s" || res.ToolCalls[1].Result != "1m0s" {
-		t.Errorf("time-outs %q, %q", res.ToolCalls[0].Result, res.ToolCalls[1].Result)
+		t.Errorf("timeouts %q, %q", res.ToolCalls[0].Result, res.ToolCalls[1].Result)
 	}
 }
 
 func TestEqualEntriesMakeEqualRequests(t *testing.T) {
 	ask := func() []llm.Request {
 		var n callLog
-		m := &model{answers: []answer{calls(call("", "look", map[string]any{"b": 1, "a": 2}),
+		m := &model{answers: []answer{calls(call("", "look", object{"b": 1, "a": 2}),
 			call("", "look", nil)), {text: "x"}, {text: "y"}}}
 		s := newSession(t, config(m, n.tool("look", true)))
 		for _, text := range []string{"one", "two"} {
-			if _, err := s.Submit(t.Context(), text); err != nil {
-				t.Fatal(err)
-			}
+			submit(t, s, text)
 		}
 		return m.requests
 	}
@@ -247,18 +233,15 @@ func TestInvalidUse(t *testing.T) {
 	for name, spoil := range bad {
 		cfg := config(m)
 		spoil(&cfg)
-		if _, err := agent.New(cfg); !errors.Is(err, agent.ErrConfig) || !strings.Contains(err.Error(),
-			name) && name != "limit" {
+		if _, err := agent.New(cfg); !errors.Is(err, agent.ErrConfig) ||
+			!strings.Contains(err.Error(), name) && name != "limit" {
 			t.Errorf("no %s: %v", name, err)
 		}
 	}
 	var n callLog
 	cfg := config(m, n.tool("look", true))
 	cfg.Store = session.OnDisk(t.TempDir())
-	a, err := agent.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := newAgent(t, cfg)
 	if _, err := a.Run(t.Context(), agent.Input{
 		Text: "x", SessionID: "../x", CreateSession: true,
 	}); !errors.Is(err, agent.ErrConfig) || !errors.Is(err, session.ErrInvalidID) {
@@ -277,9 +260,7 @@ func TestInvalidUse(t *testing.T) {
 
 func TestBusy(t *testing.T) {
 	in, out := make(chan struct{}), make(chan struct{})
-	m := &model{answers: []answer{{text: "x", before: func(context.Context,
-		llm.Request,
-	) {
+	m := &model{answers: []answer{{text: "x", before: func(context.Context, llm.Request) {
 		close(in)
 		<-out
 	}}}}

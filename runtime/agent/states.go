@@ -53,9 +53,7 @@ const (
 
 // transitions is the whole state machine.
 var transitions = map[State]map[Signal]State{
-	StateIdle: {
-		SignalStart: StatePreparing,
-	},
+	StateIdle: {SignalStart: StatePreparing},
 	StatePreparing: {
 		SignalPrepared: StateModelRunning,
 		SignalError:    StateFailed,

@@ -404,8 +404,8 @@ func (a *subagents) Send(ctx context.Context, id, message string) (tool.AgentSta
 		g.session.Steer(message)
 		return g.state, nil
 	case g.session.State() == SessionClosed:
-		return tool.AgentState{}, fmt.Errorf("the agent %s cannot continue: %s; start another one", id,
-			g.state.Problem)
+		return tool.AgentState{}, fmt.Errorf("the agent %s cannot continue: %s; start another one",
+			id, g.state.Problem)
 	}
 	if err := a.checkRunning(); err != nil {
 		return tool.AgentState{}, err

@@ -45,17 +45,14 @@ func TestChangesOfSubagents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			write(t, filepath.Join(dir, "sub", "deep", "there"), "")
-			args := map[string]any{}
+			args := object{}
 			if tt.dir != "" {
 				args["working_dir"] = tt.dir
 			}
-			c := &cast{scripts: map[string][]answer{
-				"": {calls(spawn("a", args)), calls(onAgent("wait", "agent_1"))},
-				"agent_1": {calls(call("x", "write_file", map[string]any{
-					"file_path": tt.file,
-					"content":   "new",
-				}))},
-			}}
+			c := one(args, calls(call("x", "write_file", object{
+				"file_path": tt.file,
+				"content":   "new",
+			})))
 			res := submit(t, newSession(t, treeConfigIn(t, dir, c, tool.WriteFile())), "go")
 			if diff := cmp.Diff([]event.FileChange{{Path: tt.want, Kind: event.FileCreated}},
 				res.Changes); diff != "" {
@@ -78,13 +75,8 @@ func TestDocsOfSubagents(t *testing.T) {
 		"": {"1"}, "a": {"1", "2"}, "a/b": {"1", "2", "3"},
 		"long": {"1", "4"}, "long/below": {"1", "4"},
 	} {
-		c := &cast{scripts: map[string][]answer{
-			"": {
-				calls(spawn("a", map[string]any{"working_dir": dirName})),
-				calls(onAgent("wait", "agent_1")),
-			},
-			"agent_1": {calls(spawn("b", nil)), calls(onAgent("wait", "agent_1_1"))},
-		}}
+		c := one(object{"working_dir": dirName}, calls(spawn("b", nil)),
+			calls(onAgent("wait", "agent_1_1")))
 		cfg := treeConfigIn(t, dir, c)
 		cfg.Subagents.MaxDepth = 2
 		submit(t, newSession(t, cfg), "go")
@@ -109,23 +101,17 @@ func TestNestedDirectories(t *testing.T) {
 	write(t, filepath.Join(dir, "a", "b", "there"), "")
 	write(t, filepath.Join(dir, "other", "there"), "")
 	c := &cast{scripts: map[string][]answer{
-		"": {
-			calls(spawn("a", map[string]any{"working_dir": "a"})),
-			calls(onAgent("wait", "agent_1")),
-		},
+		"": {calls(spawn("a", object{"working_dir": "a"})), calls(onAgent("wait", "agent_1"))},
 		"agent_1": {
-			calls(spawn("x", map[string]any{"working_dir": "../other"})),
-			calls(spawn("y", map[string]any{"working_dir": "b"})), calls(onAgent("wait", "agent_1_2")),
+			calls(spawn("x", object{"working_dir": "../other"})),
+			calls(spawn("y", object{"working_dir": "b"})), calls(onAgent("wait", "agent_1_2")),
 		},
-		"agent_1_2": {calls(call("w", "write_file", map[string]any{"file_path": "new", "content": "x"}))},
+		"agent_1_2": {calls(call("w", "write_file", object{"file_path": "new", "content": "x"}))},
 	}}
 	cfg := treeConfigIn(t, dir, c, tool.WriteFile())
 	cfg.Subagents.MaxDepth = 2
 	res := submit(t, newSession(t, cfg), "go")
-	if got := c.result(t, "agent_1", 1, 0); !strings.Contains(got,
-		"../other is outside the working directory") {
-		t.Errorf("a directory outside returns %q", got)
-	}
+	c.returned(t, "agent_1", 1, 0, "../other is outside the working directory")
 	if diff := cmp.Diff([]event.FileChange{{Path: "a/b/new", Kind: event.FileCreated}},
 		res.Changes); diff != "" {
 		t.Errorf("changes (-want +got):\n%s", diff)
@@ -140,19 +126,12 @@ func TestSpawnIsRefused(t *testing.T) {
 		want string
 	}{
 		"missing directory": {
-			spawn("a", map[string]any{"working_dir": "nowhere"}),
-			"nowhere does not exist",
+			spawn("a", object{"working_dir": "nowhere"}), "nowhere does not exist",
 		},
-		"a file":        {spawn("a", map[string]any{"working_dir": "file"}), "file is not a directory"},
-		"unknown kind":  {spawn("a", map[string]any{"agent_type": "poet"}), "agent_type"},
-		"no task":       {call("a", "spawn_agent", nil), "task"},
-		"empty task":    {spawn("a", map[string]any{"task": " \n"}), "task is empty"},
-		"no turns":      {spawn("a", map[string]any{"max_turns": 0}), "max_turns"},
-		"unknown field": {spawn("a", map[string]any{"colour": "red"}), "colour"},
-		"unknown id":    {onAgent("wait", "agent_9"), `no agent has this ID: "agent_9"`},
-		"send to none":  {send("agent_9", "hello"), `no agent has this ID: "agent_9"`},
-		"close none":    {onAgent("close_agent", "agent_9"), `no agent has this ID: "agent_9"`},
-		"empty message": {send("agent_9", " "), "message is empty"},
+		"a file":       {spawn("a", object{"working_dir": "file"}), "file is not a directory"},
+		"unknown id":   {onAgent("wait", "agent_9"), `no agent has this ID: "agent_9"`},
+		"send to none": {send("agent_9", "hello"), `no agent has this ID: "agent_9"`},
+		"close none":   {onAgent("close_agent", "agent_9"), `no agent has this ID: "agent_9"`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -169,27 +148,22 @@ func TestSpawnIsRefused(t *testing.T) {
 	}
 	t.Run("no environment", func(t *testing.T) {
 		c := &cast{scripts: map[string][]answer{"": {calls(spawn("a",
-			map[string]any{"working_dir": "sub"}))}}}
+			object{"working_dir": "sub"}))}}}
 		submit(t, newSession(t, treeConfig(c)), "go")
-		if got := c.result(t, "", 1, 0); !strings.Contains(got, "working_dir needs an environment") {
-			t.Errorf("the result is %q", got)
-		}
+		c.returned(t, "", 1, 0, "working_dir needs an environment")
 	})
 }
 
 func TestSubagentsTools(t *testing.T) {
 	var n callLog
 	tools := []tool.Tool{
-		n.tool("look", true), n.tool("change", false), tool.AskUser(),
-		tool.ExitTool(),
+		n.tool("look", true), n.tool("change", false), tool.AskUser(), tool.ExitTool(),
 	}
 	all := []string{
-		"spawn_agent", "send_input", "wait", "close_agent", "look", "change", "ask_user",
-		"exit",
+		"spawn_agent", "send_input", "wait", "close_agent", "look", "change", "ask_user", "exit",
 	}
 	reader := agent.Kind{Name: "reader", Description: "reads", Tools: []string{
-		"look", "ask_user",
-		"missing",
+		"look", "ask_user", "missing",
 	}}
 	boss := agent.Kind{Name: "boss", Description: "leads", Tools: []string{"spawn_agent", "wait"}}
 	none := agent.Kind{Name: "none", Description: "thinks", Tools: []string{}}
@@ -200,34 +174,24 @@ func TestSubagentsTools(t *testing.T) {
 		allowed []string // of the run
 		want    []string
 	}{
-		"general": {kind: "general", depth: 1, want: []string{
-			"look", "change",
-			"exit",
-		}},
-		"explore":                   {kind: "explore", depth: 1, want: []string{"look", "exit"}},
-		"explore starts none":       {kind: "explore", depth: 2, want: []string{"look", "exit"}},
-		"kind with a list":          {kind: "reader", depth: 2, want: []string{"look"}},
-		"kind with tools of agents": {kind: "boss", depth: 2, want: []string{"spawn_agent", "wait"}},
-		"no tools":                  {kind: "none", depth: 2},
+		"general":             {kind: "general", depth: 1, want: []string{"look", "change", "exit"}},
+		"explore":             {kind: "explore", depth: 1, want: []string{"look", "exit"}},
+		"explore starts none": {kind: "explore", depth: 2, want: []string{"look", "exit"}},
+		"kind with a list":    {kind: "reader", depth: 2, want: []string{"look"}},
+		"tools of agents":     {kind: "boss", depth: 2, want: []string{"spawn_agent", "wait"}},
+		"no tools":            {kind: "none", depth: 2},
 		"the policy holds": {
 			kind: "general", depth: 2, allow: []string{"look", "spawn_agent"},
 			want: []string{"look", "spawn_agent"},
 		},
 		"what the run allows, holds": {kind: "general", depth: 2, allowed: []string{
-			"change",
-			"spawn_agent", "wait",
+			"change", "spawn_agent", "wait",
 		}, want: []string{"change", "spawn_agent", "wait"}},
 		"an empty intersection holds": {kind: "reader", depth: 2, allowed: []string{"spawn_agent"}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			c := &cast{scripts: map[string][]answer{
-				"": {
-					calls(spawn("a", map[string]any{"agent_type": tt.kind})),
-					calls(onAgent("wait", "agent_1")),
-				},
-				"agent_1": {calls(call("x", "change", nil), call("y", "look", nil))},
-			}}
+			c := one(object{"agent_type": tt.kind}, calls(call("x", "change", nil), call("y", "look", nil)))
 			if tt.allow != nil || tt.allowed != nil { // which have no wait
 				c.scripts[""][1] = answer{text: "end", before: func(context.Context, llm.Request) {
 					for deadline := time.Now().Add(20 * time.Second); c.sent("agent_1") < 2 &&
@@ -270,13 +234,7 @@ func TestExploreCannotWrite(t *testing.T) {
 		_, ran = c.Env.Exec(ctx, env.Command{Argv: []string{"true"}})
 		return tool.Result{Text: "ok"}, nil
 	})
-	c := &cast{scripts: map[string][]answer{
-		"": {
-			calls(spawn("a", map[string]any{"agent_type": "explore", "working_dir": "."})),
-			calls(onAgent("wait", "agent_1")),
-		},
-		"agent_1": {calls(call("x", "liar", nil))},
-	}}
+	c := one(object{"agent_type": "explore", "working_dir": "."}, calls(call("x", "liar", nil)))
 	submit(t, newSession(t, treeConfigIn(t, dir, c, liar)), "go")
 	if !errors.Is(wrote, env.ErrReadOnly) || !errors.Is(ran, env.ErrReadOnly) {
 		t.Errorf("a write gives %v, a command %v", wrote, ran)

@@ -33,7 +33,7 @@ func TestSubagentsEndWithTheirParent_9_10_4_9_11_5(t *testing.T) {
 			end:    func(s *agent.Session) { go func() { _ = s.Close() }() },
 			status: agent.StatusAborted,
 		},
-		"time-out": {timeOut: true, status: agent.StatusTimedOut},
+		"timeout": {timeOut: true, status: agent.StatusTimedOut},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -76,10 +76,9 @@ func endTree(
 		"agent_1": {{text: "ready"}},
 		"agent_2": {calls(b.call("x"))},
 	}}
-	ev := &events{}
 	cfg := treeConfig(c, b.tool())
 	cfg.Limits.MaxDuration = limit
-	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	ev := watch(&cfg)
 	s = newSession(t, cfg)
 	var res agent.Result
 	within(t, func() { res, _ = s.Submit(t.Context(), "go") })
@@ -124,9 +123,7 @@ func TestAgentsEndWithTheirRun(t *testing.T) {
 	s := newSession(t, treeConfig(c, b.tool()))
 	submit(t, s, "go")
 	res := submit(t, s, "again")
-	if got := c.result(t, "", 3, 0); !strings.Contains(got, "is closed or was never started") {
-		t.Errorf("wait for an ended agent returned %q", got)
-	}
+	c.returned(t, "", 3, 0, "is closed or was never started")
 	if got := c.result(t, "", 5, 0); !strings.HasSuffix(got, "new") || len(res.Agents) != 1 {
 		t.Errorf("the next agent returned %q, agents %+v", got, res.Agents)
 	}
@@ -135,7 +132,7 @@ func TestAgentsEndWithTheirRun(t *testing.T) {
 // TestSubagentEndings ends a sub-agent in different ways, and sends it another message.
 func TestSubagentEndings(t *testing.T) {
 	exit := func(code int) answer {
-		return calls(call("x", "exit", map[string]any{"code": code, "reason": "because"}))
+		return calls(call("x", "exit", object{"code": code, "reason": "because"}))
 	}
 	question := newTool("consult", false, func(context.Context, *tool.Call) (tool.Result, error) {
 		return tool.Result{Text: "asked", Question: "left or right?"}, nil
@@ -153,12 +150,10 @@ func TestSubagentEndings(t *testing.T) {
 			true,
 		},
 		"needs somebody": {[]answer{exit(2)}, 0, []string{
-			"status: failed",
-			"problem: it needs an answer: because",
+			"status: failed", "problem: it needs an answer: because",
 		}, true},
 		"question": {[]answer{calls(call("x", "consult", nil))}, 0, []string{
-			"status: failed",
-			"problem: it needs an answer: left or right?",
+			"status: failed", "problem: it needs an answer: left or right?",
 		}, true},
 		"turns": {
 			[]answer{calls(call("x", "missing", nil)), calls(call("y", "missing", nil))},
@@ -187,14 +182,13 @@ func TestSubagentEndings(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			args := map[string]any{}
+			args := object{}
 			if tt.turns > 0 {
 				args["max_turns"] = tt.turns
 			}
 			c := &cast{scripts: map[string][]answer{
 				"": {
-					calls(spawn("a", args)), calls(onAgent("wait", "agent_1")),
-					calls(send("agent_1", "go on")),
+					calls(spawn("a", args)), calls(onAgent("wait", "agent_1")), calls(send("agent_1", "go on")),
 				},
 				"agent_1": tt.script,
 			}}
@@ -246,13 +240,8 @@ func TestLimitsOfAgents(t *testing.T) {
 		}
 		c := &cast{scripts: map[string][]answer{"": script}}
 		submit(t, newSession(t, treeConfig(c)), "go")
-		if got := c.result(t, "", 127, 0); !strings.Contains(got, "status: running") {
-			t.Errorf("agent 64 returns %q", got)
-		}
-		if got := c.result(t, "", 129, 0); !strings.Contains(got,
-			"64 agents are open, which is the limit") {
-			t.Errorf("agent 65 returns %q", got)
-		}
+		c.returned(t, "", 127, 0, "status: running")
+		c.returned(t, "", 129, 0, "64 agents are open, which is the limit")
 	})
 }
 
@@ -264,7 +253,6 @@ func TestConcurrentSpawn(t *testing.T) {
 	for i := range 100 {
 		c.scripts[fmt.Sprintf("agent_%d", i)] = []answer{calls(b.call("x"))}
 	}
-	ev := &events{}
 	cfg := treeConfig(c, b.tool())
 	cfg.Subagents.MaxRunning = 5
 	refused := make(chan struct{}) // closed when 15 agents were refused
@@ -277,7 +265,7 @@ func TestConcurrentSpawn(t *testing.T) {
 		}
 		return &recorder{}, nil
 	}
-	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	ev := watch(&cfg)
 	s := newSession(t, cfg)
 	use := func(name, args string) (string, error) {
 		t, _ := s.Tools().Get(name)
@@ -338,7 +326,6 @@ func TestConcurrentSpawn(t *testing.T) {
 func TestSpawnDuringTheEndOfTheRun(t *testing.T) {
 	b := newBlocker()
 	c := &cast{scripts: map[string][]answer{"": {calls(b.call("hold"))}}}
-	ev := &events{}
 	making, goOn := make(chan struct{}), make(chan struct{})
 	cfg := treeConfig(c, b.tool())
 	cfg.Store = func(id string) (session.Store, error) {
@@ -348,7 +335,7 @@ func TestSpawnDuringTheEndOfTheRun(t *testing.T) {
 		}
 		return &recorder{}, nil
 	}
-	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	ev := watch(&cfg)
 	s := newSession(t, cfg)
 	spawned := make(chan error)
 	go func() {
@@ -375,9 +362,8 @@ func TestRepeatedWaitIsNoLoop(t *testing.T) {
 		script = append(script, calls(onAgent("wait", "agent_1")))
 	}
 	c := &cast{scripts: map[string][]answer{"": script}}
-	ev := &events{}
 	cfg := treeConfig(c)
-	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	ev := watch(&cfg)
 	submit(t, newSession(t, cfg), "go")
 	if n := ev.count(event.KindLoopDetection); n > 0 {
 		t.Errorf("%d warnings of a loop", n)
@@ -396,10 +382,9 @@ func TestSubagentsEndBeforeVerify(t *testing.T) {
 		},
 		"agent_1": {calls(b.call("x"))},
 	}}
-	ev := &events{}
 	cfg := treeConfigIn(t, t.TempDir(), c, b.tool())
 	cfg.Verify = agent.Verify{Command: "exit 1", Attempts: 2}
-	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	ev := watch(&cfg)
 	s := newSession(t, cfg)
 	var res agent.Result
 	within(t, func() { res, _ = s.Submit(t.Context(), "go") })
@@ -410,7 +395,5 @@ func TestSubagentsEndBeforeVerify(t *testing.T) {
 	if ended < 0 || ended > check {
 		t.Errorf("the agent ended at %d, the check at %d", ended, check)
 	}
-	if got := c.result(t, "", 3, 0); !strings.Contains(got, "no agent has this ID") {
-		t.Errorf("wait for it returned %q", got)
-	}
+	c.returned(t, "", 3, 0, "no agent has this ID")
 }

@@ -29,23 +29,19 @@ func TestTurnsOfSubagents_9_9_1(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var n callLog
-			args := map[string]any{"agent_type": "runner"}
+			args := object{"agent_type": "runner"}
 			if tt.call > 0 {
 				args["max_turns"] = tt.call
 			}
 			var endless []answer
 			for i := range 100 {
-				endless = append(endless, calls(call(fmt.Sprint(i), "look", map[string]any{"n": i})))
+				endless = append(endless, calls(call(fmt.Sprint(i), "look", object{"n": i})))
 			}
-			c := &cast{scripts: map[string][]answer{"": {
-				calls(spawn("a", args)),
-				calls(onAgent("wait", "agent_1")),
-			}, "agent_1": endless}}
+			c := one(args, endless...)
 			cfg := treeConfig(c, n.tool("look", true))
 			cfg.Limits.MaxTurns = tt.parent
 			cfg.Subagents = agent.Subagents{MaxTurns: tt.config, Kinds: []agent.Kind{{
-				Name:        "runner",
-				Description: "runs", MaxTurns: tt.kind,
+				Name: "runner", Description: "runs", MaxTurns: tt.kind,
 			}}}
 			res := submit(t, newSession(t, cfg), "go")
 			if got := c.sent("agent_1"); got != tt.want {
@@ -68,8 +64,7 @@ func TestTokensOfSubagents(t *testing.T) {
 	}{
 		"session's limit": {session: agent.Limits{MaxTokens: 1000}},
 		"run's limit": {
-			session: agent.Limits{MaxTokens: 1 << 40},
-			run:     &agent.Limits{MaxTokens: 1000},
+			session: agent.Limits{MaxTokens: 1 << 40}, run: &agent.Limits{MaxTokens: 1000},
 		},
 		"estimated tokens":   {session: agent.Limits{MaxTokens: 3000}, unreported: true},
 		"agents below":       {session: agent.Limits{MaxTokens: 1000}, nested: true},
@@ -85,13 +80,12 @@ func TestTokensOfSubagents(t *testing.T) {
 			var endless []answer
 			for i := range 300 {
 				endless = append(endless, answer{calls: []llm.ToolCall{call(fmt.Sprint(i), "look",
-					map[string]any{"n": i})}, usage: use})
+					object{"n": i})}, usage: use})
 			}
 			c := &cast{scripts: map[string][]answer{
 				"": {
 					{calls: []llm.ToolCall{
-						spawn("a", map[string]any{"max_turns": 1000}),
-						spawn("b", map[string]any{"max_turns": 1000}),
+						spawn("a", object{"max_turns": 1000}), spawn("b", object{"max_turns": 1000}),
 					}, usage: use},
 					{calls: []llm.ToolCall{onAgent("wait", "agent_1"), onAgent("wait", "agent_2")}, usage: use},
 				},
@@ -100,16 +94,14 @@ func TestTokensOfSubagents(t *testing.T) {
 			if tt.nested {
 				c.scripts["agent_1"] = []answer{
 					{
-						calls: []llm.ToolCall{spawn("a", map[string]any{"max_turns": 1000})},
-						usage: use,
+						calls: []llm.ToolCall{spawn("a", object{"max_turns": 1000})}, usage: use,
 					}, {calls: []llm.ToolCall{onAgent("wait", "agent_1_1")}, usage: use},
 				}
 			}
-			ev := &events{}
 			cfg := treeConfig(c, n.tool("look", true))
 			cfg.Limits = tt.session
 			cfg.Subagents.MaxDepth = 2
-			cfg.Sinks = append(cfg.Sinks, ev.sink)
+			ev := watch(&cfg)
 			s := newSession(t, cfg)
 			res, err := s.Run(t.Context(), agent.Input{Text: "go", Limits: tt.run})
 			if err != nil || res.Status != agent.StatusLimit || res.Limit != "tokens" {
@@ -144,25 +136,23 @@ func TestModelOfSubagents(t *testing.T) {
 		want string
 	}{
 		"the parent's": {nil, "own"},
-		"empty":        {map[string]any{"model": ""}, "own"},
-		"the kind's":   {map[string]any{"agent_type": "cheap"}, "small"},
-		"the call's":   {map[string]any{"agent_type": "cheap", "model": "big"}, "big"},
+		"empty":        {object{"model": ""}, "own"},
+		"the kind's":   {object{"agent_type": "cheap"}, "small"},
+		"the call's":   {object{"agent_type": "cheap", "model": "big"}, "big"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			c := &cast{scripts: map[string][]answer{"": {
-				calls(spawn("a", tt.args)),
-				calls(onAgent("wait", "agent_1")),
+				calls(spawn("a", tt.args)), calls(onAgent("wait", "agent_1")),
 			}}}
-			ev := &events{}
 			cfg := treeConfig(c)
 			cfg.Subagents.Kinds = kinds
-			cfg.Sinks = append(cfg.Sinks, ev.sink)
+			ev := watch(&cfg)
 			s := newSession(t, cfg)
 			s.Update(func(s *agent.Settings) { s.Model = "own" })
 			submit(t, s, "go")
-			if req := c.request(t, "agent_1", 0); req.Model != tt.want || !strings.Contains(req.System,
-				tt.want) {
+			if req := c.request(t, "agent_1", 0); req.Model != tt.want ||
+				!strings.Contains(req.System, tt.want) {
 				t.Errorf("the sub-agent used the model %q with the prompt %q", req.Model, req.System)
 			}
 			for _, e := range ev.all {
@@ -181,27 +171,17 @@ func TestModelOfSubagents(t *testing.T) {
 // kind, and of no other kind.
 func TestInstructionsOfSubagents(t *testing.T) {
 	for _, run := range []string{"", "RUN"} {
-		c := &cast{scripts: map[string][]answer{
-			"": {
-				calls(spawn("a", map[string]any{"agent_type": "first"})),
-				calls(onAgent("wait", "agent_1")),
-			},
-			"agent_1": {
-				calls(spawn("b", map[string]any{"agent_type": "second"})),
-				calls(onAgent("wait", "agent_1_1")),
-			},
-		}}
+		c := one(object{"agent_type": "first"},
+			calls(spawn("b", object{"agent_type": "second"})), calls(onAgent("wait", "agent_1_1")))
 		cfg := treeConfig(c)
 		cfg.Settings.Instructions = "USER"
 		cfg.Subagents = agent.Subagents{MaxDepth: 2, Kinds: []agent.Kind{
 			{Name: "first", Description: "d", Instructions: "FIRST"}, {
-				Name: "second", Description: "d",
-				Instructions: "SECOND",
+				Name: "second", Description: "d", Instructions: "SECOND",
 			},
 		}}
 		if _, err := newSession(t, cfg).Run(t.Context(), agent.Input{
-			Text:         "go",
-			Instructions: run,
+			Text: "go", Instructions: run,
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -223,26 +203,17 @@ func TestInstructionsOfSubagents(t *testing.T) {
 func TestFailingStoreOfSubagents(t *testing.T) {
 	for failAt := 1; failAt <= 8; failAt++ {
 		t.Run(fmt.Sprint(failAt), func(t *testing.T) {
-			c := &cast{scripts: map[string][]answer{
-				"":        {calls(spawn("a", nil)), calls(onAgent("wait", "agent_1"))},
-				"agent_1": {{text: "well"}},
-			}}
-			ev := &events{}
+			c := one(nil, answer{text: "well"})
 			cfg := treeConfig(c)
-			cfg.Store = func(id string) (session.Store, error) {
-				if strings.Contains(id, "agent") {
-					return &recorder{failAt: failAt}, nil
-				}
-				return &recorder{}, nil
-			}
-			cfg.Sinks = append(cfg.Sinks, ev.sink)
+			cfg.Store = stores(&recorder{}, &recorder{failAt: failAt})
+			ev := watch(&cfg)
 			s := newSession(t, cfg)
 			submit(t, s, "go")
 			// Entries 1 and 2 start the session, 8 ends it when the parent closes it.
 			spawned, waited := c.result(t, "", 1, 0), c.result(t, "", 2, 0)
 			switch {
-			case failAt <= 2 && (!strings.Contains(spawned, errDisk.Error()) || !strings.Contains(waited,
-				"no agent has this ID")):
+			case failAt <= 2 && (!strings.Contains(spawned, errDisk.Error()) ||
+				!strings.Contains(waited, "no agent has this ID")):
 				t.Errorf("spawn_agent returned %q, wait %q", spawned, waited)
 			case failAt > 2 && failAt < 8 && (!strings.Contains(waited, "status: failed") ||
 				!strings.Contains(waited, errDisk.Error())):
@@ -268,23 +239,15 @@ func TestFailingStoreOfSubagents(t *testing.T) {
 			return &recorder{}, nil
 		}
 		submit(t, newSession(t, cfg), "go")
-		if got := c.result(t, "", 1, 0); !strings.Contains(got, errDisk.Error()) {
-			t.Errorf("spawn_agent returned %q", got)
-		}
+		c.returned(t, "", 1, 0, errDisk.Error())
 	})
 	t.Run("at the end of the run", func(t *testing.T) {
 		b := newBlocker()
 		c := &cast{scripts: map[string][]answer{"": {calls(spawn("a", nil)), {
-			text:   "end",
-			before: b.runs(1),
+			text: "end", before: b.runs(1),
 		}}, "agent_1": {calls(b.call("x"))}}}
 		cfg := treeConfig(c, b.tool())
-		cfg.Store = func(id string) (session.Store, error) {
-			if strings.Contains(id, "agent") {
-				return &flakyStore{at: "session_ended"}, nil
-			}
-			return &recorder{}, nil
-		}
+		cfg.Store = stores(&recorder{}, &flakyStore{at: "session_ended"})
 		s := newSession(t, cfg)
 		submit(t, s, "go")
 		if err := s.Close(); !errors.Is(err, errDisk) {
@@ -293,16 +256,10 @@ func TestFailingStoreOfSubagents(t *testing.T) {
 	})
 	t.Run("the parent's", func(t *testing.T) {
 		c := &cast{scripts: map[string][]answer{"": {calls(spawn("a", nil))}}}
-		ev := &events{}
 		cfg := treeConfig(c)
 		cfg.Log = discard()
-		cfg.Store = func(id string) (session.Store, error) {
-			if strings.Contains(id, "agent") {
-				return &recorder{}, nil
-			}
-			return &flakyStore{at: "agent"}, nil
-		}
-		cfg.Sinks = append(cfg.Sinks, ev.sink)
+		cfg.Store = stores(&flakyStore{at: "agent"}, &recorder{})
+		ev := watch(&cfg)
 		s := newSession(t, cfg)
 		_, _ = s.Submit(t.Context(), "go")
 		_ = s.Close()

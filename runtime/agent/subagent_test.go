@@ -30,6 +30,13 @@ type cast struct {
 	requests map[string][]llm.Request
 }
 
+// one returns a cast whose root starts an agent with the script, and waits for it.
+func one(args object, script ...answer) *cast {
+	return &cast{scripts: map[string][]answer{
+		"": {calls(spawn("a", args)), calls(onAgent("wait", "agent_1"))}, "agent_1": script,
+	}}
+}
+
 func (c *cast) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	_, id, _ := strings.Cut(req.SessionID, "-")
 	if i := strings.LastIndex(id, "-"); i >= 0 {
@@ -81,6 +88,14 @@ func (c *cast) result(t *testing.T, id string, n, i int) string {
 	return last.Parts[i].ToolResult.Text()
 }
 
+// returned checks that the text of result has a part.
+func (c *cast) returned(t *testing.T, id string, n, i int, part string) {
+	t.Helper()
+	if got := c.result(t, id, n, i); !strings.Contains(got, part) {
+		t.Errorf("result %d in request %d of %q is %q, without %q", i, n, id, got, part)
+	}
+}
+
 func toolNames(req llm.Request) []string {
 	var names []string
 	for _, s := range req.Tools {
@@ -96,8 +111,18 @@ func treeConfig(c *cast, tools ...tool.Tool) agent.Config {
 	return cfg
 }
 
-func spawn(id string, args map[string]any) llm.ToolCall {
-	all := map[string]any{"task": "the task of " + id}
+// stores returns the stores of a session and of its only sub-agent.
+func stores(own, agents session.Store) func(string) (session.Store, error) {
+	return func(id string) (session.Store, error) {
+		if strings.Contains(id, "agent") {
+			return agents, nil
+		}
+		return own, nil
+	}
+}
+
+func spawn(id string, args object) llm.ToolCall {
+	all := object{"task": "the task of " + id}
 	for k, v := range args {
 		all[k] = v
 	}
@@ -105,11 +130,11 @@ func spawn(id string, args map[string]any) llm.ToolCall {
 }
 
 func onAgent(name, agentID string) llm.ToolCall {
-	return call(name+agentID, name, map[string]any{"agent_id": agentID})
+	return call(name+agentID, name, object{"agent_id": agentID})
 }
 
 func send(agentID, message string) llm.ToolCall {
-	return call("send"+message, "send_input", map[string]any{"agent_id": agentID, "message": message})
+	return call("send"+message, "send_input", object{"agent_id": agentID, "message": message})
 }
 
 // blocker is a tool that reports its calls and blocks until free is closed or the call is
@@ -176,10 +201,9 @@ func TestSubagentSpawnAndWait_9_9_1_9_9_3_9_9_5(t *testing.T) {
 			{text: "it is blue", usage: usage(200)},
 		},
 	}}
-	ev := &events{}
 	cfg := treeConfig(c, n.tool("look", true), tool.AskUser())
 	cfg.Settings.Instructions = "Be brief."
-	cfg.Sinks = append(cfg.Sinks, ev.sink)
+	ev := watch(&cfg)
 	s := newSession(t, cfg)
 	res := submit(t, s, "the user's question")
 
@@ -274,13 +298,7 @@ func checkTreeEvents(t *testing.T, ev *events, ids ...string) {
 
 func TestJournalsOfSubagents(t *testing.T) {
 	stores := map[string]*recorder{}
-	c := &cast{scripts: map[string][]answer{
-		"": {
-			calls(spawn("a", map[string]any{"agent_type": "explore"})),
-			calls(onAgent("wait", "agent_1")),
-		},
-		"agent_1": {{text: "the answer"}},
-	}}
+	c := one(object{"agent_type": "explore"}, answer{text: "the answer"})
 	cfg := treeConfig(c)
 	cfg.Store = func(id string) (session.Store, error) {
 		stores[id] = &recorder{}
@@ -313,13 +331,12 @@ func TestJournalsOfSubagents(t *testing.T) {
 	}); entry != want {
 		t.Errorf("the entry of the agent is %+v, not %+v", entry, want)
 	}
-	if ended := find(own, "run_ended"); len(ended) != 1 || !strings.Contains(ended[0],
-		`"agents":[{"id":"agent_1"`) {
+	if ended := find(own, "run_ended"); len(ended) != 1 ||
+		!strings.Contains(ended[0], `"agents":[{"id":"agent_1"`) {
 		t.Errorf("the run ended with %q", ended)
 	}
 	want := []string{
-		"session", "surroundings", "run_started", "turn", "prompt", "turn", "run_ended",
-		"session_ended",
+		"session", "surroundings", "run_started", "turn", "prompt", "turn", "run_ended", "session_ended",
 	}
 	if got := child.types(); !slices.Equal(got, want) {
 		t.Errorf("the sub-agent's journal has %v", got)
@@ -335,10 +352,7 @@ func TestMessageAtTheEndOfATask(t *testing.T) {
 	var s *agent.Session
 	var once sync.Once
 	sent := ""
-	c := &cast{scripts: map[string][]answer{
-		"":        {calls(spawn("a", nil)), calls(onAgent("wait", "agent_1"))},
-		"agent_1": {{text: "one"}, {text: "two"}},
-	}}
+	c := one(nil, answer{text: "one"}, answer{text: "two"})
 	cfg := treeConfig(c)
 	cfg.Sinks = append(cfg.Sinks, func(e event.Event) error {
 		if e.AgentID != "" && e.Kind() == event.KindProcessingEnd {

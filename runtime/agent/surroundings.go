@@ -175,9 +175,7 @@ func addDocs(
 }
 
 // readDocs reads the project's instructions in dirs, in this order, at most left bytes in all.
-func readDocs(
-	ctx context.Context, e env.FileReader, dirs, names []string, left int,
-) []profile.Doc {
+func readDocs(ctx context.Context, e env.FileReader, dirs, names []string, left int) []profile.Doc {
 	if left <= 0 {
 		return nil
 	}

@@ -51,8 +51,7 @@ func git(t *testing.T, dir string, args ...string) {
 		t.Skip("needs git")
 	}
 	cmd := exec.CommandContext(t.Context(), "git", append([]string{
-		"-C", dir, "-c", "user.name=t",
-		"-c", "user.email=t@example.com",
+		"-C", dir, "-c", "user.name=t", "-c", "user.email=t@example.com",
 	}, args...)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("git %v: %v\n%s", args, err, out)
@@ -73,9 +72,7 @@ func TestDocsThroughASymlink(t *testing.T) {
 	}
 	m := &model{}
 	s := newSession(t, configIn(t, filepath.Join(link, "sub"), m))
-	if _, err := s.Submit(t.Context(), "go"); err != nil {
-		t.Fatal(err)
-	}
+	submit(t, s, "go")
 	system := m.request(t, 0).System
 	if root, sub := strings.Index(system, "rule of the root"), strings.Index(system,
 		"rule of sub"); root < 0 || sub < root {
@@ -115,9 +112,7 @@ func TestGitRunsNoProgramOfTheRepository(t *testing.T) {
 	}
 	m := &model{}
 	s := newSession(t, configIn(t, dir, m))
-	if _, err := s.Submit(t.Context(), "go"); err != nil {
-		t.Fatal(err)
-	}
+	submit(t, s, "go")
 	if _, err := os.Stat(ran); err == nil {
 		t.Error("a program of the repository's configuration ran")
 	}
@@ -139,9 +134,7 @@ func TestSystemPromptStaysTheSame(t *testing.T) {
 	cfg.Clock = &movable{&now}
 	s := newSession(t, cfg)
 	for range 2 {
-		if _, err := s.Submit(t.Context(), "go"); err != nil {
-			t.Fatal(err)
-		}
+		submit(t, s, "go")
 		write(t, filepath.Join(dir, "AGENTS.md"), "another rule")
 		write(t, filepath.Join(dir, "new"), "")
 		git(t, dir, "checkout", "-q", "--orphan", "other")
@@ -162,7 +155,7 @@ func (m *movable) Now() time.Time { return *m.now }
 func (m *movable) Sleep(ctx context.Context, _ time.Duration) error { return context.Cause(ctx) }
 
 func TestVerify(t *testing.T) {
-	exit := call("a", "exit", map[string]any{"code": 0, "reason": "all done"})
+	exit := call("a", "exit", object{"code": 0, "reason": "all done"})
 	tests := []struct {
 		name    string
 		command string
@@ -190,13 +183,12 @@ func TestVerify(t *testing.T) {
 					write(t, filepath.Join(dir, "made"), "")
 				}
 			}
-			ev := &events{}
 			cfg := configIn(t, dir, m, tool.ExitTool())
 			cfg.Verify = agent.Verify{Command: tt.command, Timeout: 10 * time.Second}
 			if tt.name == "takes too long" {
 				cfg.Verify.Timeout = 50 * time.Millisecond
 			}
-			cfg.Sinks = append(cfg.Sinks, ev.sink)
+			ev := watch(&cfg)
 			s := newSession(t, cfg)
 			res, err := s.Submit(t.Context(), "go")
 			if res.Status != tt.status || res.ModelCalls != tt.sent ||
@@ -210,8 +202,8 @@ func TestVerify(t *testing.T) {
 			}
 			if tt.name == "never passes" {
 				msgs := m.request(t, 1).Messages
-				if note := msgs[len(msgs)-1].Text(); !strings.Contains(note, "why") || !strings.Contains(note,
-					"exit code 3") {
+				if note := msgs[len(msgs)-1].Text(); !strings.Contains(note, "why") ||
+					!strings.Contains(note, "exit code 3") {
 					t.Errorf("the model got %q", note)
 				}
 			}

@@ -111,7 +111,7 @@ type ReasoningDelta struct {
 	Text string `json:"text"`
 }
 
-// TextEnd is a complete answer; Text may be empty when there are only tool calls.
+// TextEnd is a complete answer; Text may be empty in an answer of tool calls.
 type TextEnd struct {
 	Text      string    `json:"text"`
 	Reasoning string    `json:"reasoning,omitempty"`

@@ -43,8 +43,7 @@ func everyKind() []event.Event {
 		event.ToolOutputDelta{CallID: "c1", Text: "a.go\n"},
 		event.ToolCallEnd{
 			CallID: "c1", Name: "shell", Result: "a.go\n", Output: event.InlineOutput([]byte("a.go\n")),
-			DurationMS: 3,
-			Changes:    []event.FileChange{{Path: "a.go", Kind: event.FileModified}},
+			DurationMS: 3, Changes: []event.FileChange{{Path: "a.go", Kind: event.FileModified}},
 		},
 		event.ToolCallEnd{
 			CallID: "c2", Name: "shell", IsError: true, ErrorKind: "shell_exit",
@@ -61,19 +60,15 @@ func everyKind() []event.Event {
 		event.Warning{Code: "context_usage", Message: "80%"},
 		event.Error{Code: "auth", Message: "no"},
 		event.ProcessingEnd{
-			Status: "completed", Usage: usage, ModelCalls: 2, ToolCalls: 1,
-			DurationMS: 12,
+			Status: "completed", Usage: usage, ModelCalls: 2, ToolCalls: 1, DurationMS: 12,
 		},
 		event.Gap{Missed: 3},
 		event.SessionEnd{State: "closed", Reason: "closed"},
 		event.Result{
 			Status: "completed", Text: "done", Model: "gpt-5", SessionDir: "/s", Turns: 4, ModelCalls: 2,
-			ToolCalls: 1, Usage: usage,
-			Changes: []event.FileChange{{Path: "b", Kind: event.FileCreated}}, Guarantees: guarantees,
-			DurationMS: 12,
-			Agents: []event.AgentResult{{
-				ID: "agent_1", Kind: "explore", Status: "completed", Turns: 4,
-				Usage: usage,
+			ToolCalls: 1, Usage: usage, Changes: []event.FileChange{{Path: "b", Kind: event.FileCreated}},
+			Guarantees: guarantees, DurationMS: 12, Agents: []event.AgentResult{{
+				ID: "agent_1", Kind: "explore", Status: "completed", Turns: 4, Usage: usage,
 			}},
 		},
 	}
@@ -130,8 +125,7 @@ func TestRoundTrip(t *testing.T) {
 
 func TestUnknownTypeIsAnError(t *testing.T) {
 	for _, line := range []string{
-		`{"type":"no_such_thing","seq":1,"data":{}}`, `{"seq":1}`, `[]`,
-		`{"type":"warning","data":3}`,
+		`{"type":"no_such_thing","seq":1,"data":{}}`, `{"seq":1}`, `[]`, `{"type":"warning","data":3}`,
 	} {
 		var e event.Event
 		if err := json.Unmarshal([]byte(line), &e); err == nil {

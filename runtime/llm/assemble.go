@@ -57,8 +57,8 @@ func (a *Assembler) Add(d Delta) {
 	}
 }
 
-// repeated reports whether a delta with this number came before. It updates last, the highest number
-// so far.
+// repeated reports whether a delta with this number came before. It updates last, the highest
+// number so far.
 func (d Delta) repeated(last *int) bool {
 	if d.Seq == 0 {
 		return false

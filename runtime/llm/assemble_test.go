@@ -25,8 +25,7 @@ func text(s string) llm.Delta    { return llm.Delta{Kind: llm.DeltaText, Text: s
 func thought(s string) llm.Delta { return llm.Delta{Kind: llm.DeltaReasoning, Text: s} }
 func done(f llm.FinishReason) llm.Delta {
 	return llm.Delta{Kind: llm.DeltaDone, Done: &llm.Done{Finish: f, Usage: llm.Usage{
-		Input:  3,
-		Output: 2,
+		Input: 3, Output: 2,
 	}, ResponseID: "r", Model: "m"}}
 }
 
@@ -40,8 +39,7 @@ func args(index int, s string) llm.Delta {
 
 func callPart(id, name, arguments string) llm.Part {
 	return llm.Part{Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{
-		ID: id, Name: name,
-		Arguments: arguments,
+		ID: id, Name: name, Arguments: arguments,
 	}}
 }
 
@@ -59,27 +57,27 @@ func TestAssembler(t *testing.T) {
 	}{
 		"empty answer": {number(done(llm.FinishStop)), nil},
 		"text in pieces": {
-			number(text("a"), text(""), text("b"), done(llm.FinishStop)), []llm.Part{llm.Text("ab")},
+			number(text("a"), text(""), text("b"), done(llm.FinishStop)), parts(llm.Text("ab")),
 		},
 		"parts keep their order": {
 			number(thought("t"), text("a"), call(0, "1", "x"), args(0, "{}"), text("b"),
 				done(llm.FinishToolCalls)),
-			[]llm.Part{reasoningPart("t"), llm.Text("a"), callPart("1", "x", "{}"), llm.Text("b")},
+			parts(reasoningPart("t"), llm.Text("a"), callPart("1", "x", "{}"), llm.Text("b")),
 		},
 		"parallel calls interleaved": {
 			number(call(7, "1", "x"), call(3, "2", "y"), args(7, `{"a`), args(3, `{"b`), args(7, `":1}`),
 				args(3, `":2}`),
 				done(llm.FinishToolCalls)),
-			[]llm.Part{callPart("1", "x", `{"a":1}`), callPart("2", "y", `{"b":2}`)},
+			parts(callPart("1", "x", `{"a":1}`), callPart("2", "y", `{"b":2}`)),
 		},
 		"missing id stays empty, late name is filled in": {
 			number(args(0, "{"), call(0, "", "x"), args(0, "}"), call(0, "", "other"),
 				done(llm.FinishToolCalls)),
-			[]llm.Part{callPart("", "x", "{}")},
+			parts(callPart("", "x", "{}")),
 		},
 		"equal ids are two calls": {
 			number(call(0, "1", "x"), call(1, "1", "x"), done(llm.FinishToolCalls)),
-			[]llm.Part{callPart("1", "x", ""), callPart("1", "x", "")},
+			parts(callPart("1", "x", ""), callPart("1", "x", "")),
 		},
 		"repeated numbers are ignored": {
 			[]llm.Delta{
@@ -89,40 +87,40 @@ func TestAssembler(t *testing.T) {
 				{Seq: 1, Kind: llm.DeltaText, Text: "a"},
 				{Seq: 3, Kind: llm.DeltaDone, Done: &llm.Done{Finish: llm.FinishStop}},
 			},
-			[]llm.Part{llm.Text("ab")},
+			parts(llm.Text("ab")),
 		},
 		"deltas without numbers are never ignored": {
-			[]llm.Delta{text("a"), text("a"), {Seq: 5, Kind: llm.DeltaText, Text: "b"}, done(llm.FinishStop)},
-			[]llm.Part{llm.Text("aab")},
+			[]llm.Delta{text("a"), text("a"), {
+				Seq: 5, Kind: llm.DeltaText, Text: "b",
+			}, done(llm.FinishStop)},
+			parts(llm.Text("aab")),
 		},
 		"a retry voids what was before": {
 			number(text("lost"), call(0, "1", "x"), llm.Delta{
-				Kind:  llm.DeltaRetry,
-				Retry: &llm.RetryNotice{},
+				Kind: llm.DeltaRetry, Retry: &llm.RetryNotice{},
 			}, text("kept"),
 				call(0, "2", "y"), done(llm.FinishToolCalls)),
-			[]llm.Part{llm.Text("kept"), callPart("2", "y", "")},
+			parts(llm.Text("kept"), callPart("2", "y", "")),
 		},
-		"a whole part takes the place of pieces of reasoning": {
+		"a whole part replaces pieces of reasoning": {
 			number(thought("wh"), thought("ole"), llm.Delta{Kind: llm.DeltaPart, Part: &opaque},
 				thought("more"), text("a"),
 				done(llm.FinishStop)),
-			[]llm.Part{opaque, reasoningPart("more"), llm.Text("a")},
+			parts(opaque, reasoningPart("more"), llm.Text("a")),
 		},
 		"two whole parts are two parts": {
 			number(llm.Delta{Kind: llm.DeltaPart, Part: &opaque}, llm.Delta{
-				Kind: llm.DeltaPart,
-				Part: &opaque,
+				Kind: llm.DeltaPart, Part: &opaque,
 			}, done(llm.FinishStop)),
-			[]llm.Part{opaque, opaque},
+			parts(opaque, opaque),
 		},
 		"a cut answer has no calls": {
 			number(text("a"), call(0, "1", "x"), args(0, `{"a":`), done(llm.FinishLength)),
-			[]llm.Part{llm.Text("a")},
+			parts(llm.Text("a")),
 		},
 		"what follows the end is ignored": {
 			number(text("a"), done(llm.FinishStop), text("b"), llm.Delta{Kind: llm.DeltaRetry}),
-			[]llm.Part{llm.Text("a")},
+			parts(llm.Text("a")),
 		},
 	}
 	for name, tt := range tests {
@@ -156,8 +154,7 @@ func TestAssemblerEnd(t *testing.T) {
 	}
 	want := llm.Response{
 		Message: llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{llm.Text("a")}},
-		Finish:  llm.FinishStop,
-		Usage:   llm.Usage{Input: 3, Output: 2}, ResponseID: "r", Model: "m",
+		Finish:  llm.FinishStop, Usage: llm.Usage{Input: 3, Output: 2}, ResponseID: "r", Model: "m",
 	}
 	if diff := cmp.Diff(want, resp); diff != "" {
 		t.Errorf("response (-want +got):\n%s", diff)
@@ -201,8 +198,7 @@ func TestComplete(t *testing.T) {
 	t.Run("error", func(t *testing.T) {
 		want := &llm.Error{Kind: llm.KindAuth}
 		_, err := llm.Complete(t.Context(), &attempts{list: []attempt{{
-			deltas: number(text("a")),
-			err:    want,
+			deltas: number(text("a")), err: want,
 		}}}, llm.Request{})
 		if !errors.Is(err, want) {
 			t.Errorf("got %v, want %v", err, want)
@@ -259,8 +255,7 @@ func FuzzAssembler(f *testing.F) {
 				llm.DeltaRetry, llm.DeltaDone, "?",
 			}
 			a.Add(llm.Delta{
-				Seq: i - int(b>>6), Kind: kinds[b%8], Text: strings.Repeat("x", int(b%3)),
-				Index: int(b % 5),
+				Seq: i - int(b>>6), Kind: kinds[b%8], Text: strings.Repeat("x", int(b%3)), Index: int(b % 5),
 			})
 		}
 		first, err1 := a.Response()
@@ -270,3 +265,5 @@ func FuzzAssembler(f *testing.F) {
 		}
 	})
 }
+
+func parts(p ...llm.Part) []llm.Part { return p }

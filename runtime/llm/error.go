@@ -89,7 +89,7 @@ func (e *Error) Retryable() bool {
 	return false
 }
 
-// KindOf returns the kind of the *Error in err's chain, or "" if there is none.
+// KindOf returns the kind of the *Error in err's chain, or "" without one.
 func KindOf(err error) ErrorKind {
 	var e *Error
 	if errors.As(err, &e) {

@@ -50,17 +50,13 @@ func TestRetryWaits(t *testing.T) {
 			[]time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second},
 		},
 		"cap if the server answered": {
-			&llm.Error{Kind: llm.KindStream, Status: 200},
-			llm.RetryPolicy{MaxRetries: 7},
-			[]time.Duration{
+			&llm.Error{Kind: llm.KindStream, Status: 200}, llm.RetryPolicy{MaxRetries: 7}, []time.Duration{
 				500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second,
 				8 * time.Second, 10 * time.Second, 10 * time.Second,
 			},
 		},
 		"cap if it did not": {
-			&llm.Error{Kind: llm.KindNetwork},
-			llm.RetryPolicy{MaxRetries: 5},
-			[]time.Duration{
+			&llm.Error{Kind: llm.KindNetwork}, llm.RetryPolicy{MaxRetries: 5}, []time.Duration{
 				500 * time.Millisecond, time.Second, 2 * time.Second, 2 * time.Second, 2 * time.Second,
 			},
 		},
@@ -73,15 +69,21 @@ func TestRetryWaits(t *testing.T) {
 			after(7 * time.Second), llm.RetryPolicy{MaxRetries: 1}, []time.Duration{7 * time.Second},
 		},
 		"also above the cap": {
-			after(5 * time.Minute),
-			llm.RetryPolicy{MaxRetries: 1},
-			[]time.Duration{5 * time.Minute},
+			after(5 * time.Minute), llm.RetryPolicy{MaxRetries: 1}, []time.Duration{5 * time.Minute},
 		},
 		"at once":                     {after(0), llm.RetryPolicy{MaxRetries: 2}, []time.Duration{0, 0}},
 		"not longer than the default": {after(5*time.Minute + 1), llm.RetryPolicy{}, nil},
-		"not longer than allowed":     {after(2 * time.Second), llm.RetryPolicy{MaxWait: time.Second}, nil},
-		"no wait allowed":             {after(time.Millisecond), llm.RetryPolicy{MaxWait: -1}, nil},
-		"no retries":                  {&llm.Error{Kind: llm.KindServer}, llm.RetryPolicy{MaxRetries: -1}, nil},
+		"not longer than allowed": {
+			after(2 * time.Second),
+			llm.RetryPolicy{MaxWait: time.Second},
+			nil,
+		},
+		"no wait allowed": {after(time.Millisecond), llm.RetryPolicy{MaxWait: -1}, nil},
+		"no retries": {
+			&llm.Error{Kind: llm.KindServer},
+			llm.RetryPolicy{MaxRetries: -1},
+			nil,
+		},
 		"many retries": {&llm.Error{Kind: llm.KindServer}, llm.RetryPolicy{
 			MaxRetries: 80,
 			Rand:       func() float64 { return 0 },
@@ -146,8 +148,7 @@ func TestRetryStream(t *testing.T) {
 	clock := &fakeClock{}
 	var got []llm.Delta
 	for d, err := range llm.Retry(inner, llm.RetryPolicy{
-		Clock: clock,
-		Rand:  almostOne,
+		Clock: clock, Rand: almostOne,
 	}).Stream(t.Context(), llm.Request{}) {
 		if err != nil {
 			t.Fatal(err)
@@ -159,8 +160,7 @@ func TestRetryStream(t *testing.T) {
 	}
 	notice := func(attempt int, delay time.Duration, err error) llm.Delta {
 		return llm.Delta{Kind: llm.DeltaRetry, Retry: &llm.RetryNotice{
-			Attempt: attempt, Delay: delay,
-			Err: err,
+			Attempt: attempt, Delay: delay, Err: err,
 		}}
 	}
 	want := number(text("a"), call(0, "1", "x"), notice(2, 500*time.Millisecond, first),
@@ -186,8 +186,7 @@ func TestRetryAfterAnAnswerWithoutEnd(t *testing.T) {
 
 func TestErrorAfterTheEndIsNotRetried(t *testing.T) {
 	inner := &attempts{list: []attempt{{
-		deltas: number(text("a"), done(llm.FinishStop)),
-		err:    &llm.Error{Kind: llm.KindStream},
+		deltas: number(text("a"), done(llm.FinishStop)), err: &llm.Error{Kind: llm.KindStream},
 	}}}
 	resp, err := llm.Complete(t.Context(), llm.Retry(inner, llm.RetryPolicy{Clock: &fakeClock{}}),
 		llm.Request{})
@@ -242,8 +241,7 @@ func TestRetryEndsWithTheContext(t *testing.T) {
 func TestRetryStopsWithItsReceiver(t *testing.T) {
 	for stop := range 3 {
 		inner := &attempts{list: []attempt{{
-			deltas: number(text("a")),
-			err:    &llm.Error{Kind: llm.KindServer},
+			deltas: number(text("a")), err: &llm.Error{Kind: llm.KindServer},
 		}}}
 		seen := 0
 		for _, err := range llm.Retry(inner, llm.RetryPolicy{Clock: &fakeClock{}}).Stream(t.Context(),
@@ -269,8 +267,7 @@ func TestRetrySpreadsSessions(t *testing.T) {
 		clock := &fakeClock{}
 		inner := &attempts{list: []attempt{{err: &llm.Error{Kind: llm.KindServer, Status: 503}}}}
 		_, err := llm.Complete(t.Context(), llm.Retry(inner, llm.RetryPolicy{
-			Clock:      clock,
-			MaxRetries: 1,
+			Clock: clock, MaxRetries: 1,
 		}), llm.Request{})
 		if err == nil {
 			t.Fatal("no error")

@@ -38,7 +38,7 @@ func TestFamilies_9_2(t *testing.T) {
 			p := tt.profile
 			if p.ID != tt.id || p.Model != "m" || p.CommandTimeout != tt.timeout ||
 				p.SupportsVision != tt.vision {
-				t.Errorf("%s %s, time-out %v, vision %v", p.ID, p.Model, p.CommandTimeout, p.SupportsVision)
+				t.Errorf("%s %s, timeout %v, vision %v", p.ID, p.Model, p.CommandTimeout, p.SupportsVision)
 			}
 			if !p.SupportsStreaming || !p.SupportsReasoning || !p.SupportsParallelToolCalls {
 				t.Errorf("streaming %v, reasoning %v, parallel calls %v", p.SupportsStreaming,
@@ -108,8 +108,7 @@ func TestSearchParameters(t *testing.T) {
 			wanted := strings.Fields(w[0])
 			slices.Sort(wanted)
 			if diff := cmp.Diff([]string{strings.Join(wanted, " "), w[1]}, []string{
-				strings.Join(names, " "),
-				strings.Join(aliases, " "),
+				strings.Join(names, " "), strings.Join(aliases, " "),
 			}); diff != "" {
 				t.Errorf("%s: %s (-want +got):\n%s", p.ID, tool.Name, diff)
 			}
@@ -168,7 +167,7 @@ func TestInstructions_9_2_4(t *testing.T) {
 		docs := strings.Join(p.ProjectDocs, " ")
 		for _, name := range []string{"CLAUDE.md", "GEMINI.md", ".codex/instructions.md"} {
 			if strings.Contains(p.Instructions, name) != strings.Contains(docs, name) {
-				t.Errorf("%s: %s is named in one place and not in the other", p.ID, name)
+				t.Errorf("%s: %s is named in only one of the two", p.ID, name)
 			}
 		}
 	}
@@ -178,9 +177,8 @@ func TestInstructions_9_2_4(t *testing.T) {
 func TestLayers_9_8(t *testing.T) {
 	s := profile.Surroundings{
 		WorkDir: "/w", Platform: "linux", OSVersion: "6.1", Date: "2026-01-02", Model: "m",
-		KnowledgeCutoff: "2025-08",
-		Git:             &profile.Git{Root: "/w", Branch: "trunk"},
-		Docs:            []profile.Doc{{Path: "/w/AGENTS.md", Text: "DOC"}},
+		KnowledgeCutoff: "2025-08", Git: &profile.Git{Root: "/w", Branch: "trunk"},
+		Docs: []profile.Doc{{Path: "/w/AGENTS.md", Text: "DOC"}},
 	}
 	seen := map[string]string{}
 	for _, p := range families() {
@@ -195,9 +193,8 @@ func TestLayers_9_8(t *testing.T) {
 		seen[p.Instructions] = p.ID
 		at := -1
 		for _, want := range []string{
-			"You are", "# When you are done",
-			"<environment>\nWorking directory: /w\n", "OS version: 6.1", "Model: m",
-			"Knowledge cut-off: 2025-08", "<git>", "\n# Tools\n", "- exit: ",
+			"You are", "# When you are done", "<environment>\nWorking directory: /w\n", "OS version: 6.1",
+			"Model: m", "Knowledge cut-off: 2025-08", "<git>", "\n# Tools\n", "- exit: ",
 			"\n# Project instructions\n\nFrom files", "DOC", "OVERRIDE",
 		} {
 			i := strings.LastIndex(got, want)
@@ -215,7 +212,8 @@ func TestLayers_9_8(t *testing.T) {
 }
 
 func TestNew(t *testing.T) {
-	models, err := profile.ParseModels([]byte(`{"models": [{"provider": "gemini", "prefix": "mine", "context_window": 5000, "max_output": 700, "knowledge_cutoff": "2020-02"}]}`))
+	models, err := profile.ParseModels([]byte(`{"models": [{"provider": "gemini", "prefix": ` +
+		`"mine", "context_window": 5000, "max_output": 700, "knowledge_cutoff": "2020-02"}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,8 +231,8 @@ func TestNew(t *testing.T) {
 			t.Errorf("%s: %v, cut-off %q, want %v", id, got, p.KnowledgeCutoff, want)
 		}
 	}
-	if p, err := profile.New("gpt", "m", models); err == nil || !strings.Contains(err.Error(),
-		"openai, anthropic, gemini") || p.ID != "" {
+	if p, err := profile.New("gpt", "m", models); err == nil ||
+		!strings.Contains(err.Error(), "openai, anthropic, gemini") || p.ID != "" {
 		t.Errorf("%v", err)
 	}
 	if p, err := profile.New("openai", "gpt-5.2", profile.Models{}); err != nil ||

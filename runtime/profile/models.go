@@ -69,7 +69,8 @@ var builtin = sync.OnceValue(func() Models {
 
 // ParseModels returns the built-in table overridden by the entries of data, a JSON object:
 //
-//	{"as_of": "2026-01-31", "models": [{"provider": "openai", "prefix": "my-model", "context_window": 65536}]}
+//	{"as_of": "2026-01-31", "models": [
+//		{"provider": "openai", "prefix": "my-model", "context_window": 65536}]}
 //
 // The keys of an entry are those of [Model] in JSON. Provider and prefix are required. Other
 // missing keys default to the built-in entry that matches the prefix, and without one to unknown or
@@ -246,8 +247,8 @@ func (t *tableReader) entries(base Models) ([]Model, error) {
 			return nil, fmt.Errorf("entry %d: %w", len(list)+1, err)
 		}
 		if slices.ContainsFunc(list, e.same) {
-			return nil, fmt.Errorf("entry %d: another entry is for %s %q, too", len(list)+1, e.Provider,
-				e.Prefix)
+			return nil, fmt.Errorf("entry %d: another entry is for %s %q, too",
+				len(list)+1, e.Provider, e.Prefix)
 		}
 		list = append(list, e)
 	}
@@ -309,8 +310,8 @@ func (e Model) check() error {
 	case e.ContextWindow == 0:
 		return errors.New("context_window is missing, and no built-in entry has it")
 	case e.MaxOutput > e.ContextWindow:
-		return fmt.Errorf("max_output %d is more than the context window of %d", e.MaxOutput,
-			e.ContextWindow)
+		return fmt.Errorf("max_output %d is more than the context window of %d",
+			e.MaxOutput, e.ContextWindow)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ func TestDefaultModels(t *testing.T) {
 	list := m.List()
 	for _, provider := range profile.Providers() {
 		if !slices.ContainsFunc(list, func(e profile.Model) bool { return e.Provider == provider }) {
-			t.Errorf("there are no models of %s", provider)
+			t.Errorf("no models of %s", provider)
 		}
 	}
 	for _, e := range list {
@@ -86,7 +86,8 @@ func TestModelsOfProfiles(t *testing.T) {
 func TestParseModels(t *testing.T) {
 	m, err := profile.ParseModels([]byte(`{"as_of": "2031-05-06", "models": [
 		{"provider": "openai", "prefix": "gpt-5.2", "context_window": 1000, "max_output": 10},
-		{"provider": "openai", "prefix": "gpt-5.2-nine", "vision": false, "reasoning": false, "knowledge_cutoff": "2030-01"},
+		{"provider": "openai", "prefix": "gpt-5.2-nine", "vision": false, "reasoning": false,
+			"knowledge_cutoff": "2030-01"},
 		{"provider": "anthropic", "prefix": "claude-opus-4-1", "context_window": 30000},
 		{"provider": "gemini", "prefix": "gemma-9", "context_window": 8192},
 		{"provider": "gemini", "prefix": "gemini-2.5-flash-x", "context_window": 9000}
@@ -110,18 +111,15 @@ func TestParseModels(t *testing.T) {
 			ContextWindow: 400_000, MaxOutput: 128_000, KnowledgeCutoff: "2030-01",
 		}},
 		{"anthropic", "claude-opus-4-1-20250805", profile.Model{
-			Provider: "anthropic",
-			Prefix:   "claude-opus-4-1", ContextWindow: 30_000, MaxOutput: 30_000, KnowledgeCutoff: "2025-01",
-			Reasoning: true, Vision: true,
+			Provider: "anthropic", Prefix: "claude-opus-4-1", ContextWindow: 30_000, MaxOutput: 30_000,
+			KnowledgeCutoff: "2025-01", Reasoning: true, Vision: true,
 		}},
 		{"gemini", "gemini-2.5-flash-x-1", profile.Model{
-			Provider: "gemini", Prefix: "gemini-2.5-flash-x",
-			ContextWindow: 9000, MaxOutput: 9000, KnowledgeCutoff: "2025-01", Reasoning: true,
-			Vision: true,
+			Provider: "gemini", Prefix: "gemini-2.5-flash-x", ContextWindow: 9000, MaxOutput: 9000,
+			KnowledgeCutoff: "2025-01", Reasoning: true, Vision: true,
 		}},
 		{"gemini", "gemma-9:27b", profile.Model{
-			Provider: "gemini", Prefix: "gemma-9",
-			ContextWindow: 8192,
+			Provider: "gemini", Prefix: "gemma-9", ContextWindow: 8192,
 		}},
 	} {
 		got, ok := m.Lookup(tt.provider, tt.name)
@@ -176,7 +174,8 @@ func TestParseModelsErrors(t *testing.T) {
 			`max_output 2 is more than the context window of 1`,
 		},
 		{"two", entry(`{"provider": "openai", "prefix": "x", "context_window": 1},` + "\n" +
-			`{"provider": "openai", "prefix": "x", "context_window": 2}`), `models: line 3: "models": entry 2: another entry is for openai "x"`},
+			`{"provider": "openai", "prefix": "x", "context_window": 2}`), `models: line 3: "models": ` +
+			`entry 2: another entry is for openai "x"`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m, err := profile.ParseModels([]byte(tt.data))
@@ -189,7 +188,9 @@ func TestParseModelsErrors(t *testing.T) {
 
 // FuzzParseModels checks that an error names a line, and that a valid table has usable entries.
 func FuzzParseModels(f *testing.F) {
-	f.Add([]byte(`{"as_of": "2026-01-02", "models": [{"provider": "openai", "prefix": "x", "context_window": 7, "max_output": 1, "knowledge_cutoff": "2025-08", "reasoning": true, "vision": false}]}`))
+	f.Add([]byte(`{"as_of": "2026-01-02", "models": [{"provider": "openai", "prefix": "x", ` +
+		`"context_window": 7, "max_output": 1, "knowledge_cutoff": "2025-08", "reasoning": true, ` +
+		`"vision": false}]}`))
 	f.Add([]byte("{\"models\": [\n{\"provider\": \"gemini\", \"prefix\": \"gemini-2.5-pro\"}]}"))
 	f.Add([]byte(`{"models": [{}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

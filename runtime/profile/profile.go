@@ -1,5 +1,5 @@
-// Package profile holds the differences between families of models: their tools, instructions and
-// abilities. A profile is data; the loop treats all of them alike.
+// Package profile describes the families of models: OpenAI's, Anthropic's and Gemini's. A [Profile]
+// is the tools, instructions and limits of a model as data; the agent's loop treats all alike.
 package profile
 
 import (
@@ -17,7 +17,7 @@ import (
 type Profile struct {
 	// ID names the family, such as "openai".
 	ID string
-	// Model is the model's name as the provider knows it.
+	// Model is the provider's name of the model.
 	Model string
 	// Tools are offered to the model in this order. A custom tool is added here or in the session's
 	// registry.
@@ -129,8 +129,8 @@ func (p Profile) System(s Surroundings, tools []llm.ToolSpec, override string) s
 		}
 	}
 	if override = strings.TrimSpace(override); override != "" {
-		fmt.Fprintf(&b, "\n# Instructions of the user\n\nThese have priority over everything above.\n\n%s\n",
-			override)
+		fmt.Fprintf(&b, "\n# Instructions of the user\n\n"+
+			"These have priority over everything above.\n\n%s\n", override)
 	}
 	return b.String()
 }
@@ -144,8 +144,8 @@ func (p Profile) missing(tools []llm.ToolSpec) []string {
 	}
 	var names []string
 	for _, t := range known {
-		if strings.Contains(p.Instructions, "`"+t.Name+"`") && !slices.ContainsFunc(tools,
-			func(have llm.ToolSpec) bool { return have.Name == t.Name }) {
+		if strings.Contains(p.Instructions, "`"+t.Name+"`") &&
+			!slices.ContainsFunc(tools, func(have llm.ToolSpec) bool { return have.Name == t.Name }) {
 			names = append(names, t.Name)
 		}
 	}
@@ -175,8 +175,8 @@ func (s Surroundings) write(b *strings.Builder) {
 		if st.More {
 			atLeast = "at least "
 		}
-		fmt.Fprintf(b, "Modified files: %s%d\nUntracked files: %s%d\n", atLeast, st.Modified, atLeast,
-			st.Untracked)
+		fmt.Fprintf(b, "Modified files: %s%d\nUntracked files: %s%d\n",
+			atLeast, st.Modified, atLeast, st.Untracked)
 	}
 	if len(s.Git.Commits) > 0 {
 		b.WriteString("Last commits:\n")

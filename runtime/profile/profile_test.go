@@ -17,8 +17,7 @@ func TestLayersInOrder(t *testing.T) {
 	s := profile.Surroundings{
 		WorkDir: "/w", Platform: "linux", Date: "2026-01-02", Model: "gpt-5.2",
 		Git: &profile.Git{Root: "/w", Branch: "trunk", Status: &profile.GitStatus{
-			Modified:  2,
-			Untracked: 1,
+			Modified: 2, Untracked: 1,
 		}, Commits: []string{"abc x"}},
 		Docs: []profile.Doc{{Path: "/AGENTS.md", Text: "OUTER"}, {Path: "/w/AGENTS.md", Text: "INNER"}},
 	}
@@ -53,19 +52,18 @@ func TestUnknownIsNotInvented(t *testing.T) {
 			t.Errorf("the prompt holds %q:\n%s", not, got)
 		}
 	}
-	if !strings.Contains(got, "Knowledge cut-off: unknown") || !strings.Contains(got,
-		"none (detached HEAD)") {
+	if !strings.Contains(got, "Knowledge cut-off: unknown") ||
+		!strings.Contains(got, "none (detached HEAD)") {
 		t.Errorf("%s", got)
 	}
 }
 
-// TestToolsThatAreNotOffered checks that a model is told which of the tools that the instructions
-// speak of it does not have.
+// TestToolsThatAreNotOffered checks that the prompt names the tools which the instructions mention
+// and the run does not offer.
 func TestToolsThatAreNotOffered(t *testing.T) {
 	const said = "\nNot available in this run, although mentioned above: "
 	for _, p := range []profile.Profile{
-		profile.OpenAI("m"), profile.Anthropic("m"),
-		profile.Gemini("m"),
+		profile.OpenAI("m"), profile.Anthropic("m"), profile.Gemini("m"),
 	} {
 		var all, reading []llm.ToolSpec
 		for _, tool := range p.Tools {
@@ -89,8 +87,8 @@ func TestToolsThatAreNotOffered(t *testing.T) {
 			for _, tool := range p.Tools {
 				name := "`" + tool.Name + "`"
 				here := slices.ContainsFunc(offered, func(s llm.ToolSpec) bool { return s.Name == tool.Name })
-				if want := !here && strings.Contains(p.Instructions, name); strings.Contains(list,
-					name) != want {
+				if want := !here &&
+					strings.Contains(p.Instructions, name); strings.Contains(list, name) != want {
 					t.Errorf("%s, %d tools: %s is listed as missing: %v, in %q", p.ID, len(offered), name, !want,
 						list)
 				}
@@ -101,8 +99,8 @@ func TestToolsThatAreNotOffered(t *testing.T) {
 		}
 		// A tool is named in one way, so that it is found.
 		for _, tool := range p.Tools {
-			if strings.Contains(tool.Name, "_") && strings.Count(p.Instructions,
-				tool.Name) != strings.Count(p.Instructions, "`"+tool.Name+"`") {
+			if strings.Contains(tool.Name, "_") &&
+				strings.Count(p.Instructions, tool.Name) != strings.Count(p.Instructions, "`"+tool.Name+"`") {
 				t.Errorf("%s: %s is not in quotes", p.ID, tool.Name)
 			}
 		}
@@ -111,8 +109,10 @@ func TestToolsThatAreNotOffered(t *testing.T) {
 
 func TestWithModel(t *testing.T) {
 	table, err := profile.ParseModels([]byte(`{"models": [
-		{"provider": "anthropic", "prefix": "big", "context_window": 500000, "max_output": 100000, "knowledge_cutoff": "2026-01", "reasoning": true, "vision": false},
-		{"provider": "anthropic", "prefix": "small", "context_window": 5000, "max_output": 1000, "reasoning": false, "vision": true}]}`))
+		{"provider": "anthropic", "prefix": "big", "context_window": 500000, "max_output": 100000,
+			"knowledge_cutoff": "2026-01", "reasoning": true, "vision": false},
+		{"provider": "anthropic", "prefix": "small", "context_window": 5000, "max_output": 1000,
+			"reasoning": false, "vision": true}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,17 +142,14 @@ func TestWithModel(t *testing.T) {
 		"smaller":  {big.WithModel("small"), figures{"small", "", 5_000, 1_000, 1_000, false, true}},
 		"and back": {big.WithModel("small").WithModel("big"), of(big)},
 		"not listed": {big.WithModel("other"), figures{
-			"other", "",
-			profile.UnknownContextWindow, 0, 32_000, true, true,
+			"other", "", profile.UnknownContextWindow, 0, 32_000, true, true,
 		}},
-		"what a host says": {changed.WithModel("big"), figures{
-			"big", "2026-01", 9, 100_000, 32_000,
-			true, false,
+		"the host's table": {changed.WithModel("big"), figures{
+			"big", "2026-01", 9, 100_000, 32_000, true, false,
 		}},
 		"without a table": {own.WithModel("theirs"), figures{Model: "theirs", Window: 7}},
 		"OpenAI limits itself": {profile.OpenAI("gpt-5").WithModel("gpt-4o"), figures{
-			"gpt-4o", "2023-10",
-			128_000, 16_384, 0, false, true,
+			"gpt-4o", "2023-10", 128_000, 16_384, 0, false, true,
 		}},
 	} {
 		if diff := cmp.Diff(tt.want, of(tt.got)); diff != "" {

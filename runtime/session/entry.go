@@ -55,15 +55,23 @@ type RunStarted struct {
 	Limits       Limits `json:"limits"`
 }
 
-// Limits are the limits of a run, as agent.Limits describes them.
+// Limits end a run with status limit_reached, or timed_out for MaxDuration. A zero MaxToolRounds or
+// LoopWindow means the default of package agent, another zero no limit.
 type Limits struct {
-	MaxToolRounds   int           `json:"max_tool_rounds,omitempty"`
-	MaxTurns        int           `json:"max_turns,omitempty"`
-	MaxToolCalls    int           `json:"max_tool_calls,omitempty"`
-	MaxTokens       int64         `json:"max_tokens,omitempty"`
-	MaxDuration     time.Duration `json:"max_duration_ns,omitempty"`
-	LoopWindow      int           `json:"loop_window,omitempty"`
-	NoLoopDetection bool          `json:"no_loop_detection,omitempty"`
+	// MaxToolRounds counts rounds of tool calls in one input.
+	MaxToolRounds int `json:"max_tool_rounds,omitempty"`
+	// MaxTurns counts the turns of a session: inputs, answers, and sets of results.
+	MaxTurns int `json:"max_turns,omitempty"`
+	// MaxToolCalls counts the tool calls of one run.
+	MaxToolCalls int `json:"max_tool_calls,omitempty"`
+	// MaxTokens counts all tokens of a session, estimated for servers that report none.
+	MaxTokens int64 `json:"max_tokens,omitempty"`
+	// MaxDuration is wall-clock time of one run.
+	MaxDuration time.Duration `json:"max_duration_ns,omitempty"`
+	// LoopWindow is how many calls are compared to find a loop. NoLoopDetection disables the
+	// comparison.
+	LoopWindow      int  `json:"loop_window,omitempty"`
+	NoLoopDetection bool `json:"no_loop_detection,omitempty"`
 }
 
 // Prompt holds the parts of a request outside the history.

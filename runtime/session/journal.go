@@ -79,8 +79,7 @@ func (j *Journal) Append(typ string, data any) error {
 		return j.fail(fmt.Errorf("journal entry %s: %w", typ, err))
 	}
 	if len(line) > MaxLine {
-		return j.fail(fmt.Errorf("journal entry %s: %d bytes are more than %d", typ, len(line),
-			MaxLine))
+		return j.fail(fmt.Errorf("journal entry %s: %d bytes are more than %d", typ, len(line), MaxLine))
 	}
 	if _, err := j.file.Write(line); err != nil {
 		return j.fail(fmt.Errorf("write the session journal: %w", err))
@@ -104,8 +103,8 @@ func (j *Journal) Sync() error {
 
 // syncFile makes a file or directory durable where its file system can do that.
 func syncFile(f *os.File) error {
-	if err := f.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err,
-		syscall.EINVAL) {
+	if err := f.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) &&
+		!errors.Is(err, syscall.EINVAL) {
 		return err
 	}
 	return nil

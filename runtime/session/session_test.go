@@ -222,8 +222,7 @@ func TestDirectoryIsPrivateAndNew(t *testing.T) {
 func TestOutputs(t *testing.T) {
 	s := create(t)
 	for _, id := range []string{
-		"call_1", "../../etc/passwd", "call_1", strings.Repeat("x", 5000),
-		"",
+		"call_1", "../../etc/passwd", "call_1", strings.Repeat("x", 5000), "",
 	} {
 		out, err := s.Spool().Create(id)
 		if err != nil {

@@ -70,8 +70,10 @@ type AgentState struct {
 // required; spawn_agent starts the first one by default.
 func AgentTools(agents Agents, kinds []AgentKind) []Tool {
 	const (
-		id      = `"agent_id": {"type": "string", "minLength": 1, "description": "The ID that spawn_agent returned."}`
-		message = `, "message": {"type": "string", "minLength": 1, "description": "The message to the agent."}`
+		id = `"agent_id": {"type": "string", "minLength": 1,
+			"description": "The ID that spawn_agent returned."}`
+		message = `,
+			"message": {"type": "string", "minLength": 1, "description": "The message to the agent."}`
 	)
 	limit := Limit{Chars: 20_000}
 	send := func(ctx context.Context, _ *Call, args agentArgs) (Result, error) {
@@ -112,11 +114,16 @@ func spawnTool(agents Agents, kinds []AgentKind, limit Limit) Tool {
 	enum, _ := json.Marshal(names) // strings have no error
 	standard, _ := json.Marshal("The kind of agent. Default " + names[0] + ".")
 	s := spec("spawn_agent", `
-		"task": {"type": "string", "minLength": 1, "description": "The task, with all that the agent must know; it does not see this conversation."},
+		"task": {"type": "string", "minLength": 1,
+			"description": "The task, with all that the agent must know; it does not see this
+			conversation."},
 		"agent_type": {"type": "string", "enum": `+string(enum)+`, "description": `+string(standard)+`},
-		"working_dir": {"type": "string", "description": "The directory that the agent works in and does not leave. Default: the working directory."},
+		"working_dir": {"type": "string",
+			"description": "The directory that the agent works in and does not leave. Default: the working
+			directory."},
 		"model": {"type": "string", "description": "Another model of the same provider."},
-		"max_turns": {"type": "integer", "minimum": 1, "description": "How many turns the agent may take."}`,
+		"max_turns": {"type": "integer", "minimum": 1,
+			"description": "How many turns the agent may take."}`,
 		"task")
 	s.Description = strings.TrimSpace(s.Description) + "\nKinds of agents:" + list.String()
 	return builtin(Tool{ToolSpec: s, Limit: limit},

@@ -230,7 +230,7 @@ func (p *patcher) touch(name string, before, now bool) {
 	p.files = append(p.files, &touched{name: name, before: before, now: now})
 }
 
-// note tells the model about chunks that did not match exactly.
+// note names to the model the chunks that did not match exactly.
 func (p *patcher) note(name string, chunks []v4a.Chunk, matches []v4a.Match) {
 	for i, m := range matches {
 		switch {

@@ -9,8 +9,10 @@ import (
 // AskUser returns the tool ask_user, which makes the loop wait for the user's answer.
 func AskUser() Tool {
 	return builtin(Tool{ToolSpec: spec("ask_user", `
-		"question": {"type": "string", "minLength": 1, "description": "The question, with all that the user needs to know to answer it."},
-		"options": {"type": "array", "items": {"type": "string", "minLength": 1}, "description": "Answers to choose from; the user may give another one."}`,
+		"question": {"type": "string", "minLength": 1,
+			"description": "The question, with all that the user needs to know to answer it."},
+		"options": {"type": "array", "items": {"type": "string", "minLength": 1},
+			"description": "Answers to choose from; the user may give another one."}`,
 		"question")}, askUser)
 }
 

@@ -57,8 +57,8 @@ func (b *backupEnv) Remove(ctx context.Context, name string, opts env.RemoveOpti
 func (b *backupEnv) keep(ctx context.Context, name string) error {
 	f, err := b.Open(ctx, name)
 	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, env.ErrIsDir), errors.Is(err,
-		env.ErrNotDir), errors.Is(err, env.ErrNotRegular):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, env.ErrIsDir),
+		errors.Is(err, env.ErrNotDir), errors.Is(err, env.ErrNotRegular):
 		return nil
 	case err != nil:
 		return fmt.Errorf("keep a backup: %w", err)

@@ -64,8 +64,7 @@ func TestBackups(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var list backupList
-			o := registry(t).Run(t.Context(), Scope{Env: newMemory(files), Backups: &list}, call(t, tt.tool,
-				tt.args))
+			o := useIn(t, Scope{Env: newMemory(files), Backups: &list}, tt.tool, tt.args)
 			if o.Err != nil {
 				t.Fatal(o.Err)
 			}
@@ -90,7 +89,7 @@ func TestNoBackupNoChange(t *testing.T) {
 		{"apply_patch", patch("*** Delete File: a.txt\n")},
 	} {
 		list := backupList{err: errors.New("the disk is full")}
-		o := registry(t).Run(t.Context(), Scope{Env: m, Backups: &list}, call(t, c.tool, c.args))
+		o := useIn(t, Scope{Env: m, Backups: &list}, c.tool, c.args)
 		if o.Err == nil {
 			t.Errorf("%s changes a file that could not be kept", c.tool)
 		}

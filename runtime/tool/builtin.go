@@ -13,13 +13,18 @@ import (
 var descriptions embed.FS
 
 // spec describes the built-in tool name: with the text of NAME.md, and with parameters that are the
-// members of a JSON object from their names to their schemas.
+// members of a JSON object from their names to their schemas. A line break in parameters, also in a
+// description, stands for a space.
 func spec(name, parameters string, required ...string) llm.ToolSpec {
 	text, err := descriptions.ReadFile(name + ".md")
 	if err != nil {
 		panic(err) // a constant of this package
 	}
-	schema := `{"type": "object", "properties": {` + parameters + `}, `
+	schema := `{"type": "object", "properties": {`
+	for line := range strings.Lines(parameters) {
+		schema += strings.TrimSpace(line) + " "
+	}
+	schema += `}, `
 	if len(required) > 0 {
 		schema += `"required": ["` + strings.Join(required, `", "`) + `"], `
 	}

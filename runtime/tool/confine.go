@@ -127,8 +127,7 @@ func (r root) resolve(ctx context.Context, rel string, follow bool) (location, e
 				return location{name: at, info: info}, nil
 			}
 			if !info.IsDir() {
-				return location{}, errorf(KindOther, "resolve %s: %s is not a directory", shown(rel),
-					shown(at))
+				return location{}, errorf(KindOther, "resolve %s: %s is not a directory", shown(rel), shown(at))
 			}
 			continue
 		}
@@ -154,8 +153,7 @@ func (r root) resolve(ctx context.Context, rel string, follow bool) (location, e
 // missing returns the location of a name of which at is the first part that does not exist.
 func (r root) missing(at string, todo []string, rel string) (location, error) {
 	if slices.Contains(todo, "..") {
-		return location{}, errorf(KindNotFound, "resolve %s: %s does not exist", shown(rel),
-			shown(at))
+		return location{}, errorf(KindNotFound, "resolve %s: %s does not exist", shown(rel), shown(at))
 	}
 	return location{name: path.Join(append([]string{at}, todo...)...)}, nil
 }

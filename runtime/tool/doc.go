@@ -1,6 +1,7 @@
 // Package tool holds the tools that a model can call: their registry, the validation of arguments,
 // the built-in tools and the truncation of output. It is the only package that writes text for the
-// model. Tools act on an [env.Environment] and never on the host.
+// model, except the instructions of package profile. Tools act on an [env.Environment] and never on
+// the host.
 //
 // A call runs through one pipeline: look up, validate, execute, truncate, record. A failure becomes
 // an error result from which the model learns what to do differently; it never ends the loop.

@@ -20,10 +20,13 @@ const maxEdited = 64 << 20
 func EditFile() Tool {
 	return builtin(Tool{
 		ToolSpec: spec("edit_file", `
-			"file_path": {"type": "string", "minLength": 1, "description": "The file, absolute or relative to the working directory."},
-			"old_string": {"type": "string", "description": "The text to replace, exactly as the file has it, without line numbers."},
+			"file_path": {"type": "string", "minLength": 1,
+				"description": "The file, absolute or relative to the working directory."},
+			"old_string": {"type": "string",
+				"description": "The text to replace, exactly as the file has it, without line numbers."},
 			"new_string": {"type": "string", "description": "The text that replaces it."},
-			"replace_all": {"type": "boolean", "description": "Replace every occurrence. Default false: old_string must occur once."}`,
+			"replace_all": {"type": "boolean",
+				"description": "Replace every occurrence. Default false: old_string must occur once."}`,
 			"file_path", "old_string", "new_string"),
 		NeedsEnv: true,
 		Limit:    Limit{Chars: 10_000, Keep: KeepTail},
@@ -71,7 +74,7 @@ type edited struct {
 	content string
 	// lines are the numbers of the lines where a replacement starts.
 	lines []int
-	// note tells the model that the text did not match exactly.
+	// note informs the model that the text did not match exactly.
 	note string
 }
 
@@ -118,7 +121,7 @@ func edit(name, content, old, replacement string, all bool) (edited, error) {
 	return e, nil
 }
 
-// loosely tells the model that its text did not match exactly.
+// loosely informs the model that its text did not match exactly.
 func loosely(level v4a.Level) string {
 	how := level.String()
 	if level == v4a.Exact {
@@ -219,12 +222,13 @@ func notFound(name, content, old string, lines []int, level v4a.Level) *Error {
 	}
 	if len(lines) > 1 {
 		return errorf(KindEditConflict, "old_string does not match %s exactly, and %s it matches "+
-			"several times, at lines %s. Nothing was changed; give old_string exactly as in the file, with more "+
-			"lines around it. The file has at line %d:\n%s",
+			"several times, at lines %s. Nothing was changed; give old_string exactly as in the file, "+
+			"with more lines around it. The file has at line %d:\n%s",
 			shown(name), level, list(lines), lines[0], excerptOf(content, old, lines[0]))
 	}
 	return errorf(KindEditConflict, "old_string does not match %s exactly, but %s it matches, at "+
-		"line %s; replace_all needs exact text. The file has there:\n%s\nGive old_string exactly like this",
+		"line %s; replace_all needs exact text. The file has there:\n%s\n"+
+		"Give old_string exactly like this",
 		shown(name), level, list(lines), excerptOf(content, old, lines[0]))
 }
 
@@ -232,8 +236,8 @@ func notFound(name, content, old string, lines []int, level v4a.Level) *Error {
 // ambiguous.
 func unclear(name, content, old string, first int, level v4a.Level) *Error {
 	return errorf(KindEditConflict, "old_string does not match %s exactly. It matches %s, at line "+
-		"%d, but the indentation of new_string there is ambiguous. The file has there:\n%s\nGive old_string "+
-		"exactly like this, and new_string with the same indentation",
+		"%d, but the indentation of new_string there is ambiguous. The file has there:\n%s\n"+
+		"Give old_string exactly like this, and new_string with the same indentation",
 		shown(name), level, first, excerptOf(content, old, first))
 }
 

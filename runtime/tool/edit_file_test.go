@@ -20,8 +20,7 @@ var styles = map[string]func(string) string{
 	"crlf":  func(s string) string { return strings.ReplaceAll(s, "\n", "\r\n") },
 	"bom":   func(s string) string { return "\uFEFF" + s },
 	"bom and crlf": func(s string) string {
-		return "\uFEFF" + strings.ReplaceAll(s, "\n",
-			"\r\n")
+		return "\uFEFF" + strings.ReplaceAll(s, "\n", "\r\n")
 	},
 	"no final newline": func(s string) string { return strings.TrimSuffix(s, "\n") },
 }
@@ -38,46 +37,16 @@ func TestEditFileLoosely(t *testing.T) {
 		want                        string
 	}{
 		{"exact", "a\nb\nc\n", "b", "x", "", "a\nx\nc\n"},
-		{"exact at the start", "a\nb\nc\n", "a\nb", "x", "", "x\nc\n"},
-		{"exact at the end", "a\nb\nc\n", "b\nc", "x", "", "a\nx\n"},
 		{"trailing space in the file", "a\nb  \nc\n", "a\nb\nc", "a\nx\nc", trailing, "a\nx\nc\n"},
 		{"trailing space in old", "a\nb\nc\n", "b \nc", "x\nc", trailing, "a\nx\nc\n"},
 		{
 			"lines that stay keep their space", "a\t\nb\nc  \n", "a\nb\nc", "a\nx\nc", trailing,
 			"a\t\nx\nc  \n",
 		},
-		{"trailing space at the start", "a \nb\nc\n", "a\nb", "x", trailing, "x\nc\n"},
-		{"trailing space at the end", "a\nb \nc\n", "b\nc", "x", trailing, "a\nx\n"},
 		{
 			"tabs for spaces", "f {\n\tif a {\n\t\tb\n\t}\n}\n", "    if a {\n        b\n    }",
 			"    if a {\n        c\n        d\n    }", space, "f {\n\tif a {\n\t\tc\n\t\td\n\t}\n}\n",
 		},
-		{
-			"tabs for spaces, deeper", "f {\n\ta\n\tb\n}\n", "    a\n    b", "    if a {\n        b\n    }",
-			space, "f {\n\tif a {\n\t\tb\n\t}\n}\n",
-		},
-		{
-			"spaces for tabs", "def f():\n    if a:\n        b\n", "\tif a:\n\t\tb",
-			"\tif a:\n\t\tif c:\n\t\t\tb", space, "def f():\n    if a:\n        if c:\n            b\n",
-		},
-		{
-			"two spaces for four", "x\n    a\n        b\n", "  a\n    b", "  a\n    b\n      c", space,
-			"x\n    a\n        b\n            c\n",
-		},
-		{
-			"no indentation in old", "x\n\ta\n\t\tb\n", "a\n\tb", "a\n\tc\n\t\td", space,
-			"x\n\ta\n\t\tc\n\t\t\td\n",
-		},
-		{
-			"too much indentation in old", "a\n  b\n", "    a\n      b", "    a\n      c\n    d", space,
-			"a\n  c\nd\n",
-		},
-		{
-			"less deep than any before", "x {\n    a {\n        b\n    }\n}\n", "            b",
-			"            c\n        }\n        d {", space,
-			"x {\n    a {\n        c\n    }\n    d {\n    }\n}\n",
-		},
-		{"new is indented as the file", "f {\n\ta\n}\n", "    a", "\tb", space, "f {\n\tb\n}\n"},
 		{"empty lines stay empty", "f {\n\ta\n}\n", "  a", "  a\n\n  b", space, "f {\n\ta\n\n\tb\n}\n"},
 		{"at the start of the file", "\ta\nb\n", "    a\n", "    c\n", space, "\tc\nb\n"},
 		{"at the end of the file", "a\n\tb\n", "  b\n", "  c\n", space, "a\n\tc\n"},
@@ -94,12 +63,10 @@ func TestEditFileLoosely(t *testing.T) {
 			"quotes and indentation", "x\n\tsay “a”\n", "  say \"a\"", "  tell \"a\"", punctuation,
 			"x\n\ttell \"a\"\n",
 		},
-		{"the exact place counts", "\ta\na\nb\n", "a\n", "b\n", "twice", ""},
+		{"an exact match counts", "\ta\na\nb\n", "a\n", "b\n", "twice", ""},
 		{"the closer level counts", "\ta\na \n", "a\nx", "", "first", ""},
 		{"twice at a level", "\ta\n  a\nb\n", "    a\n", "    c\n", "several", ""},
-		{"twice, overlapping", "\ta\n\ta\n\ta\nb\n", "  a\n  a\n", "  c\n", "several", ""},
 		{"indentation unclear", "f {\n\ta\n\t\tb\n}\n", "a\nb", "a\nb\nc", "unclear", ""},
-		{"depth unclear", "f {\n\ta\n\tb\n}\n", "a\nb", "a\n  c\nb", "unclear", ""},
 		{"only white space", "a\n\nb\n", "\t \n", "x\n", "none", ""},
 		{"no change", "a\n\tb\nc\n", "  b", "\tb", "same", ""},
 	} {
@@ -195,13 +162,14 @@ func TestEditFileLooselySpecialFiles(t *testing.T) {
 // The result reports a loose match, and a loose match that is not unique changes nothing.
 func TestEditFileTellsLevel(t *testing.T) {
 	m := newMemory(map[string]string{"f": "x\n\ta\n", "g": "\ta\n  a\n"})
-	o := use(t, m, "edit_file", args{"file_path": "f", "old_string": "    a", "new_string": "    b"})
+	o := use(t, m, "edit_file", `{"file_path": "f", "old_string": "    a", "new_string": "    b"}`)
 	want := "made 1 replacement in f, at line 2\n[old_string matched only ignoring leading and " +
-		"trailing white space; whole lines were replaced and indented as in the file, and unchanged lines were kept as they are]"
+		"trailing white space; whole lines were replaced and indented as in the file, and unchanged " +
+		"lines were kept as they are]"
 	if diff := cmp.Diff(want, o.Result.Text()); diff != "" || m.files()["f"] != "x\n\tb\n" {
 		t.Errorf("%s\n%q", diff, m.files()["f"])
 	}
-	o = use(t, m, "edit_file", args{"file_path": "g", "old_string": "    a", "new_string": "    b"})
+	o = use(t, m, "edit_file", `{"file_path": "g", "old_string": "    a", "new_string": "    b"}`)
 	if kind(o) != KindEditConflict || m.files()["g"] != "\ta\n  a\n" || len(o.Changes) > 0 {
 		t.Errorf("%s: %s", kind(o), o.Result.Text())
 	}
@@ -279,14 +247,14 @@ func FuzzEditFile(f *testing.F) {
 		before, after := strings.SplitAfter(content, "\n"), strings.SplitAfter(e.content, "\n")
 		first := e.lines[0] - 1
 		if diff := cmp.Diff(before[:first], after[:min(first, len(after))]); diff != "" {
-			t.Fatalf("lines above the place were changed:\n%s", diff)
+			t.Fatalf("lines above the match were changed:\n%s", diff)
 		}
 		// What follows the replaced lines is still the end of the file.
 		last := first + strings.Count(strings.TrimSuffix(strings.TrimPrefix(old, "\uFEFF"), "\n"), "\n") +
 			1
-		if last < len(before) && e.note != "" && !strings.HasSuffix(e.content, strings.Join(before[last:],
-			"")) {
-			t.Fatalf("lines below the place were changed: %q", e.content)
+		if last < len(before) && e.note != "" &&
+			!strings.HasSuffix(e.content, strings.Join(before[last:], "")) {
+			t.Fatalf("lines below the match were changed: %q", e.content)
 		}
 		if strings.HasPrefix(content, "\uFEFF") != strings.HasPrefix(e.content, "\uFEFF") &&
 			!strings.HasPrefix(strings.TrimPrefix(content, "\uFEFF"), "\uFEFF") {

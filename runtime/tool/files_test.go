@@ -26,106 +26,80 @@ func TestReadFile(t *testing.T) {
 		"utf16": "\xff\xfea\x00", "lines": "\n\n\n", "esc": "\x1b[31mred\n",
 	})
 	checkCalls(t, ReadFile(), m, []callCase{
-		{"whole", args{"file_path": "a.txt"}, "", "1 | one\n2 | two\n3 | three\n"},
-		{"absolute", args{"file_path": "/work/a.txt"}, "", "1 | one\n2 | two\n3 | three\n"},
-		{"link", args{"file_path": "link"}, "", "1 | one\n2 | two\n3 | three\n"},
-		{"no last newline", args{"file_path": "noend"}, "", "1 | one\n2 | two\n"},
-		{"only newlines", args{"file_path": "lines"}, "", "1 | \n2 | \n3 | \n"},
+		{"whole", `{"file_path": "a.txt"}`, "", "1 | one\n2 | two\n3 | three\n"},
+		{"absolute", `{"file_path": "/work/a.txt"}`, "", "1 | one\n2 | two\n3 | three\n"},
+		{"link", `{"file_path": "link"}`, "", "1 | one\n2 | two\n3 | three\n"},
+		{"no last newline", `{"file_path": "noend"}`, "", "1 | one\n2 | two\n"},
+		{"only newlines", `{"file_path": "lines"}`, "", "1 | \n2 | \n3 | \n"},
 		{
-			"offset",
-			args{"file_path": "a.txt", "offset": 2},
-			"",
+			"offset", `{"file_path": "a.txt", "offset": 2}`, "",
 			"2 | two\n3 | three\n[lines 2 to 3, the end of the file]\n",
 		},
 		{
-			"limit",
-			args{"file_path": "a.txt", "limit": 2},
-			"",
+			"limit", `{"file_path": "a.txt", "limit": 2}`, "",
 			"1 | one\n2 | two\n[lines 1 to 2 of 3; go on with offset 3]\n",
 		},
-		{"limit to the end", args{"file_path": "a.txt", "limit": 3}, "", "1 | one\n2 | two\n3 | three\n"},
+		{"limit to the end", `{"file_path": "a.txt", "limit": 3}`, "", "1 | one\n2 | two\n3 | three\n"},
 		{
-			"offset and limit",
-			args{"file_path": "a.txt", "offset": 2, "limit": 1},
-			"",
+			"offset and limit", `{"file_path": "a.txt", "offset": 2, "limit": 1}`, "",
 			"2 | two\n[lines 2 to 2 of 3; go on with offset 3]\n",
 		},
 		{
-			"huge limit",
-			args{"file_path": "a.txt", "offset": 3, "limit": 1 << 53},
-			"",
+			"huge limit", `{"file_path": "a.txt", "offset": 3, "limit": 9007199254740992}`, "",
 			"3 | three\n[lines 3 to 3, the end of the file]\n",
 		},
 		{
-			"beyond the end",
-			args{"file_path": "a.txt", "offset": 4},
-			KindValidation,
+			"beyond the end", `{"file_path": "a.txt", "offset": 4}`, KindValidation,
 			"offset 4 is beyond the end of a.txt, which has 3 lines",
 		},
-		{"empty", args{"file_path": "empty"}, "", "[empty is empty]"},
-		{"crlf", args{"file_path": "crlf"}, "", "1 | one\n2 | two\n[lines end with CRLF]\n"},
+		{"empty", `{"file_path": "empty"}`, "", "[empty is empty]"},
+		{"crlf", `{"file_path": "crlf"}`, "", "1 | one\n2 | two\n[lines end with CRLF]\n"},
 		{
-			"byte order mark",
-			args{"file_path": "bom"},
-			"",
+			"byte order mark", `{"file_path": "bom"}`, "",
 			"1 | one\n[the file starts with a byte order mark]\n",
 		},
-		{"not UTF-8", args{"file_path": "latin"}, "", "1 | caf\uFFFD\n"},
-		{"escapes stay", args{"file_path": "esc"}, "", "1 | \x1b[31mred\n"},
-		{"missing", args{"file_path": "nope"}, KindNotFound, "nope does not exist"},
+		{"not UTF-8", `{"file_path": "latin"}`, "", "1 | caf\uFFFD\n"},
+		{"escapes stay", `{"file_path": "esc"}`, "", "1 | \x1b[31mred\n"},
+		{"missing", `{"file_path": "nope"}`, KindNotFound, "nope does not exist"},
 		{
-			"directory",
-			args{"file_path": "d"},
-			KindOther,
+			"directory", `{"file_path": "d"}`, KindOther,
 			"d is a directory; use list_dir to list it: open d: is a directory",
 		},
 		{
-			"ELF",
-			args{"file_path": "elf"},
-			KindOther,
+			"ELF", `{"file_path": "elf"}`, KindOther,
 			"elf is a binary file (an ELF program or library, 9 bytes); it cannot be shown as text",
 		},
 		{
-			"zip",
-			args{"file_path": "zip"},
-			KindOther,
+			"zip", `{"file_path": "zip"}`, KindOther,
 			"zip is a binary file (a zip archive or a document in zip format, 5 bytes); it cannot be " +
 				"shown as text",
 		},
 		{
-			"unknown binary",
-			args{"file_path": "odd"},
-			KindOther,
+			"unknown binary", `{"file_path": "odd"}`, KindOther,
 			"odd is a binary file (type unknown, 3 bytes); it cannot be shown as text",
 		},
 		{
-			"UTF-16",
-			args{"file_path": "utf16"},
-			KindOther,
+			"UTF-16", `{"file_path": "utf16"}`, KindOther,
 			"utf16 is a binary file (possibly text in UTF-16, 4 bytes); it cannot be shown as text",
 		},
 		{
-			"offset zero",
-			args{"file_path": "a.txt", "offset": 0},
-			KindValidation,
+			"offset zero", `{"file_path": "a.txt", "offset": 0}`, KindValidation,
 			"the arguments do not fit read_file:\n- offset: minimum: got 0, want 1",
 		},
 		{
-			"no outputs",
-			args{"file_path": "output://x"},
-			KindNotFound,
+			"no outputs", `{"file_path": "output://x"}`, KindNotFound,
 			"open output://x: this session keeps no outputs",
 		},
 	})
 	t.Run("2000 lines", func(t *testing.T) {
-		text := use(t, m, "read_file", args{"file_path": "big"}).Result.Text()
-		if !strings.HasPrefix(text, "1 | 1\n2 | 2\n") || !strings.HasSuffix(text,
-			"2000 | 2000\n[lines 1 to 2000 of 5000; go on with offset 2001]\n") {
+		text := use(t, m, "read_file", `{"file_path": "big"}`).Result.Text()
+		if !strings.HasPrefix(text, "1 | 1\n2 | 2\n") ||
+			!strings.HasSuffix(text, "2000 | 2000\n[lines 1 to 2000 of 5000; go on with offset 2001]\n") {
 			t.Errorf("got %.100q … %q", text, text[len(text)-100:])
 		}
 	})
 	t.Run("long line", func(t *testing.T) {
-		o := use(t, m, "read_file", args{"file_path": "long"})
+		o := use(t, m, "read_file", `{"file_path": "long"}`)
 		all := string(o.Output.Inline)
 		if want := fmt.Sprintf("é [line cut: it has %d bytes]\n2 | next\n",
 			len(long)+1); !utf8.ValidString(all) || !strings.HasSuffix(all, want) {
@@ -137,8 +111,8 @@ func TestReadFile(t *testing.T) {
 // A file of any size is read in bounded memory, and the output is bounded, too.
 func TestReadFileHuge(t *testing.T) {
 	m := newMemory(map[string]string{"huge": strings.Repeat(strings.Repeat("x", 9999)+"\n", 5000)})
-	o := registry(t).Run(t.Context(), Scope{Env: m, Spool: dirSpool{dir: t.TempDir()}},
-		call(t, "read_file", args{"file_path": "huge"}))
+	s := Scope{Env: m, Spool: dirSpool{dir: t.TempDir()}}
+	o := useIn(t, s, "read_file", `{"file_path": "huge"}`)
 	if o.Output.Size > maxReadBytes+1<<16 || !strings.HasSuffix(o.Result.Text(),
 		"[lines 1 to 420 of more than 2098; go on with offset 421]\n") {
 		t.Errorf("%d bytes, … %q", o.Output.Size, o.Result.Text()[len(o.Result.Text())-200:])
@@ -146,7 +120,8 @@ func TestReadFileHuge(t *testing.T) {
 }
 
 func TestReadFileImages(t *testing.T) {
-	png, err := base64.StdEncoding.DecodeString("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+	png, err := base64.StdEncoding.DecodeString("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAA" +
+		"DUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,11 +140,8 @@ func TestReadFileImages(t *testing.T) {
 			t.Errorf("%s: %v", name, o.Result)
 		}
 	}
-	if o := use(t, m, "read_file", args{"file_path": "big.png"}); kind(o) != KindOther ||
-		!strings.Contains(o.Result.Text(), "too large to show") {
-		t.Errorf("%s", o.Result.Text())
-	}
-	if o := use(t, m, "read_file", args{"file_path": "wav"}); kind(o) != KindOther {
+	check(t, use(t, m, "read_file", `{"file_path": "big.png"}`), KindOther, "too large to show")
+	if o := use(t, m, "read_file", `{"file_path": "wav"}`); kind(o) != KindOther {
 		t.Errorf("%s", o.Result.Text())
 	}
 }
@@ -186,7 +158,9 @@ func outputsOf(outputs map[string]string) func(string) (io.ReadCloser, error) {
 }
 
 func TestOutputScheme_C1(t *testing.T) {
-	s := Scope{Env: newMemory(nil), Outputs: outputsOf(map[string]string{"c/1": "\x1b[1mone\x1b[0m\r\ntwo\x00\n" + numbered(3000) + "1%\r2%\n"})}
+	s := Scope{Env: newMemory(nil), Outputs: outputsOf(map[string]string{
+		"c/1": "\x1b[1mone\x1b[0m\r\ntwo\x00\n" + numbered(3000) + "1%\r2%\n",
+	})}
 	for _, tt := range []struct {
 		tool string
 		args args
@@ -196,14 +170,12 @@ func TestOutputScheme_C1(t *testing.T) {
 		{
 			"read_file",
 			args{"file_path": "output://c/1", "limit": 2},
-			"",
-			"1 | one\n2 | two␀\n[lines 1 to 2 of 3003; go on with offset 3]\n",
+			"", "1 | one\n2 | two␀\n[lines 1 to 2 of 3003; go on with offset 3]\n",
 		},
 		{
 			"read_file",
 			args{"file_path": "output://c/1", "offset": 3003},
-			"",
-			"3003 | 2%\n[lines 3003 to 3003, the end of the file]\n",
+			"", "3003 | 2%\n[lines 3003 to 3003, the end of the file]\n",
 		},
 		{
 			"read_file",
@@ -219,7 +191,7 @@ func TestOutputScheme_C1(t *testing.T) {
 			"open output://c/2: file does not exist (only the mark of a shortened output gives such a name)",
 		},
 	} {
-		o := registry(t).Run(t.Context(), s, call(t, tt.tool, tt.args))
+		o := useIn(t, s, tt.tool, tt.args)
 		if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || kind(o) != tt.kind {
 			t.Errorf("%s %v: %s\n%s", tt.tool, tt.args, kind(o), diff)
 		}
@@ -253,9 +225,7 @@ func TestWriteFile(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := use(t, m, "write_file", args{"file_path": tt.name, "content": tt.content})
-			if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || kind(o) != tt.kind {
-				t.Errorf("%s\n%s", kind(o), diff)
-			}
+			checkText(t, o, tt.kind, tt.want)
 			if tt.kind != "" {
 				return
 			}
@@ -341,9 +311,7 @@ func TestEditFile(t *testing.T) {
 			o := use(t, m, "edit_file", args{
 				"file_path": "f", "old_string": tt.old, "new_string": tt.new, "replace_all": tt.all,
 			})
-			if diff := cmp.Diff(tt.text, o.Result.Text()); diff != "" || kind(o) != tt.kind {
-				t.Errorf("%s\n%s", kind(o), diff)
-			}
+			checkText(t, o, tt.kind, tt.text)
 			want, changes := tt.want, []event.FileChange{{Path: "f", Kind: event.FileModified}}
 			if tt.kind != "" {
 				want, changes = tt.file, nil
@@ -357,18 +325,16 @@ func TestEditFile(t *testing.T) {
 		})
 	}
 	t.Run("missing", func(t *testing.T) {
-		o := use(t, newMemory(nil), "edit_file", args{
-			"file_path": "f", "old_string": "a", "new_string": "b",
-		})
+		o := use(t, newMemory(nil), "edit_file", `{"file_path": "f", "old_string": "a", `+
+			`"new_string": "b"}`)
 		if kind(o) != KindNotFound {
 			t.Errorf("%s: %s", kind(o), o.Result.Text())
 		}
 	})
 	t.Run("concurrent change", func(t *testing.T) {
 		m := newMemory(map[string]string{"f": "a"})
-		o := use(t, &meddler{memory: m, name: "f"}, "edit_file", args{
-			"file_path": "f", "old_string": "a", "new_string": "b",
-		})
+		o := use(t, &meddler{memory: m, name: "f"}, "edit_file", `{"file_path": "f", "old_string": `+
+			`"a", "new_string": "b"}`)
 		if kind(o) != KindEditConflict || string(m.nodes["/work/f"].data) != "meddled" {
 			t.Errorf("%s: %s", kind(o), o.Result.Text())
 		}

@@ -25,8 +25,10 @@ func AnthropicGlob() Tool {
 // GeminiGlob returns the tool glob as Gemini models know it: it ignores case by default.
 func GeminiGlob() Tool {
 	return globTool(`,
-			"case_sensitive": {"type": "boolean", "description": "Distinguish upper and lower case. Default false."},
-			"respect_git_ignore": {"type": "boolean", "description": "Leave out what git ignores. Default true."}`,
+			"case_sensitive": {"type": "boolean",
+				"description": "Distinguish upper and lower case. Default false."},
+			"respect_git_ignore": {"type": "boolean",
+				"description": "Leave out what git ignores. Default true."}`,
 		map[string]string{"dir_path": "path"}, globDefaults{})
 }
 
@@ -40,8 +42,10 @@ type globDefaults struct {
 func globTool(more string, aliases map[string]string, defaults globDefaults) Tool {
 	return builtin(Tool{
 		ToolSpec: spec("glob", `
-			"pattern": {"type": "string", "minLength": 1, "description": "The pattern, such as **/*.go or cmd/*/main.{go,rs}, relative to path."},
-			"path": {"type": "string", "description": "The directory to search. Default: the working directory."}`+more,
+			"pattern": {"type": "string", "minLength": 1,
+				"description": "The pattern, such as **/*.go or cmd/*/main.{go,rs}, relative to path."},
+			"path": {"type": "string",
+				"description": "The directory to search. Default: the working directory."}`+more,
 			"pattern"),
 		ReadOnly: true, NeedsEnv: true,
 		Limit:   Limit{Chars: 20_000, Lines: 500, Keep: KeepHead},

@@ -25,13 +25,20 @@ func Grep() Tool { return grepTool("", nil, false) }
 // around matches, types of files, matches of several lines, and an offset.
 func AnthropicGrep() Tool {
 	return grepTool(`,
-			"-A": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show after each match, as path-line-text."},
-			"-B": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show before each match, as path-line-text."},
-			"-C": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show before and after each match, as path-line-text."},
+			"-A": {"type": "integer", "minimum": 0, "maximum": 1000,
+				"description": "How many lines to show after each match, as path-line-text."},
+			"-B": {"type": "integer", "minimum": 0, "maximum": 1000,
+				"description": "How many lines to show before each match, as path-line-text."},
+			"-C": {"type": "integer", "minimum": 0, "maximum": 1000,
+				"description": "How many lines to show before and after each match, as path-line-text."},
 			"-n": {"type": "boolean", "description": "Show line numbers. Default true."},
-			"type": {"type": "string", "description": "Only files of this type, such as go, py, ts, rust or java."},
-			"multiline": {"type": "boolean", "description": "Match across lines: a match may span several, and a dot matches a line ending. Default false."},
-			"offset": {"type": "integer", "minimum": 0, "maximum": 1000000000, "description": "How many results to leave out before the first that is shown. Default 0."}`,
+			"type": {"type": "string",
+				"description": "Only files of this type, such as go, py, ts, rust or java."},
+			"multiline": {"type": "boolean",
+				"description": "Match across lines: a match may span several, and a dot matches a line ending.
+				Default false."},
+			"offset": {"type": "integer", "minimum": 0, "maximum": 1000000000,
+				"description": "How many results to leave out before the first that is shown. Default 0."}`,
 		map[string]string{
 			"glob": "glob_filter", "-i": "case_insensitive", "head_limit": "max_results", "context": "-C",
 		}, true)
@@ -42,15 +49,24 @@ func AnthropicGrep() Tool {
 // each file.
 func GeminiGrep() Tool {
 	return grepTool(`,
-			"exclude_pattern": {"type": "string", "description": "No files whose name matches, such as *.min.js or vendor/**."},
-			"names_only": {"type": "boolean", "description": "Show only the names of files, as output_mode files_with_matches does. Default false."},
-			"case_sensitive": {"type": "boolean", "description": "The opposite of case_insensitive; give one of the two."},
-			"fixed_strings": {"type": "boolean", "description": "Match the pattern literally, not as an expression. Default false."},
-			"context": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show before and after each match, as path-line-text."},
-			"before": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show before each match, as path-line-text."},
-			"after": {"type": "integer", "minimum": 0, "maximum": 1000, "description": "How many lines to show after each match, as path-line-text."},
+			"exclude_pattern": {"type": "string",
+				"description": "No files whose name matches, such as *.min.js or vendor/**."},
+			"names_only": {"type": "boolean",
+				"description": "Show only the names of files, as output_mode files_with_matches does. Default
+				false."},
+			"case_sensitive": {"type": "boolean",
+				"description": "The opposite of case_insensitive; give one of the two."},
+			"fixed_strings": {"type": "boolean",
+				"description": "Match the pattern literally, not as an expression. Default false."},
+			"context": {"type": "integer", "minimum": 0, "maximum": 1000,
+				"description": "How many lines to show before and after each match, as path-line-text."},
+			"before": {"type": "integer", "minimum": 0, "maximum": 1000,
+				"description": "How many lines to show before each match, as path-line-text."},
+			"after": {"type": "integer", "minimum": 0, "maximum": 1000,
+				"description": "How many lines to show after each match, as path-line-text."},
 			"no_ignore": {"type": "boolean", "description": "Search what git ignores, too. Default false."},
-			"max_matches_per_file": {"type": "integer", "minimum": 1, "maximum": 1000000000, "description": "How many matching lines of each file to show at most."}`,
+			"max_matches_per_file": {"type": "integer", "minimum": 1, "maximum": 1000000000,
+				"description": "How many matching lines of each file to show at most."}`,
 		map[string]string{
 			"dir_path": "path", "include_pattern": "glob_filter", "total_max_matches": "max_results",
 		}, false)
@@ -60,12 +76,20 @@ func GeminiGrep() Tool {
 func grepTool(more string, aliases map[string]string, pages bool) Tool {
 	return builtin(Tool{
 		ToolSpec: spec("grep", `
-			"pattern": {"type": "string", "minLength": 1, "description": "A regular expression (RE2 syntax), matched line by line."},
-			"path": {"type": "string", "description": "The file or directory to search, or output://ID. Default: the working directory."},
-			"glob_filter": {"type": "string", "description": "Only files whose name matches, such as *.go or src/**/*.ts."},
+			"pattern": {"type": "string", "minLength": 1,
+				"description": "A regular expression (RE2 syntax), matched line by line."},
+			"path": {"type": "string",
+				"description": "The file or directory to search, or output://ID. Default: the working
+				directory."},
+			"glob_filter": {"type": "string",
+				"description": "Only files whose name matches, such as *.go or src/**/*.ts."},
 			"case_insensitive": {"type": "boolean", "description": "Ignore case. Default false."},
-			"output_mode": {"type": "string", "enum": ["content", "files_with_matches", "count"], "description": "Matching lines (default), only the names of files, or the number of matching lines in each file."},
-			"max_results": {"type": "integer", "minimum": 0, "maximum": 1000000000, "description": "How many results (matching lines, files or counts) to show at most; 0 for all. Default 100."}`+more,
+			"output_mode": {"type": "string", "enum": ["content", "files_with_matches", "count"],
+				"description": "Matching lines (default), only the names of files, or the number of matching
+				lines in each file."},
+			"max_results": {"type": "integer", "minimum": 0, "maximum": 1000000000,
+				"description": "How many results (matching lines, files or counts) to show at most; 0 for all.
+				Default 100."}`+more,
 			"pattern"),
 		ReadOnly: true, NeedsEnv: true,
 		Limit:   Limit{Chars: 20_000, Lines: 200, Keep: KeepHead},

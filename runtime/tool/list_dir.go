@@ -16,8 +16,11 @@ const maxListed = 2000
 func ListDir() Tool {
 	return builtin(Tool{
 		ToolSpec: spec("list_dir", `
-			"path": {"type": "string", "minLength": 1, "description": "The directory, absolute or relative to the working directory, which is \".\"."},
-			"depth": {"type": "integer", "minimum": 1, "description": "How many levels to show. Default 1: only the directory itself."}`,
+			"path": {"type": "string", "minLength": 1,
+				"description": "The directory, absolute or relative to the working directory, which is
+				\".\"."},
+			"depth": {"type": "integer", "minimum": 1,
+				"description": "How many levels to show. Default 1: only the directory itself."}`,
 			"path"),
 		ReadOnly: true, NeedsEnv: true,
 		Limit: Limit{Chars: defaultLimit, Keep: KeepHead},

@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -131,8 +130,8 @@ func TestLocalPatchStaysInside_F17(t *testing.T) {
 	if err != nil || len(entries) != 1 || read(t, canary) != "one\n" {
 		t.Errorf("outside: %v, %v", entries, err)
 	}
-	if o := use(t, e, "apply_patch", patch("*** Delete File: file\n")); o.Err != nil || read(t,
-		canary) != "one\n" {
+	if o := use(t, e, "apply_patch", patch("*** Delete File: file\n")); o.Err != nil ||
+		read(t, canary) != "one\n" {
 		t.Errorf("a link cannot be deleted: %v", o.Err)
 	}
 }
@@ -153,9 +152,7 @@ func TestLocalShell(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := use(t, e, "shell", args{"command": tt.command})
-			if kind(o) != tt.kind || !strings.Contains(o.Result.Text(), tt.want) {
-				t.Errorf("%s: %s", kind(o), o.Result.Text())
-			}
+			check(t, o, tt.kind, tt.want)
 		})
 	}
 	t.Run("background", func(t *testing.T) {
@@ -168,8 +165,8 @@ func TestLocalShell(t *testing.T) {
 	})
 	t.Run("timeout_9_4_4", func(t *testing.T) {
 		o := use(t, e, "shell", args{"command": "echo begin; sleep 60", "timeout_ms": 3000})
-		if kind(o) != KindShellTimeout || !strings.HasPrefix(o.Result.Text(),
-			"begin\n[The command was killed") {
+		if kind(o) != KindShellTimeout ||
+			!strings.HasPrefix(o.Result.Text(), "begin\n[The command was killed") {
 			t.Errorf("%s: %s", kind(o), o.Result.Text())
 		}
 	})
@@ -177,7 +174,8 @@ func TestLocalShell(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		s := Scope{Env: e, OnOutput: func(p []byte) { cancel() }}
 		o := registry(t).Run(ctx, s, call(t, "shell", args{"command": "echo begin; sleep 60"}))
-		if kind(o) != KindCanceled || !strings.HasPrefix(o.Result.Text(), "begin\nthe call was canceled") {
+		if kind(o) != KindCanceled || !strings.HasPrefix(o.Result.Text(), "begin\nthe call was "+
+			"canceled") {
 			t.Errorf("%s: %s", kind(o), o.Result.Text())
 		}
 	})
@@ -188,41 +186,27 @@ func TestLocalShellOutput_C1(t *testing.T) {
 	posix(t)
 	e, _ := here(t, nil)
 	outputs := map[string]func() (io.ReadCloser, error){}
-	s := Scope{Env: e, Spool: dirSpool{dir: t.TempDir()}, Outputs: func(id string) (io.ReadCloser,
-		error,
-	) {
-		return outputs[id]()
-	}}
-	o := registry(t).Run(t.Context(), s, call(t, "shell",
-		args{
-			"command":    `i=0; while [ $i -lt 150000 ]; do echo "line $i"; i=$((i+1)); done`,
-			"timeout_ms": 60_000,
-		}))
+	s := Scope{Env: e, Spool: dirSpool{dir: t.TempDir()}}
+	s.Outputs = func(id string) (io.ReadCloser, error) { return outputs[id]() }
+	const loop = `i=0; while [ $i -lt 150000 ]; do echo "line $i"; i=$((i+1)); done`
+	o := useIn(t, s, "shell", args{"command": loop, "timeout_ms": 60_000})
 	text := o.Result.Text()
 	if o.Err != nil || !o.Truncated || o.Output.File == "" || !strings.HasPrefix(text,
-		"line 0\nline 1\n") || !strings.Contains(text, "output://call_1:") || !strings.Contains(text,
-		"\nline 149999\n[exit code 0 after ") {
+		"line 0\nline 1\n") || !strings.Contains(text, "output://call_1:") ||
+		!strings.Contains(text, "\nline 149999\n[exit code 0 after ") {
 		t.Fatalf("%v: %.200q", o.Err, text)
 	}
 	if n := strings.Count(text, "\n"); n > 256+5 {
 		t.Errorf("the model sees %d lines", n)
 	}
 	outputs["call_1"] = o.Output.Open
-	if o := registry(t).Run(t.Context(), s, call(t, "grep", args{
-		"pattern": "^line 77777$",
-		"path":    "output://call_1",
-	})); o.Result.Text() != "output://call_1:77778:line 77777\n" {
-		t.Errorf("got %q", o.Result.Text())
-	}
-	if o := registry(t).Run(t.Context(), s, call(t, "read_file", args{
-		"file_path": "output://call_1",
-		"offset":    77778, "limit": 1,
-	})); !strings.HasPrefix(o.Result.Text(), "77778 | line 77777\n") {
-		t.Errorf("got %q", o.Result.Text())
-	}
+	o = useIn(t, s, "grep", `{"pattern": "^line 77777$", "path": "output://call_1"}`)
+	checkText(t, o, "", "output://call_1:77778:line 77777\n")
+	o = useIn(t, s, "read_file", `{"file_path": "output://call_1", "offset": 77778, "limit": 1}`)
+	check(t, o, "", "77778 | line 77777\n")
 }
 
-// One GiB of output takes little memory.
+// A quarter of a GiB of output takes little memory.
 func TestLocalShellMemory_F13(t *testing.T) {
 	posix(t)
 	if testing.Short() {
@@ -241,9 +225,7 @@ func TestLocalShellMemory_F13(t *testing.T) {
 			peak = max(peak, after.HeapInuse)
 		}
 	}}
-	o := registry(t).Run(t.Context(), s, call(t, "shell", args{
-		"command": "yes | head -c 268435456", "timeout_ms": int(5 * time.Minute / time.Millisecond),
-	}))
+	o := useIn(t, s, "shell", `{"command": "yes | head -c 268435456", "timeout_ms": 300000}`)
 	if o.Err != nil || o.Output.Size < 256<<20 {
 		t.Fatalf("%v, %d bytes", o.Err, o.Output.Size)
 	}
@@ -251,8 +233,6 @@ func TestLocalShellMemory_F13(t *testing.T) {
 		t.Errorf("the heap grew from %d to %d bytes", before.HeapInuse, peak)
 	}
 }
-
-var _ io.Writer = (*recorder)(nil)
 
 // TestLocalGlobAbove searches the parent directory of the target of a symlink: the reported names
 // are valid.
@@ -262,9 +242,5 @@ func TestLocalGlobAbove(t *testing.T) {
 	if err := os.Symlink("other/sub", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}
-	if o := use(t, e, "glob", args{
-		"pattern": "*.go", "path": "link/..",
-	}); o.Result.Text() != "link/../f.go\n" {
-		t.Errorf("%v: %q", o.Err, o.Result.Text())
-	}
+	checkText(t, use(t, e, "glob", `{"pattern": "*.go", "path": "link/.."}`), "", "link/../f.go\n")
 }

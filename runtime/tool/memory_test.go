@@ -1,7 +1,6 @@
 package tool
 
 import (
-	"archive/tar"
 	"bytes"
 	"cmp"
 	"context"
@@ -57,8 +56,7 @@ var _ env.Environment = (*memory)(nil)
 // begins with "-> " makes a link. Relative names are below /work.
 func newMemory(files map[string]string) *memory {
 	m := &memory{
-		nodes: map[string]*node{"/": {name: "/", mode: fs.ModeDir | 0o755}},
-		shell: []string{"sh", "-c"},
+		nodes: map[string]*node{"/": {name: "/", mode: fs.ModeDir | 0o755}}, shell: []string{"sh", "-c"},
 	}
 	m.parents("/work/x")
 	for name, content := range files {
@@ -93,7 +91,10 @@ func (m *memory) parents(full string) {
 
 // follow returns the physical name that name leads to, which may not exist.
 func (m *memory) follow(name string, last bool) (string, error) {
-	todo := strings.Split(m.absRaw(name), "/")
+	if !path.IsAbs(name) {
+		name = "/work/" + name
+	}
+	todo := strings.Split(name, "/")
 	at := "/"
 	for links := 0; len(todo) > 0; {
 		element := todo[0]
@@ -129,30 +130,26 @@ func (m *memory) follow(name string, last bool) (string, error) {
 	return at, nil
 }
 
-func (m *memory) absRaw(name string) string {
-	if path.IsAbs(name) {
-		return name
-	}
-	return "/work/" + name
-}
-
-func (m *memory) find(op, name string) (*node, error) { return m.lookup(op, name, true) }
-
-// lfind is find, but does not follow a symlink that name is.
-func (m *memory) lfind(op, name string) (*node, error) { return m.lookup(op, name, false) }
-
-func (m *memory) lookup(op, name string, follow bool) (*node, error) {
-	if err := m.fail[op+" "+name]; err != nil {
-		return nil, &fs.PathError{Op: op, Path: name, Err: err}
-	}
+// find returns the node that name leads to, or the symlink that name is unless follow is set.
+func (m *memory) find(op, name string, follow bool) (*node, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	full, err := m.follow(name, follow)
 	if err == nil && m.nodes[full] == nil {
 		err = fs.ErrNotExist
 	}
-	if err != nil {
+	if err = cmp.Or(m.fail[op+" "+name], err); err != nil {
 		return nil, &fs.PathError{Op: op, Path: name, Err: err}
 	}
 	return m.nodes[full], nil
+}
+
+func (m *memory) info(op, name string, follow bool) (fs.FileInfo, error) {
+	n, err := m.find(op, name, follow)
+	if err != nil {
+		return nil, err
+	}
+	return n, nil
 }
 
 type memoryFile struct {
@@ -164,9 +161,7 @@ func (f memoryFile) Stat() (fs.FileInfo, error) { return f.n, nil }
 func (f memoryFile) Close() error               { return nil }
 
 func (m *memory) Open(_ context.Context, name string) (fs.File, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n, err := m.find("open", name)
+	n, err := m.find("open", name, true)
 	if err != nil {
 		return nil, err
 	}
@@ -177,29 +172,15 @@ func (m *memory) Open(_ context.Context, name string) (fs.File, error) {
 }
 
 func (m *memory) Stat(_ context.Context, name string) (fs.FileInfo, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n, err := m.find("stat", name)
-	if err != nil {
-		return nil, err
-	}
-	return n, nil
+	return m.info("stat", name, true)
 }
 
 func (m *memory) Lstat(_ context.Context, name string) (fs.FileInfo, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n, err := m.lfind("lstat", name)
-	if err != nil {
-		return nil, err
-	}
-	return n, nil
+	return m.info("lstat", name, false)
 }
 
 func (m *memory) ReadLink(_ context.Context, name string) (string, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n, err := m.lfind("readlink", name)
+	n, err := m.find("readlink", name, false)
 	if err != nil {
 		return "", err
 	}
@@ -210,15 +191,15 @@ func (m *memory) ReadLink(_ context.Context, name string) (string, error) {
 }
 
 func (m *memory) ReadDir(_ context.Context, name string) ([]fs.DirEntry, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n, err := m.find("readdir", name)
+	n, err := m.find("readdir", name, true)
 	if err != nil {
 		return nil, err
 	}
 	if !n.IsDir() {
 		return nil, &fs.PathError{Op: "readdir", Path: name, Err: env.ErrNotDir}
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	full, _ := m.follow(name, true)
 	var entries []fs.DirEntry
 	for p, n := range m.nodes {
@@ -298,30 +279,8 @@ func (m *memory) Remove(_ context.Context, name string, _ env.RemoveOptions) err
 
 func (m *memory) CopyIn(context.Context, string, io.Reader) error { return errors.ErrUnsupported }
 
-func (m *memory) CopyOut(_ context.Context, dir string, names ...string) (io.ReadCloser, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var b bytes.Buffer
-	w := tar.NewWriter(&b)
-	for _, name := range names {
-		full, err := m.follow(path.Join(dir, name), false)
-		if err != nil || m.nodes[full] == nil {
-			return nil, &fs.PathError{Op: "copyout", Path: name, Err: fs.ErrNotExist}
-		}
-		n := m.nodes[full]
-		header, err := tar.FileInfoHeader(n, n.link)
-		if err != nil {
-			return nil, err
-		}
-		header.Name = name
-		if err := w.WriteHeader(header); err != nil {
-			return nil, err
-		}
-		if _, err := w.Write(n.data); err != nil {
-			return nil, err
-		}
-	}
-	return io.NopCloser(&b), w.Close()
+func (m *memory) CopyOut(context.Context, string, ...string) (io.ReadCloser, error) {
+	return nil, errors.ErrUnsupported
 }
 
 func (m *memory) Exec(ctx context.Context, c env.Command) (env.Result, error) {
@@ -334,7 +293,7 @@ func (m *memory) Exec(ctx context.Context, c env.Command) (env.Result, error) {
 func (m *memory) Info() env.Info {
 	return env.Info{
 		Backend: "memory", OS: "linux", Arch: "amd64", WorkDir: "/work", Shell: m.shell,
-		NoShell: "there is none in memory",
+		NoShell: "the memory environment has none",
 	}
 }
 

@@ -9,14 +9,14 @@ import (
 
 // The functions below return the texts that the loop itself sends to a model.
 
-// LoopNote tells a model that its last calls repeat a pattern.
+// LoopNote warns a model that its last calls repeat a pattern.
 func LoopNote(calls int) string {
 	return fmt.Sprintf("Your last %d tool calls repeat the same pattern and bring nothing new. "+
 		"Stop, think about the results, and try something different. If you cannot continue, say so.",
 		calls)
 }
 
-// VerifyNote tells a model that the verification command failed. Output is its truncated output.
+// VerifyNote reports a failed verification command to a model. Output is its truncated output.
 func VerifyNote(
 	command string, exitCode int, timedOut bool, elapsed time.Duration, output string,
 ) string {
@@ -53,7 +53,7 @@ func DocsCutNote(limit int) string {
 	return fmt.Sprintf("[Project instructions were cut at %d KB.]", limit>>10)
 }
 
-// ReadOnlyNote tells a model that a run cannot change anything.
+// ReadOnlyNote explains to a model that a run cannot change anything.
 func ReadOnlyNote() string {
 	return "This run is read-only: files can be read and searched, but nothing can be written and " +
 		"no command can be run. If the task asks for a change, describe the change instead."

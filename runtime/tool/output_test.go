@@ -67,15 +67,13 @@ func TestRecorder(t *testing.T) {
 		{
 			"as large as fits",
 			dirSpool{dir: t.TempDir()},
-			big[:event.InlineLimit], true, true,
-			"The full output is output://id1",
+			big[:event.InlineLimit], true, true, "The full output is output://id1",
 		},
 		{"as large as fits, no spool", nil, big[:event.InlineLimit], true, true, "Run a narrower call"},
 		{
 			"as large as fits, no file",
 			brokenSpool{},
-			big[:event.InlineLimit], true, true,
-			"The full output was not kept",
+			big[:event.InlineLimit], true, true, "The full output was not kept",
 		},
 		{"spooled", dirSpool{dir: t.TempDir()}, big, false, true, "The full output is output://id1"},
 		{"no spool", nil, big, false, false, "The full output was not kept"},
@@ -83,14 +81,12 @@ func TestRecorder(t *testing.T) {
 		{
 			"file full at once",
 			dirSpool{dir: t.TempDir(), max: 10},
-			big, false, false,
-			"The full output was not kept",
+			big, false, false, "The full output was not kept",
 		},
 		{
 			"file full later",
 			dirSpool{dir: t.TempDir(), max: event.InlineLimit + 10},
-			big, false, false,
-			"The full output was not kept",
+			big, false, false, "The full output was not kept",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -122,8 +118,8 @@ func TestRecorder(t *testing.T) {
 				t.Errorf("%q is missing in %q", tt.where, text)
 			}
 			if spool, ok := tt.spool.(dirSpool); ok && strings.Contains(text, "output://") {
-				if got, err := os.ReadFile(filepath.Join(spool.dir, "id1")); err != nil || !bytes.Equal(got,
-					tt.data) {
+				if got, err := os.ReadFile(filepath.Join(spool.dir, "id1")); err != nil ||
+					!bytes.Equal(got, tt.data) {
 					t.Errorf("the spool has %d of %d bytes: %v", len(got), len(tt.data), err)
 				}
 			}

@@ -30,9 +30,12 @@ const (
 func ReadFile() Tool {
 	return builtin(Tool{
 		ToolSpec: spec("read_file", `
-			"file_path": {"type": "string", "minLength": 1, "description": "The file, absolute or relative to the working directory, or output://ID."},
-			"offset": {"type": "integer", "minimum": 1, "description": "The first line to show, counted from 1. Default 1."},
-			"limit": {"type": "integer", "minimum": 1, "description": "How many lines to show. Default 2000."}`,
+			"file_path": {"type": "string", "minLength": 1,
+				"description": "The file, absolute or relative to the working directory, or output://ID."},
+			"offset": {"type": "integer", "minimum": 1,
+				"description": "The first line to show, counted from 1. Default 1."},
+			"limit": {"type": "integer", "minimum": 1,
+				"description": "How many lines to show. Default 2000."}`,
 			"file_path"),
 		ReadOnly: true, NeedsEnv: true,
 		Limit: Limit{Chars: 50_000, Keep: KeepHeadTail},
@@ -74,10 +77,7 @@ func readFile(ctx context.Context, call *Call, args readFileArgs) (Result, error
 		return Result{}, errorf(KindOther, "%s is a binary file (%s, %d bytes); it cannot be shown as "+
 			"text", shown(args.Path), fileType(start), size)
 	}
-	v := view{
-		r: r, out: bufio.NewWriter(call.Out),
-		first: max(args.Offset, 1), limit: args.Limit,
-	}
+	v := view{r: r, out: bufio.NewWriter(call.Out), first: max(args.Offset, 1), limit: args.Limit}
 	if v.limit == 0 {
 		v.limit = defaultReadLines
 	}

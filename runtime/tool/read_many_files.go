@@ -24,8 +24,10 @@ const (
 func ReadManyFiles() Tool {
 	return builtin(Tool{
 		ToolSpec: spec("read_many_files", `
-			"paths": {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 100, "description": "The files, absolute or relative to the working directory."},
-			"patterns": {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 20, "description": "Patterns such as src/**/*.py, relative to the working directory."}`),
+			"paths": {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 100,
+				"description": "The files, absolute or relative to the working directory."},
+			"patterns": {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 20,
+				"description": "Patterns such as src/**/*.py, relative to the working directory."}`),
 		ReadOnly: true, NeedsEnv: true,
 		Limit:   Limit{Chars: 50_000, Keep: KeepHeadTail},
 		Aliases: map[string]string{"include": "patterns"},

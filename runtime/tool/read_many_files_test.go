@@ -21,73 +21,52 @@ func TestReadManyFiles(t *testing.T) {
 	m.fail = map[string]error{"open secret": fs.ErrPermission}
 	checkCalls(t, ReadManyFiles(), m, []callCase{
 		{
-			"names",
-			args{"paths": []string{"src/b.go", "a.txt"}},
-			"",
+			"names", `{"paths": ["src/b.go", "a.txt"]}`, "",
 			"=== src/b.go ===\n1 | package b\n\n=== a.txt ===\n1 | one\n2 | two\n\n",
 		},
 		{
-			"each once",
-			args{"paths": []string{"a.txt", "./a.txt", "/work/../work/a.txt", "a.txt"}},
-			"",
+			"each once", `{"paths": ["a.txt", "./a.txt", "/work/../work/a.txt", "a.txt"]}`, "",
 			"=== a.txt ===\n1 | one\n2 | two\n\n=== /work/../work/a.txt ===\n1 | one\n2 | two\n\n",
 		},
 		{
-			"pattern",
-			args{"patterns": []string{"src/*.go"}},
-			"",
+			"pattern", `{"patterns": ["src/*.go"]}`, "",
 			"=== src/b.go ===\n1 | package b\n\n=== src/c.go ===\n1 | package c\n[lines end with " +
 				"CRLF]\n[the file starts with a byte order mark]\n\n",
 		},
 		{
-			"another name of the parameter",
-			args{"include": []string{"src/d/*"}},
-			"",
+			"another name of the parameter", `{"include": ["src/d/*"]}`, "",
 			"=== src/d/e.go ===\n1 | package e\n\n",
 		},
-		{"names and patterns", args{"paths": []string{"src/d/e.go"}, "patterns": []string{
-			"**/e.go",
-			"*.md",
-		}}, "", "=== src/d/e.go ===\n1 | package e\n\n[no files match *.md]\n"},
 		{
-			"not text",
-			args{"paths": []string{"elf", "img", "empty"}},
-			"",
+			"names and patterns", `{"paths": ["src/d/e.go"], "patterns": ["**/e.go", "*.md"]}`, "",
+			"=== src/d/e.go ===\n1 | package e\n\n[no files match *.md]\n",
+		},
+		{
+			"not text", `{"paths": ["elf", "img", "empty"]}`, "",
 			"=== elf ===\n[a binary file: an ELF program or library, 9 bytes]\n\n=== img ===\n[an image: " +
 				"image/gif, 7 bytes; read_file shows it]\n\n=== empty ===\n[empty]\n\n",
 		},
 		{
-			"some are missing",
-			args{"paths": []string{"nope", "a.txt", "d", "secret"}},
-			"",
+			"some are missing", `{"paths": ["nope", "a.txt", "d", "secret"]}`, "",
 			"=== nope ===\n[not read: nope does not exist]\n\n=== a.txt ===\n1 | one\n2 | two\n\n=== d " +
 				"===\n[not read: d is a directory]\n\n=== secret ===\n[not read: no permission: open secret: " +
 				"permission denied]\n\n",
 		},
 		{
-			"all are missing",
-			args{"paths": []string{"nope", "no"}},
-			KindNotFound,
+			"all are missing", `{"paths": ["nope", "no"]}`, KindNotFound,
 			"=== nope ===\n[not read: nope does not exist]\n\n=== no ===\n[not read: no does not " +
 				"exist]\n\nnone of the files could be read",
 		},
+		{"a name with a line break", `{"paths": ["odd\nname"]}`, "", "=== \"odd\\nname\" ===\n1 | x\n\n"},
+		{"nothing", `{}`, KindValidation, "paths and patterns are both missing; name the files to read"},
+		{"nothing matches", `{"patterns": ["*.md"]}`, "", "[no files match *.md]\n"},
 		{
-			"a name with a line break",
-			args{"paths": []string{"odd\nname"}},
-			"",
-			"=== \"odd\\nname\" ===\n1 | x\n\n",
-		},
-		{"nothing", args{}, KindValidation, "paths and patterns are both missing; name the files to read"},
-		{"nothing matches", args{"patterns": []string{"*.md"}}, "", "[no files match *.md]\n"},
-		{
-			"bad pattern",
-			args{"patterns": []string{"["}},
-			KindValidation,
+			"bad pattern", `{"patterns": ["["]}`, KindValidation,
 			`the pattern is malformed: glob "[": syntax error in pattern`,
 		},
 	})
 	t.Run("limits", func(t *testing.T) {
-		text := use(t, m, "read_many_files", args{"paths": []string{"big", "long.log"}}).Result.Text()
+		text := use(t, m, "read_many_files", `{"paths": ["big", "long.log"]}`).Result.Text()
 		for _, want := range []string{
 			"=== big ===\n[too large to be shown with others",
 			"\n2000 | 2000\n[lines 1 to 2000 of 2500; go on with offset 2001]\n",
@@ -125,7 +104,8 @@ func TestReadManyFilesAtOnce(t *testing.T) {
 	if len(e.calls) != 1 || len(e.calls[0]) != maxManyFiles || e.calls[0][0] != "first" {
 		t.Errorf("%d calls: %.300v", len(e.calls), e.calls)
 	}
-	if want := "[21 more files match many/*; give a narrower pattern or their names]\n"; !strings.HasSuffix(text, want) {
+	want := "[21 more files match many/*; give a narrower pattern or their names]\n"
+	if !strings.HasSuffix(text, want) {
 		t.Errorf("got … %q, want %q", text[len(text)-100:], want)
 	}
 }
@@ -139,9 +119,9 @@ func TestReadManyFilesTogether(t *testing.T) {
 		files[name] = strings.Repeat(strings.Repeat("x", 999)+"\n", 1000)
 		names = append(names, name)
 	}
-	o := registry(t).Run(t.Context(), Scope{
+	o := useIn(t, Scope{
 		Env: newMemory(files), Spool: dirSpool{dir: t.TempDir()},
-	}, call(t, "read_many_files", args{"paths": names}))
+	}, "read_many_files", args{"paths": names})
 	if o.Output.Size > maxReadBytes+2*maxManyFile || !strings.HasSuffix(o.Result.Text(),
 		"=== f7 ===\n[not shown: the files above are long enough; read it in another call]\n\n") {
 		t.Errorf("%d bytes, … %q", o.Output.Size, o.Result.Text()[len(o.Result.Text())-200:])

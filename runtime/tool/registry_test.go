@@ -21,8 +21,7 @@ func fake(name, schema string, run func(ctx context.Context, call *Call) (Result
 		run = func(context.Context, *Call) (Result, error) { return Result{Text: name}, nil }
 	}
 	return Tool{ToolSpec: llm.ToolSpec{
-		Name: name, Description: "about " + name,
-		Schema: json.RawMessage(schema),
+		Name: name, Description: "about " + name, Schema: json.RawMessage(schema),
 	}, Run: run}
 }
 
@@ -80,10 +79,6 @@ func TestRegisterErrors(t *testing.T) {
 		{"wrong schema", fake("a", `{"type": "object", "properties": 3}`, nil), "schema"},
 		{"root is no object", fake("a", `{"type": "string"}`, nil), `must be "object"`},
 		{"root without a type", fake("a", `{}`, nil), `must be "object"`},
-		{
-			"refers to a file", fake("a", `{"type": "object", "$ref": "file:///etc/passwd"}`, nil),
-			"may not refer to other documents",
-		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := registry(t, fake("x", anyObject, nil))
@@ -126,12 +121,10 @@ func TestRegistryConcurrent(t *testing.T) {
 func TestBuiltins_A3(t *testing.T) {
 	limits := map[string]Limit{
 		"read_file": {50_000, 0, KeepHeadTail}, "read_many_files": {
-			50_000, 0,
-			KeepHeadTail,
+			50_000, 0, KeepHeadTail,
 		}, "write_file": {1_000, 0, KeepTail}, "edit_file": {10_000, 0, KeepTail},
 		"apply_patch": {10_000, 0, KeepTail}, "shell": {30_000, 256, KeepHeadTail}, "grep": {
-			20_000, 200,
-			KeepHead,
+			20_000, 200, KeepHead,
 		},
 		"glob": {20_000, 500, KeepHead},
 	}

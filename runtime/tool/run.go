@@ -26,7 +26,7 @@ const (
 type Scope struct {
 	Env env.Environment
 	// Spool stores outputs of more than event.InlineLimit bytes. Without one, only their start and end
-	// reach the model, the rest is lost, and the result says so.
+	// reach the model, the rest is lost, and the result reports it.
 	Spool Spool
 	// Backups keeps the content of files before a tool writes or removes them; nil keeps nothing.
 	Backups Backups
@@ -92,8 +92,8 @@ func (r *Registry) Run(ctx context.Context, s Scope, c llm.ToolCall) Outcome {
 	var text string
 	o.Output, text, o.Truncated = rec.finish(trailer, s.Outputs != nil)
 	if rec.lost != nil {
-		s.logger().WarnContext(ctx, "the full output of a tool call was not kept", "tool", c.Name, "call",
-			c.ID, "error", rec.lost)
+		s.logger().WarnContext(ctx, "the full output of a tool call was not kept",
+			"tool", c.Name, "call", c.ID, "error", rec.lost)
 	}
 	o.Result = llm.ToolResult{
 		CallID: c.ID, Name: c.Name, Parts: parts(text, result.Images),

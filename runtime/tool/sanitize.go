@@ -11,8 +11,8 @@ import (
 // terminal:
 //
 //   - Terminal control sequences are removed with their contents: colours, cursor movements,
-//     titles, hyperlinks, clipboard contents. An unterminated sequence stops at the end of its line,
-//     so that it cannot hide the text that follows.
+//     titles, hyperlinks, clipboard contents. An unterminated sequence stops at the end of its
+//     line, so that it cannot hide the text that follows.
 //   - "\r\n" becomes "\n". A lone carriage return starts its line over, as on a terminal: only the
 //     last state of a progress bar remains. In a line of more than 8 KiB it becomes a line break.
 //   - Other control characters, except line break and tab, become visible: U+2400 and following for

@@ -96,8 +96,7 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 func FuzzSanitize(f *testing.F) {
 	for _, s := range []string{
-		"a\x1b[31mb\r\nc\rd\x1b]0;t\x07", "\u202e\xff\x00", "\x1bP\n\x1b\\",
-		"\r\r\n\r",
+		"a\x1b[31mb\r\nc\rd\x1b]0;t\x07", "\u202e\xff\x00", "\x1bP\n\x1b\\", "\r\r\n\r",
 	} {
 		f.Add(s, 3)
 	}

@@ -242,8 +242,8 @@ func (e *explanation) walk(s *argumentSchema, part, v any, path []string) {
 			e.walk(s, part, v, path)
 		}
 	}
-	if want := texts(schema["type"]); len(want) > 0 && !slices.ContainsFunc(want,
-		func(name string) bool { return isType(v, name) }) {
+	if want := texts(schema["type"]); len(want) > 0 &&
+		!slices.ContainsFunc(want, func(name string) bool { return isType(v, name) }) {
 		e.add(path, "got %s, want %s", typeOf(v), strings.Join(want, " or "))
 		return
 	}
@@ -296,9 +296,7 @@ func (e *explanation) object(s *argumentSchema, schema, v map[string]any, path [
 }
 
 // limits checks a number, or the length of a string or an array, against keywords of the schema.
-func (e *explanation) limits(
-	schema map[string]any, got string, path []string, keywords ...string,
-) {
+func (e *explanation) limits(schema map[string]any, got string, path []string, keywords ...string) {
 	n, ok := new(big.Rat).SetString(got)
 	for _, keyword := range keywords {
 		limit, given := schema[keyword].(float64)

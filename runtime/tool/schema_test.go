@@ -13,21 +13,21 @@ import (
 func TestSchemasRefused(t *testing.T) {
 	for name, tt := range map[string]struct{ rest, want string }{
 		"other document": {
-			`"properties":{"a":{"$ref":"https://example.com/s"}}`,
-			"may not refer to other documents",
+			`"properties":{"a":{"$ref":"https://example.com/s"}}`, "may not refer to other documents",
 		},
 		"relative": {`"properties":{"a":{"$ref":"other.json#/a"}}`, "may not refer to other documents"},
 		"itself":   {`"$ref":"#"`, "leads back to itself"},
 		"through a keyword": {
-			`"properties":{"a":{"$ref":"#/$defs/x"}},"$defs":{"x":{"anyOf":[{"not":{"$ref":"#/$defs/y"}}]},"y":{"$ref":"#/$defs/x"}}`,
+			`"properties":{"a":{"$ref":"#/$defs/x"}},` +
+				`"$defs":{"x":{"anyOf":[{"not":{"$ref":"#/$defs/y"}}]},"y":{"$ref":"#/$defs/x"}}`,
 			"leads back to itself",
 		},
 		"beside a sound reference": {
-			`"$defs":{"x":{"allOf":[{"$ref":"#/$defs/y"},{"$ref":"#/$defs/y","if":{"$ref":"#/$defs/x"}}]},"y":{}}`, "leads back to itself",
+			`"$defs":{"x":{"allOf":[{"$ref":"#/$defs/y"},{"$ref":"#/$defs/y",` +
+				`"if":{"$ref":"#/$defs/x"}}]},"y":{}}`, "leads back to itself",
 		},
 		"another base": {
-			`"properties":{"a":{"$id":"http://x/","$ref":"#"}}`,
-			"$id is not supported",
+			`"properties":{"a":{"$id":"http://x/","$ref":"#"}}`, "$id is not supported",
 		},
 		"dynamic reference": {`"properties":{"a":{"$dynamicRef":"#a"}}`, "$dynamicRef is not supported"},
 		"missing part":      {`"properties":{"a":{"$ref":"#/$defs/x"}}`, "schema"},
@@ -51,14 +51,19 @@ func TestSchemasRefused(t *testing.T) {
 	}
 }
 
-// A model reads all problems at once, each with its place in the arguments.
+// A model reads all problems at once, each with its path in the arguments.
 func TestProblemsOfArguments(t *testing.T) {
 	const object = `"additionalProperties":false,"required":["n","s"],"properties":{
-		"n":{"type":"integer","exclusiveMinimum":0,"maximum":9.5}, "s":{"type":["string","null"],"maxLength":2},
-		"list":{"type":"array","minItems":1,"items":{"$ref":"#/$defs/item"}}, "odd":{"oneOf":[{"const":1},{"const":2}]}, "even":{"multipleOf":2}},
-		"$defs":{"item":{"type":"object","required":["k"],"properties":{"k":{"enum":["a","b"]},"more":{"$ref":"#/$defs/item"}}}}`
+		"n":{"type":"integer","exclusiveMinimum":0,"maximum":9.5},
+		"s":{"type":["string","null"],"maxLength":2},
+		"list":{"type":"array","minItems":1,"items":{"$ref":"#/$defs/item"}},
+		"odd":{"oneOf":[{"const":1},{"const":2}]}, "even":{"multipleOf":2}},
+		"$defs":{"item":{"type":"object","required":["k"],
+			"properties":{"k":{"enum":["a","b"]},"more":{"$ref":"#/$defs/item"}}}}`
 	for name, tt := range map[string]struct{ drafts, args, want string }{
-		"fits":        {"", `{"n":1.0,"s":null,"list":[{"k":"a","more":{"k":"b"}}],"odd":2,"even":4}`, ""},
+		"fits": {
+			"", `{"n":1.0,"s":null,"list":[{"k":"a","more":{"k":"b"}}],"odd":2,"even":4}`, "",
+		},
 		"missing":     {"", `{}`, "- missing properties 'n', 's'"},
 		"one missing": {"", `{"n":1}`, "- missing property 's'"},
 		"types": {
@@ -85,8 +90,7 @@ func TestProblemsOfArguments(t *testing.T) {
 			"- additional properties 'x', 'y' not allowed",
 		},
 		"draft 2019-09": {
-			"https://json-schema.org/draft/2019-09/schema", `{"n":1,"s":"","even":3}`,
-			"multipleOf",
+			"https://json-schema.org/draft/2019-09/schema", `{"n":1,"s":"","even":3}`, "multipleOf",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -98,15 +102,16 @@ func TestProblemsOfArguments(t *testing.T) {
 				if tt.want != "" {
 					t.Error("the arguments fit")
 				}
-			case tt.want == "" || !strings.Contains(failure.Error(), tt.want) || strings.HasPrefix(tt.want,
-				"-") && !strings.HasSuffix(failure.Error(), tt.want):
+			case tt.want == "" || !strings.Contains(failure.Error(), tt.want) ||
+				strings.HasPrefix(tt.want, "-") && !strings.HasSuffix(failure.Error(), tt.want):
 				t.Errorf("got %s, want %s", failure, tt.want)
 			}
 		})
 	}
 }
 
-// Schemas of the built-in tools are compiled on first use, so only this test proves that they compile.
+// Schemas of the built-in tools are compiled on first use, so only this test proves that they
+// compile.
 func TestSchemasOfBuiltins(t *testing.T) {
 	tools := slices.Concat(builtins(), AgentTools(&fakeAgents{}, testKinds), []Tool{
 		AnthropicGrep(), GeminiGrep(), AnthropicGlob(), GeminiGlob(),

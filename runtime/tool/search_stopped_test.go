@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
@@ -73,16 +71,12 @@ func TestGrepStopped(t *testing.T) {
 			} {
 				t.Run(strings.Join([]string{name, string(at), what}, "/"), func(t *testing.T) {
 					s := &stopping{
-						memory: newMemory(map[string]string{"a": "1\n", "b": "2\n", "c": "\x00"}),
-						at:     at,
+						memory: newMemory(map[string]string{"a": "1\n", "b": "2\n", "c": "\x00"}), at: at,
 					}
 					o := registry(t, tool).Run(t.Context(), Scope{Env: s}, call(t, "grep", tt.args))
-					if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || o.Err != nil {
-						t.Errorf("%v\n%s", o.Err, diff)
-					}
+					checkText(t, o, "", tt.want)
 					if len(s.opts) != 1 || s.opts[0].MaxTime != 0 || s.opts[0].MaxBytes != 0 {
-						t.Errorf("the note names the default limits, but the options are %+v",
-							s.opts)
+						t.Errorf("the note names the default limits, but the options are %+v", s.opts)
 					}
 				})
 			}

@@ -15,9 +15,12 @@ import (
 func Shell() Tool {
 	return builtin(Tool{
 		ToolSpec: spec("shell", `
-			"command": {"type": "string", "minLength": 1, "description": "The command line or script for the shell."},
-			"timeout_ms": {"type": "integer", "minimum": 1, "description": "Kill the command after this many milliseconds."},
-			"description": {"type": "string", "description": "What the command does, in a few words, for people who watch."}`,
+			"command": {"type": "string", "minLength": 1,
+				"description": "The command line or script for the shell."},
+			"timeout_ms": {"type": "integer", "minimum": 1,
+				"description": "Kill the command after this many milliseconds."},
+			"description": {"type": "string",
+				"description": "What the command does, in a few words, for people who watch."}`,
 			"command"),
 		NeedsEnv: true,
 		Terminal: true,

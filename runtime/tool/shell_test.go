@@ -26,8 +26,7 @@ func TestShell(t *testing.T) {
 			"ok",
 			args{"command": "x"},
 			env.Result{Elapsed: 1234567 * time.Microsecond},
-			nil, "",
-			"out\nerr\n[exit code 0 after 1.235s]\n",
+			nil, "", "out\nerr\n[exit code 0 after 1.235s]\n",
 		},
 		{
 			"failure",
@@ -42,21 +41,21 @@ func TestShell(t *testing.T) {
 			nil, KindShellExit, "out\nerr\n[killed by SIGKILL, exit code 137, after 5ms]\n",
 		},
 		{"memory", args{"command": "x"}, env.Result{
-			ExitCode: 137, Signal: "SIGKILL", OutOfMemory: true,
-			Elapsed: 5 * ms,
+			ExitCode: 137, Signal: "SIGKILL", OutOfMemory: true, Elapsed: 5 * ms,
 		}, nil, KindShellExit, "out\nerr\n[killed for using too much memory, exit " +
 			"code 137, after 5ms]\n"},
 		{"timeout", args{"command": "x", "timeout_ms": 50}, env.Result{
-			TimedOut: true, ExitCode: 143,
-			Elapsed: 60 * ms,
-		}, nil, KindShellTimeout, "out\nerr\n[The command was killed, with all processes that it had started, because it ran for more than 50 ms. Its output until then is " +
+			TimedOut: true, ExitCode: 143, Elapsed: 60 * ms,
+		}, nil, KindShellTimeout, "out\nerr\n[The command was killed, with all processes that it had " +
+			"started, because it ran for more than 50 ms. Its output until then is " +
 			"above. If it needs longer, call shell again with a larger timeout_ms, at most 600000.]\n"},
 		{
 			"detached",
 			args{"command": "x"},
 			env.Result{Detached: true, Elapsed: 5 * ms},
 			nil, "",
-			"out\nerr\n[exit code 0 after 5ms]\n[A background process of this command still runs; its further output is discarded.]\n",
+			"out\nerr\n[exit code 0 after 5ms]\n" +
+				"[A background process of this command still runs; its further output is discarded.]\n",
 		},
 		{
 			"cap",
@@ -67,8 +66,7 @@ func TestShell(t *testing.T) {
 				"used.]\n",
 		},
 		{"shell not found", args{"command": "x"}, env.Result{}, &env.StartError{
-			Argv: []string{"sh"},
-			Err:  env.ErrNotDir,
+			Argv: []string{"sh"}, Err: env.ErrNotDir,
 		}, KindOther, "out\nerr\nthe command did not run: start sh: not a directory"},
 		{
 			"gone",
@@ -86,9 +84,7 @@ func TestShell(t *testing.T) {
 				return tt.result, tt.err
 			}
 			o := use(t, m, "shell", tt.args)
-			if diff := cmp.Diff(tt.want, o.Result.Text()); diff != "" || kind(o) != tt.kind {
-				t.Errorf("%s\n%s", kind(o), diff)
-			}
+			checkText(t, o, tt.kind, tt.want)
 			if !strings.HasPrefix(string(o.Output.Inline), "\x1b[1mout\x1b[0m\r\nerr\n") {
 				t.Errorf("the bytes of the output are not kept: %q", o.Output.Inline)
 			}
@@ -101,8 +97,7 @@ func TestShellCommand(t *testing.T) {
 	m := newMemory(nil)
 	m.exec = func(_ context.Context, c env.Command) (env.Result, error) {
 		got = c
-		return env.Result{},
-			nil
+		return env.Result{}, nil
 	}
 	for _, tt := range []struct {
 		name  string
@@ -159,8 +154,5 @@ func TestShellRefuses(t *testing.T) {
 		}
 	}
 	m.shell = nil
-	if o := use(t, m, "shell", args{"command": "x"}); kind(o) != KindOther ||
-		!strings.Contains(o.Result.Text(), "there is none in memory") {
-		t.Errorf("%s: %s", kind(o), o.Result.Text())
-	}
+	check(t, use(t, m, "shell", `{"command": "x"}`), KindOther, "the memory environment has none")
 }

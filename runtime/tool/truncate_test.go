@@ -29,6 +29,9 @@ func numbered(n int) string {
 	return b.String()
 }
 
+// gap is the mark for n characters that are left out.
+func gap(n string) string { return "[Output shortened: " + n + " are left out here. See there.]" }
+
 func TestCut(t *testing.T) {
 	for _, tt := range []struct {
 		name, text string
@@ -38,92 +41,64 @@ func TestCut(t *testing.T) {
 	}{
 		{"fits", "abc", Limit{Chars: 3}, "", "abc"},
 		{"empty", "", Limit{Chars: 3}, "", ""},
-		{
-			"head and tail", "0123456789",
-			Limit{Chars: 4},
-			"",
-			"01\n\n[Output shortened: 6 characters are left out here. See there.]\n\n89",
-		},
+		{"head and tail", "0123456789", Limit{Chars: 4}, "", "01\n\n" + gap("6 characters") + "\n\n89"},
 		{
 			"odd limit", "0123456789",
 			Limit{Chars: 5, Keep: KeepHeadTail},
-			"",
-			"01\n\n[Output shortened: 5 characters are left out here. See there.]\n\n789",
+			"", "01\n\n" + gap("5 characters") + "\n\n789",
 		},
 		{
 			"head", "0123456789",
 			Limit{Chars: 4, Keep: KeepHead},
-			"",
-			"0123\n\n[Output shortened: 6 characters are left out here. See there.]\n",
+			"", "0123\n\n" + gap("6 characters") + "\n",
 		},
-		{
-			"tail", "0123456789",
-			Limit{Chars: 4, Keep: KeepTail},
-			"",
-			"[Output shortened: 6 characters are left out here. See there.]\n\n6789",
-		},
-		{
-			"one too many", "01234",
-			Limit{Chars: 4},
-			"",
-			"01\n\n[Output shortened: 1 characters are left out here. See there.]\n\n34",
-		},
+		{"tail", "0123456789", Limit{Chars: 4, Keep: KeepTail}, "", gap("6 characters") + "\n\n6789"},
+		{"one too many", "01234", Limit{Chars: 4}, "", "01\n\n" + gap("1 characters") + "\n\n34"},
 		{
 			"characters are code points", "äöüß€日本語🙂z",
 			Limit{Chars: 4},
-			"",
-			"äö\n\n[Output shortened: 6 characters are left out here. See there.]\n\n🙂z",
+			"", "äö\n\n" + gap("6 characters") + "\n\n🙂z",
 		},
 		{
 			"line breaks are counted", "a\nb\nc\nd\ne\n",
 			Limit{Chars: 4},
-			"",
-			"a\n\n[Output shortened: 6 characters with 3 line breaks are left out here. See there.]\n\ne\n",
+			"", "a\n\n" + gap("6 characters with 3 line breaks") + "\n\ne\n",
 		},
 		{
 			"lines, head and tail", numbered(9),
 			Limit{Chars: 100, Lines: 4},
-			"",
-			"1\n2\n\n[Output shortened: 10 characters with 5 line breaks are left out here. See " +
-				"there.]\n\n8\n9\n",
+			"", "1\n2\n\n" + gap("10 characters with 5 line breaks") + "\n\n8\n9\n",
 		},
 		{
 			"lines, head", numbered(5),
 			Limit{Chars: 100, Lines: 2, Keep: KeepHead},
-			"",
-			"1\n2\n\n[Output shortened: 6 characters with 3 line breaks are left out here. See there.]\n",
+			"", "1\n2\n\n" + gap("6 characters with 3 line breaks") + "\n",
 		},
 		{
 			"lines, tail", numbered(5),
 			Limit{Chars: 100, Lines: 2, Keep: KeepTail},
-			"",
-			"[Output shortened: 6 characters with 3 line breaks are left out here. See there.]\n\n4\n5\n",
+			"", gap("6 characters with 3 line breaks") + "\n\n4\n5\n",
 		},
 		{
 			"last line without a break", "1\n2\n3",
 			Limit{Chars: 100, Lines: 2, Keep: KeepTail},
-			"",
-			"[Output shortened: 2 characters with 1 line breaks are left out here. See there.]\n\n2\n3",
+			"", gap("2 characters with 1 line breaks") + "\n\n2\n3",
 		},
 		{"as many lines as allowed", numbered(3), Limit{Chars: 100, Lines: 3}, "", "1\n2\n3\n"},
 		{
 			"characters first, then lines", numbered(9),
 			Limit{Chars: 12, Lines: 2},
-			"",
-			"1\n\n[Output shortened: 14 characters with 7 line breaks are left out here. See " +
-				"there.]\n\n9\n",
+			"", "1\n\n" + gap("14 characters with 7 line breaks") + "\n\n9\n",
 		},
 		{
 			"reserved characters", "0123456789",
 			Limit{Chars: 7},
-			"abc",
-			"01\n\n[Output shortened: 6 characters are left out here. See there.]\n\n89",
+			"abc", "01\n\n" + gap("6 characters") + "\n\n89",
 		},
 		{
 			"reserved lines", numbered(5),
 			Limit{Chars: 100, Lines: 3, Keep: KeepHead},
-			"x\n",
-			"1\n2\n\n[Output shortened: 6 characters with 3 line breaks are left out here. See there.]\n",
+			"x\n", "1\n2\n\n" + gap("6 characters with 3 line breaks") + "\n",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -168,7 +143,8 @@ func TestLimitOver(t *testing.T) {
 	}
 }
 
-var mark = regexp.MustCompile(`\[Output shortened: (\d+) characters(?: with (\d+) line breaks)? are left out here\. See there\.\]\n`)
+var mark = regexp.MustCompile(`\[Output shortened: (\d+) characters(?: with (\d+) line ` +
+	`breaks)? are left out here\. See there\.\]\n`)
 
 func FuzzCut(f *testing.F) {
 	f.Add("a\nbé\n日本\n", 4, 2, 0, "")
@@ -179,8 +155,7 @@ func FuzzCut(f *testing.F) {
 		reserved = (&cleaner{}).all(reserved)
 		used := utf8.RuneCountInString(reserved)
 		l := Limit{Chars: 2*used + 1 + max(0, chars%200), Lines: max(0, lines%20), Keep: []Keep{
-			KeepHead,
-			KeepTail, KeepHeadTail,
+			KeepHead, KeepTail, KeepHeadTail,
 		}[max(0, keep%3)]}
 		part, got := shorten(text, l, reserved)
 		head, tail := string(part.head), string(part.tail)

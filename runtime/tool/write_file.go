@@ -13,7 +13,8 @@ import (
 func WriteFile() Tool {
 	return builtin(Tool{
 		ToolSpec: spec("write_file", `
-			"file_path": {"type": "string", "minLength": 1, "description": "The file, absolute or relative to the working directory."},
+			"file_path": {"type": "string", "minLength": 1,
+				"description": "The file, absolute or relative to the working directory."},
 			"content": {"type": "string", "description": "The whole new content of the file."}`,
 			"file_path", "content"),
 		NeedsEnv: true,

@@ -1,5 +1,5 @@
-// Package helper finds the helper, the program sandboxd, for a platform, and has the configuration
-// with which a helper starts.
+// Package helper finds the program of the helper, sandboxd, for a platform, and defines the
+// configuration that a client sends to a helper at its start.
 //
 // # Finding
 //

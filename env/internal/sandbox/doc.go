@@ -1,8 +1,8 @@
 // Package sandbox starts a helper inside a sandbox that the kernel enforces: the helper, and every
-// process that it starts, can change only a few directories, cannot read where secrets are kept,
-// has no network unless the policy allows it, and cannot gain privileges.
+// process that it starts, can change only a few directories, cannot read the usual files of
+// secrets, has no network unless the policy allows it, and cannot gain privileges.
 //
-// Choose is the door. It turns a policy into a Plan for each mechanism of this machine, the
+// Choose turns a policy into a Plan for each mechanism of this machine, the
 // stronger one first, and calls a StartFunc until a helper runs in a sandbox that enforces enough:
 //
 //   - Bubblewrap gives the helper its own namespaces and mounts. It needs user namespaces.

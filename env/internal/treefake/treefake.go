@@ -1,5 +1,5 @@
-// Package treefake provides an environment for tests, without Exec: a directory of the host, with
-// counters and hooks.
+// Package treefake provides an environment for tests: a directory of the host, with counters and
+// hooks, which runs no commands.
 package treefake
 
 import (

@@ -53,10 +53,10 @@
 // has read, and no more than one [Window]. A ring that holds the last window of the bytes passed to
 // HTTP/2, and a little more for the buffers of both ends, therefore holds every byte that a client
 // can lack. When the ring is full the command blocks in its write, also while no client is
-// connected, so there is never a gap.
+// connected, so no byte is lost.
 //
 // A command belongs to the server, not to the connection or the client that started it, and runs on
-// without them. A server that is to end with its clients watches their number.
+// without them. A server that ends with its last client counts them.
 //
 // Stdin goes in pieces of at most one window. The response to a piece comes when the command has
 // read it. A piece at an offset that the command has passed is complete already, so pieces may be

@@ -30,11 +30,11 @@
 //
 // Request.Options are merged into the request body as RFC 7396 defines: objects are merged, other
 // values replace, and nil removes a field. Three have a special meaning:
-//   - "betas", a list of names, is sent as the header anthropic-beta and not in the body. A header of
-//     that name in Config.Headers replaces it.
+//   - "betas", a list of names, is sent as the header anthropic-beta and not in the body. A header
+//     of that name in Config.Headers replaces it.
 //   - "thinking" replaces the thinking fields of ReasoningEffort.
-//   - "cache_control" replaces the marks of this client: an object leaves caching to the server, nil
-//     disables it.
+//   - "cache_control" replaces the marks of this client: an object leaves caching to the server,
+//     nil disables it.
 package anthropic
 
 import (

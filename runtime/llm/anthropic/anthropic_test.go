@@ -18,9 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func wire() clienttest.Wire {
 	return clienttest.Wire{
-		New: func(cfg clienttest.Config) (llm.Client,
-			error,
-		) {
+		New: func(cfg clienttest.Config) (llm.Client, error) {
 			return anthropic.New(anthropic.Config(cfg))
 		},
 		Provider: "anthropic", Model: "claude-opus-5-5", Path: "/v1/messages", Ignored: "/v1",
@@ -59,40 +57,38 @@ func TestClient(t *testing.T) { clienttest.Run(t, wire()) }
 
 // refused are errors as Anthropic words them.
 func refused() map[string]clienttest.Failure {
-	says := func(status int, typ, message string, kind llm.ErrorKind) clienttest.Failure {
+	refusal := func(status int, typ, message string, kind llm.ErrorKind) clienttest.Failure {
 		return clienttest.Failure{
-			Fault: llmtest.Fault{Status: status, Type: typ, Message: message},
-			Kind:  kind, Text: message,
+			Fault: llmtest.Fault{Status: status, Type: typ, Message: message}, Kind: kind, Text: message,
 		}
 	}
 	return map[string]clienttest.Failure{
-		"parameter": says(400, "invalid_request_error", "max_tokens: 64000 > 32000",
-			llm.KindInvalid),
-		"long": says(400, "invalid_request_error",
+		"parameter": refusal(400, "invalid_request_error", "max_tokens: 64000 > 32000", llm.KindInvalid),
+		"long": refusal(400, "invalid_request_error",
 			"prompt is too long: 210000 tokens > 200000 maximum", llm.KindContextLength),
-		"long answer": says(400, "invalid_request_error",
+		"long answer": refusal(400, "invalid_request_error",
 			"input length and `max_tokens` exceed context limit: 190000 + 64000 > 200000",
 			llm.KindContextLength),
-		"no credit": says(400, "invalid_request_error",
+		"no credit": refusal(400, "invalid_request_error",
 			"Your credit balance is too low to access the Anthropic API.", llm.KindQuota),
-		"spend limit": says(400, "invalid_request_error",
+		"spend limit": refusal(400, "invalid_request_error",
 			"You have reached your specified API usage limits.", llm.KindQuota),
-		"content": says(400, "invalid_request_error", "Output blocked by content filtering policy",
+		"content": refusal(400, "invalid_request_error", "Output blocked by content filtering policy",
 			llm.KindContentFilter),
-		"authentication": says(401, "authentication_error", "invalid x-api-key", llm.KindAuth),
-		"billing":        says(402, "billing_error", "pay", llm.KindQuota),
-		"permission":     says(403, "permission_error", "not allowed", llm.KindAuth),
-		"not found":      says(404, "not_found_error", "model: claude-0", llm.KindNotFound),
-		"timeout":        says(408, "timeout_error", "slow", llm.KindTimeout),
-		"conflict":       says(409, "conflict_error", "locked", llm.KindServer),
-		"too large": says(413, "request_too_large", "Request exceeds the maximum size",
+		"authentication": refusal(401, "authentication_error", "invalid x-api-key", llm.KindAuth),
+		"billing":        refusal(402, "billing_error", "pay", llm.KindQuota),
+		"permission":     refusal(403, "permission_error", "not allowed", llm.KindAuth),
+		"not found":      refusal(404, "not_found_error", "model: claude-0", llm.KindNotFound),
+		"timeout":        refusal(408, "timeout_error", "slow", llm.KindTimeout),
+		"conflict":       refusal(409, "conflict_error", "locked", llm.KindServer),
+		"too large": refusal(413, "request_too_large", "Request exceeds the maximum size",
 			llm.KindContextLength),
-		"rate limit": says(429, "rate_limit_error", "This request would exceed your rate limit",
+		"rate limit": refusal(429, "rate_limit_error", "This request would exceed your rate limit",
 			llm.KindRateLimit),
-		"billing, 429": says(429, "billing_error", "pay", llm.KindQuota),
-		"server":       says(500, "api_error", "Internal server error", llm.KindServer),
-		"timeout, 504": says(504, "timeout_error", "too slow", llm.KindTimeout),
-		"overloaded":   says(529, "overloaded_error", "Overloaded", llm.KindOverloaded),
+		"billing, 429": refusal(429, "billing_error", "pay", llm.KindQuota),
+		"server":       refusal(500, "api_error", "Internal server error", llm.KindServer),
+		"timeout, 504": refusal(504, "timeout_error", "too slow", llm.KindTimeout),
+		"overloaded":   refusal(529, "overloaded_error", "Overloaded", llm.KindOverloaded),
 		"an error for a stream": {Fault: llmtest.Fault{
 			Status: 200, Body: `{"type":"error","error":{"type":"overloaded_error","message":"busy"}}`,
 			Header: http.Header{"Content-Type": {"application/json"}},
@@ -122,8 +118,7 @@ func TestConversation(t *testing.T) {
 	}
 	plain := cmp.Transformer("plain", func(r llm.Reasoning) string { return r.Provider })
 	empty := cmp.Transformer("arguments", func(c llm.ToolCall) string {
-		return c.ID + c.Name +
-			strings.TrimSuffix(c.Arguments, "{}")
+		return c.ID + c.Name + strings.TrimSuffix(c.Arguments, "{}")
 	})
 	if diff := cmp.Diff(want, got, plain, empty); diff != "" {
 		t.Errorf("the last request (-want +got):\n%s", diff)

@@ -10,7 +10,8 @@ import (
 )
 
 func FuzzDecoder(f *testing.F) {
-	f.Add(`{"type":"content_block_start","index":0,"content_block":{"type":"thinking","signature":"s"}}`, `{"type":"content_block_stop","index":0}`,
+	f.Add(`{"type":"content_block_start","index":0,"content_block":{"type":"thinking",`+
+		`"signature":"s"}}`, `{"type":"content_block_stop","index":0}`,
 		`{"type":"message_stop"}`)
 	f.Add(`{"type":"content_block_start","content_block":{"type":"tool_use","input":{"a":1}}}`,
 		`{"type":"content_block_stop"}`, `{"error":[]}`)

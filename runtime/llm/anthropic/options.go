@@ -34,8 +34,7 @@ func splitOptions(options map[string]any) (fields map[string]any, betas string, 
 	}
 	for _, name := range names {
 		if name == "" || strings.ContainsFunc(name, func(r rune) bool {
-			return r <= ' ' || r >= 0x7f ||
-				r == ','
+			return r <= ' ' || r >= 0x7f || r == ','
 		}) {
 			return nil, "", fmt.Errorf(`the option "betas" has %q, which is not a valid tool name`, name)
 		}
@@ -97,7 +96,9 @@ func hasBudget(model string) bool {
 func mayThink(messages []wireMessage) bool {
 	for _, m := range slices.Backward(messages) {
 		if m.Role == roleAssistant {
-			calls := slices.ContainsFunc(m.Content, func(b *wireBlock) bool { return b.Type == blockToolUse })
+			calls := slices.ContainsFunc(m.Content, func(b *wireBlock) bool {
+				return b.Type == blockToolUse
+			})
 			return !calls || isThinking(m.Content[0])
 		}
 	}

@@ -19,8 +19,7 @@ func answered(parts ...llm.Part) llm.Message {
 
 func opaque(provider, raw string) llm.Part {
 	return llm.Part{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{
-		Text: "t", Provider: provider,
-		Opaque: json.RawMessage(raw),
+		Text: "t", Provider: provider, Opaque: json.RawMessage(raw),
 	}}
 }
 
@@ -39,15 +38,13 @@ func everything() llm.Request {
 				"shell", `{"command": "unfin`),
 		),
 		clienttest.Result(llm.ToolResult{
-			CallID: "c1", Name: "shell",
-			Parts: []llm.Part{llm.Text("a <b> & c"), picture()},
+			CallID: "c1", Name: "shell", Parts: []llm.Part{llm.Text("a <b> & c"), picture()},
 		}),
 		clienttest.Result(llm.ToolResult{CallID: "c:2", Name: "made up!", IsError: true}),
 		llm.UserText("in between"),
 		clienttest.Result(llm.ToolResult{CallID: "c3", Name: "shell", Parts: []llm.Part{llm.Text("")}}),
 		clienttest.Result(llm.ToolResult{
-			CallID: "c4", Name: "shell", Parts: []llm.Part{llm.Text("bad")},
-			IsError: true,
+			CallID: "c4", Name: "shell", Parts: []llm.Part{llm.Text("bad")}, IsError: true,
 		}),
 		{Role: llm.RoleUser, Parts: []llm.Part{llm.Text("one"), llm.Text(" "), llm.Text("two")}},
 		answered(llm.Text("done"), opaque("anthropic",
@@ -112,11 +109,14 @@ func TestThinking(t *testing.T) {
 		thinking, config string
 	}{
 		"default": {model: "claude-opus-5-5"},
-		"new":     {model: "claude-opus-5-5", effort: "low", thinking: adaptive, config: `{"effort":"low"}`},
-		"4.6":     {model: "claude-opus-4-6", effort: "max", thinking: adaptive, config: `{"effort":"max"}`},
+		"new": {
+			model: "claude-opus-5-5", effort: "low", thinking: adaptive, config: `{"effort":"low"}`,
+		},
+		"4.6": {
+			model: "claude-opus-4-6", effort: "max", thinking: adaptive, config: `{"effort":"max"}`,
+		},
 		"unknown": {
-			model: "someone/new:free", effort: "own", thinking: adaptive,
-			config: `{"effort":"own"}`,
+			model: "someone/new:free", effort: "own", thinking: adaptive, config: `{"effort":"own"}`,
 		},
 		"own thinking": {
 			model: "claude-sonnet-5-5", effort: "low",
@@ -131,8 +131,7 @@ func TestThinking(t *testing.T) {
 		"4.5, high": {model: "anthropic/claude-sonnet-4.5", effort: "high", thinking: budget("24576")},
 		"4.5, max":  {model: "claude-opus-4-5", effort: "max", thinking: budget("32000")},
 		"4.5, short answer": {
-			model: "claude-opus-4-5", effort: "max", limit: 4000,
-			thinking: budget("2000"),
+			model: "claude-opus-4-5", effort: "max", limit: 4000, thinking: budget("2000"),
 		},
 		"4.5, shorter answer": {model: "claude-opus-4-5", effort: "max", limit: 2047},
 		"4.5, own": {
@@ -141,8 +140,7 @@ func TestThinking(t *testing.T) {
 			thinking: `{"type":"disabled"}`,
 		},
 		"4.5, calls of another": {
-			model: "claude-opus-4-5", effort: "low",
-			messages: []llm.Message{
+			model: "claude-opus-4-5", effort: "low", messages: []llm.Message{
 				answered(llm.Text("I look."), called("c", "shell", "{}")),
 				clienttest.Result(llm.ToolResult{CallID: "c"}),
 			},
@@ -154,11 +152,9 @@ func TestThinking(t *testing.T) {
 			thinking: budget("4096"),
 		},
 		"4.5, calls before": {
-			model: "claude-opus-4-5", effort: "low",
-			messages: []llm.Message{
-				answered(called("c", "shell", "{}")),
-				clienttest.Result(llm.ToolResult{CallID: "c"}), answered(llm.Text("done")),
-				llm.UserText("more"),
+			model: "claude-opus-4-5", effort: "low", messages: []llm.Message{
+				answered(called("c", "shell", "{}")), clienttest.Result(llm.ToolResult{CallID: "c"}),
+				answered(llm.Text("done")), llm.UserText("more"),
 			},
 			thinking: budget("4096"),
 		},
@@ -184,8 +180,7 @@ func TestIDsOfOthers(t *testing.T) {
 	for _, id := range ids {
 		answer.Parts = append(answer.Parts, called(id, "shell", "{}"))
 		results.Parts = append(results.Parts, clienttest.Result(llm.ToolResult{
-			CallID: id,
-			Name:   "shell",
+			CallID: id, Name: "shell",
 		}).Parts...)
 	}
 	req.Messages = append(req.Messages, answer, results)
@@ -203,8 +198,7 @@ func TestIDsOfOthers(t *testing.T) {
 	for i, id := range ids {
 		got := calls[i].ID
 		fit := !strings.ContainsFunc(got, func(r rune) bool {
-			return !strings.ContainsRune("_-0123456789",
-				r) && (r|' ' < 'a' || r|' ' > 'z')
+			return !strings.ContainsRune("_-0123456789", r) && (r|' ' < 'a' || r|' ' > 'z')
 		})
 		if seen[got] || got == "" || !fit || answers[i].ToolUseID != got {
 			t.Errorf("%q is sent as %q and answered as %q", id, got, answers[i].ToolUseID)
@@ -271,8 +265,8 @@ func TestCacheMarks(t *testing.T) {
 	for _, own := range []any{nil, map[string]any{"type": "ephemeral", "ttl": "1h"}} {
 		req.Options = map[string]any{"cache_control": own}
 		_, body, _ := wire().Sent(t, clienttest.Config{}, req)
-		if bytes.Contains(body, []byte(mark)) || bytes.Contains(body,
-			[]byte(`"ttl":"1h"`)) != (own != nil) {
+		if bytes.Contains(body, []byte(mark)) ||
+			bytes.Contains(body, []byte(`"ttl":"1h"`)) != (own != nil) {
 			t.Errorf("%v: sent %s", own, body)
 		}
 	}
@@ -294,19 +288,20 @@ func TestAnswersThatGoOn(t *testing.T) {
 func unsendable() map[string]func(*llm.Request) {
 	return map[string]func(*llm.Request){
 		"thinking is not JSON": func(r *llm.Request) {
-			r.Messages[0] = answered(opaque("anthropic", `{`),
-				llm.Text("x"))
+			r.Messages[0] = answered(opaque("anthropic", `{`), llm.Text("x"))
 		},
-		"betas are no list":   func(r *llm.Request) { r.Options = map[string]any{"betas": 7} },
-		"a beta is no name":   func(r *llm.Request) { r.Options = map[string]any{"betas": []any{7}} },
-		"a beta with a break": func(r *llm.Request) { r.Options = map[string]any{"betas": []string{"a\r\nb"}} },
+		"betas are no list": func(r *llm.Request) { r.Options = map[string]any{"betas": 7} },
+		"a beta is no name": func(r *llm.Request) { r.Options = map[string]any{"betas": []any{7}} },
+		"a beta with a break": func(r *llm.Request) {
+			r.Options = map[string]any{"betas": []string{"a\r\nb"}}
+		},
 		"unknown effort": func(r *llm.Request) {
-			r.Model, r.ReasoningEffort = "claude-haiku-4-5",
-				"much"
+			r.Model, r.ReasoningEffort = "claude-haiku-4-5", "much"
 		},
 		"image in an answer": func(r *llm.Request) { r.Messages[0] = answered(picture()) },
 		"result in a result": func(r *llm.Request) {
-			r.Messages[0] = clienttest.Result(llm.ToolResult{Parts: clienttest.Result(llm.ToolResult{}).Parts})
+			inner := clienttest.Result(llm.ToolResult{})
+			r.Messages[0] = clienttest.Result(llm.ToolResult{Parts: inner.Parts})
 		},
 	}
 }

@@ -26,7 +26,9 @@ func ended(reason string) string {
 }
 
 const (
-	begun   = `{"type":"message_start","message":{"id":"msg","model":"m","usage":{"input_tokens":3,"cache_read_input_tokens":2,"cache_creation_input_tokens":1,"output_tokens":1}}}`
+	begun = `{"type":"message_start","message":{"id":"msg","model":"m",` +
+		`"usage":{"input_tokens":3,"cache_read_input_tokens":2,"cache_creation_input_tokens":1,` +
+		`"output_tokens":1}}}`
 	stopped = `{"type":"message_stop"}`
 	aText   = `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":"a"}}`
 	aTool   = `{"type":"tool_use","id":"c","name":"x","input":{}}`
@@ -39,92 +41,74 @@ func TestStreams(t *testing.T) {
 		finish llm.FinishReason
 	}{
 		"text that begins with content": {
-			[]string{
-				begun, aText, piece("0", `{"type":"text_delta","text":"b"}`), stop("0"),
-				ended("end_turn"), stopped,
-			},
-			[]llm.Part{llm.Text("ab")},
-			llm.FinishStop,
+			list(begun, aText, piece("0", `{"type":"text_delta","text":"b"}`), stop("0"), ended("end_turn"),
+				stopped),
+			parts(llm.Text("ab")), llm.FinishStop,
 		},
 		"unknown events, blocks and pieces": {
-			[]string{
-				begun, `{"type":"ping"}`, `{"type":"new","index":"x","delta":7}`, aText, piece("0",
-					`{"type":"citations_delta","citation":{"x":1}}`), stop("0"),
-				start("1", `{"type":"server_tool_use","id":"s","name":"web_search","input":{}}`), piece("1",
-					`{"type":"input_json_delta","partial_json":"{}"}`), stop("1"),
-				ended("new_reason"), stopped,
-			},
-			[]llm.Part{llm.Text("a")},
-			llm.FinishStop,
+			list(begun, `{"type":"ping"}`, `{"type":"new","index":"x","delta":7}`, aText,
+				piece("0", `{"type":"citations_delta","citation":{"x":1}}`), stop("0"),
+				start("1", `{"type":"server_tool_use","id":"s","name":"web_search","input":{}}`),
+				piece("1", `{"type":"input_json_delta","partial_json":"{}"}`), stop("1"), ended("new_reason"),
+				stopped),
+			parts(llm.Text("a")), llm.FinishStop,
 		},
 		"thinking between calls": {
-			[]string{
-				begun, start("0", `{"type":"thinking","thinking":"","signature":"","new":{"a": 1.50}}`),
-				piece("0", `{"type":"thinking_delta","thinking":"h<"}`), piece("0",
-					`{"type":"thinking_delta","thinking":"m"}`),
-				piece("0", `{"type":"signature_delta","signature":"s+"}`), piece("0",
-					`{"type":"signature_delta","signature":"/="}`), stop("0"),
-				start("1", `{"type":"redacted_thinking","data":"x+/=" }`), stop("1"),
-				start("2", aTool), piece("2", `{"type":"input_json_delta","partial_json":""}`), piece("2",
-					`{"type":"input_json_delta","partial_json":"{\"k\":1}"}`), stop("2"),
-				start("3", `{"type":"thinking","thinking":"","signature":""}`), piece("3",
-					`{"type":"signature_delta","signature":"only"}`), stop("3"),
+			list(begun, start("0", `{"type":"thinking","thinking":"","signature":"","new":{"a": 1.50}}`),
+				piece("0", `{"type":"thinking_delta","thinking":"h<"}`),
+				piece("0", `{"type":"thinking_delta","thinking":"m"}`),
+				piece("0", `{"type":"signature_delta","signature":"s+"}`),
+				piece("0", `{"type":"signature_delta","signature":"/="}`), stop("0"),
+				start("1", `{"type":"redacted_thinking","data":"x+/=" }`), stop("1"), start("2", aTool),
+				piece("2", `{"type":"input_json_delta","partial_json":""}`),
+				piece("2", `{"type":"input_json_delta","partial_json":"{\"k\":1}"}`), stop("2"),
+				start("3", `{"type":"thinking","thinking":"","signature":""}`),
+				piece("3", `{"type":"signature_delta","signature":"only"}`), stop("3"),
 				start("4", `{"type":"tool_use","id":"d","name":"y","input":{"k": 2}}`), stop("4"),
-				ended("tool_use"), stopped,
-			},
-			[]llm.Part{
+				ended("tool_use"), stopped),
+			parts(
 				kept("h<m", `{"new":{"a":1.50},"signature":"s+/=","thinking":"h\u003cm","type":"thinking"}`),
-				kept("", `{"type":"redacted_thinking","data":"x+/=" }`),
-				called("c", "x", `{"k":1}`), kept("", `{"signature":"only","thinking":"","type":"thinking"}`),
-				called("d", "y", `{"k": 2}`),
-			},
+				kept("", `{"type":"redacted_thinking","data":"x+/=" }`), called("c", "x", `{"k":1}`),
+				kept("", `{"signature":"only","thinking":"","type":"thinking"}`), called("d", "y", `{"k": 2}`)),
 			llm.FinishToolCalls,
 		},
 		"thinking without a signature": {
-			[]string{
-				begun, start("0", `{"type":"thinking","thinking":"h"}`), stop("0"),
-				start("1", `{"type":"thinking","thinking":""}`), stop("1"), ended("end_turn"), stopped,
-			},
+			list(begun, start("0", `{"type":"thinking","thinking":"h"}`), stop("0"),
+				start("1", `{"type":"thinking","thinking":""}`), stop("1"), ended("end_turn"), stopped),
 			[]llm.Part{{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{
-				Text:     "h",
-				Provider: "anthropic",
+				Text: "h", Provider: "anthropic",
 			}}},
 			llm.FinishStop,
 		},
 		"pieces beat the start": {
-			[]string{
-				begun, start("0", `{"type":"tool_use","id":"c","name":"x","input":{"k":1}}`), piece("0",
-					`{"type":"input_json_delta","partial_json":"{\"k\":2}"}`),
-				stop("0"), ended("tool_use"), stopped,
-			},
-			[]llm.Part{called("c", "x", `{"k":2}`)},
-			llm.FinishToolCalls,
+			list(begun, start("0", `{"type":"tool_use","id":"c","name":"x","input":{"k":1}}`),
+				piece("0", `{"type":"input_json_delta","partial_json":"{\"k\":2}"}`), stop("0"),
+				ended("tool_use"), stopped),
+			parts(called("c", "x", `{"k":2}`)), llm.FinishToolCalls,
 		},
 		"calls decide": {
-			[]string{begun, start("0", aTool), stop("0"), ended("end_turn"), stopped},
-			[]llm.Part{called("c", "x", "")},
-			llm.FinishToolCalls,
+			list(begun, start("0", aTool), stop("0"), ended("end_turn"), stopped),
+			parts(called("c", "x", "")), llm.FinishToolCalls,
 		},
 		"stop sequence": {
-			[]string{begun, aText, stop("0"), ended("stop_sequence"), stopped},
-			[]llm.Part{llm.Text("a")},
+			list(begun, aText, stop("0"), ended("stop_sequence"), stopped), parts(llm.Text("a")),
 			llm.FinishStop,
 		},
-		"max_tokens": {[]string{
-			begun, aText, stop("0"), start("1", aTool), stop("1"), ended("max_tokens"), stopped,
-		}, []llm.Part{llm.Text("a")}, llm.FinishLength},
-		"context is full": {[]string{
-			begun, aText, stop("0"), ended("model_context_window_exceeded"), stopped,
-		}, []llm.Part{llm.Text("a")}, llm.FinishLength},
+		"max_tokens": {
+			list(begun, aText, stop("0"), start("1", aTool), stop("1"), ended("max_tokens"), stopped),
+			parts(llm.Text("a")), llm.FinishLength,
+		},
+		"context is full": {
+			list(begun, aText, stop("0"), ended("model_context_window_exceeded"), stopped),
+			parts(llm.Text("a")), llm.FinishLength,
+		},
 		"refusal": {
-			[]string{begun, aText, stop("0"), ended("refusal"), stopped},
-			[]llm.Part{llm.Text("a")},
+			list(begun, aText, stop("0"), ended("refusal"), stopped), parts(llm.Text("a")),
 			llm.FinishContentFilter,
 		},
-		"no content": {[]string{begun, ended("end_turn"), stopped}, nil, llm.FinishStop},
+		"no content": {list(begun, ended("end_turn"), stopped), nil, llm.FinishStop},
 		"what follows": {
-			[]string{begun, aText, stop("0"), ended("end_turn"), stopped, `{"type":`},
-			[]llm.Part{llm.Text("a")},
+			list(begun, aText, stop("0"), ended("end_turn"), stopped, `{"type":`), parts(llm.Text("a")),
 			llm.FinishStop,
 		},
 	}
@@ -147,19 +131,18 @@ func TestStreams(t *testing.T) {
 
 func kept(text, raw string) llm.Part {
 	return llm.Part{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{
-		Text:     text,
-		Provider: "anthropic", Opaque: json.RawMessage(raw),
+		Text: text, Provider: "anthropic", Opaque: json.RawMessage(raw),
 	}}
 }
 
 func TestLastUsageCounts(t *testing.T) {
-	last := `{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_tokens":30,"cache_read_input_tokens":null,"cache_creation_input_tokens":10,` +
+	last := `{"type":"message_delta","delta":{"stop_reason":"end_turn"},` +
+		`"usage":{"input_tokens":30,"cache_read_input_tokens":null,"cache_creation_input_tokens":10,` +
 		`"output_tokens":50,"output_tokens_details":{"thinking_tokens":40}}}`
 	resp, err := llm.Complete(t.Context(), wire().Raw(t, sse(begun, aText, stop("0"), last, stopped)),
 		newRequest())
 	if want := (llm.Usage{
-		Input: 30, Output: 50, Reasoning: 40, CacheRead: 2,
-		CacheWrite: 10,
+		Input: 30, Output: 50, Reasoning: 40, CacheRead: 2, CacheWrite: 10,
 	}); err != nil || resp.Usage != want {
 		t.Errorf("got %+v, %v", resp.Usage, err)
 	}
@@ -167,7 +150,8 @@ func TestLastUsageCounts(t *testing.T) {
 
 func TestStreamErrors(t *testing.T) {
 	failed := func(typ, message string) string {
-		return sse(begun, aText, `{"type":"error","error":{"type":"`+typ+`","message":"`+message+`"},"request_id":"r"}`)
+		return sse(begun, aText,
+			`{"type":"error","error":{"type":"`+typ+`","message":"`+message+`"},"request_id":"r"}`)
 	}
 	tests := map[string]struct {
 		stream string
@@ -225,3 +209,7 @@ func TestStreamErrors(t *testing.T) {
 		})
 	}
 }
+
+func parts(p ...llm.Part) []llm.Part { return p }
+
+func list(s ...string) []string { return s }

@@ -10,7 +10,7 @@ import (
 // The types of this file are those of the Messages API, with the fields that the client uses. These
 // pages document them:
 //
-//	https://docs.claude.com/en/api/messages                             requests, blocks, stop reasons, usage
+//	https://docs.claude.com/en/api/messages                     requests, blocks, stop reasons, usage
 //	https://docs.claude.com/en/docs/build-with-claude/streaming         events
 //	https://docs.claude.com/en/docs/build-with-claude/extended-thinking thinking, signatures
 //	https://docs.claude.com/en/docs/build-with-claude/effort            output_config

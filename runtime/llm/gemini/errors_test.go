@@ -21,10 +21,13 @@ func refused(code int, status, message, details string) string {
 
 func TestErrorKinds(t *testing.T) {
 	const (
-		day    = `{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"GenerateRequestsPerDayPerProjectPerModel-FreeTier"}]}`
-		minute = `{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaId":"GenerateRequestsPerMinutePerProjectPerModel"}]}`
-		noKey  = `{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID","domain":"googleapis.com"}`
-		quota  = "You exceeded your current quota, please check your plan and billing details."
+		day = `{"@type":"type.googleapis.com/google.rpc.QuotaFailure",` +
+			`"violations":[{"quotaId":"GenerateRequestsPerDayPerProjectPerModel-FreeTier"}]}`
+		minute = `{"@type":"type.googleapis.com/google.rpc.QuotaFailure",` +
+			`"violations":[{"quotaId":"GenerateRequestsPerMinutePerProjectPerModel"}]}`
+		noKey = `{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"API_KEY_INVALID",` +
+			`"domain":"googleapis.com"}`
+		quota = "You exceeded your current quota, please check your plan and billing details."
 	)
 	tests := map[string]struct {
 		status     int
@@ -112,20 +115,21 @@ func TestRetryAfter(t *testing.T) {
 		want         time.Duration
 		none         bool
 	}{
-		"seconds":           {body: info("34s"), want: 34 * time.Second},
-		"part of a second":  {body: info("0.250s"), want: 250 * time.Millisecond},
-		"zero":              {body: info("0s")},
-		"negative":          {body: info("-3s")},
-		"nonsense":          {body: info("soon"), none: true},
-		"none":              {body: refused(429, "RESOURCE_EXHAUSTED", "x", ""), none: true},
-		"header":            {body: refused(429, "RESOURCE_EXHAUSTED", "x", ""), header: "7", want: 7 * time.Second},
-		"header says first": {body: info("34s"), header: "7", want: 7 * time.Second},
+		"seconds":          {body: info("34s"), want: 34 * time.Second},
+		"part of a second": {body: info("0.250s"), want: 250 * time.Millisecond},
+		"zero":             {body: info("0s")},
+		"negative":         {body: info("-3s")},
+		"nonsense":         {body: info("soon"), none: true},
+		"none":             {body: refused(429, "RESOURCE_EXHAUSTED", "x", ""), none: true},
+		"header": {
+			body: refused(429, "RESOURCE_EXHAUSTED", "x", ""), header: "7", want: 7 * time.Second,
+		},
+		"header comes first": {body: info("34s"), header: "7", want: 7 * time.Second},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			fault := llmtest.Fault{
-				Status: 429, Body: tt.body,
-				Header: http.Header{"Content-Type": {"application/json"}},
+				Status: 429, Body: tt.body, Header: http.Header{"Content-Type": {"application/json"}},
 			}
 			if tt.header != "" {
 				fault.Header.Set("Retry-After", tt.header)

@@ -22,12 +22,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func wire() clienttest.Wire {
 	const address = "http://127.0.0.1:1/from-the-process"
 	return clienttest.Wire{
-		New: func(cfg clienttest.Config) (llm.Client,
-			error,
-		) {
+		New: func(cfg clienttest.Config) (llm.Client, error) {
 			return gemini.New(gemini.Config(cfg))
 		},
-		Provider: "gemini", Model: "gemini-3-pro", Path: "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse", Ignored: "/v1beta",
+		Provider: "gemini", Model: "gemini-3-pro", Ignored: "/v1beta",
+		Path:      "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse",
 		KeyHeader: "X-Goog-Api-Key", Marks: true, Objects: true,
 		Usage:      llm.Usage{Input: 100, Output: 50, Reasoning: 20, CacheRead: 30},
 		Everything: everything,
@@ -55,12 +54,10 @@ func wire() clienttest.Wire {
 		},
 		Broken: map[string]clienttest.Failure{
 			"internal": {Fault: llmtest.Fault{
-				Fail: llmtest.AtText, Code: "INTERNAL",
-				Message: "sorry",
+				Fail: llmtest.AtText, Code: "INTERNAL", Message: "sorry",
 			}, Kind: llm.KindServer, Text: "sorry"},
 			"exhausted": {Fault: llmtest.Fault{
-				Fail: llmtest.AtArguments,
-				Code: "RESOURCE_EXHAUSTED", Message: "slow down",
+				Fail: llmtest.AtArguments, Code: "RESOURCE_EXHAUSTED", Message: "slow down",
 			}, Kind: llm.KindRateLimit, Text: "slow down"},
 			"unavailable at last": {
 				Fault: llmtest.Fault{Fail: llmtest.AtEnd, Message: "try later"},
@@ -164,8 +161,7 @@ func TestForeignHistory(t *testing.T) {
 		req.Messages,
 		llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{
 			{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{
-				Text: "x", Provider: "openai",
-				Opaque: json.RawMessage(`{"type":"reasoning"}`),
+				Text: "x", Provider: "openai", Opaque: json.RawMessage(`{"type":"reasoning"}`),
 			}},
 			called("c1", "made up name!", `{"command":`), called("c2", "9.lives", `[1]`),
 		}},
@@ -180,7 +176,8 @@ func TestForeignHistory(t *testing.T) {
 	}
 	body := string(srv.Requests()[0].Body)
 	for _, want := range []string{
-		`{"functionCall":{"args":{"arguments":"{\"command\":"},"name":"made_up_name_"},"thoughtSignature":"skip_thought_signature_validator"}`,
+		`{"functionCall":{"args":{"arguments":"{\"command\":"},"name":"made_up_name_"},` +
+			`"thoughtSignature":"skip_thought_signature_validator"}`,
 		`{"functionCall":{"args":{"arguments":"[1]"},"name":"_9.lives"}}`,
 		`{"functionResponse":{"name":"_9.lives","response":{"output":""}}}`,
 	} {

@@ -11,10 +11,13 @@ import (
 
 // The deltas of any event can be sent back.
 func FuzzDecoder(f *testing.F) {
-	f.Add(`{"candidates":[{"content":{"parts":[{"functionCall":{"id":"i","name":"f","args":{"a":1}},"thoughtSignature":"s"}]},"finishReason":"STOP"}]}`,
-		`{"candidates":[{"content":{"parts":[{"text":"a","thoughtSignature":"s"},{"text":"b"},{"executableCode":{}},{"text":"t","thought":true}]}}]}`)
+	f.Add(`{"candidates":[{"content":{"parts":[{"functionCall":{"id":"i","name":"f",`+
+		`"args":{"a":1}},"thoughtSignature":"s"}]},"finishReason":"STOP"}]}`,
+		`{"candidates":[{"content":{"parts":[{"text":"a","thoughtSignature":"s"},{"text":"b"},`+
+			`{"executableCode":{}},{"text":"t","thought":true}]}}]}`)
 	f.Add(`{"error":[]}`, `[{"error":{"status":"INTERNAL"}}]`)
-	f.Add(`{"candidates":[{"content":{"parts":[null,{"functionCall":{"args":7}}]}}],"usageMetadata":{}}`, `{"promptFeedback":{"blockReason":"x"}}`)
+	f.Add(`{"candidates":[{"content":{"parts":[null,{"functionCall":{"args":7}}]}}],`+
+		`"usageMetadata":{}}`, `{"promptFeedback":{"blockReason":"x"}}`)
 	f.Fuzz(func(t *testing.T, first, second string) {
 		d := decoder{provider: "p"}
 		var a llm.Assembler
@@ -41,8 +44,7 @@ func FuzzDecoder(f *testing.F) {
 		}
 		c := client{&exchange.Endpoint{Config: exchange.Config{Provider: "p"}}}
 		content, err := c.request(llm.Request{
-			Model:    "gemini-3-pro",
-			Messages: []llm.Message{resp.Message},
+			Model: "gemini-3-pro", Messages: []llm.Message{resp.Message},
 		})
 		if err != nil {
 			t.Fatalf("the answer cannot be sent back: %v", err)

@@ -249,8 +249,8 @@ func (h *history) call(call llm.ToolCall, f wirePart) (wirePart, error) {
 		h.ids[id] = true
 	}
 	h.calls = append(h.calls, sentCall{local: call.ID, id: id, name: name})
-	sent["name"], sent["args"] = exchange.MustJSON(name), exchange.ArgumentsObject(call.Arguments,
-		"arguments")
+	sent["name"] = exchange.MustJSON(name)
+	sent["args"] = exchange.ArgumentsObject(call.Arguments, "arguments")
 	data, err := json.Marshal(sent)
 	if err != nil {
 		return nil, err
@@ -298,8 +298,7 @@ func (h *history) flush() {
 		return
 	}
 	slices.SortStableFunc(h.results, func(a, b sentResult) int {
-		return cmp.Compare(a.index,
-			b.index)
+		return cmp.Compare(a.index, b.index)
 	})
 	out := wireContent{Role: "user"}
 	for _, r := range h.results {

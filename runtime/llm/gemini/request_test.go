@@ -23,8 +23,7 @@ func everything() llm.Request {
 		{Role: llm.RoleUser, Parts: []llm.Part{llm.Text("look"), picture()}},
 		{Role: llm.RoleAssistant, Parts: []llm.Part{
 			{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{
-				Provider: "anthropic",
-				Opaque:   json.RawMessage(`{"thoughtSignature":"other"}`),
+				Provider: "anthropic", Opaque: json.RawMessage(`{"thoughtSignature":"other"}`),
 			}},
 			thought("only text"), llm.Text("I run two."),
 			opaque("", `{"functionCall":{"id":"w1","name":"shell"},"thoughtSignature":"s1"}`), called("c1",
@@ -143,8 +142,7 @@ func TestToolsOption(t *testing.T) {
 	}{
 		"added": {
 			map[string]any{"tools": list},
-			true,
-			`{"functionDeclarations":[{"name":"x"}]},{"googleSearch":{}}`,
+			true, `{"functionDeclarations":[{"name":"x"}]},{"googleSearch":{}}`,
 		},
 		"alone":       {map[string]any{"tools": list}, false, `{"googleSearch":{}}`},
 		"taken away":  {map[string]any{"tools": nil}, true, ""},
@@ -201,13 +199,12 @@ func TestSignatureOfAnotherName(t *testing.T) {
 		req.Model = tt.model
 		mark := `{"functionCall":{"name":"` + tt.name + `"},"thoughtSignature":"s"}`
 		req.Messages = append(req.Messages, llm.Message{
-			Role:  llm.RoleAssistant,
-			Parts: []llm.Part{opaque("", mark), called("c", tt.name, "{}")},
+			Role: llm.RoleAssistant, Parts: []llm.Part{opaque("", mark), called("c", tt.name, "{}")},
 		},
 			answered("c", tt.name, llm.Text("ok")))
 		_, body, _ := wire().Sent(t, clienttest.Config{}, req)
-		if tt.want == "" && bytes.Contains(body, []byte("thoughtSignature")) || !bytes.Contains(body,
-			[]byte(tt.want)) {
+		if tt.want == "" && bytes.Contains(body, []byte("thoughtSignature")) ||
+			!bytes.Contains(body, []byte(tt.want)) {
 			t.Errorf("%s, %q: sent %s", tt.model, tt.name, body)
 		}
 	}
@@ -261,18 +258,20 @@ func TestRepeatedIDs(t *testing.T) {
 
 func unsendable() map[string]func(*llm.Request) {
 	return map[string]func(*llm.Request){
-		"tools that are no list": func(r *llm.Request) { r.Options = map[string]any{"tools": map[string]any{"googleSearch": 1}} },
-		"tools without JSON":     func(r *llm.Request) { r.Options = map[string]any{"tools": []any{func() {}}} },
+		"tools that are no list": func(r *llm.Request) {
+			r.Options = map[string]any{"tools": map[string]any{"googleSearch": 1}}
+		},
+		"tools without JSON": func(r *llm.Request) {
+			r.Options = map[string]any{"tools": []any{func() {}}}
+		},
 		"image in an answer": func(r *llm.Request) {
 			r.Messages[0] = llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{picture()}}
 		},
 		"call in a result": func(r *llm.Request) {
-			r.Messages[0] = answered("1", "x", called("1", "x",
-				""))
+			r.Messages[0] = answered("1", "x", called("1", "x", ""))
 		},
 		"unknown effort": func(r *llm.Request) {
-			r.Model, r.ReasoningEffort = "gemini-2.5-pro",
-				"xhigh"
+			r.Model, r.ReasoningEffort = "gemini-2.5-pro", "xhigh"
 		},
 		"reasoning of no form": func(r *llm.Request) {
 			r.Messages[0] = llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{opaque("", `[]`)}}

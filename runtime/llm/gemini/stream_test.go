@@ -28,8 +28,7 @@ func finish(reason string) string {
 
 func opaque(text, raw string) llm.Part {
 	return llm.Part{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{
-		Text: text, Provider: "gemini",
-		Opaque: json.RawMessage(raw),
+		Text: text, Provider: "gemini", Opaque: json.RawMessage(raw),
 	}}
 }
 
@@ -40,77 +39,78 @@ func TestParts(t *testing.T) {
 		finish llm.FinishReason
 	}{
 		"texts": {
-			[]string{text("a"), text("b"), finish("STOP")},
-			[]llm.Part{llm.Text("ab")},
-			llm.FinishStop,
+			list(text("a"), text("b"), finish("STOP")), parts(llm.Text("ab")), llm.FinishStop,
 		},
-		"all in one event": {[]string{`{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}`}, []llm.Part{llm.Text("a")}, llm.FinishStop},
-		"nothing":          {[]string{finish("STOP")}, nil, llm.FinishStop},
+		"all in one event": {
+			list(`{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}`),
+			parts(llm.Text("a")), llm.FinishStop,
+		},
+		"nothing": {list(finish("STOP")), nil, llm.FinishStop},
 		"empty parts": {
-			[]string{chunk(`{}`, `{"text":""}`), text("a"), finish("STOP")},
-			[]llm.Part{llm.Text("a")},
+			list(chunk(`{}`, `{"text":""}`), text("a"), finish("STOP")), parts(llm.Text("a")),
 			llm.FinishStop,
 		},
-		"another candidate": {[]string{`{"candidates":[{"index":1,"content":{"parts":[{"text":"b"}]},"finishReason":"OTHER"}]}`, text("a"), finish("STOP")}, []llm.Part{llm.Text("a")}, llm.FinishStop},
-		"a finish in each":  {[]string{`{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}`, text("b"), finish("STOP")}, []llm.Part{llm.Text("ab")}, llm.FinishStop},
-		"unknown fields":    {[]string{`{"candidates":[{"safetyRatings":[1],"groundingMetadata":{"x":[]}}],"createTime":1}`, text("a"), finish("STOP")}, []llm.Part{llm.Text("a")}, llm.FinishStop},
-		"thoughts": {[]string{
-			chunk(`{"text":"x","thought":true}`),
-			chunk(`{"text":"y","thought":true}`), text("a"), finish("STOP"),
-		}, []llm.Part{thought("xy"), llm.Text("a")}, llm.FinishStop},
-		"a call": {[]string{
-			chunk(`{"functionCall":{"name":"f","args":{"b":1.0,"a":[ 2 ]}}}`), finish("STOP"),
-		}, []llm.Part{called("", "f", `{"b":1.0,"a":[ 2 ]}`)}, llm.FinishToolCalls},
-		"no args": {[]string{chunk(`{"functionCall":{"name":"f"}}`,
-			`{"functionCall":{"name":"g","args":null}}`), finish("STOP")}, []llm.Part{called("", "f",
-			`{}`), called("", "g", `{}`)}, llm.FinishToolCalls},
-		"a cut call is lost": {[]string{
-			text("a"), chunk(`{"functionCall":{"name":"f"}}`), finish("MAX_TOKENS"),
-		}, []llm.Part{llm.Text("a")}, llm.FinishLength},
+		"another candidate": {
+			list(`{"candidates":[{"index":1,"content":{"parts":[{"text":"b"}]},`+
+				`"finishReason":"OTHER"}]}`, text("a"), finish("STOP")),
+			parts(llm.Text("a")), llm.FinishStop,
+		},
+		"a finish in each": {
+			list(`{"candidates":[{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP"}]}`, text("b"),
+				finish("STOP")),
+			parts(llm.Text("ab")), llm.FinishStop,
+		},
+		"unknown fields": {
+			list(`{"candidates":[{"safetyRatings":[1],"groundingMetadata":{"x":[]}}],"createTime":1}`,
+				text("a"), finish("STOP")),
+			parts(llm.Text("a")), llm.FinishStop,
+		},
+		"thoughts": {
+			list(chunk(`{"text":"x","thought":true}`), chunk(`{"text":"y","thought":true}`), text("a"),
+				finish("STOP")),
+			parts(thought("xy"), llm.Text("a")), llm.FinishStop,
+		},
+		"a call": {
+			list(chunk(`{"functionCall":{"name":"f","args":{"b":1.0,"a":[ 2 ]}}}`), finish("STOP")),
+			parts(called("", "f", `{"b":1.0,"a":[ 2 ]}`)), llm.FinishToolCalls,
+		},
+		"no args": {list(chunk(`{"functionCall":{"name":"f"}}`,
+			`{"functionCall":{"name":"g","args":null}}`), finish("STOP")), parts(called("", "f",
+			`{}`), called("", "g", `{}`)), llm.FinishToolCalls},
+		"a cut call is lost": {
+			list(text("a"), chunk(`{"functionCall":{"name":"f"}}`), finish("MAX_TOKENS")),
+			parts(llm.Text("a")), llm.FinishLength,
+		},
 		"a signed call": {
-			[]string{
-				chunk(`{"text":"x","thought":true}`),
+			list(chunk(`{"text":"x","thought":true}`),
 				chunk(`{"functionCall":{"id":"i","name":"f","args":{}},"thoughtSignature":"s+/="}`),
-				finish("STOP"),
-			},
-			[]llm.Part{
-				opaque("x", `{"functionCall":{"id":"i","name":"f"},"thoughtSignature":"s+/="}`),
-				called("i", "f", `{}`),
-			},
+				finish("STOP")),
+			parts(opaque("x", `{"functionCall":{"id":"i","name":"f"},"thoughtSignature":"s+/="}`),
+				called("i", "f", `{}`)),
 			llm.FinishToolCalls,
 		},
 		"a signed text": {
-			[]string{
-				text("a"), chunk(`{"text":"b","thoughtSignature":"s"}`), text("c"), text("d"), finish("STOP"),
-			},
-			[]llm.Part{
-				llm.Text("a"), opaque("", `{"thoughtSignature":"s"}`), llm.Text("b"),
-				opaque("", `{}`), llm.Text("cd"),
-			},
+			list(text("a"), chunk(`{"text":"b","thoughtSignature":"s"}`), text("c"), text("d"),
+				finish("STOP")),
+			parts(llm.Text("a"), opaque("", `{"thoughtSignature":"s"}`), llm.Text("b"), opaque("", `{}`),
+				llm.Text("cd")),
 			llm.FinishStop,
 		},
 		"a signature at the end": {
-			[]string{text("a"), chunk(`{"text":"","thoughtSignature":"s"}`), finish("STOP")},
-			[]llm.Part{llm.Text("a"), opaque("", `{"text":"","thoughtSignature":"s"}`)},
-			llm.FinishStop,
+			list(text("a"), chunk(`{"text":"","thoughtSignature":"s"}`), finish("STOP")),
+			parts(llm.Text("a"), opaque("", `{"text":"","thoughtSignature":"s"}`)), llm.FinishStop,
 		},
 		"a signed thought": {
-			[]string{
-				chunk(`{"text":"x","thought":true}`),
-				chunk(`{"text":"y","thought":true,"thoughtSignature":"s"}`), text("a"), finish("STOP"),
-			},
-			[]llm.Part{opaque("xy", `{"text":"y","thought":true,"thoughtSignature":"s"}`), llm.Text("a")},
+			list(chunk(`{"text":"x","thought":true}`),
+				chunk(`{"text":"y","thought":true,"thoughtSignature":"s"}`), text("a"), finish("STOP")),
+			parts(opaque("xy", `{"text":"y","thought":true,"thoughtSignature":"s"}`), llm.Text("a")),
 			llm.FinishStop,
 		},
 		"what the server has run": {
-			[]string{
-				chunk(`{"executableCode":{"code":"1"}}`, `{"codeExecutionResult":{"output":"1"}}`),
-				text("a"), finish("STOP"),
-			},
-			[]llm.Part{
-				opaque("", `{"executableCode":{"code":"1"}}`),
-				opaque("", `{"codeExecutionResult":{"output":"1"}}`), llm.Text("a"),
-			},
+			list(chunk(`{"executableCode":{"code":"1"}}`, `{"codeExecutionResult":{"output":"1"}}`),
+				text("a"), finish("STOP")),
+			parts(opaque("", `{"executableCode":{"code":"1"}}`),
+				opaque("", `{"codeExecutionResult":{"output":"1"}}`), llm.Text("a")),
 			llm.FinishStop,
 		},
 	}
@@ -135,7 +135,8 @@ func TestPartsGoBack(t *testing.T) {
 		`{"text":"a"}`, `{"text":"b","thoughtSignature":"s1"}`, `{"text":"c"}`,
 		`{"executableCode":{"code":"1"},"thoughtSignature":"s2"}`,
 		`{"text":"y","thought":true,"thoughtSignature":"s3"}`,
-		`{"functionCall":{"args":{"z":1.50,"a":9007199254740993},"id":"i","name":"f"},"thoughtSignature":"s4+/="}`,
+		`{"functionCall":{"args":{"z":1.50,"a":9007199254740993},"id":"i","name":"f"},` +
+			`"thoughtSignature":"s4+/="}`,
 		`{"functionCall":{"args":{},"id":"j","name":"f"}}`, `{"functionCall":{"args":{},"name":"g"}}`,
 		`{"text":"","thoughtSignature":"s5"}`,
 	}
@@ -191,7 +192,8 @@ func TestFinishReasons(t *testing.T) {
 		"LANGUAGE": llm.FinishContentFilter,
 	}
 	for reason, want := range reasons {
-		resp, err := llm.Complete(t.Context(), wire().Raw(t, sse(text("a"), finish(reason))), newRequest())
+		c := wire().Raw(t, sse(text("a"), finish(reason)))
+		resp, err := llm.Complete(t.Context(), c, newRequest())
 		if err != nil || resp.Finish != want {
 			t.Errorf("%s: got %q, %v", reason, resp.Finish, err)
 		}
@@ -202,7 +204,8 @@ func TestFinishReasons(t *testing.T) {
 		"MISSING_THOUGHT_SIGNATURE": llm.KindInvalid,
 	}
 	for reason, want := range failures {
-		stream := sse(text("a"), `{"candidates":[{"finishReason":"`+reason+`","finishMessage":"because"}]}`)
+		stream := sse(text("a"),
+			`{"candidates":[{"finishReason":"`+reason+`","finishMessage":"because"}]}`)
 		_, err := llm.Complete(t.Context(), wire().Raw(t, stream), newRequest())
 		if llm.KindOf(err) != want || !strings.Contains(err.Error(), reason) ||
 			!strings.Contains(err.Error(), "because") {
@@ -218,7 +221,8 @@ func TestUsage(t *testing.T) {
 		want llm.Usage
 	}{
 		"all": {
-			`"promptTokenCount":100,"cachedContentTokenCount":30,"toolUsePromptTokenCount":5,"candidatesTokenCount":7,"thoughtsTokenCount":3`,
+			`"promptTokenCount":100,"cachedContentTokenCount":30,"toolUsePromptTokenCount":5,` +
+				`"candidatesTokenCount":7,"thoughtsTokenCount":3`,
 			llm.Usage{Input: 75, CacheRead: 30, Output: 10, Reasoning: 3},
 		},
 		"more cached than there is": {
@@ -248,11 +252,11 @@ func TestEndOfTheStream(t *testing.T) {
 		"no event":         {"", false, false},
 		"usage without a finish reason": {sse(text("a"),
 			`{"usageMetadata":{"promptTokenCount":1}}`), true, false},
-		"finish reason":                       {sse(text("a"), bare), false, true},
-		"finish reason without an empty line": {strings.TrimSpace(sse(text("a"), bare)), false, true},
-		"half a finish reason":                {sse(text("a")) + "data: " + bare[:len(bare)-1], false, false},
-		"broken after the finish reason":      {sse(text("a"), bare), true, false},
-		"broken after the usage with it":      {sse(text("a"), finish("STOP")), true, true},
+		"finish reason":                  {sse(text("a"), bare), false, true},
+		"finish reason, no empty line":   {strings.TrimSpace(sse(text("a"), bare)), false, true},
+		"half of a reason":               {sse(text("a")) + "data: " + bare[:len(bare)-1], false, false},
+		"broken after the finish reason": {sse(text("a"), bare), true, false},
+		"broken after the usage with it": {sse(text("a"), finish("STOP")), true, true},
 		"broken after the usage behind it": {sse(text("a"), bare,
 			`{"usageMetadata":{"promptTokenCount":1}}`), true, true},
 		"broken after a usage before it alone": {sse(`{"usageMetadata":{"promptTokenCount":1}}`,
@@ -313,3 +317,7 @@ func TestErrorsInTheStream(t *testing.T) {
 		}
 	}
 }
+
+func parts(p ...llm.Part) []llm.Part { return p }
+
+func list(s ...string) []string { return s }

@@ -17,8 +17,16 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// strict decodes data into v and rejects unknown fields.
-func strict(data []byte, v any) error {
+// strict decodes data into v. It rejects unknown fields: those that are neither in v nor among
+// unread, the fields of the API that no test needs.
+func strict(data []byte, v any, unread ...string) error {
+	var fields map[string]json.RawMessage
+	if len(unread) > 0 && json.Unmarshal(data, &fields) == nil {
+		for _, name := range unread {
+			delete(fields, name)
+		}
+		data = mustJSON(fields)
+	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
@@ -45,6 +53,13 @@ func (c *conversation) add(role llm.Role, parts ...llm.Part) {
 		return
 	}
 	c.messages = append(c.messages, llm.Message{Role: role, Parts: parts})
+}
+
+// opaque adds reasoning in the provider's form.
+func (c *conversation) opaque(provider string, raw json.RawMessage) {
+	c.add(llm.RoleAssistant, llm.Part{
+		Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{Provider: provider, Opaque: raw},
+	})
 }
 
 // call adds a call; names matches the valid names of tools.
@@ -76,8 +91,7 @@ func (c *conversation) result(id string, parts []llm.Part) error {
 	c.open[id]--
 	c.add(llm.RoleTool, llm.Part{
 		Kind: llm.PartToolResult, ToolResult: &llm.ToolResult{
-			CallID: id, Name: c.names[id],
-			Parts: parts,
+			CallID: id, Name: c.names[id], Parts: parts,
 		},
 	})
 	return nil
@@ -128,11 +142,10 @@ func checkSchema(schema json.RawMessage) error {
 	if err := json.Unmarshal(schema, &root); err != nil || root.Type != "object" {
 		return errors.Join(errors.New(`it is not of type "object"`), err)
 	}
-	_, err := root.Resolve(&jsonschema.ResolveOptions{Loader: func(u *url.URL) (*jsonschema.Schema,
-		error,
-	) {
+	refuse := func(u *url.URL) (*jsonschema.Schema, error) {
 		return nil, fmt.Errorf("a reference to %s cannot be followed", u)
-	}})
+	}
+	_, err := root.Resolve(&jsonschema.ResolveOptions{Loader: refuse})
 	return err
 }
 

@@ -8,34 +8,16 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// chatBody has the fields of a Chat Completions request.
+// chatBody has the fields that are read of a Chat Completions request.
 type chatBody struct {
-	Model               string          `json:"model"`
-	Messages            []chatMessage   `json:"messages"`
-	Stream              bool            `json:"stream"`
-	MaxCompletionTokens int             `json:"max_completion_tokens"`
-	MaxTokens           int             `json:"max_tokens"`
-	ReasoningEffort     string          `json:"reasoning_effort"`
-	ParallelToolCalls   *bool           `json:"parallel_tool_calls"`
-	PromptCacheKey      string          `json:"prompt_cache_key"`
-	FrequencyPenalty    json.RawMessage `json:"frequency_penalty"`
-	LogitBias           json.RawMessage `json:"logit_bias"`
-	Logprobs            json.RawMessage `json:"logprobs"`
-	Metadata            json.RawMessage `json:"metadata"`
-	N                   json.RawMessage `json:"n"`
-	PresencePenalty     json.RawMessage `json:"presence_penalty"`
-	ResponseFormat      json.RawMessage `json:"response_format"`
-	SafetyIdentifier    json.RawMessage `json:"safety_identifier"`
-	Seed                json.RawMessage `json:"seed"`
-	ServiceTier         json.RawMessage `json:"service_tier"`
-	Stop                json.RawMessage `json:"stop"`
-	Store               json.RawMessage `json:"store"`
-	Temperature         json.RawMessage `json:"temperature"`
-	ToolChoice          json.RawMessage `json:"tool_choice"`
-	TopLogprobs         json.RawMessage `json:"top_logprobs"`
-	TopP                json.RawMessage `json:"top_p"`
-	User                json.RawMessage `json:"user"`
-	Verbosity           json.RawMessage `json:"verbosity"`
+	Model               string        `json:"model"`
+	Messages            []chatMessage `json:"messages"`
+	Stream              bool          `json:"stream"`
+	MaxCompletionTokens int           `json:"max_completion_tokens"`
+	MaxTokens           int           `json:"max_tokens"`
+	ReasoningEffort     string        `json:"reasoning_effort"`
+	ParallelToolCalls   *bool         `json:"parallel_tool_calls"`
+	PromptCacheKey      string        `json:"prompt_cache_key"`
 	StreamOptions       struct {
 		IncludeUsage       bool  `json:"include_usage"`
 		IncludeObfuscation *bool `json:"include_obfuscation"`
@@ -49,6 +31,12 @@ type chatBody struct {
 			Strict      *bool           `json:"strict"`
 		} `json:"function"`
 	} `json:"tools"`
+}
+
+var chatUnread = []string{
+	"frequency_penalty", "logit_bias", "logprobs", "metadata", "n", "presence_penalty",
+	"response_format", "safety_identifier", "seed", "service_tier", "stop", "store", "temperature",
+	"tool_choice", "top_logprobs", "top_p", "user", "verbosity",
 }
 
 type chatMessage struct {
@@ -79,7 +67,7 @@ type chatPart struct {
 // decodeChat validates and decodes a request.
 func decodeChat(req *Request, _ map[string]json.RawMessage) (extras, error) {
 	var b chatBody
-	if err := strict(req.Body, &b); err != nil {
+	if err := strict(req.Body, &b, chatUnread...); err != nil {
 		return extras{}, err
 	}
 	switch {
@@ -93,7 +81,8 @@ func decodeChat(req *Request, _ map[string]json.RawMessage) (extras, error) {
 	var t tools
 	for _, tool := range b.Tools {
 		if tool.Type != "function" || tool.Function.Strict != nil && *tool.Function.Strict {
-			return extras{}, fmt.Errorf("the tool %q is not a function with strict false", tool.Function.Name)
+			return extras{}, fmt.Errorf("the tool %q is not a function with strict false",
+				tool.Function.Name)
 		}
 		if err := t.add(tool.Function.Name, tool.Function.Description,
 			tool.Function.Parameters); err != nil {

@@ -217,8 +217,8 @@ func (r *generateReader) contents(list []generateContent) error {
 			err = errors.New("the last content is not the user's")
 		case c.Role == "model" && len(r.open) > 0:
 			err = errors.New("calls without results stand before it")
-		case c.Role == "model" && list[i-1].Role == "model" && slices.ContainsFunc(c.Parts,
-			isFunctionCall):
+		case c.Role == "model" && list[i-1].Role == "model" &&
+			slices.ContainsFunc(c.Parts, isFunctionCall):
 			err = errors.New("calls do not come after the user's content")
 		case c.Role == "model":
 			err = r.model(c.Parts)
@@ -250,8 +250,7 @@ func (r *generateReader) part(raw json.RawMessage) (generatePart, error) {
 	kinds := 0
 	for _, is := range []bool{
 		p.Text != nil, p.InlineData != nil, p.FunctionCall != nil, p.FunctionResponse != nil,
-		p.ExecutableCode != nil,
-		p.CodeExecutionResult != nil, p.ToolCall != nil, p.ToolResponse != nil,
+		p.ExecutableCode != nil, p.CodeExecutionResult != nil, p.ToolCall != nil, p.ToolResponse != nil,
 	} {
 		if is {
 			kinds++
@@ -269,7 +268,7 @@ func (r *generateReader) part(raw json.RawMessage) (generatePart, error) {
 // user decodes a content of the user: the results of all calls of the content before it, or texts
 // and images.
 func (r *generateReader) user(parts []json.RawMessage) error {
-	var said []llm.Part
+	var content []llm.Part
 	results := 0
 	for n, raw := range parts {
 		p, err := r.part(raw)
@@ -279,7 +278,7 @@ func (r *generateReader) user(parts []json.RawMessage) error {
 		switch {
 		case p.ThoughtSignature != "" || p.Thought:
 			err = errors.New("the user has no thoughts")
-		case p.FunctionResponse != nil && len(said) > 0:
+		case p.FunctionResponse != nil && len(content) > 0:
 			err = errors.New("a result does not stand first")
 		case p.FunctionResponse != nil:
 			err = r.response(p, results)
@@ -287,11 +286,11 @@ func (r *generateReader) user(parts []json.RawMessage) error {
 		case p.Text != nil && results > 0:
 			err = errors.New("a text stands among results")
 		case p.Text != nil:
-			said = append(said, llm.Text(*p.Text))
+			content = append(content, llm.Text(*p.Text))
 		case p.InlineData != nil:
 			var image llm.Part
 			image, err = p.InlineData.part()
-			said = append(said, image)
+			content = append(content, image)
 		default:
 			err = errors.New("the model's part is the user's")
 		}
@@ -303,8 +302,8 @@ func (r *generateReader) user(parts []json.RawMessage) error {
 		return fmt.Errorf("%d results for %d calls", results, len(r.open))
 	}
 	r.open = nil
-	if len(said) > 0 {
-		r.add(llm.RoleUser, said...)
+	if len(content) > 0 {
+		r.add(llm.RoleUser, content...)
 	}
 	return nil
 }
@@ -377,24 +376,17 @@ func (r *generateReader) modelPart(p generatePart, raw json.RawMessage) error {
 		if p.Text != nil && p.ThoughtSignature != signature(*p.Text) {
 			return errors.New("the signature of a text or thought is wrong")
 		}
-		r.opaque(raw)
+		r.opaque("gemini", raw)
 		return nil
 	}
 	if p.ThoughtSignature != "" {
 		if p.ThoughtSignature != signature(*p.Text) {
 			return errors.New("the signature of a text is wrong")
 		}
-		r.opaque(mustJSON(mark))
+		r.opaque("gemini", mustJSON(mark))
 	}
 	r.add(llm.RoleAssistant, llm.Text(*p.Text))
 	return nil
-}
-
-func (r *generateReader) opaque(raw json.RawMessage) {
-	r.add(llm.RoleAssistant, llm.Part{
-		Kind:      llm.PartReasoning,
-		Reasoning: &llm.Reasoning{Provider: "gemini", Opaque: raw},
-	})
 }
 
 // functionCall decodes a call. A call without an id gets one of its number, to pair it with its
@@ -433,7 +425,7 @@ func (r *generateReader) functionCall(p generatePart, mark object) error {
 			fields["id"] = f.ID
 		}
 		mark["functionCall"] = fields
-		r.opaque(mustJSON(mark))
+		r.opaque("gemini", mustJSON(mark))
 	}
 	return r.call(generateName(), call.id, f.Name, string(f.Args))
 }

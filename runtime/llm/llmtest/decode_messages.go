@@ -15,27 +15,15 @@ import (
 // Messages is the API name of Anthropic's interface.
 const Messages = "messages"
 
-// messagesBody has the fields of a Messages request.
+// messagesBody has the fields that are read of a Messages request.
 type messagesBody struct {
-	CacheControl  *cacheMark      `json:"cache_control"`
-	Container     json.RawMessage `json:"container"`
-	ContextMgmt   json.RawMessage `json:"context_management"`
-	Diagnostics   json.RawMessage `json:"diagnostics"`
-	InferenceGeo  json.RawMessage `json:"inference_geo"`
-	MaxTokens     int             `json:"max_tokens"`
-	MCPServers    json.RawMessage `json:"mcp_servers"`
-	Messages      []messagesTurn  `json:"messages"`
-	Metadata      json.RawMessage `json:"metadata"`
-	Model         string          `json:"model"`
-	ServiceTier   json.RawMessage `json:"service_tier"`
-	Speed         json.RawMessage `json:"speed"`
-	StopSequences json.RawMessage `json:"stop_sequences"`
-	Stream        bool            `json:"stream"`
-	System        json.RawMessage `json:"system"`
-	Temperature   json.RawMessage `json:"temperature"`
-	TopK          json.RawMessage `json:"top_k"`
-	TopP          json.RawMessage `json:"top_p"`
-	OutputConfig  struct {
+	CacheControl *cacheMark      `json:"cache_control"`
+	MaxTokens    int             `json:"max_tokens"`
+	Messages     []messagesTurn  `json:"messages"`
+	Model        string          `json:"model"`
+	Stream       bool            `json:"stream"`
+	System       json.RawMessage `json:"system"`
+	OutputConfig struct {
 		Effort string          `json:"effort"`
 		Format json.RawMessage `json:"format"`
 	} `json:"output_config"`
@@ -58,6 +46,11 @@ type messagesBody struct {
 		Strict       *bool           `json:"strict"`
 		CacheControl *cacheMark      `json:"cache_control"`
 	} `json:"tools"`
+}
+
+var messagesUnread = []string{
+	"container", "context_management", "diagnostics", "inference_geo", "mcp_servers", "metadata",
+	"service_tier", "speed", "stop_sequences", "temperature", "top_k", "top_p",
 }
 
 type messagesTurn struct {
@@ -130,7 +123,7 @@ type messagesReader struct {
 // decodeMessages validates and decodes a request. Known is the sent thinking by the calls after it.
 func decodeMessages(req *Request, known map[string]json.RawMessage) (extras, error) {
 	var b messagesBody
-	if err := strict(req.Body, &b); err != nil {
+	if err := strict(req.Body, &b, messagesUnread...); err != nil {
 		return extras{}, err
 	}
 	if v := req.Header.Get("anthropic-version"); v != "2023-06-01" {
@@ -440,10 +433,7 @@ func (r *messagesReader) thinking(typ string, raw json.RawMessage) error {
 			return errors.New("invalid signature in a thinking block")
 		}
 	}
-	r.add(llm.RoleAssistant, llm.Part{
-		Kind:      llm.PartReasoning,
-		Reasoning: &llm.Reasoning{Provider: "anthropic", Opaque: raw},
-	})
+	r.opaque("anthropic", raw)
 	return nil
 }
 
@@ -483,8 +473,8 @@ func argumentsOf(input json.RawMessage) (string, error) {
 		return "", errors.New("input is not an object")
 	}
 	var wrong string
-	if raw, ok := fields["INVALID_JSON"]; ok && len(fields) == 1 && json.Unmarshal(raw,
-		&wrong) == nil {
+	raw, ok := fields["INVALID_JSON"]
+	if ok && len(fields) == 1 && json.Unmarshal(raw, &wrong) == nil {
 		return wrong, nil
 	}
 	return htmlEscape().ReplaceAllStringFunc(string(input), func(s string) string {

@@ -9,48 +9,36 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// responsesBody has the fields of a Responses request.
+// responsesBody has the fields that are read of a Responses request.
 type responsesBody struct {
-	Background           json.RawMessage   `json:"background"`
-	ContextManagement    json.RawMessage   `json:"context_management"`
-	Conversation         json.RawMessage   `json:"conversation"`
-	Include              []string          `json:"include"`
-	Input                []json.RawMessage `json:"input"`
-	Instructions         string            `json:"instructions"`
-	MaxOutputTokens      int               `json:"max_output_tokens"`
-	MaxToolCalls         json.RawMessage   `json:"max_tool_calls"`
-	Metadata             json.RawMessage   `json:"metadata"`
-	Model                string            `json:"model"`
-	ParallelToolCalls    bool              `json:"parallel_tool_calls"`
-	PreviousResponseID   json.RawMessage   `json:"previous_response_id"`
-	Prompt               json.RawMessage   `json:"prompt"`
-	PromptCacheKey       string            `json:"prompt_cache_key"`
-	PromptCacheOptions   json.RawMessage   `json:"prompt_cache_options"`
-	PromptCacheRetention json.RawMessage   `json:"prompt_cache_retention"`
-	Reasoning            struct {
+	Include           []string          `json:"include"`
+	Input             []json.RawMessage `json:"input"`
+	Instructions      string            `json:"instructions"`
+	MaxOutputTokens   int               `json:"max_output_tokens"`
+	Model             string            `json:"model"`
+	ParallelToolCalls bool              `json:"parallel_tool_calls"`
+	PromptCacheKey    string            `json:"prompt_cache_key"`
+	Reasoning         struct {
 		Effort          string `json:"effort"`
 		Summary         string `json:"summary"`
 		GenerateSummary string `json:"generate_summary"`
 	} `json:"reasoning"`
-	SafetyIdentifier json.RawMessage `json:"safety_identifier"`
-	ServiceTier      json.RawMessage `json:"service_tier"`
-	Store            *bool           `json:"store"`
-	Stream           bool            `json:"stream"`
-	StreamOptions    json.RawMessage `json:"stream_options"`
-	Temperature      json.RawMessage `json:"temperature"`
-	Text             json.RawMessage `json:"text"`
-	ToolChoice       json.RawMessage `json:"tool_choice"`
-	Tools            []struct {
+	Store  *bool `json:"store"`
+	Stream bool  `json:"stream"`
+	Tools  []struct {
 		Type        string          `json:"type"`
 		Name        string          `json:"name"`
 		Description string          `json:"description"`
 		Parameters  json.RawMessage `json:"parameters"`
 		Strict      *bool           `json:"strict"`
 	} `json:"tools"`
-	TopLogprobs json.RawMessage `json:"top_logprobs"`
-	TopP        json.RawMessage `json:"top_p"`
-	Truncation  json.RawMessage `json:"truncation"`
-	User        json.RawMessage `json:"user"`
+}
+
+var responsesUnread = []string{
+	"background", "context_management", "conversation", "max_tool_calls", "metadata",
+	"previous_response_id", "prompt", "prompt_cache_options", "prompt_cache_retention",
+	"safety_identifier", "service_tier", "stream_options", "temperature", "text", "tool_choice",
+	"top_logprobs", "top_p", "truncation", "user",
 }
 
 // The input items of a Responses request.
@@ -98,7 +86,7 @@ type reasoningItem struct {
 // decodeResponses validates and decodes a request. Known are the sent reasoning items by their ids.
 func decodeResponses(req *Request, known map[string]json.RawMessage) (extras, error) {
 	var b responsesBody
-	if err := strict(req.Body, &b); err != nil {
+	if err := strict(req.Body, &b, responsesUnread...); err != nil {
 		return extras{}, err
 	}
 	switch {
@@ -129,9 +117,8 @@ func decodeResponses(req *Request, known map[string]json.RawMessage) (extras, er
 	}
 	req.Request = llm.Request{
 		Model: b.Model, System: b.Instructions, Messages: conv.messages, Tools: t.specs,
-		ReasoningEffort: b.Reasoning.Effort,
-		MaxOutputTokens: b.MaxOutputTokens, ParallelToolCalls: b.ParallelToolCalls,
-		SessionID: b.PromptCacheKey,
+		ReasoningEffort: b.Reasoning.Effort, MaxOutputTokens: b.MaxOutputTokens,
+		ParallelToolCalls: b.ParallelToolCalls, SessionID: b.PromptCacheKey,
 	}
 	var ex extras
 	for _, inc := range b.Include {
@@ -207,10 +194,7 @@ func (c *conversation) item(
 		if sent := known[r.ID]; sent != nil && !sameJSON(sent, raw) {
 			return fmt.Errorf("the reasoning %q was changed", r.ID)
 		}
-		c.add(llm.RoleAssistant, llm.Part{
-			Kind:      llm.PartReasoning,
-			Reasoning: &llm.Reasoning{Provider: "openai", Opaque: raw},
-		})
+		c.opaque("openai", raw)
 		return nil
 	}
 	return fmt.Errorf("the type %q is unknown", typ)

@@ -1,12 +1,14 @@
 // Package llmtest is a strict model server for tests and demonstrations. It serves Responses, Chat
-// Completions, Messages and streamGenerateContent over HTTP on the loopback interface, with answers
-// of a function of the test.
+// Completions, Messages and streamGenerateContent over HTTP on the loopback interface; a function
+// of the test makes the answers.
 //
 //	srv := llmtest.NewServer(t, llmtest.Sequence(
 //		llmtest.Use(llmtest.Call{Name: "shell", Arguments: `{"command":"ls"}`}),
 //		llmtest.Say("Done."),
 //	))
-//	client, err := openai.New(openai.Config{BaseURL: srv.URL(), APIKey: srv.Key(), HTTPClient: srv.Client()})
+//	client, err := openai.New(openai.Config{
+//		BaseURL: srv.URL(), APIKey: srv.Key(), HTTPClient: srv.Client(),
+//	})
 //
 // The same [Brain] serves all wire formats. [Play] makes one of a script of package replay. A
 // [Fault] in a [Reply] simulates the failures of real servers: errors, cut and slow streams,

@@ -161,7 +161,9 @@ func messagesEvents(req *Request, r Reply, _ extras) ([]sseEvent, map[string]jso
 	}
 	w.add("message_delta", "", object{
 		"delta": object{"stop_reason": stop, "stop_sequence": nil},
-		"usage": object{"output_tokens": u.Output, "output_tokens_details": object{"thinking_tokens": u.Reasoning}},
+		"usage": object{
+			"output_tokens": u.Output, "output_tokens_details": object{"thinking_tokens": u.Reasoning},
+		},
 	})
 	w.add("message_stop", AtEnd, object{})
 	return w.events, known

@@ -60,15 +60,22 @@ func TestGenerateViolations(t *testing.T) {
 			results(functionResponse("", "x", image))), ""},
 		"sound, user twice": {contents(userContent, userContent, modelText, userContent), ""},
 		"sound, tools": {more(contents(userContent),
-			`"tools":[{"functionDeclarations":[{"name":"x","parametersJsonSchema":{"type":"object"}}]},{"googleSearch":{}}]`), ""},
-		"no JSON":               {`{`, "unexpected EOF"},
-		"unknown field":         {more(contents(userContent), `"model":"x"`), `unknown field "model"`},
-		"unknown field in part": {contents(`{"role":"user","parts":[{"text":"x","type":"text"}]}`), `unknown field "type"`},
-		"no contents":           {contents(), "contents are empty"},
-		"no parts":              {contents(`{"role":"user","parts":[]}`), "parts are empty"},
-		"empty part":            {contents(`{"role":"user","parts":[{}]}`), "0 kinds of data"},
-		"two kinds":             {contents(`{"role":"user","parts":[{"text":"x","inlineData":{"mimeType":"image/png","data":"cG5n"}}]}`), "2 kinds of data"},
-		"empty text":            {contents(`{"role":"user","parts":[{"text":""}]}`), "a text is empty"},
+			`"tools":[{"functionDeclarations":[{"name":"x","parametersJsonSchema":{"type":"object"}}]},`+
+				`{"googleSearch":{}}]`), ""},
+		"no JSON":       {`{`, "unexpected EOF"},
+		"unknown field": {more(contents(userContent), `"model":"x"`), `unknown field "model"`},
+		"unknown field in part": {
+			contents(`{"role":"user","parts":[{"text":"x","type":"text"}]}`), `unknown field "type"`,
+		},
+		"no contents": {contents(), "contents are empty"},
+		"no parts":    {contents(`{"role":"user","parts":[]}`), "parts are empty"},
+		"empty part":  {contents(`{"role":"user","parts":[{}]}`), "0 kinds of data"},
+		"two kinds": {
+			contents(`{"role":"user","parts":[{"text":"x","inlineData":{"mimeType":"image/png",` +
+				`"data":"cG5n"}}]}`),
+			"2 kinds of data",
+		},
+		"empty text": {contents(`{"role":"user","parts":[{"text":""}]}`), "a text is empty"},
 		"unknown role": {
 			contents(`{"role":"assistant","parts":[{"text":"x"}]}`), `the role "assistant" is unknown`,
 		},
@@ -76,14 +83,22 @@ func TestGenerateViolations(t *testing.T) {
 		"model last":  {contents(userContent, modelText), "last content is not the user's"},
 		"system of two": {more(contents(userContent),
 			`"systemInstruction":{"parts":[]}`), "systemInstruction is not a text"},
-		"image is no base64": {contents(`{"role":"user","parts":[{"inlineData":{"mimeType":"image/png","data":"?"}}]}`), "not an image in base64"},
-		"image is no image":  {contents(`{"role":"user","parts":[{"inlineData":{"mimeType":"text/html","data":"cG5n"}}]}`), "not an image in base64"},
+		"image is no base64": {
+			contents(`{"role":"user","parts":[{"inlineData":{"mimeType":"image/png","data":"?"}}]}`),
+			"not an image in base64",
+		},
+		"image is no image": {
+			contents(`{"role":"user","parts":[{"inlineData":{"mimeType":"text/html","data":"cG5n"}}]}`),
+			"not an image in base64",
+		},
 		"image by the model": {contents(userContent,
 			`{"role":"model","parts":[{"inlineData":{"mimeType":"image/png","data":"cG5n"}}]}`,
 			userContent), "user's part is the model's"},
 		"call by the user": {contents(`{"role":"user","parts":[` + functionCall("", "x",
 			"") + `]}`), "model's part is the user's"},
-		"thoughts of the user": {contents(`{"role":"user","parts":[{"text":"x","thought":true}]}`), "the user has no thoughts"},
+		"thoughts of the user": {
+			contents(`{"role":"user","parts":[{"text":"x","thought":true}]}`), "the user has no thoughts",
+		},
 		"no signature": {contents(userContent, modelCalls(functionCall("", "x", "")),
 			results(functionResponse("", "x", ""))), "is missing a thoughtSignature"},
 		"wrong, of a text": {contents(userContent,
@@ -137,20 +152,27 @@ func TestGenerateViolations(t *testing.T) {
 			declared(`,"parametersJsonSchema":{"type":"string"}`), `not of type "object"`,
 		},
 		"tool twice": {declared(`},{"name":"x"`), "the tool x is defined twice"},
-		"level and budget": {more(contents(userContent),
-			`"generationConfig":{"thinkingConfig":{"thinkingLevel":"LOW","thinkingBudget":1}}`), "exclude each other"},
+		"level and budget": {
+			more(contents(userContent),
+				`"generationConfig":{"thinkingConfig":{"thinkingLevel":"LOW","thinkingBudget":1}}`),
+			"exclude each other",
+		},
 		"unknown level": {more(contents(userContent),
 			`"generationConfig":{"thinkingConfig":{"thinkingLevel":"XHIGH"}}`), "is unknown"},
 	})
 	testViolations(t, gemini2, map[string]violation{
 		"sound, no signature": {contents(userContent, modelCalls(functionCall("", "x", "")),
-			results(functionResponse("", "x", ""), `{"inlineData":{"mimeType":"image/png","data":"cG5n"}}`)), ""},
+			results(functionResponse("", "x", ""), `{"inlineData":{"mimeType":"image/png",`+
+				`"data":"cG5n"}}`)), ""},
 		"wrong signature": {contents(userContent, modelCalls(functionCall("", "x",
 			`,"thoughtSignature":"c2ln"`)), results(functionResponse("", "x", ""))), "is wrong"},
 		"image for older ones": {contents(userContent, modelCalls(functionCall("", "x", "")),
 			results(functionResponse("", "x", image))), "not for this model"},
-		"thoughts of none": {more(contents(userContent),
-			`"generationConfig":{"thinkingConfig":{"includeThoughts":true,"thinkingBudget":0}}`), "without thinking"},
+		"thoughts of none": {
+			more(contents(userContent),
+				`"generationConfig":{"thinkingConfig":{"includeThoughts":true,"thinkingBudget":0}}`),
+			"without thinking",
+		},
 	})
 	testViolations(t, strings.TrimSuffix(gemini3, "?alt=sse"), map[string]violation{
 		"no stream of events": {contents(userContent), "alt=sse is missing"},
@@ -161,22 +183,23 @@ func TestGenerateRequest(t *testing.T) {
 	s := llmtest.NewServer(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("ok") })
 	body := `{"contents":[` + userContent + `,` + modelCalls(`{"text":"I look."}`, functionCall("",
 		"x", skip), functionCall("b", "y", "")) + `,` +
-		results(functionResponse("", "x", ""), `{"functionResponse":{"id":"b","name":"y","response":{"error":"no"}}}`) + `],` +
-		`"systemInstruction":{"parts":[{"text":"be brief"}]},"tools":[{"functionDeclarations":[{"name":"x","description":"d","parametersJsonSchema":{"type":"object"}}]}],` +
+		results(functionResponse("", "x", ""), `{"functionResponse":{"id":"b","name":"y",`+
+			`"response":{"error":"no"}}}`) + `],` +
+		`"systemInstruction":{"parts":[{"text":"be brief"}]},` +
+		`"tools":[{"functionDeclarations":[{"name":"x","description":"d",` +
+		`"parametersJsonSchema":{"type":"object"}}]}],` +
 		`"generationConfig":{"maxOutputTokens":7,"thinkingConfig":{"thinkingLevel":"LOW"}}}`
 	if status, answer := post(t, s, gemini3, s.Key(), body); status != 200 {
 		t.Fatal(answer)
 	}
 	mark := func(raw string) llm.Part {
 		return llm.Part{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{
-			Provider: "gemini",
-			Opaque:   json.RawMessage(raw),
+			Provider: "gemini", Opaque: json.RawMessage(raw),
 		}}
 	}
 	call := func(id, name string) llm.Part {
 		return llm.Part{Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{
-			ID: id, Name: name,
-			Arguments: "{}",
+			ID: id, Name: name, Arguments: "{}",
 		}}
 	}
 	result := func(r llm.ToolResult) llm.Part {
@@ -189,17 +212,16 @@ func TestGenerateRequest(t *testing.T) {
 		Messages: []llm.Message{
 			llm.UserText("hi"),
 			{Role: llm.RoleAssistant, Parts: []llm.Part{
-				llm.Text("I look."), mark(`{"functionCall":{"name":"x"},"thoughtSignature":"skip_thought_signature_validator"}`),
+				llm.Text("I look."), mark(`{"functionCall":{"name":"x"},` +
+					`"thoughtSignature":"skip_thought_signature_validator"}`),
 				call("call_without_id_0", "x"), mark(`{"functionCall":{"id":"b","name":"y"}}`), call("b", "y"),
 			}},
 			{Role: llm.RoleTool, Parts: []llm.Part{
 				result(llm.ToolResult{
-					CallID: "call_without_id_0", Name: "x",
-					Parts: []llm.Part{llm.Text("ok")},
+					CallID: "call_without_id_0", Name: "x", Parts: []llm.Part{llm.Text("ok")},
 				}),
 				result(llm.ToolResult{
-					CallID: "b", Name: "y", Parts: []llm.Part{llm.Text("no")},
-					IsError: true,
+					CallID: "b", Name: "y", Parts: []llm.Part{llm.Text("no")}, IsError: true,
 				}),
 			}},
 		},

@@ -34,8 +34,7 @@ func speakers() map[string]speaker {
 	openaiClient := func(api openai.API) func(s *llmtest.Server) (llm.Client, error) {
 		return func(s *llmtest.Server) (llm.Client, error) {
 			return openai.New(openai.Config{
-				BaseURL: s.URL(), APIKey: s.Key(), HTTPClient: s.Client(),
-				API: api,
+				BaseURL: s.URL(), APIKey: s.Key(), HTTPClient: s.Client(), API: api,
 			})
 		}
 	}
@@ -49,8 +48,7 @@ func speakers() map[string]speaker {
 		llmtest.Messages: {
 			func(s *llmtest.Server) (llm.Client, error) {
 				return anthropic.New(anthropic.Config{
-					BaseURL: s.Root(), APIKey: s.Key(),
-					HTTPClient: s.Client(),
+					BaseURL: s.Root(), APIKey: s.Key(), HTTPClient: s.Client(),
 				})
 			}, "claude-opus-5-5",
 			map[string]any{
@@ -82,7 +80,8 @@ type goldenCase struct {
 }
 
 func goldenCases() map[string]goldenCase {
-	look := llmtest.Call{Name: "read_file", Arguments: `{"file_path":"a <b> & c","n":12345678901234567890}`}
+	look := llmtest.Call{Name: "read_file", Arguments: `{"file_path":"a <b> & c",` +
+		`"n":12345678901234567890}`}
 	image := llm.Part{Kind: llm.PartImage, Image: &llm.Image{MIME: "image/png", Data: []byte("png")}}
 	text := func(s string) []llm.Part { return []llm.Part{llm.Text(s)} }
 	tools := func(r *llm.Request, _ speaker) {
@@ -90,7 +89,8 @@ func goldenCases() map[string]goldenCase {
 		r.Tools = []llm.ToolSpec{
 			{
 				Name: "read_file", Description: "Reads a file.",
-				Schema: json.RawMessage(`{"type":"object","properties":{"file_path":{"type":"string"},"n":{"type":"integer"}},"required":["file_path"]}`),
+				Schema: json.RawMessage(`{"type":"object","properties":{"file_path":{"type":"string"},` +
+					`"n":{"type":"integer"}},"required":["file_path"]}`),
 			},
 			{Name: "list_dir", Description: "Lists a folder.", Schema: json.RawMessage(`{"type":"object"}`)},
 		}
@@ -101,9 +101,7 @@ func goldenCases() map[string]goldenCase {
 	return map[string]goldenCase{
 		"plain":            {},
 		"system_and_tools": {change: tools},
-		"one_call_only": {change: with(func(r *llm.Request,
-			_ speaker,
-		) {
+		"one_call_only": {change: with(func(r *llm.Request, _ speaker) {
 			r.ParallelToolCalls = false
 		})},
 		"limit":  {change: func(r *llm.Request, _ speaker) { r.MaxOutputTokens = 1000 }},
@@ -120,30 +118,29 @@ func goldenCases() map[string]goldenCase {
 			}
 		})},
 		"cache": {change: with(func(r *llm.Request, s speaker) {
-			r.Options, r.SessionID = s.cache,
-				"session-1"
+			r.Options, r.SessionID = s.cache, "session-1"
 		})},
 		"thinking_and_result": {
-			change:  with(func(r *llm.Request, _ speaker) { r.ReasoningEffort = "high" }),
-			reply:   llmtest.Reply{Reasoning: "I should look.", Text: "I look.", Calls: []llmtest.Call{look}},
+			change: with(func(r *llm.Request, _ speaker) { r.ReasoningEffort = "high" }),
+			reply: llmtest.Reply{
+				Reasoning: "I should look.", Text: "I look.", Calls: []llmtest.Call{look},
+			},
 			results: []llm.ToolResult{{Parts: text("the <content>")}},
 		},
 		"parallel_calls": {
-			change: tools,
-			reply: llmtest.Reply{Reasoning: "Both.", Calls: []llmtest.Call{look, {
-				Name:      "list_dir",
-				Arguments: "",
+			change: tools, reply: llmtest.Reply{Reasoning: "Both.", Calls: []llmtest.Call{look, {
+				Name: "list_dir", Arguments: "",
 			}}},
 			results: []llm.ToolResult{{Parts: text("first")}, {Parts: text("second")}},
 		},
 		"error_result": {
 			change: tools, reply: llmtest.Use(look), results: []llm.ToolResult{{
-				Parts:   text("no such file"),
-				IsError: true,
+				Parts: text("no such file"), IsError: true,
 			}},
 		},
 		"image_result": {
-			change: tools, reply: llmtest.Use(look), results: []llm.ToolResult{{Parts: []llm.Part{llm.Text("a picture"), image}}},
+			change: tools, reply: llmtest.Use(look),
+			results: []llm.ToolResult{{Parts: []llm.Part{llm.Text("a picture"), image}}},
 		},
 	}
 }
@@ -201,8 +198,7 @@ func converse(t *testing.T, s speaker, tt goldenCase) *llmtest.Request {
 		t.Fatal(err)
 	}
 	req := llm.Request{
-		Model: s.model, Messages: []llm.Message{llm.UserText("Go.")},
-		ParallelToolCalls: true,
+		Model: s.model, Messages: []llm.Message{llm.UserText("Go.")}, ParallelToolCalls: true,
 	}
 	if tt.change != nil {
 		tt.change(&req, s)

@@ -101,7 +101,8 @@ const (
 	outItem  = `{"type":"function_call_output","call_id":"c","output":"ok"}`
 
 	userMsg = `{"role":"user","content":"hi"}`
-	callMsg = `{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"x","arguments":"{}"}}]}`
+	callMsg = `{"role":"assistant","tool_calls":[{"id":"c","type":"function",` +
+		`"function":{"name":"x","arguments":"{}"}}]}`
 	toolMsg = `{"role":"tool","tool_call_id":"c","content":"ok"}`
 )
 
@@ -132,16 +133,30 @@ func TestResponsesViolations(t *testing.T) {
 		"unknown field in item": {
 			responses(`{"type":"message","role":"user","content":[],"x":1}`), `unknown field "x"`,
 		},
-		"no model":              {`{"stream":true,"store":false,"input":[` + userItem + `]}`, "model is missing"},
-		"not a stream":          {`{"model":"m","store":false,"input":[` + userItem + `]}`, "stream is not set"},
-		"stores":                {`{"model":"m","stream":true,"input":[` + userItem + `]}`, "store is not false"},
-		"no input":              {responses(), "input is empty"},
-		"system role":           {responses(`{"type":"message","role":"system","content":[{"type":"input_text","text":"x"}]}`), `role "system" is unknown`},
-		"unknown item":          {responses(`{"type":"thought"}`), `the type "thought" is unknown`},
-		"no content":            {responses(`{"type":"message","role":"user","content":[]}`), "has no content"},
-		"user with output_text": {responses(`{"type":"message","role":"user","content":[{"type":"output_text","text":"x"}]}`), "is not allowed here"},
-		"image is no data":      {responses(`{"type":"message","role":"user","content":[{"type":"input_image","image_url":"http://x"}]}`), "not a data URL"},
-		"image is no base64":    {responses(`{"type":"message","role":"user","content":[{"type":"input_image","image_url":"data:image/png;base64,?"}]}`), "not base64"},
+		"no model":     {`{"stream":true,"store":false,"input":[` + userItem + `]}`, "model is missing"},
+		"not a stream": {`{"model":"m","store":false,"input":[` + userItem + `]}`, "stream is not set"},
+		"stores":       {`{"model":"m","stream":true,"input":[` + userItem + `]}`, "store is not false"},
+		"no input":     {responses(), "input is empty"},
+		"system role": {
+			responses(`{"type":"message","role":"system","content":[{"type":"input_text","text":"x"}]}`),
+			`role "system" is unknown`,
+		},
+		"unknown item": {responses(`{"type":"thought"}`), `the type "thought" is unknown`},
+		"no content":   {responses(`{"type":"message","role":"user","content":[]}`), "has no content"},
+		"user with output_text": {
+			responses(`{"type":"message","role":"user","content":[{"type":"output_text","text":"x"}]}`),
+			"is not allowed here",
+		},
+		"image is no data": {
+			responses(`{"type":"message","role":"user","content":[{"type":"input_image",` +
+				`"image_url":"http://x"}]}`),
+			"not a data URL",
+		},
+		"image is no base64": {
+			responses(`{"type":"message","role":"user","content":[{"type":"input_image",` +
+				`"image_url":"data:image/png;base64,?"}]}`),
+			"not base64",
+		},
 		"result without call": {
 			responses(userItem, outItem), `answers the call "c", which was not made before`,
 		},
@@ -154,7 +169,8 @@ func TestResponsesViolations(t *testing.T) {
 		"call without arguments": {responses(userItem,
 			`{"type":"function_call","call_id":"c","name":"x"}`), "arguments are missing"},
 		"call of an odd name": {
-			responses(userItem, strings.Replace(callItem, `"x"`, `"a b"`, 1)), `"a b" is not a valid tool name`,
+			responses(userItem, strings.Replace(callItem, `"x"`, `"a b"`, 1)), `"a b" is not a valid ` +
+				`tool name`,
 		},
 		"output of a wrong type": {responses(userItem, callItem, strings.Replace(outItem, `"ok"`, `7`,
 			1)), "neither a text nor a list"},
@@ -183,8 +199,7 @@ func TestResponsesViolations(t *testing.T) {
 
 func TestChatViolations(t *testing.T) {
 	testViolations(t, chatPath, map[string]violation{
-		"sound": {chat(`{"role":"system","content":"s"}`, userMsg, callMsg,
-			toolMsg), ""},
+		"sound":         {chat(`{"role":"system","content":"s"}`, userMsg, callMsg, toolMsg), ""},
 		"unknown field": {more(chat(userMsg), `"input":1`), `unknown field "input"`},
 		"system later": {
 			chat(userMsg, `{"role":"system","content":"s"}`), `the role "system" is not allowed here`,
@@ -213,7 +228,8 @@ func TestChatViolations(t *testing.T) {
 		"no result":   {chat(userMsg, callMsg), "has no result"},
 		"two results": {chat(userMsg, callMsg, toolMsg, toolMsg), "answered more than once"},
 		"image in a result": {chat(userMsg, callMsg,
-			`{"role":"tool","tool_call_id":"c","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,cG5n"}}]}`), "is not allowed here"},
+			`{"role":"tool","tool_call_id":"c","content":[{"type":"image_url",`+
+				`"image_url":{"url":"data:image/png;base64,cG5n"}}]}`), "is not allowed here"},
 		"call without arguments": {chat(userMsg, strings.Replace(callMsg, `,"arguments":"{}"`, "",
 			1), toolMsg), "not a function with arguments"},
 		"content of a wrong type": {chat(`{"role":"user","content":7}`), "neither a text nor a list"},
@@ -279,7 +295,9 @@ func TestAddressAndKey(t *testing.T) {
 }
 
 func TestChangedReasoningIsAViolation(t *testing.T) {
-	s := llmtest.NewServer(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Reply{Reasoning: "hm", Text: "x"} })
+	s := llmtest.NewServer(t, func(*llmtest.Request) llmtest.Reply {
+		return llmtest.Reply{Reasoning: "hm", Text: "x"}
+	})
 	_, stream := post(t, s, responsesPath, s.Key(), more(responses(userItem),
 		`"include":["reasoning.encrypted_content"]`))
 	item := ""
@@ -309,8 +327,7 @@ func TestChangedReasoningIsAViolation(t *testing.T) {
 func clientOf(t *testing.T, s *llmtest.Server, api openai.API) llm.Client {
 	t.Helper()
 	c, err := openai.New(openai.Config{
-		APIKey: s.Key(), BaseURL: s.URL(), API: api,
-		HTTPClient: s.Client(),
+		APIKey: s.Key(), BaseURL: s.URL(), API: api, HTTPClient: s.Client(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -323,8 +340,7 @@ func object() json.RawMessage { return json.RawMessage(`{"type":"object"}`) }
 // A server closes at once even if a client hangs on it.
 func TestCloseEndsWhatHangs(t *testing.T) {
 	s, err := llmtest.Start(llmtest.Sequence(llmtest.Reply{
-		Text:  "x",
-		Fault: llmtest.Fault{Hang: llmtest.AtEnd},
+		Text: "x", Fault: llmtest.Fault{Hang: llmtest.AtEnd},
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -332,8 +348,7 @@ func TestCloseEndsWhatHangs(t *testing.T) {
 	closed := false
 	c := clientOf(t, s, openai.Responses)
 	for _, err := range c.Stream(t.Context(), llm.Request{
-		Model:    "m",
-		Messages: []llm.Message{llm.UserText("x")},
+		Model: "m", Messages: []llm.Message{llm.UserText("x")},
 	}) {
 		if !closed {
 			closed = true

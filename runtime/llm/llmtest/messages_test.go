@@ -43,8 +43,7 @@ func instead(t *testing.T, body, old, now string) string {
 func TestMessagesViolations(t *testing.T) {
 	whole := messages(userTurn, callTurn, resultTurn)
 	inputSchema := func(schema string) string {
-		return `"tools":[{"name":"x","input_schema":` +
-			schema + `}]`
+		return `"tools":[{"name":"x","input_schema":` + schema + `}]`
 	}
 	marked := instead(t, textBlock, "}", `,"cache_control":{"type":"ephemeral","ttl":"1h"}}`)
 	oneTool := `,` + inputSchema(`{"type":"object"}`)
@@ -73,7 +72,9 @@ func TestMessagesViolations(t *testing.T) {
 		"no max_tokens": {instead(t, whole, `"max_tokens":5000,`, ""), "max_tokens is missing"},
 		"no messages":   {messages(), "messages are empty"},
 		"role system":   {messages(said("system", textBlock)), `the role "system" is unknown`},
-		"role tool":     {messages(userTurn, callTurn, said("tool", okBlock)), `the role "tool" is unknown`},
+		"role tool": {
+			messages(userTurn, callTurn, said("tool", okBlock)), `the role "tool" is unknown`,
+		},
 		"begins with an answer": {
 			messages(said("assistant", textBlock), userTurn), "the first message is not the user's",
 		},
@@ -126,7 +127,8 @@ func TestMessagesViolations(t *testing.T) {
 			messages(userTurn, instead(t, callTurn, `"c"`, `"c:1"`), userTurn), `"c:1" is not the ID`,
 		},
 		"call with an odd name": {
-			messages(userTurn, instead(t, callTurn, `"x"`, `"a b"`), userTurn), `"a b" is not a valid tool name`,
+			messages(userTurn, instead(t, callTurn, `"x"`, `"a b"`), userTurn), `"a b" is not a valid ` +
+				`tool name`,
 		},
 		"call with a text as input": {
 			messages(userTurn, instead(t, callTurn, `{}`, `"{}"`), userTurn), "input is not an object",
@@ -179,7 +181,11 @@ func TestMessagesViolations(t *testing.T) {
 		"unknown choice": {
 			more(whole, `"tool_choice":{"type":"required"}`+oneTool), `of type "required"`,
 		},
-		"tool of the server":  {more(whole, `"tools":[{"type":"web_search_20250305","name":"x","input_schema":{"type":"object"}}]`), "is of type"},
+		"tool of the server": {
+			more(whole, `"tools":[{"type":"web_search_20250305","name":"x",`+
+				`"input_schema":{"type":"object"}}]`),
+			"is of type",
+		},
 		"schema is no object": {more(whole, inputSchema(`{"type":"string"}`)), `not of type "object"`},
 		"no schema":           {more(whole, `"tools":[{"name":"x"}]`), `not of type "object"`},
 	})
@@ -191,7 +197,8 @@ func TestMessagesKeyAndVersion(t *testing.T) {
 		!strings.Contains(answer, "authentication_error") {
 		t.Errorf("wrong key: %d %s", status, answer)
 	}
-	if status, _ := send(t, s, messagesPath, messages(userTurn), "Authorization", "Bearer "+s.Key()); status != 401 {
+	status, _ := send(t, s, messagesPath, messages(userTurn), "Authorization", "Bearer "+s.Key())
+	if status != 401 {
 		t.Errorf("the key as a bearer: %d", status)
 	}
 	c, err := anthropic.New(anthropic.Config{
@@ -202,8 +209,7 @@ func TestMessagesKeyAndVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = llm.Complete(t.Context(), c, llm.Request{
-		Model:    "m",
-		Messages: []llm.Message{llm.UserText("x")},
+		Model: "m", Messages: []llm.Message{llm.UserText("x")},
 	})
 	if v := s.TakeViolations(); llm.KindOf(err) != llm.KindInvalid || len(v) != 1 ||
 		!strings.Contains(v[0], "anthropic-version") {
@@ -236,8 +242,7 @@ func TestMessagesThinkingComesBack(t *testing.T) {
 	for name, tt := range changes {
 		t.Run(name, func(t *testing.T) {
 			use := llmtest.Reply{Reasoning: "hm", Text: "x", Calls: []llmtest.Call{{
-				Name:      "a",
-				Arguments: "{}",
+				Name: "a", Arguments: "{}",
 			}, {Name: "b", Arguments: "{}"}}}
 			s := llmtest.NewServer(t, llmtest.Sequence(use, llmtest.Say("done")))
 			c := messagesClient(t, s)
@@ -251,8 +256,7 @@ func TestMessagesThinkingComesBack(t *testing.T) {
 			for _, call := range resp.Message.ToolCalls() {
 				r := llm.ToolResult{CallID: call.ID, Name: call.Name}
 				req.Messages = append(req.Messages, llm.Message{
-					Role:  llm.RoleTool,
-					Parts: []llm.Part{{Kind: llm.PartToolResult, ToolResult: &r}},
+					Role: llm.RoleTool, Parts: []llm.Part{{Kind: llm.PartToolResult, ToolResult: &r}},
 				})
 			}
 			_, err = llm.Complete(t.Context(), c, req)
@@ -267,8 +271,7 @@ func TestMessagesThinkingComesBack(t *testing.T) {
 func messagesClient(t *testing.T, s *llmtest.Server) llm.Client {
 	t.Helper()
 	c, err := anthropic.New(anthropic.Config{
-		APIKey: s.Key(), BaseURL: s.URL(),
-		HTTPClient: s.Client(),
+		APIKey: s.Key(), BaseURL: s.URL(), HTTPClient: s.Client(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -281,17 +284,14 @@ func TestMessagesRequest(t *testing.T) {
 	s := llmtest.NewServer(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("ok") })
 	image := llm.Part{Kind: llm.PartImage, Image: &llm.Image{MIME: "image/png", Data: []byte("png")}}
 	call := llm.Part{Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{
-		ID: "c", Name: "x",
-		Arguments: `{"a":"<\\u003c&>"}`,
+		ID: "c", Name: "x", Arguments: `{"a":"<\\u003c&>"}`,
 	}}
 	result := llm.Part{Kind: llm.PartToolResult, ToolResult: &llm.ToolResult{
-		CallID: "c", Name: "x",
-		Parts: []llm.Part{llm.Text("no"), image}, IsError: true,
+		CallID: "c", Name: "x", Parts: []llm.Part{llm.Text("no"), image}, IsError: true,
 	}}
 	want := llm.Request{
 		Model: "m", System: "s", ReasoningEffort: "high", MaxOutputTokens: 7,
-		Tools: []llm.ToolSpec{{Name: "x", Description: "d", Schema: object()}},
-		Messages: []llm.Message{
+		Tools: []llm.ToolSpec{{Name: "x", Description: "d", Schema: object()}}, Messages: []llm.Message{
 			{Role: llm.RoleUser, Parts: []llm.Part{llm.Text("one"), image}},
 			llm.UserText("two"),
 			{Role: llm.RoleAssistant, Parts: []llm.Part{llm.Text("I look."), call}},

@@ -62,8 +62,7 @@ func bearer(r *http.Request) string {
 
 func openaiWrongKey() Fault {
 	return Fault{
-		Code: "invalid_api_key", Type: "invalid_request_error",
-		Message: "incorrect API key provided",
+		Code: "invalid_api_key", Type: "invalid_request_error", Message: "incorrect API key provided",
 	}
 }
 

@@ -140,8 +140,7 @@ func (s *Server) violate(w http.ResponseWriter, p protocol, format string, args 
 	s.violations = append(s.violations, text)
 	s.mu.Unlock()
 	writeError(w, p, http.StatusBadRequest, Fault{
-		Code: "llmtest_violation",
-		Type: "invalid_request_error", Message: text,
+		Code: "llmtest_violation", Type: "invalid_request_error", Message: text,
 	})
 }
 
@@ -152,14 +151,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !ok:
 		writeError(w, p, http.StatusNotFound, Fault{
-			Type:    "invalid_request_error",
-			Message: "unknown address " + r.URL.Path,
+			Type: "invalid_request_error", Message: "unknown address " + r.URL.Path,
 		})
 		return
 	case r.Method != http.MethodPost:
 		writeError(w, p, http.StatusMethodNotAllowed, Fault{
-			Type:    "invalid_request_error",
-			Message: "only POST is allowed",
+			Type: "invalid_request_error", Message: "only POST is allowed",
 		})
 		return
 	case p.key(r) != s.Key():
@@ -175,8 +172,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	req := &Request{
-		API: p.api, Path: r.URL.Path, Query: r.URL.Query(), Header: r.Header.Clone(),
-		Body: body,
+		API: p.api, Path: r.URL.Path, Query: r.URL.Query(), Header: r.Header.Clone(), Body: body,
 	}
 	s.mu.Lock()
 	req.Number = len(s.requests)

@@ -9,8 +9,10 @@ import (
 )
 
 func FuzzDecoders(f *testing.F) {
-	f.Add(`{"type":"response.output_item.done","output_index":1,"item":{"type":"reasoning","encrypted_content":"x"}}`,
-		`{"choices":[{"delta":{"tool_calls":[{"id":"1","function":{"name":"x","arguments":"{"}}]},"finish_reason":"stop"}]}`)
+	f.Add(`{"type":"response.output_item.done","output_index":1,"item":{"type":"reasoning",`+
+		`"encrypted_content":"x"}}`,
+		`{"choices":[{"delta":{"tool_calls":[{"id":"1","function":{"name":"x","arguments":"{"}}]},`+
+			`"finish_reason":"stop"}]}`)
 	f.Add(`{"type":"response.completed","response":{"output":[{"type":"function_call"}]}}`,
 		`{"error":[]}`)
 	f.Fuzz(func(t *testing.T, first, second string) {

@@ -27,8 +27,7 @@ func wire(api openai.API) clienttest.Wire {
 		New: func(cfg clienttest.Config) (llm.Client, error) {
 			return openai.New(openai.Config{
 				APIKey: cfg.APIKey, BaseURL: cfg.BaseURL, API: api, HTTPClient: cfg.HTTPClient,
-				Headers:     cfg.Headers,
-				IdleTimeout: cfg.IdleTimeout, Provider: cfg.Provider,
+				Headers: cfg.Headers, IdleTimeout: cfg.IdleTimeout, Provider: cfg.Provider,
 			})
 		},
 		Provider: "openai", Model: "gpt-5", Base: "/v1", Path: "/responses", KeyHeader: "Authorization",
@@ -40,7 +39,9 @@ func wire(api openai.API) clienttest.Wire {
 			"top_p": 0.5, "temperature": 1,
 		},
 		Variables: map[string]string{
-			"OPENAI_API_KEY": "sk-from-the-process", "OPENAI_BASE_URL": "http://127.0.0.1:1/from-the-process", "OPENAI_ORG_ID": "from-the-process",
+			"OPENAI_API_KEY":  "sk-from-the-process",
+			"OPENAI_BASE_URL": "http://127.0.0.1:1/from-the-process",
+			"OPENAI_ORG_ID":   "from-the-process",
 		},
 		Stream: func(text string) string {
 			return sse(delta("0", text), event("response.completed",

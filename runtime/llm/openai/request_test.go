@@ -15,8 +15,7 @@ var update = flag.Bool("update", false, "write the files in testdata anew")
 func everything() llm.Request {
 	reasoning := func(provider, raw string) llm.Part {
 		return llm.Part{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{
-			Text: "t", Provider: provider,
-			Opaque: json.RawMessage(raw),
+			Text: "t", Provider: provider, Opaque: json.RawMessage(raw),
 		}}
 	}
 	req := newRequest()
@@ -29,8 +28,7 @@ func everything() llm.Request {
 				`{"command":"a"}`), called("c2", "shell", ""),
 		}},
 		clienttest.Result(llm.ToolResult{
-			CallID: "c1", Name: "shell",
-			Parts: []llm.Part{llm.Text("a <b> & c"), picture()},
+			CallID: "c1", Name: "shell", Parts: []llm.Part{llm.Text("a <b> & c"), picture()},
 		}),
 		clienttest.Result(llm.ToolResult{CallID: "c2", Name: "shell", IsError: true}),
 		{Role: llm.RoleUser, Parts: []llm.Part{llm.Text("one"), llm.Text("two")}},

@@ -25,82 +25,71 @@ func TestChatDialects(t *testing.T) {
 		want   []llm.Part
 		finish llm.FinishReason
 	}{
-		"no [DONE]": {sse(content("a"), finish("stop")), []llm.Part{llm.Text("a")}, llm.FinishStop},
+		"no [DONE]": {sse(content("a"), finish("stop")), parts(llm.Text("a")), llm.FinishStop},
 		"with [DONE]": {
-			sse(content("a"), finish("stop"), "[DONE]"),
-			[]llm.Part{llm.Text("a")},
-			llm.FinishStop,
+			sse(content("a"), finish("stop"), "[DONE]"), parts(llm.Text("a")), llm.FinishStop,
 		},
 		"no last line": {
-			strings.TrimRight(sse(content("a"), finish("stop")), "\n"),
-			[]llm.Part{llm.Text("a")},
-			llm.FinishStop,
+			strings.TrimRight(sse(content("a"), finish("stop")), "\n"), parts(llm.Text("a")), llm.FinishStop,
 		},
 		"byte order mark": {
-			"\ufeff" + sse(content("a"), finish("stop")), []llm.Part{llm.Text("a")}, llm.FinishStop,
+			"\ufeff" + sse(content("a"), finish("stop")), parts(llm.Text("a")), llm.FinishStop,
 		},
 		"an event of several data lines": {
 			"data: {\"choices\":[{\"delta\":\ndata: " +
 				"{\"content\":\"a\"},\ndata:\"finish_reason\":\"stop\"}]}\n\n",
-			[]llm.Part{llm.Text("a")},
-			llm.FinishStop,
+			parts(llm.Text("a")), llm.FinishStop,
 		},
 		"a thousand comments": {
 			strings.Repeat(": wait\n\n", 1000) + sse(content("a"),
-				finish("stop")), []llm.Part{llm.Text("a")}, llm.FinishStop,
+				finish("stop")), parts(llm.Text("a")), llm.FinishStop,
 		},
 		"unknown finish reason": {
-			sse(content("a"), finish("eos")),
-			[]llm.Part{llm.Text("a")},
-			llm.FinishStop,
+			sse(content("a"), finish("eos")), parts(llm.Text("a")), llm.FinishStop,
 		},
 		"what follows the finish is no text": {
-			sse(content("a"), finish("stop"), content("b"), "[DONE]"),
-			[]llm.Part{llm.Text("a")},
-			llm.FinishStop,
+			sse(content("a"), finish("stop"), content("b"), "[DONE]"), parts(llm.Text("a")), llm.FinishStop,
 		},
 		"reasoning under both names": {
 			sse(`{"choices":[{"delta":{"reasoning_content":"x"}}]}`,
 				`{"choices":[{"delta":{"reasoning":"y"}}]}`, content("a"), finish("stop")),
-			[]llm.Part{thought("xy"), llm.Text("a")},
-			llm.FinishStop,
+			parts(thought("xy"), llm.Text("a")), llm.FinishStop,
 		},
 		"refusal": {
-			sse(`{"choices":[{"delta":{"refusal":"no"}}]}`, finish("stop")),
-			[]llm.Part{llm.Text("no")},
+			sse(`{"choices":[{"delta":{"refusal":"no"}}]}`, finish("stop")), parts(llm.Text("no")),
 			llm.FinishStop,
 		},
-		"other forms": {sse(`{"created":1.5,"choices":[{"delta":{"content":"a","reasoning":{"x":1}},"logprobs":[]}],"usage":null}`, finish("stop")), []llm.Part{llm.Text("a")}, llm.FinishStop},
+		"other forms": {
+			sse(`{"created":1.5,"choices":[{"delta":{"content":"a","reasoning":{"x":1}},"logprobs":[]}],`+
+				`"usage":null}`, finish("stop")),
+			parts(llm.Text("a")), llm.FinishStop,
+		},
 		"calls, finish stop": {
 			sse(toolCalls(`{"index":0,"id":"1","function":{"name":"x","arguments":"{}"}}`), finish("stop")),
-			[]llm.Part{called("1", "x", "{}")},
-			llm.FinishToolCalls,
+			parts(called("1", "x", "{}")), llm.FinishToolCalls,
 		},
 		"calls without index": {
-			sse(toolCalls(`{"id":"1","function":{"name":"x","arguments":"{}"}},{"id":"2","function":{"name":"y","arguments":"{}"}}`), finish("tool_calls")),
-			[]llm.Part{called("1", "x", "{}"), called("2", "y", "{}")},
-			llm.FinishToolCalls,
+			sse(toolCalls(`{"id":"1","function":{"name":"x","arguments":"{}"}},{"id":"2",`+
+				`"function":{"name":"y","arguments":"{}"}}`), finish("tool_calls")),
+			parts(called("1", "x", "{}"), called("2", "y", "{}")), llm.FinishToolCalls,
 		},
 		"calls without index and id": {
 			sse(toolCalls(`{"function":{"name":"x","arguments":"{}"}}`),
 				toolCalls(`{"function":{"name":"x","arguments":"[]"}}`), finish("tool_calls")),
-			[]llm.Part{called("", "x", "{}"), called("", "x", "[]")},
-			llm.FinishToolCalls,
+			parts(called("", "x", "{}"), called("", "x", "[]")), llm.FinishToolCalls,
 		},
 		"calls of one index": {
 			sse(toolCalls(`{"index":0,"id":"1","function":{"name":"x","arguments":"{"}}`),
 				toolCalls(`{"index":0,"function":{"arguments":"}"}}`),
 				toolCalls(`{"index":0,"id":"2","function":{"name":"y","arguments":"{}"}}`),
 				finish("tool_calls")),
-			[]llm.Part{called("1", "x", "{}"), called("2", "y", "{}")},
-			llm.FinishToolCalls,
+			parts(called("1", "x", "{}"), called("2", "y", "{}")), llm.FinishToolCalls,
 		},
 		"id and name in each piece": {
 			sse(toolCalls(`{"index":0,"id":"1","function":{"name":"x","arguments":"{"}}`),
 				toolCalls(`{"index":0,"id":"1","function":{"name":"x","arguments":"}"}}`),
 				finish("tool_calls")),
-			[]llm.Part{called("1", "x", "{}")},
-			llm.FinishToolCalls,
+			parts(called("1", "x", "{}")), llm.FinishToolCalls,
 		},
 	}
 	for name, tt := range tests {
@@ -128,94 +117,82 @@ func itemDone(output, item string) string {
 
 func opaque(text, raw string) llm.Part {
 	return llm.Part{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{
-		Text: text, Provider: "openai",
-		Opaque: json.RawMessage(raw),
+		Text: text, Provider: "openai", Opaque: json.RawMessage(raw),
 	}}
 }
 
 func TestResponsesDialects(t *testing.T) {
-	completed := event("response.completed", `"response":{"id":"r","model":"m","status":"completed","output":[]}`)
+	completed := event("response.completed", `"response":{"id":"r","model":"m",`+
+		`"status":"completed","output":[]}`)
 	tests := map[string]struct {
 		stream []string
 		want   []llm.Part
 		finish llm.FinishReason
 	}{
 		"unknown events of any form": {
-			[]string{
-				event("response.new_thing", `"delta":{"x":1},"item":7,"response":[]`), delta("0", "a"),
-				completed,
-			},
-			[]llm.Part{llm.Text("a")},
-			llm.FinishStop,
+			list(event("response.new_thing", `"delta":{"x":1},"item":7,"response":[]`), delta("0", "a"),
+				completed),
+			parts(llm.Text("a")), llm.FinishStop,
 		},
 		"text at the end of the item only": {
-			[]string{itemDone("0", `{"type":"message","content":[{"type":"output_text","text":"a"},{"type":"refusal","refusal":"b"}]}`), completed},
-			[]llm.Part{llm.Text("ab")},
-			llm.FinishStop,
+			list(itemDone("0", `{"type":"message","content":[{"type":"output_text","text":"a"},`+
+				`{"type":"refusal","refusal":"b"}]}`), completed),
+			parts(llm.Text("ab")), llm.FinishStop,
 		},
 		"everything at the end only": {
-			[]string{event("response.completed", `"response":{"output":[{"type":"message","content":[{"text":"a"}]},`+
-				`{"type":"function_call","call_id":"1","name":"x","arguments":"{}"}]}`)},
-			[]llm.Part{llm.Text("a"), called("1", "x", "{}")},
-			llm.FinishToolCalls,
+			list(event("response.completed", `"response":{"output":[{"type":"message",`+
+				`"content":[{"text":"a"}]},`+
+				`{"type":"function_call","call_id":"1","name":"x","arguments":"{}"}]}`)),
+			parts(llm.Text("a"), called("1", "x", "{}")), llm.FinishToolCalls,
 		},
 		"two messages in a row": {
-			[]string{
-				delta("0", "a"), delta("0", "b"), delta("1", "c"), completed,
-			}, []llm.Part{llm.Text("ab\n\nc")}, llm.FinishStop,
+			list(delta("0", "a"), delta("0", "b"), delta("1", "c"), completed),
+			parts(llm.Text("ab\n\nc")), llm.FinishStop,
 		},
 		"arguments at the end of the item only": {
-			[]string{
-				itemDone("0", `{"type":"function_call","call_id":"1","name":"x","arguments":"{}"}`), completed,
-			},
-			[]llm.Part{called("1", "x", "{}")},
-			llm.FinishToolCalls,
+			list(itemDone("0", `{"type":"function_call","call_id":"1","name":"x","arguments":"{}"}`),
+				completed),
+			parts(called("1", "x", "{}")), llm.FinishToolCalls,
 		},
 		"pieces before the name": {
-			[]string{
-				event("response.function_call_arguments.delta", `"output_index":0,"delta":"{"`),
+			list(event("response.function_call_arguments.delta", `"output_index":0,"delta":"{"`),
 				event("response.function_call_arguments.done", `"output_index":0,"arguments":"{}"`),
-				itemDone("0", `{"type":"function_call","call_id":"1","name":"x","arguments":"{}"}`), completed,
-			},
-			[]llm.Part{called("1", "x", "{}")},
-			llm.FinishToolCalls,
+				itemDone("0", `{"type":"function_call","call_id":"1","name":"x","arguments":"{}"}`), completed),
+			parts(called("1", "x", "{}")), llm.FinishToolCalls,
 		},
 		"reasoning without encryption, in the open": {
-			[]string{itemDone("0", `{"type":"reasoning","id":"1","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]}`), delta("1", "a"), completed},
-			[]llm.Part{opaque("hm", `{"type":"reasoning","id":"1","summary":[],"content":[{"type":"reasoning_text","text":"hm"}]}`), llm.Text("a")},
+			list(itemDone("0", `{"type":"reasoning","id":"1","summary":[],`+
+				`"content":[{"type":"reasoning_text","text":"hm"}]}`), delta("1", "a"), completed),
+			parts(opaque("hm", `{"type":"reasoning","id":"1","summary":[],`+
+				`"content":[{"type":"reasoning_text","text":"hm"}]}`), llm.Text("a")),
 			llm.FinishStop,
 		},
 		"reasoning of an id only": {
-			[]string{
-				itemDone("0", `{"type":"reasoning","id":"1","summary":[]}`), delta("1", "a"), completed,
-			}, []llm.Part{llm.Text("a")}, llm.FinishStop,
+			list(itemDone("0", `{"type":"reasoning","id":"1","summary":[]}`), delta("1", "a"), completed),
+			parts(llm.Text("a")), llm.FinishStop,
 		},
 		"summary in parts": {
-			[]string{
-				event("response.reasoning_summary_part.added",
-					`"summary_index":0`), event("response.reasoning_summary_text.delta", `"delta":"a"`),
-				event("response.reasoning_summary_part.added",
-					`"summary_index":1`), event("response.reasoning_summary_text.delta", `"delta":"b"`), completed,
-			},
-			[]llm.Part{thought("a\n\nb")},
-			llm.FinishStop,
+			list(event("response.reasoning_summary_part.added", `"summary_index":0`),
+				event("response.reasoning_summary_text.delta", `"delta":"a"`),
+				event("response.reasoning_summary_part.added", `"summary_index":1`),
+				event("response.reasoning_summary_text.delta", `"delta":"b"`), completed),
+			parts(thought("a\n\nb")), llm.FinishStop,
 		},
 		"incomplete": {
-			[]string{delta("0", "a"), event("response.incomplete",
-				`"response":{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"}}`)},
-			[]llm.Part{llm.Text("a")},
-			llm.FinishLength,
+			list(delta("0", "a"), event("response.incomplete",
+				`"response":{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"}}`)),
+			parts(llm.Text("a")), llm.FinishLength,
 		},
-		"completed, but says incomplete": {
-			[]string{delta("0", "a"), event("response.completed",
-				`"response":{"status":"incomplete","incomplete_details":{"reason":"content_filter"}}`)},
-			[]llm.Part{llm.Text("a")},
-			llm.FinishContentFilter,
+		"completed, but incomplete": {
+			list(delta("0", "a"), event("response.completed",
+				`"response":{"status":"incomplete","incomplete_details":{"reason":"content_filter"}}`)),
+			parts(llm.Text("a")), llm.FinishContentFilter,
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			resp, err := llm.Complete(t.Context(), wire(openai.Responses).Raw(t, sse(tt.stream...)), newRequest())
+			c := wire(openai.Responses).Raw(t, sse(tt.stream...))
+			resp, err := llm.Complete(t.Context(), c, newRequest())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -258,21 +235,20 @@ func TestStreamErrors(t *testing.T) {
 			openai.Responses, failed(`{"code":"invalid_prompt","message":"bad"}`), llm.KindInvalid, "bad",
 		},
 		"failed: policy": {
-			openai.Responses,
-			failed(`{"code":"invalid_prompt","message":"against our usage policy"}`), llm.KindContentFilter,
-			"policy",
+			openai.Responses, failed(`{"code":"invalid_prompt","message":"against our usage policy"}`),
+			llm.KindContentFilter, "policy",
 		},
 		"failed: no reason": {openai.Responses, failed(`null`), llm.KindServer, "without a text"},
 		"failed: cancelled": {openai.Responses, sse(event("response.completed",
 			`"response":{"status":"cancelled"}`)), llm.KindServer, "without a text"},
 		"error event": {
-			openai.Responses,
-			sse(event("error", `"code":"server_error","message":"oops","param":null`)), llm.KindServer,
-			"oops",
+			openai.Responses, sse(event("error", `"code":"server_error","message":"oops","param":null`)),
+			llm.KindServer, "oops",
 		},
 		"error event, nested": {
 			openai.Responses,
-			sse(event("error", `"error":{"type":"invalid_request_error","code":"context_length_exceeded","message":"long"}`)), llm.KindContextLength, "long",
+			sse(event("error", `"error":{"type":"invalid_request_error",`+
+				`"code":"context_length_exceeded","message":"long"}`)), llm.KindContextLength, "long",
 		},
 		"error event, bare": {
 			openai.Responses,
@@ -307,7 +283,7 @@ func TestStreamErrors(t *testing.T) {
 		},
 		"chat: error is a text":       {openai.Chat, sse(`{"error":"oops"}`), llm.KindServer, "oops"},
 		"chat: error of another form": {openai.Chat, sse(`{"error":[1]}`), llm.KindServer, "[1]"},
-		"chat: finish says error": {
+		"chat: finish is error": {
 			openai.Chat, sse(content("a"), finish("error")), llm.KindServer, "without a text",
 		},
 		"chat: no JSON": {openai.Chat, sse(`{"choices":`), llm.KindStream, "is not understood"},
@@ -325,3 +301,7 @@ func TestStreamErrors(t *testing.T) {
 		})
 	}
 }
+
+func parts(p ...llm.Part) []llm.Part { return p }
+
+func list(s ...string) []string { return s }

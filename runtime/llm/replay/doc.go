@@ -32,8 +32,8 @@
 //	finish     stop, tool_calls, length or content_filter (default tool_calls with calls, else stop)
 //	delay      the wait before the answer, such as 200ms
 //	error      fails instead of completing the answer, after reasoning and text: kind, such as
-//	           rate_limit or stream; status, the HTTP status, which implies a kind without kind; code;
-//	           message; retry_after, such as 2s
+//	           rate_limit or stream; status, the HTTP status, which implies a kind without kind;
+//	           code; message; retry_after, such as 2s
 //
 // All conditions under expect must hold:
 //

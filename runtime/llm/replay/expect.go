@@ -127,8 +127,8 @@ func (e Expect) Check(req llm.Request) string {
 		return ""
 	}
 	if len(results) != len(e.Results) {
-		return fmt.Sprintf("expects %d tool results, but the request has %d%s", len(e.Results), len(results),
-			names(results))
+		return fmt.Sprintf("expects %d tool results, but the request has %d%s",
+			len(e.Results), len(results), names(results))
 	}
 	for i, want := range e.Results {
 		if miss := want.check(fmt.Sprintf("tool result %d", i+1), results[i]); miss != "" {
@@ -173,8 +173,8 @@ func (r Result) check(what string, got llm.ToolResult) string {
 func (t Text) check(what, text string) string {
 	for _, want := range t.Contains {
 		if !strings.Contains(text, want) {
-			return fmt.Sprintf("expects %s to contain %q; the nearest there: %s", what, want, nearest(text,
-				want))
+			return fmt.Sprintf("expects %s to contain %q; the nearest there: %s",
+				what, want, nearest(text, want))
 		}
 	}
 	for _, bad := range t.NotContains {

@@ -62,9 +62,7 @@ func TestParseScriptErrors(t *testing.T) {
 		},
 		"args with odd key": {"turns:\n  - calls: [{tool: x, args: {a: {[1]: 2}}}]\n", "s.yaml"},
 		"bad duration":      {"turns:\n  - {text: x, delay: 5}\n", `s.yaml:2: "5" is not a duration`},
-		"negative duration": {
-			"turns:\n  - {text: x, delay: -5s}\n", `s.yaml:2: "-5s" is not a duration`,
-		},
+		"negative duration": {"turns:\n  - {text: x, delay: -5s}\n", `s.yaml:2: "-5s" is not a duration`},
 		"bad regexp": {
 			"turns:\n  - {text: x, expect: {user: {matches: '('}}}\n",
 			"s.yaml:2: turn 1: expect: user: matches: error parsing regexp",
@@ -77,7 +75,9 @@ func TestParseScriptErrors(t *testing.T) {
 		},
 		"kind not simulated": {"turns:\n  - error: {kind: canceled}\n", `kind "canceled" is none of`},
 		"error without kind": {"turns:\n  - error: {message: x}\n", `error: kind "" is none of`},
-		"bad status":         {"turns:\n  - error: {kind: server, status: 42}\n", "error: 42 is not an HTTP status"},
+		"bad status": {
+			"turns:\n  - error: {kind: server, status: 42}\n", "error: 42 is not an HTTP status",
+		},
 		"error and calls": {
 			"turns:\n  - {error: {status: 500}, calls: [{tool: x}]}\n",
 			"a turn with error has neither calls nor finish",
@@ -86,8 +86,10 @@ func TestParseScriptErrors(t *testing.T) {
 			"turns:\n  - {text: x, a: 1}\n  - {text: x, b: 1}\n", "s.yaml:3: unknown field \"b\"",
 		},
 		"recursive alias": {"turns: &t\n  - *t\n", "s.yaml"},
-		"alias bomb":      {"turns:\n  - calls:\n    - tool: x\n      args:\n" + bomb(), "excessive aliasing"},
-		"not a mapping":   {"- text: x\n", "s.yaml:1: cannot unmarshal"},
+		"alias bomb": {
+			"turns:\n  - calls:\n    - tool: x\n      args:\n" + bomb(), "excessive aliasing",
+		},
+		"not a mapping": {"- text: x\n", "s.yaml:1: cannot unmarshal"},
 		"contains a mapping": {
 			"turns:\n  - {text: x, expect: {user: {contains: {a: b}}}}\n", "s.yaml:2: cannot unmarshal",
 		},
@@ -159,20 +161,17 @@ func results(rs ...llm.ToolResult) llm.Request {
 	for i, r := range rs {
 		r.CallID = fmt.Sprint("c", i)
 		call.Parts = append(call.Parts, llm.Part{
-			Kind:     llm.PartToolCall,
-			ToolCall: &llm.ToolCall{ID: r.CallID, Name: r.Name},
+			Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{ID: r.CallID, Name: r.Name},
 		})
 		result.Parts = append(result.Parts, llm.Part{Kind: llm.PartToolResult, ToolResult: &r})
 	}
 	// An older round comes first, which the newest results are not mixed with.
 	old := llm.Part{Kind: llm.PartToolResult, ToolResult: &llm.ToolResult{
-		CallID: "old", Name: "old",
-		Parts: []llm.Part{llm.Text("old")},
+		CallID: "old", Name: "old", Parts: []llm.Part{llm.Text("old")},
 	}}
 	req.Messages = append(req.Messages,
 		llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{{
-			Kind:     llm.PartToolCall,
-			ToolCall: &llm.ToolCall{ID: "old", Name: "old"},
+			Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{ID: "old", Name: "old"},
 		}}},
 		llm.Message{Role: llm.RoleTool, Parts: []llm.Part{old}}, call, result)
 	return req
@@ -209,7 +208,9 @@ func TestExpect(t *testing.T) {
 		"matches not": {
 			"user: {matches: '^w'}", user("hello world"), `to match "^w"; it is: "hello world"`,
 		},
-		"system":           {"system: {contains: long}", system, `expects the system prompt to contain "long"`},
+		"system": {
+			"system: {contains: long}", system, `expects the system prompt to contain "long"`,
+		},
 		"tools offered":    {"tools: [b, a]", tools, ""},
 		"tool not offered": {"tools: c", tools, "expects the tool c to be offered; offered are: a, b"},
 		"no tools":         {"tools: c", user("x"), "offered are: (none)"},
@@ -217,7 +218,9 @@ func TestExpect(t *testing.T) {
 			result("b", "two", false)), ""},
 		"result of another": {"result: {tool: a}", results(result("a", "one", false),
 			result("b", "two", false)), `to be of a; it is of b: "two"`},
-		"no result":       {"result: {contains: x}", user("x"), "expects a tool result, but the request has none"},
+		"no result": {
+			"result: {contains: x}", user("x"), "expects a tool result, but the request has none",
+		},
 		"result is error": {"result: {is_error: true}", results(result("a", "one", true)), ""},
 		"result is no error": {
 			"result: {is_error: true}", results(result("a", "one", false)),
@@ -253,8 +256,8 @@ func TestExpect(t *testing.T) {
 			if llm.KindOf(err) != llm.KindReplay {
 				t.Fatalf("got %v, want kind %s", err, llm.KindReplay)
 			}
-			if msg := err.Error(); !strings.Contains(msg, tt.want) || !strings.Contains(msg,
-				"s.yaml:2: turn 1 ") {
+			if msg := err.Error(); !strings.Contains(msg, tt.want) ||
+				!strings.Contains(msg, "s.yaml:2: turn 1 ") {
 				t.Errorf("got %q, want %q", msg, tt.want)
 			}
 		})
@@ -277,8 +280,7 @@ turns:
 	}
 	call := func(id, name, args string) llm.Part {
 		return llm.Part{Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{
-			ID: id, Name: name,
-			Arguments: args,
+			ID: id, Name: name, Arguments: args,
 		}}
 	}
 	want := llm.Response{
@@ -288,8 +290,7 @@ turns:
 			call("call_1_1", "x", `{"a":1}`), call("same", "y", "{}"), call("", "z", "{}"),
 		}},
 		Finish: llm.FinishToolCalls, Usage: llm.Usage{
-			Input: 1, Output: 2, Reasoning: 3, CacheRead: 4,
-			CacheWrite: 5,
+			Input: 1, Output: 2, Reasoning: 3, CacheRead: 4, CacheWrite: 5,
 		},
 		ResponseID: "turn_3", Model: "asked",
 	}
@@ -301,8 +302,8 @@ turns:
 		t.Errorf("second turn: %+v, %v", got, err)
 	}
 	_, err = llm.Complete(t.Context(), c, user("once more"))
-	if llm.KindOf(err) != llm.KindReplay || !strings.Contains(err.Error(),
-		`no turn is left after the last of 2`) ||
+	if llm.KindOf(err) != llm.KindReplay ||
+		!strings.Contains(err.Error(), `no turn is left after the last of 2`) ||
 		!strings.Contains(err.Error(), `role user: "once more"`) {
 		t.Errorf("after the last turn: %v", err)
 	}
@@ -383,7 +384,8 @@ func TestExampleScript(t *testing.T) {
 		}
 		calls := resp.Message.ToolCalls()
 		if len(calls) == 0 {
-			if want := "Add subtracted where it should add. The tests pass now.\n"; resp.Message.Text() != want || resp.Model != "scripted-1" {
+			want := "Add subtracted where it should add. The tests pass now.\n"
+			if resp.Message.Text() != want || resp.Model != "scripted-1" {
 				t.Errorf("got %q by %s", resp.Message.Text(), resp.Model)
 			}
 			return

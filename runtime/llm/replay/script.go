@@ -46,8 +46,8 @@ type Turn struct {
 // ParseScript parses a script. The name is used in messages only. Errors have name and line.
 func ParseScript(data []byte, name string) (*Script, error) {
 	if len(data) > maxScript {
-		return nil, fmt.Errorf("%s: a script of %d bytes is longer than the limit of %d", name, len(data),
-			maxScript)
+		return nil, fmt.Errorf("%s: a script of %d bytes is longer than the limit of %d",
+			name, len(data), maxScript)
 	}
 	var file fileScript
 	dec := yaml.NewDecoder(bytes.NewReader(data))

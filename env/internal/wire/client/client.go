@@ -1,5 +1,5 @@
-// Package client is an environment over one byte stream. It connects, reconnects and resumes: a
-// command runs at most once, whatever the stream does.
+// Package client implements env.Environment over one byte stream to a server of the wire. It
+// connects, reconnects and resumes: a command runs at most once, whatever happens to the stream.
 package client
 
 import (

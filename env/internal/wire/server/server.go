@@ -1,5 +1,5 @@
-// Package server serves an environment over byte streams. What runs belongs to the server, not to a
-// connection, and outlives the loss of one.
+// Package server serves an env.Environment to clients of the wire over byte streams. Commands
+// belong to the server, not to a connection, and outlive the loss of one.
 package server
 
 import (

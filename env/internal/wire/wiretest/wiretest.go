@@ -1,4 +1,5 @@
-// Package wiretest has what the tests of the wire share.
+// Package wiretest provides a fake environment, an in-memory stream and checks for the tests of the
+// wire's client and server.
 package wiretest
 
 import (

@@ -34,8 +34,7 @@ func testCalls(t *testing.T, w Wire) {
 	var many []llmtest.Call
 	for i := range 200 {
 		many = append(many, llmtest.Call{
-			ID: fmt.Sprint("c", i), Name: "shell",
-			Arguments: fmt.Sprintf(`{"command":"echo %d"}`, i),
+			ID: fmt.Sprint("c", i), Name: "shell", Arguments: fmt.Sprintf(`{"command":"echo %d"}`, i),
 		})
 	}
 	for name, tt := range map[string]struct {
@@ -43,13 +42,11 @@ func testCalls(t *testing.T, w Wire) {
 		other bool // the arguments are no object
 	}{
 		"malformed arguments": {calls: []llmtest.Call{{
-			ID: "a", Name: "shell",
-			Arguments: `{"command": "unfinished`,
+			ID: "a", Name: "shell", Arguments: `{"command": "unfinished`,
 		}}, other: true},
 		"empty arguments": {calls: []llmtest.Call{{ID: "a", Name: "shell"}}},
 		"wrong types": {calls: []llmtest.Call{{
-			ID: "a", Name: "shell",
-			Arguments: `[1, "x", null]`,
+			ID: "a", Name: "shell", Arguments: `[1, "x", null]`,
 		}}, other: true},
 		"equal ids": {calls: []llmtest.Call{
 			{ID: "a", Name: "shell", Arguments: "{}"},
@@ -126,30 +123,26 @@ func testLargeEvents(t *testing.T, w Wire) {
 
 // broken are faults in streams.
 func broken() map[string]Failure {
-	return map[string]Failure{
-		"cut before the first event": {Fault: llmtest.Fault{Cut: llmtest.AtStart}, Kind: llm.KindStream},
-		"cut in a text":              {Fault: llmtest.Fault{Cut: llmtest.AtText}, Kind: llm.KindStream},
-		"cut in arguments":           {Fault: llmtest.Fault{Cut: llmtest.AtArguments}, Kind: llm.KindStream},
-		"cut before the end":         {Fault: llmtest.Fault{Cut: llmtest.AtEnd}, Kind: llm.KindStream},
-		"ends before the first":      {Fault: llmtest.Fault{End: llmtest.AtStart}, Kind: llm.KindStream},
-		"ends in a text":             {Fault: llmtest.Fault{End: llmtest.AtText}, Kind: llm.KindStream},
-		"ends in arguments":          {Fault: llmtest.Fault{End: llmtest.AtArguments}, Kind: llm.KindStream},
-		"ends before the end":        {Fault: llmtest.Fault{End: llmtest.AtEnd}, Kind: llm.KindStream},
-		"Content-Length too small":   {Fault: llmtest.Fault{Length: -900}, Kind: llm.KindStream},
-		"not really compressed":      {Fault: llmtest.Fault{Gzip: true}, Kind: llm.KindStream},
+	faults := map[string]Failure{
+		"Content-Length too small": {Fault: llmtest.Fault{Length: -900}, Kind: llm.KindStream},
+		"not really compressed":    {Fault: llmtest.Fault{Gzip: true}, Kind: llm.KindStream},
 		"error in a text": {llmtest.Fault{
-			Fail: llmtest.AtText, Code: "server_error",
-			Message: "sorry",
+			Fail: llmtest.AtText, Code: "server_error", Message: "sorry",
 		}, llm.KindServer, "sorry"},
 		"rate limit in arguments": {llmtest.Fault{
-			Fail: llmtest.AtArguments,
-			Code: "rate_limit_exceeded", Message: "slow down",
+			Fail: llmtest.AtArguments, Code: "rate_limit_exceeded", Message: "slow down",
 		}, llm.KindRateLimit, "slow down"},
 		"overload at the start": {llmtest.Fault{
-			Fail:    llmtest.AtStart,
-			Message: "We are currently overloaded.",
+			Fail: llmtest.AtStart, Message: "We are currently overloaded.",
 		}, llm.KindOverloaded, "overloaded"},
 	}
+	for _, at := range []llmtest.Point{
+		llmtest.AtStart, llmtest.AtText, llmtest.AtArguments, llmtest.AtEnd,
+	} {
+		faults["cut at "+string(at)] = Failure{Fault: llmtest.Fault{Cut: at}, Kind: llm.KindStream}
+		faults["ends at "+string(at)] = Failure{Fault: llmtest.Fault{End: at}, Kind: llm.KindStream}
+	}
+	return faults
 }
 
 // An incomplete stream is an error, never half an answer, and the next attempt returns the whole

@@ -253,12 +253,10 @@ func testProxy(t *testing.T, w Wire) {
 		t.Fatal(err)
 	}
 	hc := &http.Client{Transport: &http.Transport{
-		Proxy:             http.ProxyURL(proxy),
-		DisableKeepAlives: true,
+		Proxy: http.ProxyURL(proxy), DisableKeepAlives: true,
 	}}
 	c := w.Client(t, Config{
-		APIKey: srv.Key(), BaseURL: "http://no-such-host.invalid" + w.Base,
-		HTTPClient: hc,
+		APIKey: srv.Key(), BaseURL: "http://no-such-host.invalid" + w.Base, HTTPClient: hc,
 	})
 	if _, err := llm.Complete(patience(t), c, w.Request()); err != nil {
 		t.Error(err)

@@ -123,8 +123,8 @@ func testInvalidUTF8(t *testing.T, w Wire) {
 		t.Fatal(err)
 	}
 	got := srv.Requests()[0]
-	if !utf8.Valid(got.Body) || !strings.Contains(string(got.Body),
-		`a\ufffd\u0000b\ufffd\ufffd\ufffdé`) {
+	if !utf8.Valid(got.Body) ||
+		!strings.Contains(string(got.Body), `a\ufffd\u0000b\ufffd\ufffd\ufffdé`) {
 		t.Errorf("sent %q", got.Body)
 	}
 	var texts []string
@@ -155,8 +155,10 @@ func unsendable() map[string]func(*llm.Request) {
 		"image in a wrong place": func(r *llm.Request) {
 			r.Messages[0] = llm.Message{Role: llm.RoleTool, Parts: []llm.Part{Picture()}}
 		},
-		"part without content": func(r *llm.Request) { r.Messages[0].Parts[0] = llm.Part{Kind: llm.PartImage} },
-		"unknown part":         func(r *llm.Request) { r.Messages[0].Parts[0] = llm.Part{Kind: "x"} },
+		"part without content": func(r *llm.Request) {
+			r.Messages[0].Parts[0] = llm.Part{Kind: llm.PartImage}
+		},
+		"unknown part": func(r *llm.Request) { r.Messages[0].Parts[0] = llm.Part{Kind: "x"} },
 		"unknown role": func(r *llm.Request) {
 			r.Messages[0] = llm.Message{Role: "x", Parts: []llm.Part{llm.Text("x")}}
 		},
@@ -183,8 +185,7 @@ func testNotModified(t *testing.T, w Wire) {
 	req, same := w.Everything(), w.Everything()
 	for _, r := range []*llm.Request{&req, &same} {
 		r.Messages = append(r.Messages, llm.Message{
-			Role:  llm.RoleAssistant,
-			Parts: []llm.Part{llm.Text("end \n")},
+			Role: llm.RoleAssistant, Parts: []llm.Part{llm.Text("end \n")},
 		})
 	}
 	if r, _, err := w.Sent(t, Config{}, req); r == nil {

@@ -138,7 +138,8 @@ func (w Wire) Request() llm.Request {
 		ParallelToolCalls: true,
 		Tools: []llm.ToolSpec{{
 			Name: "shell", Description: "runs a command",
-			Schema: json.RawMessage(`{"type":"object","properties":{"command":{"type":"string"}},"required":["command"]}`),
+			Schema: json.RawMessage(
+				`{"type":"object","properties":{"command":{"type":"string"}},"required":["command"]}`),
 		}},
 	}
 }
@@ -150,7 +151,10 @@ func (w Wire) Reply() llmtest.Reply {
 		Reasoning: "Ich überlege, was zu tun ist — 考え中 🤔.",
 		Text:      "Ich führe zuerst die Tests aus: <go test> & \"mehr\" 🚀.",
 		Calls: []llmtest.Call{
-			{ID: "call_a", Name: "shell", Arguments: `{"command":"go test ./... && echo \"größer\" > /tmp/x","n":9007199254740993}`},
+			{
+				ID: "call_a", Name: "shell",
+				Arguments: `{"command":"go test ./... && echo \"größer\" > /tmp/x","n":9007199254740993}`,
+			},
 			{ID: "call_b", Name: "shell", Arguments: `{"z":1.50,"command":"ls -la /some/long/path/to/see"}`},
 		},
 		Usage: w.Usage,
@@ -193,16 +197,14 @@ func Thought(text string) llm.Part {
 // Called returns a part with a call.
 func Called(id, name, args string) llm.Part {
 	return llm.Part{Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{
-		ID: id, Name: name,
-		Arguments: args,
+		ID: id, Name: name, Arguments: args,
 	}}
 }
 
 // Result returns a message with the result of one call.
 func Result(r llm.ToolResult) llm.Message {
 	return llm.Message{Role: llm.RoleTool, Parts: []llm.Part{{
-		Kind:       llm.PartToolResult,
-		ToolResult: &r,
+		Kind: llm.PartToolResult, ToolResult: &r,
 	}}}
 }
 

@@ -1,6 +1,6 @@
-// Package exchange is the part that the clients of all providers share: one HTTP request whose answer
-// is a stream of server-sent events, with limits of size and silence, and errors that are classified
-// and hold no secret.
+// Package exchange is the part that the clients of all providers share: one HTTP request whose
+// answer is a stream of server-sent events, with limits of size and silence, and errors that are
+// classified and hold no secret.
 package exchange
 
 import (
@@ -45,8 +45,8 @@ type Endpoint struct {
 }
 
 // New returns the server that cfg describes. Provider and base URL default to the given ones. New
-// sends nothing. Its errors begin with the provider and do not repeat the base URL, which may hold a
-// password.
+// sends nothing. Its errors begin with the provider and do not repeat the base URL, which may hold
+// a password.
 func New(cfg Config, provider, baseURL string) (*Endpoint, error) {
 	if cfg.APIKey == "" && cfg.BaseURL == "" {
 		return nil, fmt.Errorf("%s: the API key is missing", provider)

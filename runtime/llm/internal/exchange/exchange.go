@@ -282,8 +282,8 @@ func (x *Exchange) interruption() *llm.Error {
 	case byCaller:
 		return x.canceled()
 	case errors.Is(cause, errIdle):
-		e := x.endpoint.newError(llm.KindTimeout, fmt.Sprintf("no data came for %s", x.endpoint.IdleTimeout),
-			cause)
+		text := fmt.Sprintf("no data came for %s", x.endpoint.IdleTimeout)
+		e := x.endpoint.newError(llm.KindTimeout, text, cause)
 		e.Status = x.status
 		return e
 	}

@@ -20,8 +20,8 @@ func UnsendablePart(p llm.Part, role llm.Role) error {
 // UnknownRole returns the error for a message of another role than those of package llm.
 func UnknownRole(role llm.Role) error { return fmt.Errorf("the role %q is unknown", role) }
 
-// EventType returns the type of an event. An event of type "error", and a refusal without a type, is
-// a *Refusal.
+// EventType returns the type of an event. An event of type "error", and a refusal without a type,
+// is a *Refusal.
 func EventType(data []byte) (string, error) {
 	var head struct {
 		Type string `json:"type"`

@@ -277,8 +277,8 @@ func (f *file) find(old []string, s span) (at int, level Level, err error) {
 		exact := level == Exact && !s.unique
 		if s.hint >= 0 && (len(found) == 0 || !exact) {
 			end := s.hint + len(pattern)
-			if end <= len(lines) && (!s.atEnd || end == len(lines)) && len(search(lines[:end], pattern,
-				s.hint, 1)) > 0 {
+			if end <= len(lines) && (!s.atEnd || end == len(lines)) &&
+				len(search(lines[:end], pattern, s.hint, 1)) > 0 {
 				found = append(found, s.hint)
 			}
 		}

@@ -193,15 +193,17 @@ func TestApplyConflicts(t *testing.T) {
 		name, file, chunks string
 		messages           []string
 	}{
-		{"not there", "a\nb\n", "@@\n-x\n+y\n", []string{`chunk 1 (line 3 of the patch): these lines are not in the file:`, `"x"`}},
 		{
-			"nearest place", "a\nb\nc\n", "@@\n a\n b\n-x\n",
+			"not there", "a\nb\n", "@@\n-x\n+y\n",
+			[]string{`chunk 1 (line 3 of the patch): these lines are not in the file:`, `"x"`},
+		},
+		{
+			"nearest match", "a\nb\nc\n", "@@\n a\n b\n-x\n",
 			[]string{`The best match is at line 1; there line 3 is "c" where the patch has "x".`},
 		},
 		{"long chunks are cut", "a\n", "@@\n" + strings.Repeat("-x\n", 30), []string{"(and 22 more)"}},
 		{"out of order", "a\nb\n", "@@\n-b\n+B\n@@\n-a\n+A\n", []string{
-			"chunk 2 (line 6 of the patch)",
-			"below line 2", "They are at line 1, above the",
+			"chunk 2 (line 6 of the patch)", "below line 2", "They are at line 1, above the",
 		}},
 		{
 			"no such hint", "a\nb\n", "@@ def f():\n-a\n",
@@ -216,8 +218,7 @@ func TestApplyConflicts(t *testing.T) {
 			[]string{`no line "class A:" below line 9`},
 		},
 		{"not at the end", "x\ny\n", "@@\n-x\n*** End of File\n", []string{
-			"not in the file at its end",
-			"They are at line 1, which is not the end of the file.",
+			"not in the file at its end", "They are at line 1, which is not the end of the file.",
 		}},
 		{
 			"longer than the file", "x\n", "@@\n-x\n-y\n*** End of File\n",
@@ -252,7 +253,8 @@ func TestApplyConflicts(t *testing.T) {
 		},
 		{
 			"indentation unclear", "x\n\t\ta\n  b\n", "@@\n a\n-b\n+B\n",
-			[]string{"match only ignoring leading and trailing white space, at line 2, and the indentation of the new ones is ambiguous", `"\t\ta"`, `"  b"`},
+			[]string{"match only ignoring leading and trailing white space, at line 2, and the " +
+				"indentation of the new ones is ambiguous", `"\t\ta"`, `"  b"`},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -305,9 +307,8 @@ func TestSearchIsLinear(t *testing.T) {
 func FuzzApply(f *testing.F) {
 	for _, file := range []string{"", "a\nb\nc\n", "a \r\nb\r\n", classes, "\uFEFF x\ny"} {
 		for _, body := range []string{
-			"@@\n-a\n+b\n",
-			"@@ class B:\n@@ def run(self):\n-        return 1\n", " a\n\n+x\n*** End of File\n",
-			"@@\n+z\n",
+			"@@\n-a\n+b\n", "@@ class B:\n@@ def run(self):\n-        return 1\n",
+			" a\n\n+x\n*** End of File\n", "@@\n+z\n",
 		} {
 			f.Add(file, body)
 		}

@@ -68,7 +68,8 @@ const (
 )
 
 var (
-	heredoc = lazyregexp.New(`^(?:apply_patch\s+)?<<-?\s*(?:'([A-Za-z_]+)'|"([A-Za-z_]+)"|([A-Za-z_]+))$`)
+	heredoc = lazyregexp.New(
+		`^(?:apply_patch\s+)?<<-?\s*(?:'([A-Za-z_]+)'|"([A-Za-z_]+)"|([A-Za-z_]+))$`)
 	// ranges matches the line numbers of a unified diff, which are ignored.
 	ranges = lazyregexp.New(`^-\d+(?:,\d+)? \+\d+(?:,\d+)? @@ ?`)
 )
@@ -213,8 +214,8 @@ func (p *parser) update(op Op) (Op, error) {
 	}
 	for p.skipBlank(); !p.done(); p.skipBlank() {
 		_, isChunk := p.hint()
-		if !isChunk && (len(op.Chunks) > 0 || strings.HasPrefix(strings.TrimSpace(p.lines[p.pos]),
-			"***")) {
+		if !isChunk && (len(op.Chunks) > 0 ||
+			strings.HasPrefix(strings.TrimSpace(p.lines[p.pos]), "***")) {
 			break
 		}
 		c, err := p.chunk()

@@ -32,8 +32,7 @@ func TestParse(t *testing.T) {
 			[]Op{{Kind: Delete, Path: "a"}, {Kind: Delete, Path: "b"}},
 		},
 		{"add", wrap("*** Add File: d/a b.txt\n+one\n+\n+ two\n"), []Op{{
-			Kind: Add, Path: "d/a b.txt",
-			Content: "one\n\n two\n",
+			Kind: Add, Path: "d/a b.txt", Content: "one\n\n two\n",
 		}}},
 		{"add an empty file", wrap("*** Add File: a\n*** Delete File: b\n"), []Op{
 			{Kind: Add, Path: "a"},
@@ -48,24 +47,20 @@ func TestParse(t *testing.T) {
 			[]Op{{Kind: Add, Path: "a", Content: "*** End Patch\n@@\n"}},
 		},
 		{"add with crlf content", wrap("*** Add File: a\n+one\r\n+two\r\n"), []Op{{
-			Kind: Add, Path: "a",
-			Content: "one\r\ntwo\r\n",
+			Kind: Add, Path: "a", Content: "one\r\ntwo\r\n",
 		}}},
 		{"update", wrap("*** Update File: a\n@@\n x\n-y\n+z\n"), []Op{{
-			Kind: Update, Path: "a",
-			Chunks: chunk(3, Line{' ', "x"}, Line{'-', "y"}, Line{'+', "z"}),
+			Kind: Update, Path: "a", Chunks: chunk(3, Line{' ', "x"}, Line{'-', "y"}, Line{'+', "z"}),
 		}}},
 		{"first chunk without @@", wrap("*** Update File: a\n x\n-y\n"), []Op{{
-			Kind: Update, Path: "a",
-			Chunks: chunk(3, Line{' ', "x"}, Line{'-', "y"}),
+			Kind: Update, Path: "a", Chunks: chunk(3, Line{' ', "x"}, Line{'-', "y"}),
 		}}},
 		{
 			"blank line before the first chunk", wrap("*** Update File: a\n\n@@\n-y\n"),
 			[]Op{{Kind: Update, Path: "a", Chunks: chunk(4, Line{'-', "y"})}},
 		},
 		{"empty context line", wrap("*** Update File: a\n@@\n x\n\n-y\n"), []Op{{
-			Kind: Update, Path: "a",
-			Chunks: chunk(3, Line{' ', "x"}, Line{Op: ' '}, Line{'-', "y"}),
+			Kind: Update, Path: "a", Chunks: chunk(3, Line{' ', "x"}, Line{Op: ' '}, Line{'-', "y"}),
 		}}},
 		{
 			"markers as context", wrap("*** Update File: a\n@@\n *** End Patch\n- @@\n"),
@@ -88,12 +83,10 @@ func TestParse(t *testing.T) {
 			{Hints: []string{"func f"}, Pos: 5, Lines: []Line{{'-', "z"}}},
 		}}}},
 		{"move", wrap("*** Update File: a\n*** Move to: b/c\n@@\n-y\n"), []Op{{
-			Kind: Update, Path: "a",
-			MoveTo: "b/c", Chunks: chunk(4, Line{'-', "y"}),
+			Kind: Update, Path: "a", MoveTo: "b/c", Chunks: chunk(4, Line{'-', "y"}),
 		}}},
 		{"only a move", wrap("*** Update File: a\n*** Move to: b\n"), []Op{{
-			Kind: Update, Path: "a",
-			MoveTo: "b",
+			Kind: Update, Path: "a", MoveTo: "b",
 		}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -124,7 +117,9 @@ func TestParseErrors(t *testing.T) {
 			"the here-document around the patch is not closed",
 		},
 		{"only a heredoc", "<<EOF", 1, "the here-document around the patch is not closed"},
-		{"unknown operation", wrap("*** Rename File: a\n"), 2, `"*** Rename File: a" is not an operation`},
+		{
+			"unknown operation", wrap("*** Rename File: a\n"), 2, `"*** Rename File: a" is not an operation`,
+		},
 		{"no file name", wrap("*** Add File:\n+x\n"), 2, "the file name is missing"},
 		{
 			"no new name", wrap("*** Update File: a\n*** Move to: \n@@\n-x\n"), 3,

@@ -53,7 +53,7 @@ func TestReplace(t *testing.T) {
 		{"several characters", "a\n \tb\n", "  b", "  b\n    c", ""},
 		{"other white space", "a\n\u00a0b\n", "  b", "  c", "a\n\u00a0c\n"},
 		{
-			"endings of the place", "a\r\nb\r\nc\r\n d\n e\n", "d\ne", "x\ny\nz",
+			"endings of the replaced lines", "a\r\nb\r\nc\r\n d\n e\n", "d\ne", "x\ny\nz",
 			"a\r\nb\r\nc\r\n x\n y\n z\n",
 		},
 		{"the last line", "a\r\n b", "b", "c\nd", "a\r\n c\r\n d"},
@@ -113,8 +113,7 @@ func TestStructureStays(t *testing.T) {
 		{{"class A:", ".def f():"}, {"..a"}, {"..a", "c"}},
 		{{"class A:"}, {".def f():", "..a"}, {".def f():", "..for a in b:", "...c", "..d", "e"}},
 		{{"class A:", ".def f():", "..if a:"}, {"...b", "..c"}, {
-			"...b", "...if d:", "....e", ".def g():",
-			"..h",
+			"...b", "...if d:", "....e", ".def g():", "..h",
 		}},
 		{{}, {"a"}, {"if a:", ".b"}},
 		{{"if a:", ".if b:", "..if c:"}, {"...d"}, {"..else:", "...d", ".f"}},
@@ -169,7 +168,7 @@ func blocks(s string) []string {
 	return lines
 }
 
-// FuzzReplace checks that lines outside the place, and lines that stay, are as they were.
+// FuzzReplace checks that lines outside the match, and lines that stay, are as they were.
 func FuzzReplace(f *testing.F) {
 	f.Add("a\n\tb\nc\n", "  b", "  b\n    x")
 	f.Add("a \r\nb\r\nc", "a\nb", "a\nx\n")
@@ -189,7 +188,7 @@ func FuzzReplace(f *testing.F) {
 		before, count, at := split(text), len(split(old)), places[0]-1
 		above, below := raw(before[:at]), raw(before[at+count:])
 		if !strings.HasPrefix(got, above) || !strings.HasSuffix(got[len(above):], below) {
-			t.Fatalf("more than the place was changed: %q", got)
+			t.Fatalf("more than the match was changed: %q", got)
 		}
 		if same, ok := Replace(text, old, old, places[0]); !ok || strings.TrimSuffix(old, "\n") == old &&
 			same != text {
