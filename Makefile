@@ -2,7 +2,7 @@
 # test   installs what tests need (on Debian, as root), builds, lints, builds for every system, and runs every contract and scenario
 #        once, with a Docker daemon of their own; on Linux a test that lacks a tool fails instead of being skipped
 # test-full  the same with the race detector, all combinations, long faults, the soak and the fuzz corpora
-#        Both print each skipped test with its reason.
+#        Both print each skipped test with its reason, and fail if the tests leave files, processes or mounts.
 # lint   runs the linters, built from source at a pinned version
 # bench  prints the benchmarks that docs/benchmarks.md quotes
 # fuzz   runs each fuzz target for FUZZTIME
@@ -78,18 +78,22 @@ install:
 		echo "tests that need $(WHAT) will be skipped or fail: install it"; \
 	fi
 
-# Packages with their own concurrency run with the race detector. withdaemons starts a Docker daemon for a command and, unlike
-# "go run", exits with its code. Three packages run beside each other, for most of their time is waiting.
+# withdaemons starts a Docker daemon for a command, fails if the command leaves a file, a process or a mount, and, unlike
+# "go run", exits with its code.
+WITH          := $(CACHE)/withdaemons --images --
+
+# Packages with their own concurrency run with the race detector. Three packages run beside each other, for most of their time
+# is waiting.
 short: $(GOTESTSUM) withdaemons
-	$(SUM) -short -count=1 -race $(RACE)
-	$(CACHE)/withdaemons --images -- $(SUM) -short -count=1 -p 3 $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE))")
+	$(WITH) sh -ec '$(SUM) -short -count=1 -race $(RACE); \
+		$(SUM) -short -count=1 -p 3 $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE))")'
 
 # Under the race detector the soak has a tenth of its sessions, large calls are smaller, and few searches are compared with
 # ripgrep: these tests run again without it.
 full: $(GOTESTSUM) withdaemons
-	GORACE='atexit_sleep_ms=0' $(CACHE)/withdaemons --images -- $(SUM) -race -count=1 -p 3 -timeout 60m ./...
-	$(SUM) -count=1 -timeout 20m -run '^Test(Fault30|Faults$$|GrepParity$$|RipgrepMakesNoDifference$$)' \
-		./integration ./env/local ./env/search
+	$(WITH) sh -ec 'GORACE=atexit_sleep_ms=0 $(SUM) -race -count=1 -p 3 -timeout 60m ./...; \
+		$(SUM) -count=1 -timeout 20m -run "^Test(Fault30|Faults\$$|GrepParity\$$|RipgrepMakesNoDifference\$$)" \
+			./integration ./env/local ./env/search'
 
 withdaemons:
 	$(GO) build -o $(CACHE)/withdaemons ./integration/withdaemons
@@ -120,7 +124,7 @@ bench: withdaemons
 	$(GO) test -run '^$$' -bench '^Benchmark(GiB|IdleSessions)$$' -benchtime 5x ./integration
 	$(GO) test -run '^$$' -bench '^BenchmarkRoundTrips$$' -benchtime 200x ./env/internal/wire/client
 	$(GO) test -run '^$$' -bench '^BenchmarkBulk$$' -benchtime 5x ./env/internal/wire/client
-	$(CACHE)/withdaemons --images -- $(GO) test -run '^$$' -bench . -benchtime 20x ./env/docker
+	$(WITH) $(GO) test -run '^$$' -bench . -benchtime 20x ./env/docker
 	$(GO) test -run '^$$' -bench . -benchtime 50x ./env/ssh
 	$(GO) test -run '^$$' -bench '^BenchmarkGrep$$' -benchtime 7x ./env/search
 

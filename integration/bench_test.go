@@ -142,7 +142,7 @@ var benchWires = []struct {
 	name string
 	// answer is sent as it is; its %[1]s is the arguments of the call.
 	answer []string
-	// raw says that the arguments stand in the answer as JSON, not as a string.
+	// raw is set where the arguments in the answer are JSON, not a string.
 	raw     bool
 	client  func(root string) (llm.Client, error)
 	profile profile.Profile
@@ -342,7 +342,7 @@ func BenchmarkPrompt(b *testing.B) {
 	}
 }
 
-// clientFunc is a model that looks at a request and says that it is done.
+// clientFunc is a model that passes its request to a function and answers "done".
 type clientFunc func(llm.Request)
 
 func (f clientFunc) Stream(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
@@ -520,6 +520,6 @@ func peakOf(t testing.TB, status string) float64 {
 			return float64(kib) / 1024
 		}
 	}
-	t.Fatalf("there is no VmHWM in\n%s", status)
+	t.Fatalf("no VmHWM in\n%s", status)
 	return 0
 }

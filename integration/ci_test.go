@@ -179,8 +179,8 @@ func runCI(t *testing.T, job ciJob, vars map[string]string) []byte {
 	return patch
 }
 
-// TestCIExamples executes the steps of the example workflows. For those with docker a daemon is
-// started that stands for the runner's, over TLS where the job says so.
+// TestCIExamples executes the steps of the example workflows. A daemon of the test replaces that of
+// the runner, over TLS where the job has it.
 func TestCIExamples(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the examples are scripts for a POSIX shell")

@@ -25,16 +25,15 @@ const (
 	// firstPoints is at how many points it is killed while it makes what the daemon's first container
 	// needs.
 	firstPoints = 8
-	// crashTTL is how long a container outlives the program in these tests, and crashLimit until when
-	// all must be gone: a daemon that has much to do takes its time to end and remove what has been
-	// told to.
+	// crashTTL is the lease of a container in these tests, and crashLimit until when all must be gone:
+	// a busy daemon takes its time to end and remove containers.
 	crashTTL   = 3 * time.Second
 	crashSlack = 30 * time.Second
 	crashLimit = crashTTL + crashSlack
 	// janitorLimit is until when the process must be gone that cleans up after a program which was
 	// killed while its container was made: it waits for what the daemon may still finish.
 	janitorLimit = 40 * time.Second
-	// atOnce is how many containers there are at most.
+	// atOnce is how many containers run at most.
 	atOnce = 4
 )
 
@@ -71,13 +70,13 @@ func TestDockerCrashes(t *testing.T) {
 	d.checkNone(t, "")
 }
 
-// victim is a run of the program that will not end well.
+// victim is a run of the program that a test ends.
 type victim struct {
 	*program
 	docker *dockerHost
 }
 
-// victim makes a run of eight calls of commands that leave processes behind in every way there is.
+// victim makes a run of eight calls of commands that leave processes in every way.
 func (d *dockerHost) victim(t *testing.T, flags ...string) *victim {
 	t.Helper()
 	v := &victim{program: &program{marker: newMark()}, docker: d}
@@ -150,15 +149,15 @@ func (d *dockerHost) awaitJanitors(t *testing.T, deadline time.Time) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Errorf("the processes %v clean up for ever", left)
+			t.Errorf("the processes %v still clean up", left)
 			return
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
 }
 
-// lifetime is how long a run takes that is left alone, beside others of its kind: the quickest of
-// them, since a point after its end would be wasted.
+// lifetime returns how long an undisturbed run takes beside others of its kind: the time of the
+// quickest, since a point after its end would be wasted.
 func (d *dockerHost) lifetime(t *testing.T) time.Duration {
 	t.Helper()
 	var all [atOnce]time.Duration
@@ -168,7 +167,7 @@ func (d *dockerHost) lifetime(t *testing.T) time.Duration {
 		group.Go(func() {
 			began := time.Now()
 			if err := v.Run(); err != nil {
-				t.Errorf("a run that is left alone: %v\n%s", err, v.stderr.String())
+				t.Errorf("an undisturbed run: %v\n%s", err, v.stderr.String())
 			}
 			all[i] = time.Since(began)
 		})
@@ -212,7 +211,7 @@ func atPoints(
 	group.Wait()
 }
 
-// tally counts what was the case at the points.
+// tally counts the states at the points.
 type tally struct {
 	mu sync.Mutex
 	of map[string]int
@@ -227,7 +226,7 @@ func (c *tally) add(what string) {
 	c.of[what]++
 }
 
-// state says what there is of the container of a run.
+// state returns the state of the container of a run; "none" if it has none.
 func (v *victim) state(ctx context.Context) string {
 	list, err := v.docker.containers(ctx, v.marker)
 	if err != nil || len(list) == 0 {
@@ -263,7 +262,7 @@ func proveDockerCrashes(t *testing.T, d *dockerHost) {
 }
 
 // proveFirstCrashes kills the program while it stores the helper and makes a layer, which it does
-// once for each daemon. What is there only in part must not keep the next container from starting.
+// once for each daemon. Their parts must not keep the next container from starting.
 func proveFirstCrashes(t *testing.T, d *dockerHost) {
 	dir := t.TempDir()
 	collect := func() {
@@ -315,7 +314,7 @@ func proveInterrupts(t *testing.T, d *dockerHost) {
 			_ = v.Process.Kill()
 		})
 		defer timer.Stop()
-		_ = v.Wait() // the exit code tells more
+		_ = v.Wait() // the exit code is checked
 		status, ok := v.ProcessState.Sys().(syscall.WaitStatus)
 		switch {
 		case !ok:

@@ -2,7 +2,6 @@ package integration_test
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +12,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
-// TestDockerFaults has sandboxes misbehave, and images that lack almost everything.
+// TestDockerFaults has containers misbehave, and images that lack almost everything.
 func TestDockerFaults(t *testing.T) {
 	t.Parallel()
 	d := sharedDocker(t)
@@ -21,7 +20,6 @@ func TestDockerFaults(t *testing.T) {
 		name  string
 		prove func(*testing.T, *dockerHost)
 	}{
-		{"F13_gigabyte", proveDockerGigabyte},
 		{"F14_fork_bomb", proveForkBomb},
 		{"F17_hostile_changes", proveHostileChanges},
 		{"F18_hostile_download", proveHostileDownload},
@@ -35,51 +33,8 @@ func TestDockerFaults(t *testing.T) {
 	}
 }
 
-// proveDockerGigabyte passes 1 GiB on, after which the command waits until the program's memory has
-// been looked at.
-func proveDockerGigabyte(t *testing.T, d *dockerHost) {
-	if testing.Short() {
-		t.Skip("moves 1 GiB")
-	}
-	const size = 1 << 30
-	mark := newMark()
-	cmd := d.command(t, t.TempDir(), mark, "exec", "--image="+daemons.Busybox, "--", "sh", "-c",
-		fmt.Sprintf("head -c %d /dev/zero; cat >/dev/null; exit 3", size))
-	d.removeLeft(t, mark)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	n, err := io.CopyN(io.Discard, out, size)
-	if err != nil {
-		t.Errorf("%d bytes, %v", n, err)
-	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
-	if err != nil {
-		t.Error(err)
-	} else if peak := peakOf(t, string(status)); peak > 64 {
-		t.Errorf("the program used %.1f MiB", peak)
-	} else {
-		t.Logf("the program used %.1f MiB", peak)
-	}
-	_ = in.Close() // the command sees its end
-	more, err := io.Copy(io.Discard, out)
-	_ = cmd.Wait() // the exit code tells more
-	if code := cmd.ProcessState.ExitCode(); err != nil || more > 0 || code != 3 {
-		t.Errorf("%d bytes too many, %v, exit code %d", more, err, code)
-	}
-	d.checkNone(t, mark)
-}
-
-// proveForkBomb lets a command multiply until it meets the limit of processes. It ends when its
-// time is over, with all its processes, and the sandbox is as good as new.
+// proveForkBomb lets a command multiply until it meets the limit of processes. Its timeout ends it
+// with all its processes, and the container remains usable.
 func proveForkBomb(t *testing.T, d *dockerHost) {
 	dir := t.TempDir()
 	writeTree(t, dir, map[string]string{"model.yaml": `turns:
@@ -106,7 +61,7 @@ func proveForkBomb(t *testing.T, d *dockerHost) {
 	}
 }
 
-// proveDoubleForks makes ten thousand processes that nobody waits for.
+// proveDoubleForks makes ten thousand orphans.
 func proveDoubleForks(t *testing.T, d *dockerHost) {
 	count := 10_000
 	if testing.Short() {
@@ -127,7 +82,7 @@ exit 7`, count))
 	}
 }
 
-// hostileImage has in each directory of /evil one thing that must not come to the host.
+// hostileImage has in each directory of /evil something that must not reach the host.
 const hostileImage = `FROM %s
 RUN mkdir -p /evil/absolute /evil/climbing /evil/chain/a /evil/device /evil/pipe /evil/setuid \
     /evil/names /evil/inside/deep \
@@ -143,12 +98,12 @@ RUN mkdir -p /evil/absolute /evil/climbing /evil/chain/a /evil/device /evil/pipe
  && ln /evil/inside/deep/f /evil/inside/deep/g
 `
 
-// proveHostileDownload downloads what an image has prepared.
+// proveHostileDownload downloads the directories of hostileImage.
 func proveHostileDownload(t *testing.T, d *dockerHost) {
 	ref := d.build(t, "hostile", fmt.Sprintf(hostileImage, daemons.Busybox), nil)
 	for name, tt := range map[string]struct {
-		refused string            // what the message says, or empty if the download is fine
-		want    map[string]string // what is on the host then
+		refused string            // part of the message; empty if the download succeeds
+		want    map[string]string // files of the host afterwards
 	}{
 		"absolute": {refused: "x"}, "climbing": {refused: "x"}, "chain": {refused: "chain"},
 		"device/sda": {refused: "sda"}, "pipe/p": {refused: "pipe/p"},
@@ -218,13 +173,12 @@ func noWayOut(t *testing.T, top string) {
 	}
 }
 
-// hostileChange is what a command does in the workspace, with --patch and --apply.
+// hostileChange is a command in the workspace, run with --patch and --apply.
 type hostileChange struct {
 	command string
-	// refused is what the message says when the changes do not apply; empty if they do.
+	// refused is part of the message if the changes do not apply; empty if they do.
 	refused string
-	// want are files of the host afterwards, as readTree has them; an empty text means that there is
-	// none.
+	// want are files of the host afterwards, as readTree has them; an empty text stands for no file.
 	want map[string]string
 }
 
@@ -241,15 +195,9 @@ printf '[core]\n\tfsmonitor = touch /tmp/owned\n' >>.git/config; echo new >new.t
 				`echo new >new.txt`,
 			want: map[string]string{"new.txt": "new\n", ".GIT/config": "", "sub/.Git/config": ""},
 		},
-		"git of Windows": {command: `mkdir 'git~1'; echo x >'git~1/config'`, refused: "git~1"},
-		"absolute link":  {command: `ln -s /etc/passwd link`, refused: "link"},
-		"climbing link":  {command: `ln -s ../../../etc link`, refused: "link"},
+		"absolute link": {command: `ln -s /etc/passwd link`, refused: "link"},
 		"directory becomes a link": {
 			command: `rm -r notes; ln -s ../outside notes; mkdir -p ../outside || true`, refused: "notes",
-		},
-		"link becomes a directory": {
-			command: `rm way; mkdir way; echo inside >way/secret`,
-			want:    map[string]string{"way/secret": "inside\n"},
 		},
 		"write behind a link": {
 			command: `rm way; mkdir -p way/deep; echo inside >way/deep/f`,
@@ -333,9 +281,9 @@ func proveHostileChanges(t *testing.T, d *dockerHost) {
 	}
 }
 
-// proveImages uses images in which there is almost nothing, and one for another processor.
+// proveImages uses images that lack almost everything.
 func proveImages(t *testing.T, d *dockerHost) {
-	for _, image := range []string{daemons.Busybox, daemons.Empty, daemons.Foreign} {
+	for _, image := range []string{daemons.Busybox, daemons.Empty} {
 		d.need(t, image)
 	}
 	script := filepath.Join(t.TempDir(), "model.yaml")
@@ -380,17 +328,4 @@ func proveImages(t *testing.T, d *dockerHost) {
 			}
 		})
 	}
-	t.Run("another processor", func(t *testing.T) {
-		got := d.run(t, t.TempDir(), nil, "exec", "--image="+daemons.Foreign, "--", "/bin/probe", "id")
-		if got.code != 125 || got.stdout != "" || !strings.Contains(got.stderr,
-			daemons.Foreign+": platform") {
-			t.Errorf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
-		}
-		got = d.run(t, t.TempDir(), nil, "run", "--image="+daemons.Foreign, "--model=script:"+script,
-			"--output=stream-json", "look around")
-		if _, res := records(t, got.stdout); got.code != 6 || res.Status != "environment_error" ||
-			!strings.Contains(res.Error, daemons.Foreign+": platform") {
-			t.Errorf("exit code %d, %+v", got.code, res)
-		}
-	})
 }

@@ -8,9 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,7 +17,6 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/images"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
-	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 )
 
 // TestDockerWithGo works on Go modules in containers without a network.
@@ -138,36 +134,15 @@ func (d *dockerHost) removeImage(t *testing.T, tag string) {
 	}
 }
 
-// proveRepository lets the model of TestRealRepository work in a container; what it has changed is
-// then on the host.
+// proveRepository lets the model of TestRealRepository work in a container and applies its changes
+// to the host.
 func proveRepository(t *testing.T, d *dockerHost, ref string) {
 	t.Parallel()
 	dir := shop(t)
-	clean, patch := filepath.Join(t.TempDir(), "clean"), filepath.Join(t.TempDir(), "out.patch")
-	git(t, dir, "clone", "-q", dir, clean)
-	srv := llmtest.NewServer(t, shopBrain(t))
-	got := d.run(t, dir, []string{"OPENAI_API_KEY=" + srv.Key()}, "run", "--image="+ref,
-		"--model=openai/gpt-5.2", "--base-url="+srv.URL(),
-		"--verify=GOTOOLCHAIN=local go vet ./... && GOTOOLCHAIN=local go test ./...", "--patch="+patch,
-		"--apply", "--output=stream-json", "Make the failing test pass.")
-	if got.code != 0 {
-		t.Fatalf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
-	}
-	if _, res := records(t, got.stdout); res.Status != "completed" || len(res.Changes) != 3 ||
-		!strings.Contains(res.Text, "tenth piece") {
-		t.Errorf("the result is %+v", res)
-	}
-	git(t, clean, "apply", "--index", patch)
-	for _, c := range []string{clean, dir} {
-		if status := git(t, c, "status", "--porcelain"); strings.Count(status, "\n") != 3 {
-			t.Errorf("in %s has changed\n%s", c, status)
-		}
-		cmd := exec.CommandContext(t.Context(), "go", "test", "./...")
-		cmd.Dir, cmd.Env = c, append(os.Environ(), "GOTOOLCHAIN=local")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("the tests fail in %s: %v\n%s", c, err, out)
-		}
-	}
+	repairShop(t, dir, func(vars []string, args ...string) ran {
+		return d.run(t, dir, vars, append(args, "--image="+ref, "--apply")...)
+	})
+	checkShop(t, dir)
 	tree := readTree(t, dir)
 	if tree["debug.log"] != "ignored\n" || tree["bin/old"] != "ignored\n" || tree["run.log"] != "" ||
 		tree["bin/shop"] != "" {

@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	// markLabel is on every container that a test has the program make; its value tells the runs
-	// apart.
+	// markLabel is on every container that the program makes in a test; its value differs between
+	// runs.
 	markLabel = "test-of-sandboxagent"
-	// kindLabel is the product's own: it says what a container or a volume is for.
+	// kindLabel is the product's own: the kind of a container or a volume.
 	kindLabel = "sandboxagent.kind"
 )
 
@@ -41,7 +41,7 @@ func sharedDocker(t testing.TB) *dockerHost {
 	return newDockerHost(t, daemons.DockerHost(t))
 }
 
-// ownDocker is a daemon that only this test uses, with some images.
+// privateDocker is a daemon that only this test uses, with some images.
 func privateDocker(t testing.TB, names ...string) *dockerHost {
 	t.Helper()
 	d := daemons.NewDocker(t, daemons.DockerConfig{})
@@ -58,7 +58,7 @@ func newDockerHost(t testing.TB, host string) *dockerHost {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = api.Close() })
-	// which the client is not safe to do in parallel calls: lists read the version without a lock
+	// before parallel calls, for lists read the version without a lock
 	api.NegotiateAPIVersion(t.Context())
 	return &dockerHost{host, api}
 }
@@ -101,7 +101,7 @@ func (d *dockerHost) run(t testing.TB, dir string, vars []string, args ...string
 	return got
 }
 
-// finish runs cmd and returns how it ended.
+// finish runs cmd to its end.
 func finish(t testing.TB, cmd *exec.Cmd) ran {
 	t.Helper()
 	var stdout, stderr strings.Builder
@@ -175,7 +175,7 @@ func records(t testing.TB, stdout string) ([]event.Event, event.Result) {
 	}
 	res, ok := all[len(all)-1].Data.(event.Result)
 	if !ok || results != 1 {
-		t.Fatalf("there are %d results, and the last line is %+v", results, all[len(all)-1])
+		t.Fatalf("%d results, and the last line is %+v", results, all[len(all)-1])
 	}
 	return all, res
 }

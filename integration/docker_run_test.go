@@ -109,45 +109,43 @@ func TestDockerRun(t *testing.T) {
 		writeTree(t, filepath.Dir(name), map[string]string{"model.yaml": text})
 		return "--model=script:" + name
 	}
-	t.Run("patch", func(t *testing.T) {
-		t.Parallel()
-		dir := poem(t)
-		before, clean, patch := readTree(t, dir), filepath.Join(t.TempDir(),
-			"clean"), filepath.Join(t.TempDir(), "out.patch")
-		git(t, dir, "clone", "-q", dir, clean)
-		got := d.run(t, dir, nil, "run", script(t, rewrite), "--patch", patch, "--output=stream-json",
-			"rewrite it")
-		if got.code != 0 {
-			t.Fatalf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
-		}
-		if _, res := records(t, got.stdout); res.Status != "completed" || res.ExitCode != 0 ||
-			res.Patch != patch || res.Text != "It is rewritten." {
-			t.Errorf("the result is %+v", res)
-		}
-		if diff := cmp.Diff(before, readTree(t, dir)); diff != "" {
-			t.Errorf("the directory of the host has changed (-before +after):\n%s", diff)
-		}
-		git(t, clean, "apply", "--index", patch)
-		writeTree(t, clean, map[string]string{"untracked.txt": "not tracked\n", "debug.log": "ignored\n"})
-		if diff := cmp.Diff(rewritten, readTree(t, clean)); diff != "" {
-			t.Errorf("the patch makes another tree (-want +got):\n%s", diff)
-		}
-		if info, err := os.Stat(filepath.Join(clean, "run.sh")); err != nil ||
-			info.Mode().Perm()&0o100 == 0 {
-			t.Errorf("run.sh is not executable: %v, %v", info, err)
-		}
-	})
-	t.Run("apply", func(t *testing.T) {
-		t.Parallel()
-		dir := poem(t)
-		got := d.run(t, dir, nil, "run", script(t, rewrite), "--apply", "rewrite it")
-		if got.code != 0 || got.stdout != "It is rewritten.\n" {
-			t.Fatalf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
-		}
-		if diff := cmp.Diff(rewritten, readTree(t, dir)); diff != "" {
-			t.Errorf("the host has another tree (-want +got):\n%s", diff)
-		}
-	})
+	for name, apply := range map[string]bool{"patch": false, "patch and apply": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := poem(t)
+			want, patch := readTree(t, dir), filepath.Join(t.TempDir(), "out.patch")
+			clean := filepath.Join(t.TempDir(), "clean")
+			git(t, dir, "clone", "-q", dir, clean)
+			args := []string{
+				"run", script(t, rewrite), "--patch", patch, "--output=stream-json", "rewrite it",
+			}
+			if apply {
+				args, want = append(args, "--apply"), rewritten
+			}
+			got := d.run(t, dir, nil, args...)
+			if got.code != 0 {
+				t.Fatalf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
+			}
+			if _, res := records(t, got.stdout); res.Status != "completed" || res.ExitCode != 0 ||
+				res.Patch != patch || res.Text != "It is rewritten." {
+				t.Errorf("the result is %+v", res)
+			}
+			if diff := cmp.Diff(want, readTree(t, dir)); diff != "" {
+				t.Errorf("the directory of the host (-want +got):\n%s", diff)
+			}
+			git(t, clean, "apply", "--index", patch)
+			writeTree(t, clean, map[string]string{
+				"untracked.txt": "not tracked\n", "debug.log": "ignored\n",
+			})
+			if diff := cmp.Diff(rewritten, readTree(t, clean)); diff != "" {
+				t.Errorf("the patch makes another tree (-want +got):\n%s", diff)
+			}
+			if info, err := os.Stat(filepath.Join(clean, "run.sh")); err != nil ||
+				info.Mode().Perm()&0o100 == 0 {
+				t.Errorf("run.sh is not executable: %v, %v", info, err)
+			}
+		})
+	}
 	t.Run("conflict", func(t *testing.T) {
 		t.Parallel()
 		proveConflict(t, d)
@@ -234,8 +232,8 @@ func proveConflict(t *testing.T, d *dockerHost) {
 	}
 }
 
-// TestDockerExitCodes ends runs in every way in which a container has a part, and checks the exit
-// code, the record, the patch, and that no container is left.
+// TestDockerExitCodes ends runs in every way that a container can change, and checks the exit code,
+// the record, the patch, and that no container is left.
 func TestDockerExitCodes(t *testing.T) {
 	t.Parallel()
 	d := sharedDocker(t)
@@ -247,7 +245,7 @@ func TestDockerExitCodes(t *testing.T) {
 	tests := map[string]struct {
 		script string
 		flags  []string
-		// at is done when the command runs.
+		// at is called when the command runs.
 		at     func(t *testing.T, run *os.Process, mark string)
 		code   int
 		status string
@@ -309,7 +307,7 @@ func TestDockerExitCodes(t *testing.T) {
 					tt.at(t, cmd.Process, mark)
 				}
 			}
-			_ = cmd.Wait() // the exit code tells more
+			_ = cmd.Wait() // the exit code is checked
 			d.checkNone(t, mark)
 			_, res := records(t, stdout.String())
 			if code := cmd.ProcessState.ExitCode(); code != tt.code || res.ExitCode != tt.code ||
@@ -337,7 +335,7 @@ func signalled(s os.Signal) func(*testing.T, *os.Process, string) {
 	}
 }
 
-// awaitFile waits until there is a file in the container of a run.
+// awaitFile waits until a file exists in the container of a run.
 func (d *dockerHost) awaitFile(t testing.TB, mark, name string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

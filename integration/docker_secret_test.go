@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// hidden is what must never come into a container. The programs that look for it name it by a
+// hidden is a text that must never come into a container. Programs that search for it use a
 // pattern, so as not to find themselves.
 const (
 	hidden        = "CI-CANARY-5f1c"
 	hiddenPattern = "CI-CANAR[Y]-5f1c"
 )
 
-// jobCheckout makes a checkout in which CI systems, and people, have left secrets in every place
-// that git has for them. The history and a submodule come with it.
+// jobCheckout makes a checkout with a history and a submodule, and with secrets wherever CI systems
+// and users leave them in git.
 func jobCheckout(t *testing.T) string {
 	t.Helper()
 	top := t.TempDir()
@@ -71,8 +71,7 @@ func jobVars() []string {
 	}
 }
 
-// lookEverywhere prints the files that hold what is hidden, in all file systems and in what the
-// kernel tells of processes.
+// lookEverywhere prints the files that hold the hidden text, in all file systems and below /proc.
 const lookEverywhere = `
 export LC_ALL=C
 grep -rlas -e '` + hiddenPattern + `' / --exclude-dir=proc --exclude-dir=sys

@@ -46,7 +46,7 @@ func TestDockerVerify(t *testing.T) {
 		code int
 		want string
 	}{
-		"no image": {[]string{"--pull=never", "--image=nobody.invalid/x:1"}, 6, "nobody.invalid/x:1"},
+		"no image": {[]string{"--pull=never", "--image=registry.invalid/x:1"}, 6, "registry.invalid/x:1"},
 		"timeout":  {[]string{"--timeout=1ms"}, 6, "not done after 1ms (--timeout)"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -62,6 +62,7 @@ func provePatch(t *testing.T, p provider) {
 			"old.py\n*** Move to: moved/new_name.py\n@@\n-import old\n+import new\n*** End of File\n")),
 		llmtest.Use(patch("*** Update File: loose.txt\n@@\n say \"hi\"\n-last line\n+LAST line\n")),
 		llmtest.Use(patch("*** Update File: f.py\n@@\n-not there at all\n+x\n")),
+		llmtest.Use(patch("*** Update File: twice.txt\n@@\n-    same\n+other\n")),
 		llmtest.Use(patch("*** Update File: ../outside.txt\n@@\n-a\n+b\n"),
 			llmtest.Call{Name: "apply_patch", Arguments: `{"patch":"*** Update File: f.py"}`}),
 		llmtest.Say("patched"),
@@ -71,6 +72,7 @@ func provePatch(t *testing.T, p provider) {
 	s.write("gone.py", "gone\n")
 	s.write("old.py", "import os\nimport old\n")
 	s.write("loose.txt", "say “hi”  \r\nlast line \r\n")
+	s.write("twice.txt", "same\nsame\n")
 	res := s.submit("patch it")
 	wantContains(t, "the first result", s.shown(1)[0], "M f.py", "A sub/new.py", "D gone.py",
 		"moved/new_name.py")
@@ -79,21 +81,24 @@ func provePatch(t *testing.T, p provider) {
 	s.wantFile("sub/new.py", "first\n\nthird\n")
 	s.wantFile("moved/new_name.py", "import os\nimport new\n")
 	s.wantFile("loose.txt", "say “hi”  \r\nLAST line\r\n")
+	s.wantFile("twice.txt", "same\nsame\n")
 	for _, name := range []string{"gone.py", "old.py"} {
 		if _, err := s.env.Stat(t.Context(), name); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("%s is there (%v)", name, err)
+			t.Errorf("%s exists (%v)", name, err)
 		}
 	}
 	wantContains(t, "the loose patch's result", s.shown(2)[0], "M loose.txt")
 	wantContains(t, "the lost patch's result", s.shown(3)[0], "f.py")
-	wantContains(t, "the result of the patch outside", s.shown(4)[0], "outside")
-	wantContains(t, "the result of what is no patch", s.shown(4)[1], "parse the patch: ")
+	wantContains(t, "the ambiguous patch's result", s.shown(4)[0], "twice.txt")
+	wantContains(t, "the result of the patch outside", s.shown(5)[0], "outside")
+	wantContains(t, "the malformed patch's result", s.shown(5)[1], "parse the patch: ")
 	var kinds []string
 	for _, f := range res.Failures {
 		kinds = append(kinds, f.Kind)
 	}
 	if want := []string{
-		string(tool.KindEditConflict), string(tool.KindPermission), string(tool.KindValidation),
+		string(tool.KindEditConflict), string(tool.KindEditConflict), string(tool.KindPermission),
+		string(tool.KindValidation),
 	}; !slices.Equal(kinds, want) {
 		t.Errorf("failures %v, want %v", kinds, want)
 	}

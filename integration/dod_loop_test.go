@@ -14,7 +14,6 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
-	journal "github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
 // loopProofs prove 9.1, 9.6, 9.7 and 9.11.
@@ -30,24 +29,8 @@ var loopProofs = map[string]func(*testing.T){
 			t.Errorf("the session began with %+v", start)
 		}
 	},
-	"9.1.2": func(t *testing.T) {
-		s := newSession(t, llmtest.Sequence(
-			llmtest.Use(shell("echo one > f")), llmtest.Use(shell("cat f; echo two >> f")),
-			llmtest.Say("f holds two lines"),
-		))
-		res := s.submit("write f")
-		if s.read("f") != "one\ntwo\n" || res.Final != "f holds two lines" || res.ModelCalls != 3 {
-			t.Errorf("f holds %q, the answer is %q after %d model calls", s.read("f"), res.Final,
-				res.ModelCalls)
-		}
-		wantContains(t, "the second result", s.shown(2)[0], "one")
-	},
-	"9.1.3": func(t *testing.T) {
-		s := newSession(t, llmtest.Sequence(llmtest.Say("nothing to do")))
-		if res := s.submit("look"); res.ModelCalls != 1 || res.Final != "nothing to do" {
-			t.Errorf("%+v", res)
-		}
-	},
+	"9.1.2": proveInputs,
+	"9.1.3": proveInputs,
 	"9.1.4": func(t *testing.T) {
 		if agent.DefaultMaxToolRounds != 200 {
 			t.Errorf("the default is %d", agent.DefaultMaxToolRounds)
@@ -77,32 +60,10 @@ var loopProofs = map[string]func(*testing.T){
 			t.Errorf("%d events of a limit", n)
 		}
 	},
-	"9.1.6": proveAbort,
+	"9.1.6": proveShutdown,
 	"9.1.7": withFirst(proveLoopWarning),
-	"9.1.8": func(t *testing.T) {
-		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("echo a > f")), llmtest.Say("first"),
-			llmtest.Use(shell("cat f")), llmtest.Say("second")))
-		if res := s.submit("one"); res.Final != "first" {
-			t.Errorf("%q", res.Final)
-		}
-		if res := s.submit("two"); res.Final != "second" {
-			t.Errorf("%q", res.Final)
-		}
-		if n := len(s.request(3).Messages); n != 7 {
-			t.Errorf("the last request holds %d messages, want 7", n)
-		}
-	},
-	"9.6.1": func(t *testing.T) {
-		s := proveSteering(t)
-		var texts []string
-		for _, m := range s.request(1).Messages {
-			texts = append(texts, m.Text())
-		}
-		if last := len(texts) - 1; texts[last] != "use the other file" ||
-			s.request(1).Messages[last-1].Role != llm.RoleTool {
-			t.Errorf("the second request holds %q", texts)
-		}
-	},
+	"9.1.8": proveInputs,
+	"9.6.1": withFirst(proveSteeringMidTask),
 	"9.6.2": func(t *testing.T) {
 		s := newSession(t, llmtest.Sequence(llmtest.Say("one"), llmtest.Say("two")))
 		s.FollowUp("and then this")
@@ -115,28 +76,9 @@ var loopProofs = map[string]func(*testing.T){
 			t.Errorf("the second request ends with %q", got)
 		}
 	},
-	"9.6.3": func(t *testing.T) {
-		s := proveSteering(t)
-		if !slices.ContainsFunc(s.History(), func(turn journal.Turn) bool {
-			return turn.Kind == journal.TurnSteering && turn.Text() == "use the other file"
-		}) {
-			t.Errorf("history %+v", s.History())
-		}
-	},
-	"9.6.4": func(t *testing.T) {
-		s := proveSteering(t)
-		wantContains(t, "the second request's body", string(s.request(1).Body), `"role":"user"`,
-			"use the other file")
-		messages := s.request(1).Messages
-		if m := messages[len(messages)-1]; m.Role != llm.RoleUser {
-			t.Errorf("the steering message has the role %s", m.Role)
-		}
-	},
-	"9.7.1": func(t *testing.T) {
-		s := newSession(t, saying("yes"), func(c *agent.Config) { c.Settings.ReasoningEffort = "high" })
-		s.submit("think")
-		wantContains(t, "the request's body", string(s.request(0).Body), `"reasoning":{"effort":"high"`)
-	},
+	"9.6.3": withFirst(proveSteeringMidTask),
+	"9.6.4": withFirst(proveSteeringMidTask),
+	"9.7.1": withFirst(proveEffortChange),
 	"9.7.2": func(t *testing.T) {
 		var s *session
 		s = newSession(t, func(r *llmtest.Request) llmtest.Reply {
@@ -177,29 +119,8 @@ var loopProofs = map[string]func(*testing.T){
 			}
 		}
 	},
-	"9.11.1": func(t *testing.T) {
-		s := newSession(t, llmtest.Sequence(llmtest.Use(use("read_file",
-			map[string]any{"file_path": "nowhere.txt"})), llmtest.Say("it is not there")))
-		res := s.submit("read it")
-		if res.ToolCalls[0].Success || len(res.Failures) != 1 {
-			t.Errorf("%+v", res.ToolCalls)
-		}
-		wantContains(t, "the result", s.shown(1)[0], "nowhere.txt", "does not exist")
-	},
-	"9.11.2": func(t *testing.T) {
-		for _, status := range []int{429, 500, 502, 503, 529} {
-			var clock stopwatch
-			s := newSession(t, llmtest.Storm(3, llmtest.Fault{Status: status}, saying("at last")),
-				func(c *agent.Config) {
-					c.Retry = llm.RetryPolicy{Clock: &clock, Rand: func() float64 { return 0.999 }}
-				})
-			if res := s.submit("go"); res.Final != "at last" || len(s.server.Requests()) != 4 {
-				t.Errorf("status %d: %q after %d requests", status, res.Final, len(s.server.Requests()))
-			}
-			most := []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second}
-			checkWaits(t, s, clock.all(), millis([]time.Duration{450, 900, 1800}), most)
-		}
-	},
+	"9.11.1": withFirst(proveToolErrors),
+	"9.11.2": func(t *testing.T) { proveWaits(t, wires()[0]) },
 	"9.11.3": func(t *testing.T) {
 		s := newSession(t, func(*llmtest.Request) llmtest.Reply {
 			return llmtest.Reply{Fault: llmtest.Fault{
@@ -220,25 +141,25 @@ var loopProofs = map[string]func(*testing.T){
 	"9.11.5": proveAbortOrder,
 }
 
-func proveAbort(t *testing.T) {
-	marker := "abort-" + fmt.Sprint(time.Now().UnixNano())
-	s := newSession(t, endless(shell("sh -c 'sleep 300; : "+marker+"' & setsid sh -c 'sleep 300; : "+
-		marker+"' & echo started; wait")))
-	s.Subscribe(100, func(e event.Event) {
-		if d, ok := e.Data.(event.ToolOutputDelta); ok && strings.Contains(d.Text, "started") {
-			go s.Abort()
-		}
-	})
-	res, err := s.Submit(t.Context(), "start")
-	if res.Status != agent.StatusAborted || !errors.Is(err, agent.ErrAborted) {
-		t.Fatalf("ended with %s, %v", res.Status, err)
+// proveInputs has inputs in sequence, each of which ends by an answer without calls.
+func proveInputs(t *testing.T) {
+	s := newSession(t, llmtest.Sequence(
+		llmtest.Use(shell("echo one > f")), llmtest.Use(shell("cat f; echo two >> f")),
+		llmtest.Say("first"), llmtest.Say("second"), llmtest.Use(shell("cat f")), llmtest.Say("third"),
+	))
+	if res := s.submit("write f"); res.Final != "first" || res.ModelCalls != 3 {
+		t.Errorf("%q after %d model calls", res.Final, res.ModelCalls)
 	}
-	s.Abort()
-	if s.State() != agent.SessionClosed {
-		t.Errorf("the session is %s", s.State())
+	s.wantFile("f", "one\ntwo\n")
+	wantContains(t, "the second result", s.shown(2)[0], "one")
+	if res := s.submit("look"); res.Final != "second" || res.ModelCalls != 1 {
+		t.Errorf("%q after %d model calls", res.Final, res.ModelCalls)
 	}
-	if running(marker) {
-		t.Error("a process of the aborted command is alive")
+	if res := s.submit("show f"); res.Final != "third" {
+		t.Errorf("%q", res.Final)
+	}
+	if n := len(s.request(5).Messages); n != 11 {
+		t.Errorf("the last request holds %d messages, want 11", n)
 	}
 }
 
@@ -256,7 +177,7 @@ func proveAbortOrder(t *testing.T) {
 		s := newSession(t, brain)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var last atomic.Pointer[event.Event] // is there when Submit returns, which waits for observers
+		var last atomic.Pointer[event.Event] // set when Submit returns, which waits for observers
 		s.Subscribe(10_000, func(e event.Event) {
 			switch e.Kind() {
 			case event.KindTextDelta, event.KindToolOutputDelta:
@@ -280,21 +201,6 @@ func proveAbortOrder(t *testing.T) {
 			t.Errorf("%s: the command is alive", name)
 		}
 	}
-}
-
-// proveSteering steers while a tool runs.
-func proveSteering(t *testing.T) *session {
-	t.Helper()
-	var s *session
-	s = newSession(t, func(r *llmtest.Request) llmtest.Reply {
-		if r.Number == 0 {
-			s.Steer("use the other file")
-			return llmtest.Use(shell("true"))
-		}
-		return llmtest.Say("I use the other file")
-	})
-	s.submit("use a file")
-	return s
 }
 
 func proveContext(t *testing.T) {

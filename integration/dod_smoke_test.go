@@ -19,7 +19,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
 )
 
-// The tasks of the smoke test. The program is a shell script, for there is a shell everywhere.
+// The tasks of the smoke test. The program is a shell script, for every environment has a shell.
 const (
 	smokeCreate = "Create a file hello.sh, a shell script that prints Hello World."
 	smokeEdit   = "Read hello.sh and add a second command that prints Goodbye."
@@ -61,7 +61,7 @@ func (p provider) smokeConfig(c *agent.Config) {
 	}
 }
 
-// smoke gives a session the seven tasks and checks what has become of them.
+// smoke submits the seven tasks to a session and checks their results.
 func smoke(t *testing.T, s *session) {
 	t.Helper()
 	s.submit(smokeCreate)
@@ -115,7 +115,7 @@ func smoke(t *testing.T, s *session) {
 	}
 	if !slices.ContainsFunc(data[event.ToolCallStart](s),
 		func(c event.ToolCallStart) bool { return c.Name == "spawn_agent" }) {
-		t.Error("there is no event of spawn_agent")
+		t.Error("no event is of spawn_agent")
 	}
 	wantContains(t, "test_hello.sh", s.read("test_hello.sh"), "hello.sh")
 
@@ -126,7 +126,7 @@ func smoke(t *testing.T, s *session) {
 		t.Errorf("sleep was not stopped: %+v", res.Failures)
 	}
 	if res.Final == "" || s.State() != agent.SessionIdle {
-		t.Errorf("after the timeout the model says %q, and the session is %s", res.Final, s.State())
+		t.Errorf("after the timeout the answer is %q, and the session is %s", res.Final, s.State())
 	}
 }
 
@@ -167,7 +167,7 @@ func lastInput(r *llmtest.Request) (input string, answers int) {
 	return "", answers
 }
 
-// smokeModel plays a model that does the tasks.
+// smokeModel is a model that does the tasks.
 func smokeModel(p provider) llmtest.Brain {
 	const write = "Write test_hello.sh, which runs hello.sh and looks for Goodbye."
 	test := "sh hello.sh | grep -q Goodbye && echo passed\n"
@@ -201,7 +201,7 @@ func smokeModel(p provider) llmtest.Brain {
 		replies, ok := tasks[input]
 		switch {
 		case !ok:
-			return llmtest.Reply{Violation: fmt.Sprintf("there is no task %q", input)}
+			return llmtest.Reply{Violation: fmt.Sprintf("unknown task %q", input)}
 		case n < len(replies):
 			return replies[n]
 		case input == write:

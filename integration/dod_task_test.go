@@ -17,17 +17,9 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
-	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
 	journal "github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
-
-// chatClient uses Chat Completions.
-func chatClient(s *llmtest.Server) (llm.Client, error) {
-	return openai.New(openai.Config{
-		BaseURL: s.URL(), APIKey: s.Key(), HTTPClient: s.Client(), API: openai.Chat,
-	})
-}
 
 // proveParallelCalls has three calls that wait for each other, then calls of several tools, and
 // then two that change something, which must not overlap.
@@ -113,7 +105,7 @@ func proveSteeringMidTask(t *testing.T, p provider) {
 	s.submit("write wrong.txt")
 	s.wantFile("right.txt", "right\n")
 	if _, err := s.env.Stat(t.Context(), "wrong.txt"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("wrong.txt is there (%v)", err)
+		t.Errorf("wrong.txt exists (%v)", err)
 	}
 	wantContains(t, "the result before the message", s.shown(1)[0], "preparing\n")
 	if steered := data[event.SteeringInjected](s); len(steered) != 1 ||
@@ -128,8 +120,8 @@ func proveSteeringMidTask(t *testing.T, p provider) {
 		event.KindToolCallStart, event.KindProcessingEnd)
 }
 
-// proveEffortChange changes the effort between two calls of the model, and takes it back. Models of
-// one provider may have different words for it.
+// proveEffortChange changes the effort between two calls of the model, and unsets it. Models of one
+// provider may have different parameters for it.
 func proveEffortChange(t *testing.T, p provider) {
 	type effort struct{ model, low, medium, none string }
 	tests := map[string][]effort{
@@ -180,7 +172,7 @@ func proveEffortChange(t *testing.T, p provider) {
 	}
 }
 
-// effort returns what the body of a request says of it, as JSON with sorted fields.
+// effort returns the fields of a request for it, as JSON with sorted fields.
 func (p provider) effort(t *testing.T, r *llmtest.Request) string {
 	t.Helper()
 	var body struct {
@@ -192,16 +184,16 @@ func (p provider) effort(t *testing.T, r *llmtest.Request) string {
 	if err := json.Unmarshal(r.Body, &body); err != nil {
 		t.Fatal(err)
 	}
-	said := body.Reasoning
+	effort := body.Reasoning
 	switch {
 	case p.name == "gemini":
-		said = body.GenerationConfig.ThinkingConfig
+		effort = body.GenerationConfig.ThinkingConfig
 	case body.OutputConfig != nil:
-		said = body.OutputConfig
+		effort = body.OutputConfig
 	case body.Thinking != nil:
-		said = body.Thinking
+		effort = body.Thinking
 	}
-	b, err := json.Marshal(said)
+	b, err := json.Marshal(effort)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +211,7 @@ func proveLoopWarning(t *testing.T, p provider) {
 		case warned(r):
 			return llmtest.Say("I stop.")
 		case r.Number >= 20:
-			return llmtest.Reply{Violation: "the model was not told that it repeats itself"}
+			return llmtest.Reply{Violation: "no warning came"}
 		case r.Number%2 == 0:
 			return llmtest.Use(readFile("f.txt"))
 		}
@@ -240,7 +232,8 @@ func proveLoopWarning(t *testing.T, p provider) {
 	s.wantFile("f.txt", "text\n")
 }
 
-// proveRecovery has calls that fail in every way, and a model that corrects them by the errors.
+// proveRecovery has calls that fail in every way, and a model that corrects them step by step by
+// the errors.
 func proveRecovery(t *testing.T, p provider) {
 	s := p.session(t, func(r *llmtest.Request) llmtest.Reply {
 		last := strings.Join(shown(r), "\n")
@@ -270,7 +263,7 @@ func proveRecovery(t *testing.T, p provider) {
 		case strings.Contains(last, "etc/config.txt"): // the edit has succeeded
 			return llmtest.Use(shell("exit 4"))
 		}
-		return llmtest.Reply{Violation: "the model cannot make anything of " + last}
+		return llmtest.Reply{Violation: "unexpected results: " + last}
 	})
 	s.write("etc/config.txt", "color = red\n")
 	res := s.submit("make it green")

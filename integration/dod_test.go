@@ -88,14 +88,14 @@ func readRequirements(t *testing.T, name string) []requirement {
 }
 
 // TestDoD is the definition of done: a sub-test for each requirement, or a line in
-// testdata/open.txt that says why there is none.
+// testdata/open.txt with the reason why it has none.
 func TestDoD(t *testing.T) {
 	open := map[string]string{}
 	for _, r := range readRequirements(t, "open.txt") {
 		open[r.id] = r.text
 	}
 	if len(open) > mostOpen {
-		t.Errorf("%d requirements are open; there were %d, and the list only shrinks", len(open),
+		t.Errorf("%d requirements are open, at most %d may be", len(open),
 			mostOpen)
 	}
 	proofs := allProofs()

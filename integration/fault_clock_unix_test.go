@@ -48,7 +48,7 @@ func TestFault23Suspend(t *testing.T) {
 		_ = cmd.Process.Kill() // it may have ended by now
 	})
 	defer watchdog.Stop()
-	_ = cmd.Wait() // the exit code tells more
+	_ = cmd.Wait() // the exit code is checked
 	if got := cmd.ProcessState.ExitCode(); got != 124 || !strings.Contains(stderr.String(),
 		"--timeout") {
 		t.Errorf("exit code %d, want 124\n%s", got, stderr.String())

@@ -21,9 +21,8 @@ import (
 // crashPoints is at how many points of a run the program is killed.
 const crashPoints = 50
 
-// TestFaultsOfCrashes kills the program with SIGKILL, which it can do nothing about, at points
-// spread over a run whose commands leave processes behind in every way there is. Nothing may
-// survive: neither what they left nor the helper.
+// TestFaultsOfCrashes kills the program with SIGKILL, which it cannot catch, at points spread over
+// a run whose commands leave processes in every way. Neither these nor the helper may survive.
 func TestFaultsOfCrashes(t *testing.T) {
 	for _, need := range []string{"setsid", "nohup"} {
 		if _, err := exec.LookPath(need); err != nil {

@@ -181,12 +181,12 @@ func proveRequestedNames(t *testing.T) {
 		t.Errorf("the snapshot's files (-want +got):\n%s", diff)
 	}
 	if strings.Contains(patch.String(), outsideText) {
-		t.Errorf("the patch holds what is outside:\n%s", patch.String())
+		t.Errorf("the patch has content from outside:\n%s", patch.String())
 	}
 	a.unchanged()
 }
 
-// provePatchFile has a command replace what the name of the patch leads to.
+// provePatchFile has a command replace the file of the patch, or a directory above it.
 func provePatchFile(t *testing.T) {
 	for name, tt := range map[string]struct {
 		file, script string

@@ -54,13 +54,13 @@ func TestFault17Races(t *testing.T) {
 // outsideText is in every file that must not be read.
 const outsideText = "a secret of the host"
 
-// arena is a directory inside which names change, beside one that must stay as it is.
+// arena is a directory in which names change, beside one that must stay as it is.
 type arena struct {
 	t               *testing.T
 	inside, outside string
 	// spare is where forms wait that a name does not have.
 	spare string
-	// shared says that operations change the names too.
+	// shared is set if operations change the names too.
 	shared bool
 	rounds int
 	before map[string]string
@@ -131,8 +131,8 @@ var forms = []string{
 
 const harmlessForms = 4
 
-// target is where a form leads that is a link; empty if it is none. Up leads from the directory of
-// the link to that of inside.
+// target is the target of a form that is a symlink; empty for the others. Up is the path from the
+// directory of the symlink to that of inside.
 func (a *arena) target(form, up string) string {
 	return map[string]string{
 		"inner link":                         "stable",
@@ -186,7 +186,7 @@ func (a *arena) slots(names ...string) []*slot {
 	return slots
 }
 
-// mend makes a form that waits what it should be, if it is not.
+// mend restores a form that waits, if it was changed.
 func (s *slot) mend(form int) error {
 	name, target := s.waiting[form], s.a.target(forms[form], s.up)
 	want := map[string]fs.FileMode{
@@ -222,8 +222,8 @@ func (s *slot) mend(form int) error {
 	return os.Symlink(target, name)
 }
 
-// become gives a slot another form. What an operation has made of the old one, or in its place, is
-// put right.
+// become gives a slot another form. It repairs changes that an operation made to the old one, or at
+// its name.
 func (s *slot) become(form int) error {
 	if s.now >= 0 {
 		err := os.Rename(s.name, s.waiting[s.now])
@@ -240,7 +240,7 @@ func (s *slot) become(form int) error {
 		if err == nil {
 			return nil
 		}
-		// An operation has made something there.
+		// An operation has made a file of this name.
 		junk := filepath.Join(s.a.spare, "junk")
 		if rerr := os.Rename(s.name, junk); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
 			return errors.Join(err, rerr)
@@ -397,7 +397,7 @@ func (a *arena) checkDownload(dir string) {
 				return err
 			}
 			if bytes.Contains(content, []byte(outsideText)) {
-				a.t.Errorf("%s holds what is outside", name)
+				a.t.Errorf("%s has content from outside", name)
 			}
 		case !d.IsDir():
 			a.t.Errorf("%s is a %v", name, d.Type())
@@ -435,7 +435,7 @@ func raceDownloadInto(t *testing.T, a *arena) {
 	})
 }
 
-// tarball is an environment that gives one archive, whatever it is asked for.
+// tarball is an environment whose CopyOut returns one archive for all names.
 type tarball []byte
 
 func (tarball) CopyIn(context.Context, string, io.Reader) error { return errors.ErrUnsupported }
@@ -506,7 +506,7 @@ func racePatch(t *testing.T, a *arena) {
 			t.Error(err)
 		}
 		if bytes.Contains(patch.Bytes(), []byte(outsideText)) {
-			t.Errorf("the patch holds what is outside:\n%.2000s", patch.String())
+			t.Errorf("the patch has content from outside:\n%.2000s", patch.String())
 		}
 		if err := now.Close(); err != nil {
 			t.Error(err)

@@ -1,13 +1,12 @@
 package integration_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -18,7 +17,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 )
 
-// stopwatch is a clock on which waiting takes no time and is written down.
+// stopwatch is a clock that records waits, which take no time.
 type stopwatch struct {
 	mu    sync.Mutex
 	waits []time.Duration
@@ -39,142 +38,110 @@ func (w *stopwatch) all() []time.Duration {
 	return slices.Clone(w.waits)
 }
 
-// The longest waits without a wish of the server, of the first try and the ones after it.
+// The longest waits before each try if the server asks for none.
 var (
-	capsAnswered = []time.Duration{500, 1000, 2000, 4000, 8000, 10_000, 10_000, 10_000}
-	capsSilent   = []time.Duration{500, 1000, 2000, 2000, 2000, 2000, 2000, 2000}
+	capsAnswered = millis(500, 1000, 2000, 4000, 8000, 10_000, 10_000, 10_000)
+	capsSilent   = millis(500, 1000, 2000, 2000, 2000, 2000, 2000, 2000)
 )
 
-func millis(list []time.Duration) []time.Duration {
-	out := make([]time.Duration, len(list))
-	for i, d := range list {
-		out[i] = d * time.Millisecond
+func millis(list ...time.Duration) []time.Duration {
+	for i := range list {
+		list[i] *= time.Millisecond
 	}
-	return out
+	return list
 }
 
+// proveWaits has servers that ask for a wait, or for none, before each of eight retries.
 func proveWaits(t *testing.T, w wire) {
 	exactly := func(d time.Duration) []time.Duration {
 		return slices.Repeat([]time.Duration{d}, len(capsAnswered))
 	}
-	always := func(f llmtest.Fault) func() llmtest.Fault { return func() llmtest.Fault { return f } }
+	date := time.Now().Add(290 * time.Second).UTC().Format(http.TimeFormat)
+	after3s := llmtest.Fault{Status: 503, Header: http.Header{"Retry-After": {"3"}}}
 	type test struct {
-		fault func() llmtest.Fault
-		// least and most bound the waits. Least is nil for waits that are random between zero and most.
-		least, most []time.Duration
+		fault llmtest.Fault
+		most  []time.Duration
+		// less is how much less than most a wait may be.
+		less time.Duration
 	}
 	tests := map[string]test{
-		"Retry-After-Ms": {
-			always(llmtest.TooMany("1500", "7")), exactly(1500 * time.Millisecond),
-			exactly(1500 * time.Millisecond),
+		"Retry-After-Ms":        {llmtest.TooMany("1500", "7"), exactly(1500 * time.Millisecond), 0},
+		"Retry-After, seconds":  {llmtest.TooMany("", "7"), exactly(7 * time.Second), 0},
+		"Retry-After, zero":     {llmtest.TooMany("", "0"), exactly(0), 0},
+		"Retry-After, the most": {llmtest.TooMany("", "300"), exactly(5 * time.Minute), 0},
+		"Retry-After, date": {
+			llmtest.TooMany("", date), exactly(290 * time.Second), 200 * time.Second,
 		},
-		"Retry-After, seconds": {
-			always(llmtest.TooMany("", "7")), exactly(7 * time.Second), exactly(7 * time.Second),
-		},
-		"Retry-After, zero": {always(llmtest.TooMany("", "0")), exactly(0), exactly(0)},
-		"Retry-After, the most": {
-			always(llmtest.TooMany("", "300")), exactly(5 * time.Minute), exactly(5 * time.Minute),
-		},
-		"Retry-After, date": {func() llmtest.Fault {
-			return llmtest.TooMany("", time.Now().Add(100*time.Second).UTC().Format(http.TimeFormat))
-		}, exactly(90 * time.Second), exactly(101 * time.Second)},
-		"Retry-After of a 503": {
-			always(llmtest.Fault{Status: 503, Header: http.Header{"Retry-After": {"3"}}}),
-			exactly(3 * time.Second), exactly(3 * time.Second),
-		},
-		"429 without": {always(llmtest.TooMany("", "")), nil, millis(capsAnswered)},
-		"500":         {always(llmtest.Fault{Status: 500}), nil, millis(capsAnswered)},
-		"503":         {always(llmtest.Fault{Status: 503}), nil, millis(capsAnswered)},
-		"529":         {always(llmtest.Fault{Status: 529}), nil, millis(capsAnswered)},
-		"no answer":   {always(llmtest.Fault{Reset: true}), nil, millis(capsSilent)},
-	}
-	for name, wait := range w.waits {
-		tests[name] = test{always(wait.fault), exactly(wait.wait), exactly(wait.wait)}
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			shares := []float64{-1, 0, math.Nextafter(1, 0)}
-			if w.name != wires()[0].name {
-				shares = shares[:1] // no wire changes the random part
-			}
-			for _, share := range shares {
-				var clock stopwatch
-				s := wireSession(t, w, func(r *llmtest.Request) llmtest.Reply {
-					if r.Number < len(capsAnswered) {
-						return llmtest.Reply{Fault: tt.fault()}
-					}
-					return llmtest.Say("calm")
-				}, func(c *agent.Config) {
-					c.Retry = llm.RetryPolicy{MaxRetries: len(capsAnswered), Clock: &clock}
-					if share >= 0 {
-						c.Retry.Rand = func() float64 { return share }
-					}
-				})
-				if res := s.submit("go"); res.Final != "calm" || res.ModelCalls != 1 {
-					t.Errorf("%q after %d answers", res.Final, res.ModelCalls)
-				}
-				least, most := tt.least, tt.most
-				if least == nil && share > 0 {
-					least = make([]time.Duration, len(most))
-					for i := range most {
-						least[i] = most[i] - time.Microsecond
-					}
-				} else if least == nil {
-					least = make([]time.Duration, len(most))
-				}
-				if tt.least == nil && share == 0 {
-					most = least
-				}
-				checkWaits(t, s, clock.all(), least, most)
-			}
-		})
-	}
-}
-
-// checkWaits checks what was waited for and told.
-func checkWaits(t *testing.T, s *session, waits, least, most []time.Duration) {
-	t.Helper()
-	if len(waits) != len(most) {
-		t.Fatalf("waited %d times: %v", len(waits), waits)
-	}
-	told := data[event.Retry](s)
-	for i, d := range waits {
-		if d < least[i] || d > most[i] {
-			t.Errorf("wait %d is %s, want between %s and %s", i, d, least[i], most[i])
-		}
-		if i < len(told) && (told[i].DelayMS != d.Milliseconds() || told[i].Attempt != i+2) {
-			t.Errorf("wait %d is told as %+v", i, told[i])
-		}
-	}
-	if len(told) != len(waits) {
-		t.Errorf("%d waits were told", len(told))
-	}
-}
-
-// proveStorm has more failures than retries. The session outlives it.
-func proveStorm(t *testing.T, w wire) {
-	tests := map[string]struct {
-		fault llmtest.Fault
-		kind  llm.ErrorKind
-	}{
-		"429": {llmtest.TooMany("", "1"), llm.KindRateLimit}, "503": {llmtest.Fault{Status: 503}, w.busy},
-		"529": {
-			llmtest.Fault{Status: 529, Type: "overloaded_error", Message: "Overloaded"},
-			llm.KindOverloaded,
-		},
+		"Retry-After of a 503": {after3s, exactly(3 * time.Second), 0},
+		"429 without":          {llmtest.TooMany("", ""), capsAnswered, time.Microsecond},
+		"500":                  {llmtest.Fault{Status: 500}, capsAnswered, time.Microsecond},
+		"503":                  {llmtest.Fault{Status: 503}, capsAnswered, time.Microsecond},
+		"529":                  {llmtest.Fault{Status: 529}, capsAnswered, time.Microsecond},
+		"no answer":            {llmtest.Fault{Reset: true}, capsSilent, time.Microsecond},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var clock stopwatch
-			s := wireSession(t, w, llmtest.Storm(1+llm.DefaultMaxRetries, tt.fault,
-				llmtest.Sequence(llmtest.Say("calm"))), retryOn(&clock))
+			s := wireSession(t, w, llmtest.Storm(len(tt.most), tt.fault,
+				llmtest.Sequence(llmtest.Say("calm"))), func(c *agent.Config) {
+				c.Retry = llm.RetryPolicy{
+					MaxRetries: len(tt.most), Clock: &clock,
+					Rand: func() float64 { return math.Nextafter(1, 0) }, // the longest wait
+				}
+			})
+			if res := s.submit("go"); res.Final != "calm" || res.ModelCalls != 1 {
+				t.Errorf("%q after %d answers", res.Final, res.ModelCalls)
+			}
+			waits, events := clock.all(), data[event.Retry](s)
+			if len(waits) != len(tt.most) || len(events) != len(waits) {
+				t.Fatalf("waited %v, events %+v", waits, events)
+			}
+			for i, d := range waits {
+				if d < tt.most[i]-tt.less || d > tt.most[i] {
+					t.Errorf("wait %d is %s, want at most %s less than %s", i, d, tt.less, tt.most[i])
+				}
+				if events[i].DelayMS != d.Milliseconds() || events[i].Attempt != i+2 {
+					t.Errorf("the event of wait %d is %+v", i, events[i])
+				}
+			}
+		})
+	}
+}
+
+// proveStorm has more failures than retries. Nothing of broken answers happens, and the session
+// goes on afterwards.
+func proveStorm(t *testing.T, w wire) {
+	tests := map[string]struct {
+		fault llmtest.Fault
+		kind  llm.ErrorKind
+	}{
+		"429": {llmtest.TooMany("", "1"), llm.KindRateLimit},
+		"503": {llmtest.Fault{Status: 503}, w.busy},
+		"529": {
+			llmtest.Fault{Status: 529, Type: "overloaded_error"}, llm.KindOverloaded,
+		},
+		"cut in arguments":          {streamFaults["cut in arguments"].fault, llm.KindStream},
+		"cut after whole arguments": {streamFaults["cut after whole arguments"].fault, llm.KindStream},
+		"no gzip":                   {streamFaults["no gzip"].fault, llm.KindStream},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var clock stopwatch
+			s := wireSession(t, w, func(r *llmtest.Request) llmtest.Reply {
+				if r.Number > llm.DefaultMaxRetries {
+					return llmtest.Say("calm")
+				}
+				reply := llmtest.Use(shell("echo never >> counter"), shell("echo never >> counter"))
+				reply.Fault, reply.Usage = tt.fault, llm.Usage{Input: 100, Output: 10}
+				return reply
+			}, retryOn(&clock))
 			res, err := s.Submit(t.Context(), "go")
 			var e *llm.Error
 			if res.Status != agent.StatusModelError || !errors.As(err, &e) || e.Kind != tt.kind ||
-				e.Status != tt.fault.Status {
-				t.Errorf("ended with %s, %v", res.Status, err)
+				e.Status != cmp.Or(tt.fault.Status, 200) || res.Usage != (llm.Usage{}) {
+				t.Errorf("ended with %s, %v, usage %+v", res.Status, err, res.Usage)
 			}
 			if n := len(s.server.Requests()); n != 1+llm.DefaultMaxRetries ||
 				len(clock.all()) != llm.DefaultMaxRetries {
@@ -186,12 +153,23 @@ func proveStorm(t *testing.T, w wire) {
 			if res := s.submit("once more"); res.Final != "calm" {
 				t.Errorf("%q", res.Final)
 			}
+			if starts := data[event.ToolCallStart](s); len(starts) > 0 {
+				t.Errorf("calls of broken answers ran: %+v", starts)
+			}
 		})
 	}
 }
 
+// proveNoRetry has errors after which the request is not sent again. How each service words its
+// errors is proven beside its client.
 func proveNoRetry(t *testing.T, w wire) {
-	tests := map[string]refusal{
+	tests := map[string]struct {
+		fault  llmtest.Fault
+		kind   llm.ErrorKind
+		status agent.Status
+		// text is part of the error.
+		text string
+	}{
 		"400": {
 			llmtest.Fault{Status: 400, Message: "no such field"},
 			llm.KindInvalid,
@@ -227,7 +205,6 @@ func proveNoRetry(t *testing.T, w wire) {
 			agent.StatusModelError, "requests a wait of 1h0m0s",
 		},
 	}
-	maps.Copy(tests, w.refusals)
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -245,15 +222,15 @@ func proveNoRetry(t *testing.T, w wire) {
 				t.Errorf("%d requests, waits %v", len(s.server.Requests()), clock.all())
 			}
 			if s.read("counter") != "once\n" || len(res.ToolCalls) != 1 || len(s.History()) < 3 {
-				t.Errorf("what was done before is lost: %d calls, %d turns", len(res.ToolCalls),
+				t.Errorf("earlier results are lost: %d calls, %d turns", len(res.ToolCalls),
 					len(s.History()))
 			}
 		})
 	}
 }
 
-// proveDeadline ends a run that waits for a server which asks for patience, and one in a storm that
-// the retries outlast.
+// proveDeadline ends a run that waits for a retry, one of endless retries, and one of a silent
+// server.
 func proveDeadline(t *testing.T, w wire) {
 	for name, fault := range map[string]llmtest.Fault{
 		"patience": llmtest.TooMany("", "200"), "storm": llmtest.TooMany("20",
@@ -271,54 +248,6 @@ func proveDeadline(t *testing.T, w wire) {
 				t.Errorf("ended with %s, %v", res.Status, err)
 			}
 		})
-	}
-}
-
-// proveNoLockstep lets 64 sessions fail at once, three times.
-func proveNoLockstep(t *testing.T, w wire) {
-	const sessions, failures = 64, 3
-	seen := map[string]int{}
-	var clock stopwatch
-	s := wireSession(t, w, func(r *llmtest.Request) llmtest.Reply {
-		name := r.Messages[0].Text()
-		if seen[name]++; seen[name] <= failures {
-			return llmtest.Reply{Fault: llmtest.Fault{Status: 503}}
-		}
-		return llmtest.Say(name)
-	}, retryOn(&clock))
-	var wg sync.WaitGroup
-	for i := range sessions {
-		wg.Go(func() {
-			name := "session " + strconv.Itoa(i)
-			res, err := s.agent.Run(t.Context(), agent.Input{Text: name})
-			if err != nil || res.Final != name {
-				t.Errorf("%s ended with %q, %v", name, res.Final, err)
-			}
-		})
-	}
-	wg.Wait()
-	waits := clock.all()
-	if len(waits) != sessions*failures {
-		t.Fatalf("%d waits", len(waits))
-	}
-	slices.Sort(waits)
-	if n := len(slices.Compact(slices.Clone(waits))); n < len(waits)*9/10 {
-		t.Errorf("of %d waits only %d differ", len(waits), n)
-	}
-	// The first waits are spread over half a second, the second over one, the third over two.
-	buckets := map[time.Duration]int{}
-	for _, d := range waits {
-		buckets[d/(100*time.Millisecond)]++
-	}
-	for b, n := range buckets {
-		if n > len(waits)/4 {
-			t.Errorf("%d of %d sessions come back within 100 ms, after %s", n, len(waits),
-				b*100*time.Millisecond)
-		}
-	}
-	if first, last := waits[0], waits[len(waits)-1]; first > 200*time.Millisecond ||
-		last < time.Second || last > 2*time.Second {
-		t.Errorf("the waits lie between %s and %s", first, last)
 	}
 }
 

@@ -3,9 +3,6 @@ package integration_test
 import (
 	"bytes"
 	"maps"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,8 +13,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 )
 
-// streamFault is a way in which an answer can arrive. One with again is not complete and asked for
-// once more.
+// streamFault is a way in which an answer can arrive. With again it is incomplete, and the request
+// is sent once more.
 type streamFault struct {
 	fault llmtest.Fault
 	again bool
@@ -148,42 +145,4 @@ func readClosed(t *testing.T, s *session) []string {
 		all = append(all, string(e.Data))
 	}
 	return all
-}
-
-// proveHopelessStreams breaks every try: the run ends with an error, and nothing of the partial
-// answers happened.
-func proveHopelessStreams(t *testing.T, w wire) {
-	for _, name := range []string{"cut in arguments", "cut after whole arguments", "no gzip"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			broken := true
-			s := wireSession(t, w, func(*llmtest.Request) llmtest.Reply {
-				if !broken {
-					return llmtest.Say("better now")
-				}
-				r := llmtest.Use(shell("echo never >> counter"), shell("echo never >> counter"))
-				r.Fault, r.Usage = streamFaults[name].fault, llm.Usage{Input: 100, Output: 10}
-				return r
-			})
-			res, err := s.Submit(t.Context(), "go")
-			if res.Status != agent.StatusModelError || llm.KindOf(err) == "" || res.Usage != (llm.Usage{}) ||
-				len(res.ToolCalls) != 0 {
-				t.Errorf("ended with %s, %v, usage %+v", res.Status, err, res.Usage)
-			}
-			if n := len(s.server.Requests()); n != 1+llm.DefaultMaxRetries {
-				t.Errorf("%d requests", n)
-			}
-			if _, err := os.Stat(filepath.Join(s.dir, "counter")); err == nil {
-				t.Error("a call of a partial answer ran")
-			}
-			broken = false
-			if res := s.submit("once more"); res.Final != "better now" {
-				t.Errorf("%q", res.Final)
-			}
-			kinds := s.kinds()
-			if slices.Contains(kinds, event.KindToolCallStart) {
-				t.Errorf("events %v", kinds)
-			}
-		})
-	}
 }

@@ -2,20 +2,20 @@ package integration_test
 
 import (
 	"encoding/json"
-	"os"
+	"io"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 )
 
-// TestFaultsOnTerminal has a model and commands that want to take over the terminal.
+// TestFaultsOnTerminal has a model and commands whose output controls terminals.
 func TestFaultsOnTerminal(t *testing.T) {
 	for _, format := range []string{"text", "json", "stream-json"} {
 		t.Run("F16_standard_output_"+format, func(t *testing.T) {
@@ -43,40 +43,22 @@ func TestFaultsOnTerminal(t *testing.T) {
 	})
 }
 
-// onTerminal runs p on a terminal that passes on everything as it is, standard error too if all is
-// set. It returns the exit code and the screen.
+// onTerminal runs p on a terminal that changes no output, with stderr too if all is set. It returns
+// the exit code and the screen.
 func onTerminal(t *testing.T, p *program, all bool) (int, string) {
 	t.Helper()
-	pty, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	screen, tty, err := pty.Open()
 	if err != nil {
-		t.Skipf("there are no terminals here: %v", err)
+		t.Skipf("no terminals: %v", err)
 	}
-	defer pty.Close() //nolint:errcheck // the program has ended
-	conn, err := pty.SyscallConn()
+	defer screen.Close() //nolint:errcheck // the program has ended
+	mode, err := unix.IoctlGetTermios(int(tty.Fd()), unix.TCGETS)
+	if err == nil {
+		mode.Oflag &^= unix.OPOST
+		err = unix.IoctlSetTermios(int(tty.Fd()), unix.TCSETS, mode)
+	}
 	if err != nil {
 		t.Fatal(err)
-	}
-	var tty *os.File
-	ctlErr := conn.Control(func(fd uintptr) {
-		var number int
-		if err = unix.IoctlSetPointerInt(int(fd), unix.TIOCSPTLCK, 0); err != nil {
-			return
-		}
-		if number, err = unix.IoctlGetInt(int(fd), unix.TIOCGPTN); err != nil {
-			return
-		}
-		if tty, err = os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY,
-			0); err != nil {
-			return
-		}
-		var mode *unix.Termios
-		if mode, err = unix.IoctlGetTermios(int(fd), unix.TCGETS); err == nil {
-			mode.Oflag &^= unix.OPOST
-			err = unix.IoctlSetTermios(int(fd), unix.TCSETS, mode)
-		}
-	})
-	if err != nil || ctlErr != nil {
-		t.Skipf("there are no terminals here: %v, %v", err, ctlErr)
 	}
 	p.Stdin, p.Stdout = tty, tty
 	if all {
@@ -88,25 +70,23 @@ func onTerminal(t *testing.T, p *program, all bool) (int, string) {
 		t.Fatal(err)
 	}
 	_ = tty.Close() // the program has its own
-	done := make(chan struct{})
-	var screen lockedBuffer
-	go func() {
-		defer close(done)
-		b := make([]byte, 4096)
-		for {
-			n, err := pty.Read(b)
-			_, _ = screen.Write(b[:n])
-			if err != nil { // the last user of the terminal has gone
-				return
-			}
-		}
-	}()
+	seen, done := readScreen(screen)
 	code := p.end(t)
 	<-done
-	return code, screen.String()
+	return code, seen.String()
 }
 
-// wantNoControls checks that nothing in text is for the terminal, but for line breaks and tabs.
+// readScreen reads a terminal until its last user has gone.
+func readScreen(screen io.Reader) (seen *lockedBuffer, done chan struct{}) {
+	seen, done = &lockedBuffer{}, make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(seen, screen) // the end of the other side is an error of a terminal
+	}()
+	return seen, done
+}
+
+// wantNoControls checks that text controls no terminal, but for line breaks and tabs.
 func wantNoControls(t *testing.T, code, wantCode int, text string) {
 	t.Helper()
 	if code != wantCode {
@@ -117,7 +97,7 @@ func wantNoControls(t *testing.T, code, wantCode int, text string) {
 	}
 	for _, secret := range []string{"]52;", "aGk=", "evil", "]8;"} {
 		if strings.Contains(text, secret) && !strings.HasPrefix(text, "{") {
-			t.Errorf("what a sequence carries is shown: %q", secret)
+			t.Errorf("the content of a sequence is shown: %q", secret)
 		}
 	}
 }
@@ -155,8 +135,7 @@ func proveTerminalOutput(t *testing.T, w wire, format string) {
 	wantContains(t, "the record", text, `\u001b]52;c;aGk=`)
 }
 
-// displaySequences is what the program itself sends to a terminal beside text: it removes the
-// status line and colours words.
+// displaySequences are those of the program itself: it removes the status line and colours words.
 var displaySequences = regexp.MustCompile("\r\x1b\\[K|\x1b\\[(?:0|31|32)m")
 
 // proveScreen has everything on the terminal, the display of the progress too.

@@ -31,23 +31,18 @@ func TestFaults(t *testing.T) {
 		prove func(*testing.T, wire)
 	}{
 		{"F15_bytes_that_are_not_text", onWires, proveBytes},
-		{"F15_bytes_in_the_output_of_the_program", onFirstWire, proveBytesOfProgram},
 		{"F16_control_sequences_for_the_model", onFirstWire, proveControl},
-		{"F16_control_sequences_in_JSON", onFirstWire, proveControlInJSON},
 		{"F20_broken_streams", onWires, proveBrokenStreams},
-		{"F20_streams_that_stay_broken", onWires, proveHopelessStreams},
 		{"F21_waits_between_tries", onWires, proveWaits},
-		{"F21_storm_without_end", onWires, proveStorm},
+		{"F20_F21_storm_without_end", onWires, proveStorm},
 		{"F21_errors_that_are_not_retried", onWires, proveNoRetry},
 		{"F21_deadline_of_the_run", onWires, proveDeadline},
-		{"F21_no_lockstep", onFirstWire, proveNoLockstep},
 		{"F21_longest_wait_of_the_program", onFirstWire, proveWaitOfProgram},
 		{"F22_bad_calls", onWires, proveBadCalls},
 		{"F22_unknown_names", onWires, proveNames},
 		{"F22_ids", onWires, proveIDs},
 		{"F22_two_hundred_calls", onWires, proveManyCalls},
 		{"F22_long_arguments", onWires, proveLongArguments},
-		{"F22_every_call_gets_one_result", onWires, provePairing},
 		{"F24_cancel_at_every_wait", onWires, proveCancel},
 		{"F28_slow_and_panicking_subscribers", onFirstWire, proveSubscribers},
 		{"F28_panicking_tool", onFirstWire, provePanickingTool},
@@ -232,8 +227,7 @@ func proveCancel(t *testing.T, w wire) {
 	}
 }
 
-// proveSubscribers has one subscriber that does not move and one that panics; the loop must not
-// notice.
+// proveSubscribers has one subscriber that blocks and one that panics; the loop goes on.
 func proveSubscribers(t *testing.T, w wire) {
 	var log lockedBuffer
 	release := make(chan struct{})
@@ -271,7 +265,7 @@ func proveSubscribers(t *testing.T, w wire) {
 	if got.Load()+missed.Load() != all || missed.Load() < all/2 {
 		t.Errorf("%d events came and %d were missed, of %d", got.Load(), missed.Load(), all)
 	}
-	await(t, "the note of the panic", func() bool {
+	await(t, "the log of the panic", func() bool {
 		return strings.Contains(log.String(), "the subscriber exploded")
 	})
 	if panics.Load() != 1 {
@@ -281,7 +275,7 @@ func proveSubscribers(t *testing.T, w wire) {
 		"proveSubscribers")
 	for _, shown := range s.shown(30) {
 		if strings.Contains(shown, "exploded") {
-			t.Errorf("the model sees %q", shown)
+			t.Errorf("the model is shown %q", shown)
 		}
 	}
 }

@@ -2,11 +2,8 @@ package integration_test
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -116,7 +113,7 @@ func proveBytes(t *testing.T, w wire) {
 	checkLines(t, s)
 }
 
-// wantBytes checks that an output begins with raw; what the tool says of it comes after that.
+// wantBytes checks that an output begins with raw; a summary of the tool follows.
 func wantBytes(t *testing.T, o event.Output, raw []byte) {
 	t.Helper()
 	r, err := o.Open()
@@ -161,55 +158,6 @@ func checkLines(t *testing.T, s *session) {
 	}
 }
 
-func proveBytesOfProgram(t *testing.T, w wire) {
-	srv := llmtest.NewServer(t, w.brain(llmtest.Sequence(llmtest.Use(shell(noTextCommand),
-		shell("echo neighbour äöü")), llmtest.Say("ok"))))
-	state := t.TempDir()
-	args := append([]string{"run", "--yes", "--output=stream-json", "go"}, modelFlags(srv, w)...)
-	got := runCommand(t, t.TempDir(), []string{
-		"SANDBOXAGENT_API_KEY=" + srv.Key(), "SANDBOXAGENT_STATE_DIR=" + state,
-	}, args...)
-	if got.code != 0 {
-		t.Fatalf("exit code %d\n%s", got.code, got.stderr)
-	}
-	var outputs []string
-	for line := range strings.Lines(got.stdout) {
-		if !utf8.ValidString(line) {
-			t.Errorf("a line is no UTF-8: %q", line)
-		}
-		var e struct {
-			Type string
-			Data struct {
-				Result, Output string
-				OutputBase64   string `json:"output_base64"`
-			}
-		}
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			t.Fatalf("%v: %q", err, line)
-		}
-		if e.Type != "tool_call_end" {
-			continue
-		}
-		raw, err := base64.StdEncoding.DecodeString(e.Data.OutputBase64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(raw) == 0 {
-			raw = []byte(e.Data.Output)
-		}
-		outputs = append(outputs, string(raw))
-	}
-	if len(outputs) != 2 || !strings.HasPrefix(outputs[0], noText+"[exit code 0") ||
-		!strings.HasPrefix(outputs[1], "neighbour äöü\n") {
-		t.Errorf("the outputs are %q", outputs)
-	}
-	directories, err := os.ReadDir(filepath.Join(state, "sessions"))
-	if err != nil || len(directories) != 1 {
-		t.Fatalf("%d sessions, %v", len(directories), err)
-	}
-	readJournal(t, filepath.Join(state, "sessions", directories[0].Name()))
-}
-
 // control is what a terminal acts on: the clipboard, a link, a device control string, an erased
 // screen, a title, C1 controls, a line written over, the writing direction, a bell and a backspace.
 // controlCommand prints it.
@@ -237,7 +185,7 @@ func controls(text string) int {
 	return -1
 }
 
-// controlAnswers has control sequences in all that a model says.
+// controlAnswers has control sequences in all texts of a model.
 func controlAnswers() llmtest.Brain {
 	answer := llmtest.Use(shell(controlCommand), shell("echo neighbour"))
 	answer.Text, answer.Reasoning = "I look"+control, "I think"+control
@@ -255,30 +203,7 @@ func proveControl(t *testing.T, w wire) {
 	wantContains(t, "the neighbour", shown[1], "neighbour\n")
 	for _, secret := range []string{"aGk=", "evil", "over"} {
 		if strings.Contains(shown[0], secret) {
-			t.Errorf("the model is shown what a terminal would hide, %q: %q", secret, shown[0])
-		}
-	}
-}
-
-func proveControlInJSON(t *testing.T, w wire) {
-	for _, format := range []string{"json", "stream-json"} {
-		srv := llmtest.NewServer(t, w.brain(controlAnswers()))
-		args := append([]string{"run", "--yes", "--output=" + format, "go"}, modelFlags(srv, w)...)
-		got := runCommand(t, t.TempDir(), []string{"SANDBOXAGENT_API_KEY=" + srv.Key()}, args...)
-		if got.code != 0 {
-			t.Fatalf("exit code %d\n%s", got.code, got.stderr)
-		}
-		for line := range strings.Lines(got.stdout) {
-			if strings.ContainsFunc(strings.TrimSuffix(line, "\n"), func(r rune) bool { return r < ' ' }) ||
-				!json.Valid([]byte(line)) {
-				t.Errorf("%s: a line is not escaped: %q", format, line)
-			}
-		}
-		if !strings.Contains(got.stdout, `\u001b]52;c;aGk=`) {
-			t.Errorf("%s: the text of the model is not there as it is", format)
-		}
-		if i := controls(got.stderr); i >= 0 {
-			t.Errorf("%s: the progress has %q", format, got.stderr[i:])
+			t.Errorf("the model is shown the content of a sequence, %q: %q", secret, shown[0])
 		}
 	}
 }

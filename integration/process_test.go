@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// processesWith lists the processes of this machine that have text in their command lines. Where
-// there is no /proc, it lists none.
+// processesWith lists the processes of this machine that have text in their command lines. Where no
+// /proc exists, it lists none.
 func processesWith(text string) []int {
 	var pids []int
 	names, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is valid

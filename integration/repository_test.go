@@ -2,11 +2,11 @@ package integration_test
 
 import (
 	"bytes"
-	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,7 +36,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	if err != nil {
-		os.Stderr.Write(out) //nolint:errcheck // the error says enough
+		os.Stderr.Write(out) //nolint:errcheck // the caller reports err
 	}
 	return name, err
 })
@@ -153,7 +153,7 @@ func shopBrain(t *testing.T) llmtest.Brain {
 		case 0:
 			if !strings.Contains(r.System, "Money is counted in cents") || !strings.Contains(r.System,
 				"Git branch: main") {
-				t.Error("the model was not told of the repository")
+				t.Error("the system prompt does not describe the repository")
 			}
 			return llmtest.Use(use("glob", map[string]any{"pattern": "**/*.go"}), use("list_dir",
 				map[string]any{"path": "."}))
@@ -189,60 +189,66 @@ func TestRealRepository(t *testing.T) {
 // proveInPlace has the program work on a repository in place; flags select its directory.
 func proveInPlace(t *testing.T, flags func(dir string) []string) {
 	t.Helper()
-	if _, err := exec.LookPath("git"); err != nil {
-		t.Skip("needs git")
-	}
 	dir := shop(t)
-	clean := filepath.Join(t.TempDir(), "clean")
-	git(t, dir, "clone", "-q", dir, clean)
-	patch := filepath.Join(t.TempDir(), "out.patch")
-	srv := llmtest.NewServer(t, shopBrain(t))
 	cache, err := exec.CommandContext(t.Context(), "go", "env", "GOCACHE").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	goCache := strings.TrimSpace(string(cache)) // else each run compiles the standard library
-	got := runCommand(t, dir, []string{"OPENAI_API_KEY=" + srv.Key()}, append(append([]string{"run"},
-		flags(dir)...), "--yes", "--model", "openai/gpt-5.2", "--base-url", srv.URL(),
-		"--allow-write", goCache, "--var", "GOCACHE="+goCache,
-		"--verify", "GOTOOLCHAIN=local go vet ./... && GOTOOLCHAIN=local go test ./...", "--patch", patch,
-		"--output", "stream-json", "Make the failing test pass.")...)
-	if got.code != 0 {
-		t.Fatalf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
-	}
-	lines := strings.Split(strings.TrimSpace(got.stdout), "\n")
-	var last event.Event
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil {
-		t.Fatal(err)
-	}
-	res, ok := last.Data.(event.Result)
-	if !ok || res.Status != "completed" || len(res.Changes) != 3 || !strings.Contains(res.Text,
-		"tenth piece") {
-		t.Errorf("the result is %+v", last)
-	}
+	res, patch := repairShop(t, dir, func(vars []string, args ...string) ran {
+		args = slices.Concat(args, flags(dir),
+			[]string{"--yes", "--allow-write", goCache, "--var", "GOCACHE=" + goCache})
+		return runCommand(t, dir, vars, args...)
+	})
 	if before, err := os.ReadFile(res.Changes[0].Backup); err != nil ||
 		!strings.Contains(string(before), "quantity > b.Min") {
 		t.Errorf("the backup of %+v is %q, %v", res.Changes[0], before, err)
 	}
-	b, err := os.ReadFile(patch)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, ignored := range []string{"run.log", "bin/shop", "debug.log"} {
-		if strings.Contains(string(b), ignored) {
+		if strings.Contains(patch, ignored) {
 			t.Errorf("the patch holds %s, which git ignores", ignored)
 		}
 	}
-	git(t, clean, "apply", "--index", patch)
-	if status := git(t, clean, "status", "--porcelain"); strings.Count(status, "\n") != 3 {
-		t.Errorf("the patch changes\n%s", status)
+}
+
+// repairShop has the model of shopBrain repair the shop in dir, and checks the result and the
+// patch.
+func repairShop(
+	t *testing.T, dir string, run func(vars []string, args ...string) ran,
+) (res event.Result, patch string) {
+	t.Helper()
+	clean, file := filepath.Join(t.TempDir(), "clean"), filepath.Join(t.TempDir(), "out.patch")
+	git(t, dir, "clone", "-q", dir, clean)
+	srv := llmtest.NewServer(t, shopBrain(t))
+	got := run([]string{"OPENAI_API_KEY=" + srv.Key()}, "run", "--model=openai/gpt-5.2",
+		"--base-url="+srv.URL(), "--patch="+file, "--output=stream-json",
+		"--verify=GOTOOLCHAIN=local go vet ./... && GOTOOLCHAIN=local go test ./...",
+		"Make the failing test pass.")
+	if got.code != 0 {
+		t.Fatalf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
+	}
+	if _, res = records(t, got.stdout); res.Status != "completed" || len(res.Changes) != 3 ||
+		!strings.Contains(res.Text, "tenth piece") {
+		t.Fatalf("the result is %+v", res)
+	}
+	git(t, clean, "apply", "--index", file)
+	checkShop(t, clean)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res, string(text)
+}
+
+// checkShop checks that three files of the shop in dir have changed and its tests pass.
+func checkShop(t *testing.T, dir string) {
+	t.Helper()
+	if status := git(t, dir, "status", "--porcelain"); strings.Count(status, "\n") != 3 {
+		t.Errorf("in %s has changed\n%s", dir, status)
 	}
 	cmd := exec.CommandContext(t.Context(), "go", "test", "./...")
-	cmd.Dir, cmd.Env = clean, append(os.Environ(), "GOTOOLCHAIN=local")
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "GOTOOLCHAIN=local")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Errorf("the tests fail in a clean checkout with the patch: %v\n%s", err, out)
-	}
-	if diff := git(t, clean, "diff", "--stat", "HEAD"); !strings.Contains(diff, "3 files changed") {
-		t.Errorf("%s", diff)
+		t.Errorf("the tests fail in %s: %v\n%s", dir, err, out)
 	}
 }

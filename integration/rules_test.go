@@ -69,37 +69,6 @@ func TestFilesAndFunctionsAreShort(t *testing.T) {
 	})
 }
 
-func TestEveryPackageHasOneComment(t *testing.T) {
-	docs := map[string][]string{}
-	sources(t, func(name string, _ []byte, file *ast.File, _ *token.FileSet) {
-		dir := path.Dir(name)
-		if strings.HasSuffix(name, "_test.go") {
-			return
-		}
-		if docs[dir] == nil {
-			docs[dir] = []string{}
-		}
-		if file.Doc != nil {
-			docs[dir] = append(docs[dir], name)
-		}
-	})
-	for dir, files := range docs {
-		if len(files) != 1 {
-			t.Errorf("%s has %d package comments, want 1: %v", dir, len(files), files)
-		}
-	}
-}
-
-func TestNothingHappensByImport(t *testing.T) {
-	sources(t, func(name string, _ []byte, file *ast.File, _ *token.FileSet) {
-		for _, d := range file.Decls {
-			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
-				t.Errorf("%s has an init function", name)
-			}
-		}
-	})
-}
-
 func TestPackageNamesHaveMeaning(t *testing.T) {
 	empty := []string{
 		"util", "utils", "common", "helper", "helpers", "misc", "types", "manager",

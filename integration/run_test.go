@@ -21,10 +21,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
-	"github.com/sandboxagent/sandboxagent/runtime/llm/anthropic"
-	"github.com/sandboxagent/sandboxagent/runtime/llm/gemini"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
-	"github.com/sandboxagent/sandboxagent/runtime/llm/openai"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
 	journal "github.com/sandboxagent/sandboxagent/runtime/session"
 )
@@ -53,25 +50,16 @@ func TestMain(m *testing.M) {
 type provider struct {
 	name    string
 	profile profile.Profile
-	client  func(*llmtest.Server) (llm.Client, error)
+	client  func(srv *llmtest.Server, idle time.Duration) (llm.Client, error)
 }
 
 // families lists the providers that have a profile. The first is the default of sessions.
 func families() []provider {
+	w := wires()
 	return []provider{
-		{"openai", profile.OpenAI("gpt-5.2"), func(s *llmtest.Server) (llm.Client, error) {
-			return openai.New(openai.Config{BaseURL: s.URL(), APIKey: s.Key(), HTTPClient: s.Client()})
-		}},
-		{"anthropic", profile.Anthropic("claude-sonnet-4-5"), func(s *llmtest.Server) (llm.Client,
-			error,
-		) {
-			return anthropic.New(anthropic.Config{
-				BaseURL: s.Root(), APIKey: s.Key(), HTTPClient: s.Client(),
-			})
-		}},
-		{"gemini", profile.Gemini("gemini-2.5-pro"), func(s *llmtest.Server) (llm.Client, error) {
-			return gemini.New(gemini.Config{BaseURL: s.Root(), APIKey: s.Key(), HTTPClient: s.Client()})
-		}},
+		{"openai", profile.OpenAI("gpt-5.2"), w[0].client},
+		{"anthropic", profile.Anthropic("claude-sonnet-4-5"), w[2].client},
+		{"gemini", profile.Gemini("gemini-2.5-pro"), w[3].client},
 	}
 }
 
@@ -149,7 +137,7 @@ func (p provider) sessionIn(
 ) *session {
 	t.Helper()
 	srv := llmtest.NewServer(t, brain)
-	client, err := p.client(srv)
+	client, err := p.client(srv, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

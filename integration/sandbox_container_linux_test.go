@@ -30,14 +30,13 @@ type jobKind struct {
 	users []int
 	// filter is Docker's option for the filter of system calls; empty for the daemon's own.
 	filter string
-	// bare is without capabilities and without ways to rights, uncovered is with nothing mounted over
-	// parts of /proc.
+	// bare is without capabilities and new rights, uncovered is without mounts over parts of /proc.
 	bare, uncovered bool
 	// bwrap is with this machine's bubblewrap.
 	bwrap bool
 	// home is the variable HOME; empty for what Docker makes of it.
 	home string
-	// noBubblewrap and noLandlock say what cannot work there on any machine, and why.
+	// noBubblewrap and noLandlock are the reasons why these cannot work there on any machine.
 	noBubblewrap, noLandlock string
 }
 
@@ -68,8 +67,8 @@ func jobKinds() []jobKind {
 	}
 }
 
-// oldFilter refuses what the filter of an old Docker does: namespaces, mounts, and Landlock, which
-// it does not know. Whether the error is EPERM or ENOSYS depends on the version of runc.
+// oldFilter is the filter of an old Docker: it refuses namespaces, mounts, and Landlock, which is
+// newer. Whether the error is EPERM or ENOSYS depends on the version of runc.
 func oldFilter(landlock syscall.Errno) string {
 	const newUser = `"args": [{"index": 0, "value": 268435456, "valueTwo": 268435456, "op": ` +
 		`"SCMP_CMP_MASKED_EQ"}]`
@@ -94,7 +93,7 @@ func TestSandboxInContainer(t *testing.T) {
 				t.Parallel()
 				j := startJob(t, d, kind, user, user, look)
 				j.probe(t, kind)
-				t.Logf("there is %q; %q", j.by, j.reasons)
+				t.Logf("sandbox %q; %q", j.by, j.reasons)
 				if j.by == "" {
 					j.refuses(t)
 					j.runsUnsandboxed(t)
@@ -114,7 +113,7 @@ func TestSandboxInContainer(t *testing.T) {
 	})
 }
 
-// buildLook builds a program that tells the version of Landlock, or why there is none.
+// buildLook builds a program that prints the version of Landlock, or the error of the kernel.
 func buildLook(t *testing.T) string {
 	t.Helper()
 	const source = `package main
@@ -141,7 +140,7 @@ func main() {
 	return filepath.Join(dir, "look")
 }
 
-// Places in the container of a job.
+// Names in the container of a job.
 const (
 	project = "/builds/project"
 	outside = "/builds/outside"
@@ -152,8 +151,8 @@ const (
 type job struct {
 	d  *dockerHost
 	id string
-	// by is the kind of sandbox that can be had; empty if there is none. reasons are why not the
-	// stronger ones.
+	// by is the strongest sandbox that works; empty if none does. Reasons explain why no stronger one
+	// works.
 	by      string
 	reasons []string
 }
@@ -165,8 +164,7 @@ func startJob(t *testing.T, d *dockerHost, kind jobKind, user, owner int, look s
 	config := &container.Config{
 		Image: daemons.Busybox, User: strconv.Itoa(user), WorkingDir: project,
 		Labels: map[string]string{markLabel: mark},
-		// It does not collect orphans, as the first process of a job often does not, and ends also if
-		// nobody removes it.
+		// As PID 1 of a job often does, it does not reap orphans. It ends even if it is not removed.
 		Cmd: []string{"sleep", "600"}, Env: []string{"SANDBOXAGENT_STATE_DIR=/builds/state"},
 	}
 	host := &container.HostConfig{
@@ -225,7 +223,7 @@ func bubblewrapFiles(t *testing.T) []string {
 	t.Helper()
 	program, err := exec.LookPath("bwrap")
 	if err != nil {
-		daemons.Missing(t, "sandbox", "there is no bubblewrap on this machine to take into a container")
+		daemons.Missing(t, "sandbox", "bubblewrap is not installed on this machine")
 	}
 	binds := []string{program + ":/usr/bin/bwrap:ro"}
 	// a static program has none
@@ -236,7 +234,7 @@ func bubblewrapFiles(t *testing.T) []string {
 	return binds
 }
 
-// jobFiles are what is in the container besides programs: a working directory, what is outside of
+// jobFiles are the files of the container besides programs: a working directory, files outside of
 // it, and a secret.
 func jobFiles(t *testing.T, home string, owner int) *bytes.Buffer {
 	t.Helper()
@@ -391,7 +389,7 @@ func (j *job) refuses(t *testing.T) {
 		if strings.HasPrefix(test.args, "run ") {
 			_, res := records(t, got.stdout)
 			if res.Status != "environment_error" || res.ExitCode != test.code {
-				t.Errorf("the record says %+v", res)
+				t.Errorf("the record is %+v", res)
 			}
 			wantContains(t, "the record's error", res.Error, j.reasons...)
 		} else if got.stdout != "" {
@@ -399,7 +397,7 @@ func (j *job) refuses(t *testing.T) {
 		}
 	}
 	if after := j.changes(t); !slices.Equal(before, after) {
-		t.Errorf("before there was %q, then %q", before, after)
+		t.Errorf("the files were %q, and are %q", before, after)
 	}
 }
 
@@ -435,7 +433,7 @@ func (j *job) runsUnsandboxed(t *testing.T) {
 	}
 	if got := j.program(t, model...); got.code != 2 || !strings.Contains(got.stderr,
 		"with --yes") || j.has(t, "by-model") != "" {
-		t.Errorf("nobody was asked: %+v", got)
+		t.Errorf("it ran without consent: %+v", got)
 	}
 	got = j.program(t, append(model, "--yes")...)
 	if got.code != 0 || j.has(t, "by-model") == "" {
@@ -456,16 +454,16 @@ func (j *job) runsUnsandboxed(t *testing.T) {
 func (j *job) checkGuarantees(t *testing.T, stdout string, want map[env.Promise]env.Strength) {
 	t.Helper()
 	events, res := records(t, stdout)
-	told := [][]env.Guarantee{res.Guarantees}
+	reported := [][]env.Guarantee{res.Guarantees}
 	for _, e := range events {
 		if start, ok := e.Data.(event.SessionStart); ok {
-			told = append(told, start.Guarantees)
+			reported = append(reported, start.Guarantees)
 		}
 	}
-	if len(told) != 2 {
-		t.Fatalf("there are %d sessions", len(told)-1)
+	if len(reported) != 2 {
+		t.Fatalf("%d sessions started", len(reported)-1)
 	}
-	for _, guarantees := range told {
+	for _, guarantees := range reported {
 		for promise, strength := range want {
 			if got := (env.Info{Guarantees: guarantees}).Strength(promise); got != strength {
 				t.Errorf("%s is %s, not %s", promise, got, strength)
@@ -499,7 +497,7 @@ func (j *job) confines(t *testing.T) {
 		}
 	}
 	if got := j.has(t, "by-require", "by-auto", outside); got != "by-auto\nby-require\n" {
-		t.Errorf("there are %q", got)
+		t.Errorf("the files are %q", got)
 	}
 }
 
@@ -535,7 +533,7 @@ func (j *job) enforces(t *testing.T) {
 		t.Errorf("%q: %+v", strong, got)
 	}
 	if got := j.has(t, "by-model", "strong", "weak"); got != "by-model\nstrong\n" {
-		t.Errorf("there are %q", got)
+		t.Errorf("the files are %q", got)
 	}
 	if got := j.program(t, "env", "verify", "--sandbox=require"); got.code != 0 ||
 		!strings.Contains(got.stdout, "\n0 of ") {

@@ -2,8 +2,6 @@ package integration_test
 
 import (
 	"bytes"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -12,41 +10,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 )
 
-// bodyCounter counts the bodies of answers that are open.
-type bodyCounter struct {
-	inner *http.Transport
-	open  *atomic.Int64
-}
-
-func (c *bodyCounter) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := c.inner.RoundTrip(req)
-	if err == nil {
-		c.open.Add(1)
-		resp.Body = &countedBody{ReadCloser: resp.Body, open: c.open}
-	}
-	return resp, err
-}
-
-func (c *bodyCounter) CloseIdleConnections() { c.inner.CloseIdleConnections() }
-
-type countedBody struct {
-	io.ReadCloser
-	open *atomic.Int64
-	once sync.Once
-}
-
-func (b *countedBody) Close() error {
-	b.once.Do(func() { b.open.Add(-1) })
-	return b.ReadCloser.Close()
-}
-
-// level is what the process holds. What /proc does not tell is zero.
+// level is the use of resources by the process. Where no /proc exists, files and rss are zero.
 type level struct {
 	files, goroutines int
 	heap, rss         int64
@@ -54,7 +22,7 @@ type level struct {
 
 func (k *soak) levels(t *testing.T) level {
 	t.Helper()
-	// What waits in pools is gone after two collections.
+	// Two collections empty the pools.
 	runtime.GC()
 	runtime.GC()
 	debug.FreeOSMemory()
@@ -99,7 +67,7 @@ func (k *soak) still(t *testing.T) level {
 	return last
 }
 
-// settle waits until there are exactly as many descriptors and goroutines as there were.
+// settle waits until the process has exactly as many descriptors and goroutines as before.
 func (k *soak) settle(t *testing.T, want level) {
 	t.Helper()
 	var got level
@@ -109,7 +77,7 @@ func (k *soak) settle(t *testing.T, want level) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	t.Errorf("%d descriptors and %d goroutines, at first it were %d and %d", got.files, got.goroutines,
+	t.Errorf("%d descriptors and %d goroutines, at first %d and %d", got.files, got.goroutines,
 		want.files, want.goroutines)
 	if got.goroutines != want.goroutines {
 		var stacks bytes.Buffer
@@ -124,13 +92,13 @@ func (k *soak) checkMemory(t *testing.T, base level) {
 	t.Logf("heap %d KiB, after the warm-up %d KiB; resident %d KiB, after the warm-up %d KiB",
 		now.heap>>10, base.heap>>10, now.rss>>10, base.rss>>10)
 	if limit := base.heap + int64(soakGrowth*float64(base.heap)) + soakHeapSlack; now.heap > limit {
-		t.Errorf("the heap has %d bytes, after the warm-up it had %d", now.heap, base.heap)
+		t.Errorf("the heap has %d bytes, after the warm-up %d", now.heap, base.heap)
 	}
 	if raceDetector() {
 		return // the detector's own memory grows
 	}
 	if limit := base.rss + int64(soakGrowth*float64(base.rss)) + soakRSSSlack; now.rss > limit {
-		t.Errorf("%d bytes are resident, after the warm-up it were %d", now.rss, base.rss)
+		t.Errorf("%d bytes are resident, after the warm-up %d", now.rss, base.rss)
 	}
 }
 
@@ -165,23 +133,6 @@ func (k *soak) checkLeftovers(t *testing.T) {
 	if children := childrenOf(t, os.Getpid()); len(children) > 0 {
 		t.Errorf("children of this process are left: %v", children)
 	}
-}
-
-// logGaps tells how long the slowest turns took, at first and in the end. Other load on the machine
-// shows in it too.
-func (k *soak) logGaps(t *testing.T) {
-	t.Helper()
-	p99 := func(sessions [][soakTurns]time.Duration) time.Duration {
-		var all []time.Duration
-		for _, s := range sessions {
-			all = append(all, s[1:]...)
-		}
-		slices.Sort(all)
-		return all[len(all)*99/100]
-	}
-	tenth := len(k.gaps) / 10
-	t.Logf("99 %% of the turns took less than %s in the first tenth and %s in the last",
-		p99(k.gaps[:tenth]), p99(k.gaps[len(k.gaps)-tenth:]))
 }
 
 // raceDetector reports whether the race detector is built in.

@@ -12,7 +12,7 @@ import (
 )
 
 // TestTerminal has exec give a command a terminal in remote environments: it has the size of the
-// user's terminal, follows it, and ^C reaches the command and not the program.
+// user's terminal and follows it, and ^C reaches the command and not the program.
 func TestTerminal(t *testing.T) {
 	t.Parallel()
 	const script = `stty size; trap 'echo; stty size; exit 5' INT; trap 'echo resized' WINCH; echo ` +
@@ -38,19 +38,7 @@ func TestTerminal(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer screen.Close() //nolint:errcheck // the program has ended
-			var seen lockedBuffer
-			read := make(chan struct{})
-			go func() {
-				defer close(read)
-				buf := make([]byte, 4096)
-				for {
-					n, err := screen.Read(buf)
-					_, _ = seen.Write(buf[:n])
-					if err != nil { // the end of the other side is an error of a terminal
-						return
-					}
-				}
-			}()
+			seen, done := readScreen(screen)
 			await(t, "the first size", func() bool {
 				return strings.Contains(seen.String(), "33 91\r\nready")
 			})
@@ -61,8 +49,8 @@ func TestTerminal(t *testing.T) {
 			if _, err := screen.Write([]byte("\x03")); err != nil {
 				t.Fatal(err)
 			}
-			_ = cmd.Wait() // its code says how it ended
-			<-read
+			_ = cmd.Wait() // the exit code is checked
+			<-done
 			if code := cmd.ProcessState.ExitCode(); code != 5 || !strings.Contains(seen.String(), "44 122") {
 				t.Errorf("exit code %d, the screen is %q", code, seen.String())
 			}

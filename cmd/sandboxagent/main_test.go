@@ -88,6 +88,7 @@ func TestScript(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			home := e.WorkDir + "-home" // a sandbox is not to be in it
 			e.Setenv("HOME", home)
+			e.Defer(func() { _ = os.RemoveAll(home) }) // the package testscript removes WorkDir alone
 			if !sandboxes() {
 				e.Setenv("SANDBOXAGENT_SANDBOX", "off")
 			}

@@ -74,7 +74,7 @@ type native struct {
 func newNative(b *testing.B, s *daemons.SSHD, address string) *native {
 	b.Helper()
 	host, port, _ := strings.Cut(address, ":")
-	dir := s.MakeFolder(b) // its name is short enough for a socket
+	dir := s.MakeDir(b) // its name is short enough for a socket
 	n := &native{config: filepath.Join(dir, "config")}
 	lines := fmt.Sprintf("Host h\nHostName %s\nPort %s\nUser %s\nIdentityFile %s\nIdentitiesOnly "+
 		"yes\nIdentityAgent none\nStrictHostKeyChecking no\n"+
@@ -153,7 +153,7 @@ func slowly(b *testing.B, address string, delay time.Duration) string {
 func BenchmarkOperations(b *testing.B) {
 	for _, trip := range []time.Duration{0, 20 * time.Millisecond} {
 		b.Run(fmt.Sprintf("trip=%s", trip), func(b *testing.B) {
-			s := daemons.NewSSHD(b, daemons.SSHDConfig{HostKeys: []string{"ed25519"}})
+			s := daemons.NewSSHD(b, daemons.SSHDConfig{})
 			address := slowly(b, s.Address(), trip/2)
 			n := newNative(b, s, address)
 			known, dir := knownAs(b, s, address), b.TempDir()
@@ -261,7 +261,7 @@ func knownAs(b *testing.B, s *daemons.SSHD, address string) string {
 	b.Helper()
 	host, port, _ := strings.Cut(address, ":")
 	name := filepath.Join(b.TempDir(), "known")
-	line := fmt.Appendf(nil, "[%s]:%s %s\n", host, port, s.HostKey("ed25519"))
+	line := fmt.Appendf(nil, "[%s]:%s %s\n", host, port, s.HostKey())
 	if err := os.WriteFile(name, line, 0o600); err != nil {
 		b.Fatal(err)
 	}

@@ -91,7 +91,7 @@ func behind(t *testing.T, s *daemons.SSHD) (*toxiproxy.Proxy, ssh.Target) {
 	t.Cleanup(proxy.Stop)
 	host, port, _ := strings.Cut(proxy.Listen, ":")
 	known := filepath.Join(t.TempDir(), "known_hosts")
-	line := fmt.Appendf(nil, "[%s]:%s %s\n", host, port, s.HostKey("ed25519"))
+	line := fmt.Appendf(nil, "[%s]:%s %s\n", host, port, s.HostKey())
 	if err := os.WriteFile(known, line, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -306,8 +306,8 @@ func TestConnectionLost(t *testing.T) {
 				s := server(t, of.config())
 				proxy, to := behind(t, s)
 				h := connect(t, impatient(t, to))
-				e := open(t, h, ssh.Config{WorkDir: s.MakeFolder(t)})
-				idle := open(t, h, ssh.Config{WorkDir: s.MakeFolder(t)})
+				e := open(t, h, ssh.Config{WorkDir: s.MakeDir(t)})
+				idle := open(t, h, ssh.Config{WorkDir: s.MakeDir(t)})
 				ctx, cancel := context.WithTimeout(t.Context(), lossTime)
 				defer cancel()
 				midway(ctx, t, e, func() { tt.fault(t, s, proxy) })
@@ -363,7 +363,7 @@ func TestLostWhileOpening(t *testing.T) {
 		t.Run(of.name, func(t *testing.T) {
 			t.Parallel()
 			s := server(t, of.config())
-			work, whole := s.MakeFolder(t), time.Duration(0)
+			work, whole := s.MakeDir(t), time.Duration(0)
 			const steps = 10
 			for i := range steps + 1 {
 				session := fmt.Sprintf("opening-%d", i)

@@ -58,7 +58,7 @@ func partition(t *testing.T, s *daemons.SSHD, phase string) {
 		to = impatient(t, to)
 	}
 	e := open(t, connect(t, to), ssh.Config{
-		WorkDir: s.MakeFolder(t), Options: remote.Options{TTL: 2 * time.Minute},
+		WorkDir: s.MakeDir(t), Options: remote.Options{TTL: 2 * time.Minute},
 	})
 	if phase == "idle" {
 		part(t, proxy)
@@ -91,7 +91,7 @@ func TestPartitionWhileOpening(t *testing.T) {
 	needFull(t, "partitions in all phases of a start")
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
-	work := s.MakeFolder(t)
+	work := s.MakeDir(t)
 	started := time.Now()
 	_ = open(t, connect(t, target(t, s)), ssh.Config{})
 	whole := time.Since(started)
@@ -164,7 +164,7 @@ func TestSlowLinks(t *testing.T) {
 			t.Run(tt.kind, func(t *testing.T) {
 				t.Parallel()
 				proxy, to := behind(t, s)
-				e := open(t, connect(t, to), ssh.Config{WorkDir: s.MakeFolder(t)})
+				e := open(t, connect(t, to), ssh.Config{WorkDir: s.MakeDir(t)})
 				spoil(t, proxy, tt.kind, tt.attributes)
 				slow(t, e, tt.size)
 				if n := len(s.Sessions()); n > 3 {

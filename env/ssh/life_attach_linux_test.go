@@ -35,7 +35,7 @@ func TestAttach(t *testing.T) {
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	proxy, to := behind(t, s)
 	far, near := connect(t, to), connect(t, target(t, s))
-	work := s.MakeFolder(t)
+	work := s.MakeDir(t)
 	first := start(t, far, ssh.Config{WorkDir: work, Options: remote.Options{TTL: 15 * time.Second}})
 	pass := ticket(t, first)
 	attach := func() *ssh.Environment {

@@ -77,7 +77,7 @@ func TestClientProcess(t *testing.T) {
 func startClient(t *testing.T, s *daemons.SSHD, session string) (*exec.Cmd, *bufio.Reader) {
 	t.Helper()
 	text, err := json.Marshal(client{
-		s.User() + "@" + s.Address(), s.Key(), s.KnownHosts(), s.MakeFolder(t), session,
+		s.User() + "@" + s.Address(), s.Key(), s.KnownHosts(), s.MakeDir(t), session,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -225,7 +225,7 @@ func TestHelperKilled(t *testing.T) {
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	h := connect(t, target(t, s))
 	dead := start(t, h, ssh.Config{Options: remote.Options{TTL: time.Hour}})
-	lives := open(t, h, ssh.Config{WorkDir: s.MakeFolder(t)})
+	lives := open(t, h, ssh.Config{WorkDir: s.MakeDir(t)})
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	result := background(ctx, dead, sh("setsid sh -c 'while :; do sleep 1000; done' & sleep 1000"))

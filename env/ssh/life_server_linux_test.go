@@ -83,7 +83,7 @@ func TestServers(t *testing.T) {
 			var all [6]*ssh.Environment
 			var opening, going sync.WaitGroup
 			for i := range all {
-				c := config(t, ssh.Config{WorkDir: s.MakeFolder(t)})
+				c := config(t, ssh.Config{WorkDir: s.MakeDir(t)})
 				opening.Go(func() {
 					var err error
 					if all[i], err = h.Open(t.Context(), c); err != nil {
@@ -175,7 +175,7 @@ func TestHelperDir(t *testing.T) {
 	a.Home = daemons.HomeNoexec
 	s := server(t, daemons.SSHDConfig{Account: a})
 	h := connect(t, target(t, s))
-	dir := s.MakeFolder(t)
+	dir := s.MakeDir(t)
 	e := open(t, h, ssh.Config{HelperDir: dir})
 	does(t, e, "true")
 	if files, _ := filepath.Glob(dir + "/sandboxagent-*/sandboxd-*"); len(files) != 1 {
@@ -224,7 +224,7 @@ func TestNoHelper(t *testing.T) {
 func TestNoDigest(t *testing.T) {
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: ownAccount(t)})
-	bin := s.MakeFolder(t)
+	bin := s.MakeDir(t)
 	if err := os.Chmod(bin, 0o755); err != nil { //nolint:gosec // another user looks there
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func needSandbox(t *testing.T, by sandbox.Mechanism) {
 // repository makes a repository without hooks in a directory of the account.
 func repository(t *testing.T, s *daemons.SSHD) string {
 	t.Helper()
-	dir := s.MakeFolder(t)
+	dir := s.MakeDir(t)
 	init := exec.CommandContext(t.Context(), "git", "init", "-q", "--template=", dir)
 	if out, err := init.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -140,7 +140,7 @@ func TestSandboxReturn(t *testing.T) {
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	proxy, to := behind(t, s)
 	far := connect(t, to)
-	e := open(t, far, ssh.Config{WorkDir: s.MakeFolder(t), Sandbox: &env.Sandbox{Require: true}})
+	e := open(t, far, ssh.Config{WorkDir: s.MakeDir(t), Sandbox: &env.Sandbox{Require: true}})
 	running := background(t.Context(), e,
 		sh("touch started; while ! test -f end; do sleep 0.05; done; exit 7"))
 	eventually(t, "the command", func() bool {
@@ -267,7 +267,7 @@ func TestNoSandbox(t *testing.T) {
 		t.Errorf("a sandbox that is required: %v", err)
 	}
 	_, err = h.Open(t.Context(), config(t, ssh.Config{
-		WorkDir: s.MakeFolder(t),
+		WorkDir: s.MakeDir(t),
 		Sandbox: &env.Sandbox{Write: []string{"missing"}},
 	}))
 	if err == nil || !strings.Contains(err.Error(), s.Home()+"/missing") {

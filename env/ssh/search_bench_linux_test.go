@@ -24,7 +24,7 @@ func BenchmarkSearch(b *testing.B) {
 	}
 	source := filepath.Join(strings.TrimSpace(string(goroot)), "src")
 	for _, trip := range []time.Duration{0, 20 * time.Millisecond} {
-		s := daemons.NewSSHD(b, daemons.SSHDConfig{HostKeys: []string{"ed25519"}})
+		s := daemons.NewSSHD(b, daemons.SSHDConfig{})
 		address := slowly(b, s.Address(), trip/2)
 		n := newNative(b, s, address)
 		t := target(b, s)

@@ -219,7 +219,7 @@ func TestContract(t *testing.T) {
 			h := connect(t, target(t, s))
 			envtest.Run(t, envtest.Options{
 				New: func(t *testing.T) env.Environment {
-					return start(t, h, ssh.Config{WorkDir: s.MakeFolder(t), Sandbox: tt.sandbox})
+					return start(t, h, ssh.Config{WorkDir: s.MakeDir(t), Sandbox: tt.sandbox})
 				},
 				Alive: alive,
 				Small: tt.small,

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,8 +16,8 @@ import (
 	"testing"
 )
 
-// request asks the daemon and decodes its answer into out, if that is not nil.
-func request(t *testing.T, d *Docker, method, path string, query url.Values, in, out any) {
+// request sends the daemon a request and decodes its answer into out, if that is not nil.
+func request(t *testing.T, d *Docker, method, path string, in, out any) {
 	t.Helper()
 	var body bytes.Buffer
 	if in != nil {
@@ -26,8 +25,7 @@ func request(t *testing.T, d *Docker, method, path string, query url.Values, in,
 			t.Fatal(err)
 		}
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method,
-		"http://docker"+path+"?"+query.Encode(), &body)
+	req, err := http.NewRequestWithContext(t.Context(), method, "http://docker"+path, &body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,23 +46,18 @@ func request(t *testing.T, d *Docker, method, path string, query url.Values, in,
 	}
 }
 
-// container starts a container and returns its ID and its first process.
-func container(t *testing.T, d *Docker, config map[string]any) (string, int) {
+// container starts a container and returns its first process.
+func container(t *testing.T, d *Docker, config map[string]any) int {
 	t.Helper()
 	var made struct{ ID string }
-	request(t, d, http.MethodPost, "/containers/create", nil, config, &made)
-	request(t, d, http.MethodPost, "/containers/"+made.ID+"/start", nil, nil, nil)
-	return made.ID, firstProcess(t, d, made.ID)
-}
-
-func firstProcess(t *testing.T, d *Docker, id string) int {
-	t.Helper()
+	request(t, d, http.MethodPost, "/containers/create", config, &made)
+	request(t, d, http.MethodPost, "/containers/"+made.ID+"/start", nil, nil)
 	var is struct{ State struct{ Pid int } }
-	request(t, d, http.MethodGet, "/containers/"+id+"/json", nil, nil, &is)
+	request(t, d, http.MethodGet, "/containers/"+made.ID+"/json", nil, &is)
 	return is.State.Pid
 }
 
-// left tells what of a daemon is still there.
+// left lists what remains of a daemon.
 func left(d *Docker) []string {
 	var found []string
 	name := filepath.Base(d.dir)
@@ -95,8 +88,8 @@ func TestDockerLeavesNothing(t *testing.T) {
 	if err := d.Load(t.Context(), Empty); err != nil {
 		t.Fatal(err)
 	}
-	_, onBridge := container(t, d, map[string]any{"Image": Empty})
-	_, alone := container(t, d, map[string]any{
+	onBridge := container(t, d, map[string]any{"Image": Empty})
+	alone := container(t, d, map[string]any{
 		"Image":      Empty,
 		"HostConfig": map[string]any{"NetworkMode": "none"},
 	})
@@ -120,44 +113,10 @@ func TestDockerLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestDockerIsKilledAndStartsAgain(t *testing.T) {
-	d := NewDocker(t, DockerConfig{Args: []string{"--live-restore"}})
-	if err := d.Load(t.Context(), Empty); err != nil {
-		t.Fatal(err)
-	}
-	id, pid := container(t, d, map[string]any{"Image": Empty})
-	daemon := d.Pid()
-	if err := d.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if alive(daemon) || ping(t.Context(), d.client) == nil {
-		t.Error("the daemon lives on")
-	}
-	if !alive(pid) {
-		t.Error("the container ended with its daemon")
-	}
-	if err := d.Start(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if got := firstProcess(t, d, id); got != pid || !alive(pid) {
-		t.Errorf("after the restart the container's process is %d, not %d", got, pid)
-	}
-	// What a test kills last is cleaned all the same.
-	if err := d.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Stop(); err != nil {
-		t.Error(err)
-	}
-	if got := left(d); len(got) > 0 || alive(pid) {
-		t.Errorf("left: %v", got)
-	}
-}
-
 // TestDockerOfKilledRun starts a daemon in a process that is killed, and then one that cleans up
 // after that.
 func TestDockerOfKilledRun(t *testing.T) {
-	dir := os.Getenv("SERVICE_TEST_DIR")
+	dir := os.Getenv("DAEMONS_TEST_DIR")
 	if dir != "" {
 		d, err := StartDocker(t.Context(), DockerConfig{Dir: dir, Bridge: true})
 		if err != nil {
@@ -166,7 +125,7 @@ func TestDockerOfKilledRun(t *testing.T) {
 		if err := d.Load(t.Context(), Empty); err != nil {
 			t.Fatal(err)
 		}
-		_, pid := container(t, d, map[string]any{"Image": Empty})
+		pid := container(t, d, map[string]any{"Image": Empty})
 		fmt.Printf("\n%s %s %d\n", d.dir, d.bridge, pid)
 		select {}
 	}
@@ -179,7 +138,7 @@ func TestDockerOfKilledRun(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestDockerOfKilledRun$")
-	child.Env = append(os.Environ(), "SERVICE_TEST_DIR="+dir)
+	child.Env = append(os.Environ(), "DAEMONS_TEST_DIR="+dir)
 	out, err := child.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -225,26 +184,10 @@ func TestStartFails(t *testing.T) {
 		Args: []string{"--no-such-flag"},
 	})
 	if err == nil || !strings.Contains(err.Error(), "no-such-flag") {
-		t.Errorf("the error does not have the daemon's words: %v", err)
+		t.Errorf("the error lacks that of the daemon: %v", err)
 	}
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
 		t.Errorf("left: %v %v", entries, err)
-	}
-}
-
-func TestImages(t *testing.T) {
-	d := NewDocker(t, DockerConfig{})
-	if err := d.Load(t.Context(), Empty, Foreign, Busybox); err != nil {
-		t.Fatal(err)
-	}
-	var own, foreign struct{ Architecture, Os string }
-	request(t, d, http.MethodGet, "/images/"+Empty+"/json", nil, nil, &own)
-	request(t, d, http.MethodGet, "/images/"+Foreign+"/json", nil, nil, &foreign)
-	if own.Architecture == foreign.Architecture || own.Os != "linux" || foreign.Os != "linux" {
-		t.Errorf("the architectures are %v and %v", own, foreign)
-	}
-	if err := d.Load(t.Context(), "sandboxagent-test/unknown:latest"); err == nil {
-		t.Error("an unknown image is loaded")
 	}
 }
 

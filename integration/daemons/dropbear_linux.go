@@ -14,8 +14,8 @@ const dropbearSftp = "/usr/lib/sftp-server"
 func dropbearKeys(home string) string { return filepath.Join(home, ".ssh", "authorized_keys") }
 
 // makeDropbearKey makes a key of the form that dropbear reads and returns the public part.
-func makeDropbearKey(ctx context.Context, kind, name string) (string, error) {
-	if err := run(exec.CommandContext(ctx, "dropbearkey", "-t", kind, "-f", name)); err != nil {
+func makeDropbearKey(ctx context.Context, name string) (string, error) {
+	if err := run(exec.CommandContext(ctx, "dropbearkey", "-t", "ed25519", "-f", name)); err != nil {
 		return "", err
 	}
 	out, err := exec.CommandContext(ctx, "dropbearkey", "-y", "-f", name).Output()
@@ -27,11 +27,9 @@ func makeDropbearKey(ctx context.Context, kind, name string) (string, error) {
 
 // dropbear returns the command that starts dropbear, and what it logs when it listens.
 func (s *SSHD) dropbear() (argv []string, listening string) {
-	argv = []string{s.program, "-F", "-E", "-s", "-p", s.Address(), "-P", s.file("pid")}
-	for _, kind := range s.config.HostKeys {
-		argv = append(argv, "-r", s.hostKeyFile(kind))
-	}
-	argv = append(argv, s.config.Options...)
+	argv = append([]string{
+		s.program, "-F", "-E", "-s", "-p", s.Address(), "-P", s.file("pid"), "-r", s.file("host_key"),
+	}, s.config.Options...)
 	if len(s.config.Vars) > 0 { // commands get what the server has
 		argv = slices.Concat([]string{"/usr/bin/env", "-i"}, s.config.Vars, argv, []string{"-e"})
 	}

@@ -21,8 +21,6 @@ type SSHDConfig struct {
 	Options []string
 	// Vars are environment variables of commands, as "NAME=value".
 	Vars []string
-	// HostKeys are the kinds of the server's keys: "ed25519", "ecdsa", "rsa"; default is the first.
-	HostKeys []string
 	// Sftp serves files; default is SftpInternal, with Dropbear SftpServer.
 	Sftp SftpKind
 	// Dropbear starts dropbear instead of OpenSSH. It reads .ssh/authorized_keys in the home, so it
@@ -42,18 +40,17 @@ const (
 	SftpNone SftpKind = "none"
 )
 
-// Account is a user that only one server and its processes see.
+// accountName is the name of the user of an Account.
+const accountName = "tester"
+
+// Account is an ordinary user that only one server and its processes see.
 type Account struct {
-	// Name is the user name; default "root" with Root, else "tester".
-	Name string
 	// Shell is the login shell; default /bin/bash.
 	Shell string
 	// Profile maps slash-separated names in the home, such as ".bashrc", to contents.
 	Profile map[string]string
 	// Home is the kind of home directory; default HomeNormal.
 	Home HomeKind
-	// Root gives the user the rights of root.
-	Root bool
 }
 
 // HomeKind is a kind of home directory, as the server's processes see it. The tests see an ordinary
@@ -106,9 +103,6 @@ func NewSSHD(t testing.TB, config SSHDConfig) *SSHD {
 
 // complete sets all defaults.
 func (c SSHDConfig) complete() SSHDConfig {
-	if len(c.HostKeys) == 0 {
-		c.HostKeys = []string{"ed25519"}
-	}
 	if c.Sftp == "" {
 		c.Sftp = SftpInternal
 		if c.Dropbear {
@@ -119,12 +113,6 @@ func (c SSHDConfig) complete() SSHDConfig {
 		return c
 	}
 	a := *c.Account
-	if a.Name == "" {
-		a.Name = "tester"
-		if a.Root {
-			a.Name = "root"
-		}
-	}
 	if a.Shell == "" {
 		a.Shell = "/bin/bash"
 	}
@@ -137,11 +125,6 @@ func (c SSHDConfig) complete() SSHDConfig {
 
 // validate reports the first invalid field of c.
 func (c SSHDConfig) validate() error {
-	for _, kind := range c.HostKeys {
-		if !slices.Contains([]string{"ed25519", "ecdsa", "rsa"}, kind) {
-			return fmt.Errorf("sshd: unknown kind of host key %q", kind)
-		}
-	}
 	if !c.Dropbear && c.Sftp == SftpServer {
 		return errors.New("sshd: only dropbear serves files by a program")
 	}
@@ -155,8 +138,8 @@ func (c SSHDConfig) validate() error {
 	if !slices.Contains([]HomeKind{HomeNormal, HomeNoexec, HomeReadOnly}, a.Home) {
 		return fmt.Errorf("sshd: unknown kind of home %q", a.Home)
 	}
-	if strings.ContainsAny(a.Name+a.Shell, ":\n") || !path.IsAbs(a.Shell) {
-		return fmt.Errorf("sshd: invalid account %q with shell %q", a.Name, a.Shell)
+	if strings.ContainsAny(a.Shell, ":\n") || !path.IsAbs(a.Shell) {
+		return fmt.Errorf("sshd: invalid shell %q", a.Shell)
 	}
 	return nil
 }

@@ -44,36 +44,32 @@ func (s *SSHD) takeUser() error {
 // addAccount makes the account's home, and copies of accountFiles with the account.
 func (s *SSHD) addAccount() error {
 	a := s.config.Account
-	s.user, s.home = a.Name, s.file("home")
-	gid, group := 0, "root"
-	if !a.Root {
-		if err := passable(s.dir); err != nil {
-			return err
-		}
-		if err := s.claimNumber(); err != nil {
-			return err
-		}
-		gid, group = s.uid, a.Name
+	s.user, s.home = accountName, s.file("home")
+	if err := passable(s.dir); err != nil {
+		return err
+	}
+	if err := s.claimNumber(); err != nil {
+		return err
 	}
 	for i, line := range []string{
-		fmt.Sprintf("%s:x:%d:%d::%s:%s", a.Name, s.uid, gid, s.home, a.Shell),
-		a.Name + ":*:19000:0:99999:7:::", // a mark of a locked account would keep keys out, too
-		fmt.Sprintf("%s:x:%d:", group, gid),
+		fmt.Sprintf("%s:x:%[2]d:%[2]d::%[3]s:%[4]s", s.user, s.uid, s.home, a.Shell),
+		s.user + ":*:19000:0:99999:7:::", // a mark of a locked account would keep keys out, too
+		fmt.Sprintf("%s:x:%d:", s.user, s.uid),
 	} {
 		if err := s.copyAccounts(accountFiles[i], line); err != nil {
 			return err
 		}
 	}
-	if err := errors.Join(os.Mkdir(s.home, 0o700), os.Chown(s.home, s.uid, gid)); err != nil {
+	if err := errors.Join(os.Mkdir(s.home, 0o700), os.Chown(s.home, s.uid, s.uid)); err != nil {
 		return err
 	}
 	for name, text := range a.Profile {
-		if err := s.writeHome(name, text, gid); err != nil {
+		if err := s.writeHome(name, text); err != nil {
 			return err
 		}
 	}
 	if s.config.Dropbear {
-		return s.writeHome(".ssh/authorized_keys", "", gid)
+		return s.writeHome(".ssh/authorized_keys", "")
 	}
 	return nil
 }
@@ -124,7 +120,7 @@ func (s *SSHD) copyAccounts(name, line string) error {
 }
 
 // writeHome writes a file in the home, with its parents.
-func (s *SSHD) writeHome(name, text string, gid int) error {
+func (s *SSHD) writeHome(name, text string) error {
 	path := s.home
 	parts := strings.Split(name, "/")
 	for _, part := range parts[:len(parts)-1] {
@@ -132,16 +128,16 @@ func (s *SSHD) writeHome(name, text string, gid int) error {
 		if err := os.Mkdir(path, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 			return err
 		}
-		if err := os.Chown(path, s.uid, gid); err != nil {
+		if err := os.Chown(path, s.uid, s.uid); err != nil {
 			return err
 		}
 	}
 	path = filepath.Join(s.home, filepath.FromSlash(name))
-	return errors.Join(os.WriteFile(path, []byte(text), 0o644), os.Chown(path, s.uid, gid))
+	return errors.Join(os.WriteFile(path, []byte(text), 0o644), os.Chown(path, s.uid, s.uid))
 }
 
-// MakeFolder makes an empty directory of the account, which is removed with the server.
-func (s *SSHD) MakeFolder(t testing.TB) string {
+// MakeDir makes an empty directory of the account, which is removed with the server.
+func (s *SSHD) MakeDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(s.dir, "work-") //nolint:usetesting // the account can reach s.dir
 	if err == nil {

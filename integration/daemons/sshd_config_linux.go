@@ -14,11 +14,8 @@ func (s *SSHD) writeConfig() error {
 		"ListenAddress "+s.Address(), "AuthorizedKeysFile "+s.file("authorized_keys"), "PidFile none",
 		"StrictModes no", "UsePAM no",
 		"PasswordAuthentication no", "KbdInteractiveAuthentication no", "PermitRootLogin yes",
-		"MaxStartups 100", "LogLevel VERBOSE",
+		"MaxStartups 100", "LogLevel VERBOSE", "HostKey "+s.file("host_key"),
 	)
-	for _, kind := range s.config.HostKeys {
-		lines = append(lines, "HostKey "+s.hostKeyFile(kind))
-	}
 	if len(s.config.Vars) > 0 { // only the first such line has an effect
 		lines = append(lines, `SetEnv "`+strings.Join(s.config.Vars, `" "`)+`"`)
 	}

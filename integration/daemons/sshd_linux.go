@@ -32,10 +32,10 @@ type SSHD struct {
 	program string    // the server
 	client  string    // the program ssh
 
-	mu       sync.Mutex
-	hostKeys map[string]string // the public parts, by kind
-	cmd      *exec.Cmd
-	done     chan struct{} // closed when cmd has ended
+	mu      sync.Mutex
+	hostKey string // the public part
+	cmd     *exec.Cmd
+	done    chan struct{} // closed when cmd has ended
 }
 
 // startSSHD starts a server and returns when it listens. The caller calls Stop and remove.
@@ -116,10 +116,10 @@ func (s *SSHD) prepare(ctx context.Context) error {
 	} else if err := s.takeUser(); err != nil {
 		return err
 	}
-	if err := makeKey(ctx, "ed25519", s.Key()); err != nil {
+	if err := makeKey(ctx, s.Key()); err != nil {
 		return err
 	}
-	if err := s.makeHostKeys(ctx); err != nil {
+	if err := s.makeHostKey(ctx); err != nil {
 		return err
 	}
 	if os.Geteuid() == 0 && !s.config.Dropbear { // the privilege separation directory
@@ -135,43 +135,30 @@ func (s *SSHD) prepare(ctx context.Context) error {
 }
 
 // makeKey makes a pair of keys without a passphrase.
-func makeKey(ctx context.Context, kind, name string) error {
-	return run(exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", kind, "-N", "", "-f", name))
+func makeKey(ctx context.Context, name string) error {
+	return run(exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", name))
 }
 
-// makeHostKeys makes keys for the server.
-func (s *SSHD) makeHostKeys(ctx context.Context) error {
-	keys := map[string]string{}
-	for _, kind := range s.config.HostKeys {
-		name := s.hostKeyFile(kind)
-		if err := errors.Join(os.RemoveAll(name), os.RemoveAll(name+".pub")); err != nil {
-			return err
+// makeHostKey makes a key for the server.
+func (s *SSHD) makeHostKey(ctx context.Context) error {
+	name := s.file("host_key")
+	err := errors.Join(os.RemoveAll(name), os.RemoveAll(name+".pub"))
+	if err != nil {
+		return err
+	}
+	var public string
+	if s.config.Dropbear {
+		public, err = makeDropbearKey(ctx, name)
+	} else if err = makeKey(ctx, name); err == nil {
+		var text []byte
+		if text, err = os.ReadFile(name + ".pub"); err == nil {
+			public, err = publicKey(string(text))
 		}
-		public, err := s.makeHostKey(ctx, kind, name)
-		if err != nil {
-			return err
-		}
-		keys[kind] = public
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hostKeys = keys
-	return nil
-}
-
-// makeHostKey returns the public part of a new key.
-func (s *SSHD) makeHostKey(ctx context.Context, kind, name string) (string, error) {
-	if s.config.Dropbear {
-		return makeDropbearKey(ctx, kind, name)
-	}
-	if err := makeKey(ctx, kind, name); err != nil {
-		return "", err
-	}
-	text, err := os.ReadFile(name + ".pub")
-	if err != nil {
-		return "", err
-	}
-	return publicKey(string(text))
+	s.hostKey = public
+	return err
 }
 
 // publicKey returns the first key of a text as known_hosts and authorized_keys have it, without the
@@ -193,13 +180,10 @@ func (s *SSHD) write() error {
 			s.KnownHosts(),
 		"GlobalKnownHostsFile /dev/null",
 	}
-	var known strings.Builder
-	for _, kind := range s.config.HostKeys {
-		fmt.Fprintf(&known, "[127.0.0.1]:%d %s\n", s.port, s.HostKey(kind))
-	}
+	known := fmt.Sprintf("[127.0.0.1]:%d %s\n", s.port, s.HostKey())
 	err := errors.Join(
 		os.WriteFile(s.file("ssh_config"), []byte(strings.Join(client, "\n")+"\n"), 0o600),
-		os.WriteFile(s.KnownHosts(), []byte(known.String()), 0o600),
+		os.WriteFile(s.KnownHosts(), []byte(known), 0o600),
 	)
 	if err != nil || s.config.Dropbear {
 		return err
@@ -287,11 +271,10 @@ func (s *SSHD) Restart() error {
 	return s.launch(context.Background())
 }
 
-// NewHostKey gives the server other keys of the same kinds and restarts it. KnownHosts keeps those
-// that it had first.
+// NewHostKey gives the server another key and restarts it. KnownHosts keeps the first key.
 func (s *SSHD) NewHostKey() error {
 	s.Stop()
-	if err := s.makeHostKeys(context.Background()); err != nil {
+	if err := s.makeHostKey(context.Background()); err != nil {
 		return err
 	}
 	return s.launch(context.Background())
@@ -324,8 +307,6 @@ const taken = "Address already in use"
 
 func (s *SSHD) file(name string) string { return filepath.Join(s.dir, name) }
 
-func (s *SSHD) hostKeyFile(kind string) string { return s.file("host_" + kind) }
-
 // Address is where the server listens, as "127.0.0.1:port". It stays the same when the server is
 // started again.
 func (s *SSHD) Address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
@@ -343,15 +324,14 @@ func (s *SSHD) Host() string { return "ssh://" + s.user + "@" + s.Address() }
 // is in the same file name with ".pub".
 func (s *SSHD) Key() string { return s.file("user") }
 
-// KnownHosts is a known_hosts file with the first keys of the server.
+// KnownHosts is a known_hosts file with the first key of the server.
 func (s *SSHD) KnownHosts() string { return s.file("known_hosts") }
 
-// HostKey is the public part of the server's key of a kind, in the format of known_hosts; empty if
-// the server has none.
-func (s *SSHD) HostKey(kind string) string {
+// HostKey is the public part of the server's key, in the format of known_hosts.
+func (s *SSHD) HostKey() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.hostKeys[kind]
+	return s.hostKey
 }
 
 // Log is the log of the server since its first start.

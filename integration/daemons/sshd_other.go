@@ -29,8 +29,8 @@ func (s *SSHD) Home() string { return "" }
 // Host is the address of the server, as DOCKER_HOST has it.
 func (s *SSHD) Host() string { return "" }
 
-// MakeFolder makes an empty directory of the account.
-func (s *SSHD) MakeFolder(testing.TB) string { return "" }
+// MakeDir makes an empty directory of the account.
+func (s *SSHD) MakeDir(testing.TB) string { return "" }
 
 // Key is the file of the private key that the server admits.
 func (s *SSHD) Key() string { return "" }
@@ -38,8 +38,8 @@ func (s *SSHD) Key() string { return "" }
 // KnownHosts is the file with the server's first keys.
 func (s *SSHD) KnownHosts() string { return "" }
 
-// HostKey is the server's key of a kind.
-func (s *SSHD) HostKey(string) string { return "" }
+// HostKey is the server's key.
+func (s *SSHD) HostKey() string { return "" }
 
 // Log is the log of the server.
 func (s *SSHD) Log() string { return "" }
@@ -65,5 +65,5 @@ func (s *SSHD) Stop() {}
 // Restart starts the server again.
 func (s *SSHD) Restart() error { return errNoSSHD }
 
-// NewHostKey gives the server other keys.
+// NewHostKey gives the server another key.
 func (s *SSHD) NewHostKey() error { return errNoSSHD }

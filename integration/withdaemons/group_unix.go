@@ -17,7 +17,7 @@ func sendGroup(cmd *exec.Cmd, s os.Signal) {
 	}
 }
 
-// exitCode is how a shell tells that a signal ended a program.
+// exitCode is the exit code of a shell for a program that a signal ended.
 func exitCode(s os.Signal) int {
 	if number, ok := s.(syscall.Signal); ok {
 		return 128 + int(number)

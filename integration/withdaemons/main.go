@@ -4,13 +4,15 @@
 //
 // It starts a private dockerd with a bridge network and the test images of package daemons, and
 // with --images also the product's base image and the image of Go. It passes the address in the
-// variable SANDBOXAGENT_TEST_DOCKER, runs the command, stops and removes everything, fails if
-// something is left, and exits with the command's exit code. Where no service can be started, because
-// there is no root, no Linux or no dockerd, it prints the reason and runs the command all the same: its tests
-// skip, or fail where SANDBOXAGENT_REQUIRE demands docker.
+// variable SANDBOXAGENT_TEST_DOCKER, runs the command with a directory of its own in TMPDIR, stops
+// and removes everything, and exits with the command's exit code. It fails if the command leaves a
+// file in TMPDIR, or a process or mount that uses it. Where no service can be started, because the
+// machine has no root, no Linux or no dockerd, it prints the reason and runs the command all the
+// same: its tests skip, or fail where SANDBOXAGENT_REQUIRE demands docker.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -30,8 +32,9 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stderr))
 }
 
-// run returns the exit code: the command's; 125 if a service did not start or left something
-// behind; 126 if the command cannot be run; 128 plus the number of the signal that ended it.
+// run returns the exit code: the command's; 125 if a service did not start, or if it or the command
+// left something; 126 if the command cannot be run; 128 plus the number of the signal that ended
+// it.
 func run(args []string, stderr io.Writer) int {
 	flags := flag.NewFlagSet("withdaemons", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -45,31 +48,46 @@ func run(args []string, stderr io.Writer) int {
 	}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	vars := os.Environ()
+	var vars []string
+	var daemon *daemons.Docker
 	if err := daemons.Available(); err != nil {
 		fmt.Fprintf(stderr, "withdaemons: docker is not started: %v\n", err)
-		return command(flags.Args(), vars, signals, stderr)
+	} else {
+		list := []string{daemons.Debian, daemons.Busybox, daemons.Empty, daemons.Foreign}
+		if *more {
+			list = append(list, daemons.Golang, images.DefaultReference)
+		}
+		var caught int
+		if daemon, caught, err = start(list, signals); err != nil {
+			fmt.Fprintf(stderr, "withdaemons: %v\n", err)
+			return cmp.Or(caught, 125)
+		}
+		vars = append(vars, daemons.HostVar+"="+daemon.Host())
 	}
-	list := []string{daemons.Debian, daemons.Busybox, daemons.Empty, daemons.Foreign}
-	if *more {
-		list = append(list, daemons.Golang, images.DefaultReference)
+	code, err := cleanCommand(flags.Args(), vars, signals, stderr)
+	if daemon != nil {
+		if e := daemon.Stop(); e != nil {
+			err = errors.Join(err, fmt.Errorf("stop docker: %w", e))
+		}
 	}
-	daemon, caught, err := start(list, signals)
 	if err != nil {
 		fmt.Fprintf(stderr, "withdaemons: %v\n", err)
-		if caught != 0 {
-			return caught
-		}
-		return 125
-	}
-	code := command(flags.Args(), append(vars, daemons.HostVar+"="+daemon.Host()), signals, stderr)
-	if err := daemon.Stop(); err != nil {
-		fmt.Fprintf(stderr, "withdaemons: stop docker: %v\n", err)
-		if code == 0 {
-			code = 125
-		}
+		code = cmp.Or(code, 125)
 	}
 	return code
+}
+
+// cleanCommand runs the command with additional variables, and returns an error if it leaves
+// something.
+func cleanCommand(
+	argv, vars []string, signals <-chan os.Signal, stderr io.Writer,
+) (code int, err error) {
+	temp, err := makeTemp()
+	if err != nil {
+		return 0, err
+	}
+	code = command(argv, append(append(os.Environ(), vars...), "TMPDIR="+temp), signals, stderr)
+	return code, removeTemp(temp)
 }
 
 // start starts the daemon and loads the images. A signal meanwhile ends that; caught is then the

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,8 +18,8 @@ import (
 
 // TestMain makes the test binary the program itself, so that a test can run it as a process.
 func TestMain(m *testing.M) {
-	if os.Getenv("SERVICES_TEST_RUN") == "1" {
-		if err := os.Unsetenv("SERVICES_TEST_RUN"); err != nil {
+	if os.Getenv("WITHDAEMONS_TEST_RUN") == "1" {
+		if err := os.Unsetenv("WITHDAEMONS_TEST_RUN"); err != nil {
 			panic(err)
 		}
 		main()
@@ -53,12 +54,12 @@ func (l *lockedBuffer) String() string {
 
 func launch(t *testing.T, vars []string, args ...string) *program {
 	t.Helper()
-	temp, err := os.MkdirTemp("", "svc-") //nolint:usetesting // a socket's name must be short
+	temp, err := os.MkdirTemp("", "wd-") //nolint:usetesting // a socket's name must be short
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &program{cmd: exec.CommandContext(t.Context(), os.Args[0], args...), temp: temp}
-	p.cmd.Env = append(append(os.Environ(), "SERVICES_TEST_RUN=1", "TMPDIR="+temp,
+	p.cmd.Env = append(append(os.Environ(), "WITHDAEMONS_TEST_RUN=1", "TMPDIR="+temp,
 		daemons.HostVar+"="), vars...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	p.cmd.WaitDelay = 10 * time.Second
@@ -91,7 +92,8 @@ func (p *program) await(t *testing.T, what string, seen func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !seen(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s is not seen; the program says %s%s", what, p.stdout.String(), p.stderr.String())
+			t.Fatalf("%s does not appear; the program printed %s%s", what, p.stdout.String(),
+				p.stderr.String())
 		}
 	}
 }
@@ -155,7 +157,9 @@ func TestSignalWhileServicesStart(t *testing.T) {
 	}
 }
 
-func TestCommandWithoutServices(t *testing.T) {
+// noDocker is a directory for PATH that has a shell, but no dockerd.
+func noDocker(t *testing.T) string {
+	t.Helper()
 	sh, err := exec.LookPath("sh")
 	if err != nil {
 		t.Fatal(err)
@@ -164,7 +168,11 @@ func TestCommandWithoutServices(t *testing.T) {
 	if err := os.Symlink(sh, filepath.Join(bin, "sh")); err != nil {
 		t.Fatal(err)
 	}
-	p := launch(t, []string{"PATH=" + bin}, "--", "sh", "-c",
+	return bin
+}
+
+func TestCommandWithoutServices(t *testing.T) {
+	p := launch(t, []string{"PATH=" + noDocker(t)}, "--", "sh", "-c",
 		`echo "host=$`+daemons.HostVar+`"; exit 4`)
 	if code := p.end(t); code != 4 {
 		t.Errorf("exit code %d, want 4", code)
@@ -175,15 +183,51 @@ func TestCommandWithoutServices(t *testing.T) {
 	}
 }
 
+func TestCommandLeavesFile(t *testing.T) {
+	p := launch(t, []string{"PATH=" + noDocker(t)}, "--", "sh", "-c", `echo x >"$TMPDIR/rest"`)
+	if code := p.end(t); code != 125 || !strings.Contains(p.stderr.String(), "/rest\n") {
+		t.Errorf("exit code %d: %s", code, p.stderr.String())
+	}
+}
+
+func TestUsesOfDirectory(t *testing.T) {
+	dir := t.TempDir()
+	for name, set := range map[string]func(*exec.Cmd){
+		"command line":         func(cmd *exec.Cmd) { cmd.Args = append(cmd.Args, dir) },
+		"environment variable": func(cmd *exec.Cmd) { cmd.Env = []string{"TMPDIR=" + dir} },
+		"working directory":    func(cmd *exec.Cmd) { cmd.Dir = dir },
+	} {
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", "read line", "sh")
+		cmd.Env = []string{"PATH=/usr/bin:/bin"}
+		set(cmd)
+		in, err := cmd.StdinPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("process %d: ", cmd.Process.Pid)
+		if found := uses(dir); len(found) != 1 || !strings.HasPrefix(found[0], want) {
+			t.Errorf("%s: found %q, want %s", name, found, want)
+		}
+		_ = in.Close() // ends the command
+		_ = cmd.Wait()
+	}
+	if found := uses(dir); len(found) > 0 {
+		t.Errorf("afterwards: %q", found)
+	}
+}
+
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{nil, {"--"}, {"--unknown", "--", "true"}} {
 		var stderr bytes.Buffer
 		if code := run(args, &stderr); code != 2 || stderr.Len() == 0 {
-			t.Errorf("%q gives %d and says %q", args, code, stderr.String())
+			t.Errorf("%q ends with %d and prints %q", args, code, stderr.String())
 		}
 	}
 	p := launch(t, []string{"PATH=/nowhere"}, "--", "/nowhere/program")
 	if code := p.end(t); code != 126 {
-		t.Errorf("a missing command gives %d", code)
+		t.Errorf("a missing command ends with %d", code)
 	}
 }
