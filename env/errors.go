@@ -88,9 +88,17 @@ func PathError(op, name string, err error) error {
 	return &fs.PathError{Op: op, Path: name, Err: err}
 }
 
-// IsFatal reports whether err concerns ctx or the whole environment rather than one file, so that
-// an operation over many files ends with it.
-func IsFatal(ctx context.Context, err error) bool {
-	return err != nil && (ctx.Err() != nil || errors.Is(err, fs.ErrClosed) ||
-		errors.Is(err, ErrGone) || errors.Is(err, ErrUnknownOutcome))
+// FatalError returns the error that ends an operation over many files after err, the error of one
+// of them: err if it concerns the whole environment, the end of ctx if ctx has ended, and nil if
+// err concerns that file only.
+func FatalError(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrClosed), errors.Is(err, ErrGone), errors.Is(err, ErrUnknownOutcome):
+		return err
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return err
+	}
+	return ContextError(ctx)
 }

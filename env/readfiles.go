@@ -66,8 +66,8 @@ func ReadFiles(
 		}
 		wg.Wait()
 		for _, c := range batch {
-			if IsFatal(ctx, c.Err) {
-				return nil, c.Err
+			if fatal := FatalError(ctx, c.Err); fatal != nil {
+				return nil, fatal
 			}
 			left -= int64(len(c.Data))
 		}

@@ -2,8 +2,8 @@
 // builder and BuildKit both understand. WriteContext writes the context of a build.
 //
 // Every image but the helper runs as the user 10001:10001 by default, whose home is /home/sandbox
-// and who owns /workspace, and works with a read-only root if these two directories are writable. Such
-// images carry PreparedLabel.
+// and who owns /workspace, and works with a read-only root if these two directories are writable.
+// Such images carry PreparedLabel.
 package images
 
 import (

@@ -87,8 +87,8 @@ func Glob(ctx context.Context, e env.FileReader, opts GlobOptions) ([]Entry, err
 			err = entry.fill(d)
 		}
 		switch {
-		case env.IsFatal(ctx, err):
-			return err
+		case env.FatalError(ctx, err) != nil:
+			return env.FatalError(ctx, err)
 		case errors.Is(err, fs.ErrNotExist):
 		case err != nil:
 			unreadable.add(err)
@@ -139,8 +139,8 @@ func isRegular(ctx context.Context, e env.FileReader, name string, mode fs.FileM
 	}
 	info, err := e.Stat(ctx, name)
 	if err != nil {
-		if env.IsFatal(ctx, err) {
-			return false, err
+		if fatal := env.FatalError(ctx, err); fatal != nil {
+			return false, fatal
 		}
 		return false, nil
 	}

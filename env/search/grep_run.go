@@ -264,8 +264,8 @@ func (g *grepper) deliver(piece []grepResult) error {
 			}
 		}
 		switch {
-		case env.IsFatal(g.ctx, r.unread):
-			return r.unread
+		case env.FatalError(g.ctx, r.unread) != nil:
+			return env.FatalError(g.ctx, r.unread)
 		case r.unread != nil && !errors.Is(r.unread, fs.ErrNotExist):
 			g.unreadable.add(r.unread)
 		}

@@ -49,8 +49,8 @@ func (w *walker) outerRules(ctx context.Context, entries []fs.DirEntry) (*gitign
 	at := ""
 	for element := range strings.SplitSeq(below, "/") {
 		entries, err := w.e.ReadDir(ctx, dir)
-		if env.IsFatal(ctx, err) {
-			return nil, err
+		if fatal := env.FatalError(ctx, err); fatal != nil {
+			return nil, fatal
 		}
 		// A directory that cannot be listed may have readable files.
 		if d := find(entries, ignoreFile); err != nil || d != nil && d.Type().IsRegular() {
@@ -119,8 +119,8 @@ func (w *walker) push(
 		return rules.Push(at, gitignore.Parse(content)), nil
 	case errors.Is(err, fs.ErrNotExist):
 		return rules, nil
-	case env.IsFatal(ctx, err):
-		return nil, err
+	case env.FatalError(ctx, err) != nil:
+		return nil, env.FatalError(ctx, err)
 	}
 	if err := w.fn(Entry{Name: shown, Err: err}, nil); err != nil && !errors.Is(err, fs.SkipDir) {
 		return nil, err

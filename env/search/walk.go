@@ -148,8 +148,8 @@ func (w *walker) entry(
 		switch err := entry.fill(d); {
 		case errors.Is(err, fs.ErrNotExist):
 			return nil
-		case env.IsFatal(ctx, err):
-			return err
+		case env.FatalError(ctx, err) != nil:
+			return env.FatalError(ctx, err)
 		default:
 			entry.Err = err
 		}
@@ -170,8 +170,8 @@ func (w *walker) entry(
 		return w.dir(ctx, name, depth+1, entries, rules)
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	case env.IsFatal(ctx, err):
-		return err
+	case env.FatalError(ctx, err) != nil:
+		return env.FatalError(ctx, err)
 	}
 	entry.Err = err
 	if err := w.fn(entry, d); !errors.Is(err, fs.SkipDir) {

@@ -31,8 +31,8 @@ func trackedFiles(
 		prefix = strings.TrimPrefix(strings.TrimPrefix(abs, top), "/") + "/"
 	}
 	index, err := env.ReadFile(ctx, e, pathname.Join(git.Private, "index"), gitrepo.MaxIndexSize)
-	if env.IsFatal(ctx, err) {
-		return nil, "", err
+	if fatal := env.FatalError(ctx, err); fatal != nil {
+		return nil, "", fatal
 	}
 	return indexNames(index, prefix), prefix, nil
 }

@@ -169,8 +169,8 @@ func (t *taker) listDirs(
 			if errors.Is(err, fs.ErrPermission) {
 				t.s.unreadable[name] = err
 			}
-			if failed == nil && env.IsFatal(ctx, err) {
-				failed = err
+			if fatal := env.FatalError(ctx, err); failed == nil && fatal != nil {
+				failed = fatal
 				cancel()
 			}
 		})

@@ -35,8 +35,8 @@ func Find(ctx context.Context, e env.FileReader, top string) (*Dirs, error) {
 	if err == nil {
 		return &Dirs{Private: git, Common: git}, nil
 	}
-	if env.IsFatal(ctx, err) {
-		return nil, err
+	if fatal := env.FatalError(ctx, err); fatal != nil {
+		return nil, fatal
 	}
 	private, err := readPointer(ctx, e, top, git, "gitdir: ")
 	if err != nil || private == "" {
@@ -67,8 +67,8 @@ func FindAbove(ctx context.Context, e env.FileReader, dir string) (string, *Dirs
 // file does not exist or has no path.
 func readPointer(ctx context.Context, e env.FileReader, dir, name, prefix string) (string, error) {
 	content, err := env.ReadFile(ctx, e, name, maxPointer)
-	if env.IsFatal(ctx, err) {
-		return "", err
+	if fatal := env.FatalError(ctx, err); fatal != nil {
+		return "", fatal
 	}
 	to, ok := strings.CutPrefix(strings.TrimRight(string(content), "\r\n"), prefix)
 	if err != nil || !ok || to == "" {

@@ -13,7 +13,7 @@
 //	}
 //
 // Every case is a subtest, such as "cancel/in_a_text", and depends on no other. The server is that
-// of package llmtest, which rejects requests that a real one would reject. The tests of the client's
-// own package cover what is particular to its wire format, with the helpers of [Wire], and check
-// that no goroutine is left after all tests.
+// of package llmtest, which rejects requests that a real one would reject. The tests of the
+// client's own package cover what is particular to its wire format, with the helpers of [Wire], and
+// check that no goroutine is left after all tests.
 package clienttest
