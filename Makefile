@@ -109,7 +109,7 @@ $(GOTESTSUM):
 	mv $(CACHE)/bin/gotestsum $@
 
 lint: $(LINT)
-	$(LINT) run ./...
+	$(LINT) run --allow-parallel-runners ./...
 	$(LINT) fmt --diff
 
 $(LINT):
