@@ -40,7 +40,7 @@ func badInputs(missing, link string) []badInput {
 	local := "--env=local "
 	return []badInput{
 		address(6, "no daemon", []string{"DOCKER_HOST=unix://" + missing}, missing,
-			"no daemon listens there; start one, or let DOCKER_HOST name another"),
+			"no daemon listens on it; start one, or let DOCKER_HOST name another"),
 		address(6, "unreachable host", []string{closed}, "tcp://127.0.0.1:1", "connection refused",
 			"is it running, and is DOCKER_HOST right?"),
 		address(2, "malformed address", []string{"DOCKER_HOST=docker.example.com"},
@@ -61,7 +61,7 @@ func badInputs(missing, link string) []badInput {
 		usage("memory", "--memory=much", `--memory: "much" is not a size such as 512MiB or 4GiB`),
 		usage("too little memory", "--memory=1MiB", "--memory: ", "at least"),
 		usage("too few processes", "--pids=2", "--pids: ", "at least"),
-		usage("CPUs", "--cpus=-1", "--cpus: ", "0.5 or 2, say"),
+		usage("CPUs", "--cpus=-1", "--cpus: ", "such as 0.5 or 2"),
 		usage("network", "--network=bridge", `--network: "bridge" is none of none, full`),
 		usage("user", "--user=bob", `--user: "bob" is neither root nor a number such as 10001`),
 		usage("TTL", "--ttl=0s", "--ttl is 0; leave it out for the default"),

@@ -21,8 +21,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dirPrefix begins the name of each daemon's directory; the process that made it follows.
-const dirPrefix = "sandboxagent-dockerd-"
+// dirPrefix begins the name of each daemon's directory; the process that made it follows. It is
+// short for the sockets in the directory, whose names may have 107 bytes.
+const dirPrefix = "sa-dockerd-"
 
 // Docker is a private dockerd. Its methods may be called concurrently, but Kill, Start, Restart and
 // Stop follow one another.
