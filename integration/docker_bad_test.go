@@ -54,7 +54,7 @@ func badInputs(missing, link string) []badInput {
 		failure("missing image", "--image=sandboxagent-test/none:1 --pull=never",
 			"sandboxagent-test/none:1: missing", "--pull"),
 		failure("unreachable registry", "--image=127.0.0.1:1/a/b:1", "127.0.0.1:1/a/b:1", "unreachable"),
-		usage("pull", "--pull=sometimes", `--pull: "sometimes" is none of missing, always, never`),
+		usage("pull", "--pull=sometimes", `--pull: "sometimes" is not one of missing, always, never`),
 		usage("platform", "--platform=windows/amd64", "--platform: ", "the environment is Linux"),
 		failure("unknown runtime", "--runtime=none-of-this-name", "none-of-this-name"),
 
@@ -62,7 +62,7 @@ func badInputs(missing, link string) []badInput {
 		usage("too little memory", "--memory=1MiB", "--memory: ", "at least"),
 		usage("too few processes", "--pids=2", "--pids: ", "at least"),
 		usage("CPUs", "--cpus=-1", "--cpus: ", "such as 0.5 or 2"),
-		usage("network", "--network=bridge", `--network: "bridge" is none of none, full`),
+		usage("network", "--network=bridge", `--network: "bridge" is not one of none, full`),
 		usage("user", "--user=bob", `--user: "bob" is neither root nor a number such as 10001`),
 		usage("TTL", "--ttl=0s", "--ttl is 0; leave it out for the default"),
 		usage("reserved label", "--label=sandboxagent.session=x", "--label: ", "taken"),

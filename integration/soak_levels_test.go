@@ -123,7 +123,7 @@ func (k *soak) checkLeftovers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range names {
-		// One that has ended by now, or is another user's, is none of the sessions.
+		// One that has ended by now, or is another user's, is not one of the sessions.
 		if vars, err := os.ReadFile(name); err == nil && bytes.Contains(vars,
 			[]byte("SANDBOXAGENT_SOAK="+k.marker)) {
 			line, _ := os.ReadFile(filepath.Join(filepath.Dir(name), "cmdline"))

@@ -17,7 +17,7 @@ import (
 
 // consentFile, in the state directory, lists the directories in which the user always allows a
 // model to work.
-const consentFile = "allowed-folders.json"
+const consentFile = "allowed-directories.json"
 
 // consent verifies that the user allows a model to act without a sandbox in the working directory
 // of e: by --yes, by an earlier answer for this directory, or by an answer to a question. Without a

@@ -64,7 +64,7 @@ func (p *program) verify(ctx context.Context, c *cli.Context) (code int, err err
 	}
 	format := c.String("output")
 	if format != formatText && format != formatJSON {
-		return 0, usagef("--output: %q is none of text, json", format)
+		return 0, usagef("--output: %q is not one of text, json", format)
 	}
 	s, err := p.parseEnvironmentFlags(c)
 	if err != nil {

@@ -36,7 +36,7 @@ func newReport(format string, out io.Writer) (*report, error) {
 	case formatText:
 		return &report{format: format, out: out, enc: event.NewEncoder(out)}, nil
 	}
-	return nil, usagef("--output: %q is none of %s, %s, %s", format, formatText, formatJSON,
+	return nil, usagef("--output: %q is not one of %s, %s, %s", format, formatText, formatJSON,
 		formatStream)
 }
 

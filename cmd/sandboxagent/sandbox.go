@@ -82,7 +82,7 @@ func parseSandboxFlags(c *cli.Context) (o sandboxOptions, err error) {
 	case sandboxRequire:
 		o.Require = true
 	default:
-		return o, usagef("--sandbox: %q is none of auto, require, off", o.mode)
+		return o, usagef("--sandbox: %q is not one of auto, require, off", o.mode)
 	}
 	switch network := c.String("network"); network {
 	case "":
@@ -91,7 +91,7 @@ func parseSandboxFlags(c *cli.Context) (o sandboxOptions, err error) {
 	case "full":
 		o.Network = true
 	default:
-		return o, usagef("--network: %q is none of none, full", network)
+		return o, usagef("--network: %q is not one of none, full", network)
 	}
 	o.Write, o.Read = c.StringSlice("allow-write"), c.StringSlice("allow-read")
 	for _, list := range c.StringSlice("enforce") {
@@ -119,7 +119,7 @@ func parsePromise(name string) (env.Promise, error) {
 		}
 		known = append(known, string(p))
 	}
-	return "", usagef("--enforce: %q is none of %s", name, strings.Join(known, ", "))
+	return "", usagef("--enforce: %q is not one of %s", name, strings.Join(known, ", "))
 }
 
 // isolates reports whether the sandbox of an environment is strong enough that a model needs no

@@ -144,9 +144,9 @@ func (c Config) check() (Config, error) {
 	}
 	switch {
 	case !slices.Contains([]PullPolicy{PullMissing, PullAlways, PullNever}, c.Pull):
-		return bad("pull", "%q is none of missing, always, never", c.Pull)
+		return bad("pull", "%q is not one of missing, always, never", c.Pull)
 	case !slices.Contains([]Network{NetworkNone, NetworkFull}, c.Network):
-		return bad("network", "%q is none of none, full", c.Network)
+		return bad("network", "%q is not one of none, full", c.Network)
 	case !(c.CPUs >= 0.01 && c.CPUs <= 1<<20):
 		return bad("cpus", "%v is not a number of processors such as 0.5 or 2", c.CPUs)
 	case c.Memory < minMemory:

@@ -42,8 +42,9 @@ const (
 type MissingError struct {
 	// OS and Arch are named as by the Go toolchain.
 	OS, Arch string
-	// Err is why none could be built; nil if that was not tried.
-	Err error
+	// Errs are why the running program does not serve as one, and why none could be built, as far as
+	// that was tried.
+	Errs []error
 }
 
 func (e *MissingError) Error() string { return e.Text("name the file of one") }
@@ -53,19 +54,14 @@ func (e *MissingError) Text(remedy string) string {
 	text := fmt.Sprintf("no helper for %s/%s is embedded in this program (embed one: "+
 		"\"make build HELPERS=%[1]s/%[2]s\" in a checkout of %[3]s; or %[4]s)",
 		e.OS, e.Arch, modulePath, remedy)
-	if e.Err != nil {
-		text += "; build one: " + e.Err.Error()
+	for _, err := range e.Errs {
+		text += "; " + err.Error()
 	}
 	return text
 }
 
-// Unwrap returns fs.ErrNotExist and Err.
-func (e *MissingError) Unwrap() []error {
-	if e.Err == nil {
-		return []error{fs.ErrNotExist}
-	}
-	return []error{fs.ErrNotExist, e.Err}
-}
+// Unwrap returns fs.ErrNotExist and Errs.
+func (e *MissingError) Unwrap() []error { return append([]error{fs.ErrNotExist}, e.Errs...) }
 
 // Program is a program that serves as a helper. Find, File and Source.Resolve return it.
 type Program struct {

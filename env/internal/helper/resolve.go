@@ -3,6 +3,7 @@ package helper
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // Source names the programs that may serve as helper besides the embedded ones: it is the internal
@@ -27,16 +28,18 @@ func (s Source) Resolve(ctx context.Context, goos, goarch string) (*Program, err
 		return h, err
 	}
 	if s.Program != "" {
-		if h, err := File(s.Program, goos, goarch, s.Args...); err == nil {
+		h, err := File(s.Program, goos, goarch, s.Args...)
+		if err == nil {
 			return h, nil
 		}
+		missing.Errs = append(missing.Errs, fmt.Errorf("use the running program: %w", err))
 	}
 	if s.NoBuild {
 		return nil, missing
 	}
 	path, err := thisModule(s.Cache).build(ctx, goos, goarch)
 	if err != nil {
-		missing.Err = err
+		missing.Errs = append(missing.Errs, fmt.Errorf("build one: %w", err))
 		return nil, missing
 	}
 	return File(path, goos, goarch)

@@ -225,7 +225,7 @@ func TestBuildFails(t *testing.T) {
 		t.Setenv("PATH", t.TempDir())
 		var missing *MissingError
 		_, err := Source{Cache: t.TempDir()}.Resolve(t.Context(), "linux", "riscv64")
-		if !errors.As(err, &missing) || missing.Err == nil || !strings.Contains(err.Error(),
+		if !errors.As(err, &missing) || len(missing.Errs) == 0 || !strings.Contains(err.Error(),
 			"make build HELPERS=linux/riscv64") {
 			t.Errorf("error %v", err)
 		}

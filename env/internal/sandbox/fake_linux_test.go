@@ -143,7 +143,7 @@ func TestWhoseBubblewrap(t *testing.T) {
 			t.Errorf("%s, and a good one: found %q, %v", name, found, err)
 		}
 	}
-	// What is first in PATH is none of them.
+	// What is first in PATH is not one of them.
 	t.Setenv("PATH", filepath.Dir(good))
 	if slices.Contains(bubblewraps, good) {
 		t.Error("it is looked for in PATH")

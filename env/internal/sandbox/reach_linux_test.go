@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"crypto/rand"
 	"errors"
 	"io/fs"
 	"net"
@@ -398,15 +399,16 @@ func TestTemporaryDir(t *testing.T) {
 	if err := os.WriteFile(other+"/file", []byte("other\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	private := "/tmp/private-" + rand.Text()
 	w.policy.Dir = dir
 	if out, code := w.run(t, Bubblewrap, `echo x >"`+dir+`/new" && ! cat "`+other+`/file" && `+
-		`echo y >/tmp/sandbox-test-private && cat /tmp/sandbox-test-private`); code != 0 {
+		`echo y >`+private+` && cat `+private); code != 0 {
 		t.Errorf("exit code %d, %s", code, out)
 	}
 	if data, err := os.ReadFile(dir + "/new"); err != nil || string(data) != "x\n" {
 		t.Errorf("%q, %v", data, err)
 	}
-	if exists("/tmp/sandbox-test-private") {
+	if exists(private) {
 		t.Error("a temporary file is seen outside")
 	}
 }

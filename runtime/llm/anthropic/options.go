@@ -63,7 +63,7 @@ func reason(body *wireRequest, req llm.Request) error {
 	}
 	budget, ok := budgets[req.ReasoningEffort]
 	if !ok {
-		return fmt.Errorf("the reasoning effort %q is none of low, medium, high, xhigh and max",
+		return fmt.Errorf("the reasoning effort %q is not one of low, medium, high, xhigh and max",
 			req.ReasoningEffort)
 	}
 	const least = 1024 // what the server takes

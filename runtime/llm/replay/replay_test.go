@@ -68,13 +68,13 @@ func TestParseScriptErrors(t *testing.T) {
 			"s.yaml:2: turn 1: expect: user: matches: error parsing regexp",
 		},
 		"bad finish": {
-			"turns:\n  - {text: x, finish: done}\n", `s.yaml:2: turn 1: finish "done" is none of`,
+			"turns:\n  - {text: x, finish: done}\n", `s.yaml:2: turn 1: finish "done" is not one of`,
 		},
 		"bad kind": {
-			"turns:\n  - error: {kind: nope}\n", `s.yaml:2: turn 1: error: kind "nope" is none of network,`,
+			"turns:\n  - error: {kind: nope}\n", `s.yaml:2: turn 1: error: kind "nope" is not one of network,`,
 		},
-		"kind not simulated": {"turns:\n  - error: {kind: canceled}\n", `kind "canceled" is none of`},
-		"error without kind": {"turns:\n  - error: {message: x}\n", `error: kind "" is none of`},
+		"kind not simulated": {"turns:\n  - error: {kind: canceled}\n", `kind "canceled" is not one of`},
+		"error without kind": {"turns:\n  - error: {message: x}\n", `error: kind "" is not one of`},
 		"bad status": {
 			"turns:\n  - error: {kind: server, status: 42}\n", "error: 42 is not an HTTP status",
 		},

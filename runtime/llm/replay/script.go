@@ -194,7 +194,7 @@ func (ft fileTurn) turn(number int) (Turn, error) {
 			t.Finish = llm.FinishToolCalls
 		}
 	default:
-		return Turn{}, fmt.Errorf("finish %q is none of stop, tool_calls, length, content_filter",
+		return Turn{}, fmt.Errorf("finish %q is not one of stop, tool_calls, length, content_filter",
 			ft.Finish)
 	}
 	if ft.Error != nil {
@@ -226,7 +226,7 @@ func (fe fileError) convert() (*llm.Error, error) {
 		kind = kindOfStatus(fe.Status)
 	}
 	if !slices.Contains(errorKinds, kind) {
-		return nil, fmt.Errorf("error: kind %q is none of %s; give kind, or a status that implies it",
+		return nil, fmt.Errorf("error: kind %q is not one of %s; give kind, or a status that implies it",
 			fe.Kind, list(errorKinds))
 	}
 	if fe.Status != 0 && (fe.Status < 200 || fe.Status > 599) {
