@@ -175,7 +175,8 @@ func (p *program) parseEnvironmentFlags(c *cli.Context) (s environmentSettings, 
 func (s *environmentSettings) parseVars(c *cli.Context) (err error) {
 	inherit := &s.config.inherit
 	if inherit.Mode, err = vars.ParseMode(c.String("inherit-vars")); err != nil {
-		return usagef("--inherit-vars: %q is not one of filtered, all, core, none", c.String("inherit-vars"))
+		return usagef("--inherit-vars: %q is not one of filtered, all, core, none",
+			c.String("inherit-vars"))
 	}
 	for _, v := range s.config.vars {
 		name, _, ok := strings.Cut(v, "=")

@@ -71,7 +71,8 @@ func TestParseScriptErrors(t *testing.T) {
 			"turns:\n  - {text: x, finish: done}\n", `s.yaml:2: turn 1: finish "done" is not one of`,
 		},
 		"bad kind": {
-			"turns:\n  - error: {kind: nope}\n", `s.yaml:2: turn 1: error: kind "nope" is not one of network,`,
+			"turns:\n  - error: {kind: nope}\n",
+			`s.yaml:2: turn 1: error: kind "nope" is not one of network,`,
 		},
 		"kind not simulated": {"turns:\n  - error: {kind: canceled}\n", `kind "canceled" is not one of`},
 		"error without kind": {"turns:\n  - error: {message: x}\n", `error: kind "" is not one of`},
