@@ -130,8 +130,8 @@ func (l *Listed) assess(labels map[string]string, now time.Time, orphan bool) {
 }
 
 // Collect removes what clients that died left behind: containers, and volumes without a container.
-// With o.All it also removes the containers that are Abandoned, and what is kept for later
-// containers: volumes with helpers, and layers on images. What is in use is never removed.
+// With o.All it also removes containers that are Abandoned, and the volumes with helpers and the
+// layers on images, which later containers would use. It never removes an object in use.
 func (e *Engine) Collect(
 	ctx context.Context, o remote.CollectOptions,
 ) ([]remote.Collected, error) {

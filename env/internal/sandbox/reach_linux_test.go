@@ -413,8 +413,8 @@ func TestTemporaryDir(t *testing.T) {
 	}
 }
 
-// TestShownSockets has sockets in what is shown of directories that begin empty, and in what may be
-// read.
+// TestShownSockets has sockets in the visible parts of directories that are otherwise empty, and in
+// readable directories.
 func TestShownSockets(t *testing.T) {
 	need(t, Bubblewrap)
 	w := newWorld(t)

@@ -20,9 +20,9 @@ import (
 // errSilent ends a command whose outcome the server does not report after a request to kill it.
 var errSilent = errors.New("the server does not report the result of the command")
 
-// Exec implements env.Environment. While there is no connection the command runs on, and the next
-// connection resumes its output. If there is none, or another server replaced it, the error
-// wraps env.ErrUnknownOutcome and env.ErrGone.
+// Exec implements env.Environment. Without a connection the command runs on, and the next
+// connection resumes its output. If no connection follows, or another server replaced this one, the
+// error wraps env.ErrUnknownOutcome and env.ErrGone.
 func (c *Client) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
 	cmd.Argv = slices.Clone(cmd.Argv)
 	x, err := c.newExecution(ctx, cmd)
