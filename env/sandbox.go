@@ -12,8 +12,8 @@ package env
 type Sandbox struct {
 	// Require makes a machine without a sandbox an error.
 	Require bool
-	// Enforce lists promises that must be Enforced; one that is not is an error, also without Require.
-	Enforce []Promise
+	// Enforce lists guarantees that must be Enforced; otherwise it is an error, even without Require.
+	Enforce []GuaranteeName
 	// Network lets commands use the network of the machine.
 	Network bool
 	// Write lists more files and directories that commands may change: absolute names that exist.

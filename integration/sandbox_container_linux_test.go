@@ -441,7 +441,7 @@ func (j *job) runsUnsandboxed(t *testing.T) {
 	}
 	wantContains(t, "standard error", got.stderr, append([]string{note, "without a sandbox"},
 		j.reasons...)...)
-	j.checkGuarantees(t, got.stdout, map[env.Promise]env.Strength{
+	j.checkGuarantees(t, got.stdout, map[env.GuaranteeName]env.Strength{
 		env.Isolation: env.Absent, env.ConfinedWrites: env.Absent, env.HiddenSecrets: env.Absent,
 		env.NoNetwork: env.Absent,
 	})
@@ -451,7 +451,7 @@ func (j *job) runsUnsandboxed(t *testing.T) {
 }
 
 // checkGuarantees checks the guarantees of a run, in its first and last events.
-func (j *job) checkGuarantees(t *testing.T, stdout string, want map[env.Promise]env.Strength) {
+func (j *job) checkGuarantees(t *testing.T, stdout string, want map[env.GuaranteeName]env.Strength) {
 	t.Helper()
 	events, res := records(t, stdout)
 	reported := [][]env.Guarantee{res.Guarantees}
@@ -470,7 +470,7 @@ func (j *job) checkGuarantees(t *testing.T, stdout string, want map[env.Promise]
 			}
 		}
 		for _, g := range guarantees {
-			if g.Promise == env.Isolation {
+			if g.Name == env.Isolation {
 				wantContains(t, "the reason", g.By, append([]string{j.by}, j.reasons...)...)
 			}
 		}
@@ -503,7 +503,7 @@ func (j *job) confines(t *testing.T) {
 
 // enforces checks the guarantees, and --enforce for each.
 func (j *job) enforces(t *testing.T) {
-	want := map[env.Promise]env.Strength{
+	want := map[env.GuaranteeName]env.Strength{
 		env.Isolation: env.Enforced, env.HiddenProcesses: env.Enforced,
 		env.ConfinedWrites: env.Enforced, env.HiddenSecrets: env.Enforced, env.NoNetwork: env.Enforced,
 		env.NoNewRights: env.Enforced,

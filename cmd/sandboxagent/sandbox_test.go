@@ -12,11 +12,11 @@ import (
 
 // TestSandboxNote checks that the note of a weaker sandbox names the missing guarantees.
 func TestSandboxNote(t *testing.T) {
-	hooks := env.Guarantee{Promise: env.KeptHooks, Strength: env.Absent, By: "nobody"}
-	processes := env.Guarantee{Promise: env.HiddenProcesses, Strength: env.Absent}
-	sockets := env.Guarantee{Promise: env.HiddenSockets, Strength: env.BestEffort}
+	hooks := env.Guarantee{Name: env.KeptHooks, Strength: env.Absent, By: "nobody"}
+	processes := env.Guarantee{Name: env.HiddenProcesses, Strength: env.Absent}
+	sockets := env.Guarantee{Name: env.HiddenSockets, Strength: env.BestEffort}
 	isolation := func(s env.Strength) env.Guarantee {
-		return env.Guarantee{Promise: env.Isolation, Strength: s, By: "a box"}
+		return env.Guarantee{Name: env.Isolation, Strength: s, By: "a box"}
 	}
 	for name, test := range map[string]struct {
 		guarantees []env.Guarantee

@@ -186,7 +186,7 @@ func (e *Engine) checkSecurity(ctx context.Context, c Config) error {
 		}
 		if _, profile, ok := strings.Cut(o, "profile="); ok && profile != "builtin" &&
 			profile != "default" {
-			c.Note("the daemon's system call filter is " + profile + " instead of Docker's default")
+			c.Warn("the daemon's system call filter is " + profile + " instead of Docker's default")
 		}
 		return nil
 	}

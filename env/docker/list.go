@@ -100,7 +100,7 @@ func sessionOf(name string, labels map[string]string) (session string, ok bool) 
 	return "", false
 }
 
-// assess sets Garbage, Abandoned and Note. orphan reports that the creating process has ended.
+// assess sets Garbage, Abandoned and Reason. orphan reports that the creating process has ended.
 func (l *Listed) assess(labels map[string]string, now time.Time, orphan bool) {
 	by, err := time.Parse(time.RFC3339, labels[labelReady])
 	live := slices.Contains([]container.ContainerState{
@@ -109,23 +109,23 @@ func (l *Listed) assess(labels map[string]string, now time.Time, orphan bool) {
 	switch {
 	case live && orphan:
 		l.Abandoned = l.State == container.StateRunning
-		l.Note = "its client has ended; it ends " + labels[labelLease] + " after that"
+		l.Reason = "its client has ended; it ends " + labels[labelLease] + " after that"
 	case live:
-		l.Note = "in use" // without a client it ends by itself
+		l.Reason = "in use" // without a client it ends by itself
 	case l.State == container.StateRemoving:
-		l.Note = "it is being removed"
+		l.Reason = "it is being removed"
 	case l.State != container.StateCreated:
-		l.Garbage, l.Note = true, "it has ended"
+		l.Garbage, l.Reason = true, "it has ended"
 	case labels[labelKind] == kindLoader && now.Sub(l.Created) > loaderTimeout:
-		l.Garbage, l.Note = true, "its loader has died"
+		l.Garbage, l.Reason = true, "its loader has died"
 	case labels[labelKind] == kindLoader:
-		l.Note = "it is being filled"
+		l.Reason = "it is being filled"
 	case orphan:
-		l.Garbage, l.Note = true, "its client ended before it started"
+		l.Garbage, l.Reason = true, "its client ended before it started"
 	case err != nil || now.After(by):
-		l.Garbage, l.Note = true, "it was never started"
+		l.Garbage, l.Reason = true, "it was never started"
 	default:
-		l.Note = "it is about to start"
+		l.Reason = "it is about to start"
 	}
 }
 
@@ -142,7 +142,7 @@ func (e *Engine) Collect(
 	return o.Collect(func(add func(kind, name, reason string, remove func() error)) error {
 		for _, l := range list {
 			if l.Garbage || o.All && l.Abandoned {
-				add("container", l.Name, l.Note, func() error { return e.remove(ctx, l.ID) })
+				add("container", l.Name, l.Reason, func() error { return e.remove(ctx, l.ID) })
 			}
 		}
 		addVolume := func(name, reason string) {

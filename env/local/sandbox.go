@@ -11,7 +11,7 @@ import (
 // guarantees.
 type SandboxError struct {
 	// Missing are the guarantees that no sandbox enforces. It is empty if no sandbox works at all.
-	Missing []env.Promise
+	Missing []env.GuaranteeName
 	// Reasons explain, for each kind of sandbox, why it is unavailable or insufficient.
 	Reasons []error
 }

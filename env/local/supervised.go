@@ -53,7 +53,7 @@ type SupervisedEnvironment struct {
 func (e *SupervisedEnvironment) Info() env.Info {
 	info := e.remote.Info()
 	for i, g := range info.Guarantees {
-		if g.Promise == env.Isolation && e.noSandbox != "" {
+		if g.Name == env.Isolation && e.noSandbox != "" {
 			info.Guarantees[i].By += "; there is no sandbox: " + e.noSandbox
 		}
 	}

@@ -20,8 +20,8 @@ type Listed struct {
 	Owner string
 	// Garbage means that the environment is of no use any more.
 	Garbage bool
-	// Note is the reason for Garbage or its absence.
-	Note string
+	// Reason explains why the environment is Garbage, or why not.
+	Reason string
 }
 
 // CollectOptions select what Collect removes. The zero value removes garbage only.

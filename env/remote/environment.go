@@ -160,14 +160,14 @@ func (c Config) describe(info env.Info) env.Info {
 	var isolation env.Guarantee
 	var others []env.Guarantee
 	for _, g := range info.Guarantees {
-		if g.Promise == env.Isolation {
+		if g.Name == env.Isolation {
 			isolation = g
 		} else {
 			others = append(others, g)
 		}
 	}
 	if isolation = c.Isolation(isolation); isolation.Strength != "" {
-		isolation.Promise = env.Isolation
+		isolation.Name = env.Isolation
 		others = append(others, isolation)
 	}
 	info.Guarantees = others

@@ -33,8 +33,8 @@ type Options struct {
 	// Session names the environment: up to 63 lower-case letters, digits and hyphens. The default is
 	// random.
 	Session string
-	// Note, if set, gets one line for each notable condition that is no error.
-	Note func(line string)
+	// Warn, if set, is called with one line for each unexpected condition that is no error.
+	Warn func(line string)
 }
 
 var sessionPattern = lazyregexp.New(`^[a-z0-9][a-z0-9-]{0,62}$`)
@@ -73,8 +73,8 @@ func (o Options) Complete(backend string) (Options, error) {
 	}
 	o.StartTimeout = cmp.Or(o.StartTimeout, DefaultStartTimeout)
 	o.Session = cmp.Or(o.Session, strings.ToLower(rand.Text()))
-	if o.Note == nil {
-		o.Note = func(string) {}
+	if o.Warn == nil {
+		o.Warn = func(string) {}
 	}
 	return o, nil
 }

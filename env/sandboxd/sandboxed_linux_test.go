@@ -99,7 +99,7 @@ func TestSandboxedHelper(t *testing.T) {
 				t.Cleanup(func() { _ = c.Close() })
 				isolation := env.Guarantee{}
 				for _, g := range c.Info().Guarantees {
-					if g.Promise == env.Isolation {
+					if g.Name == env.Isolation {
 						isolation = g
 					}
 				}
@@ -228,7 +228,7 @@ func TestSandboxErrors(t *testing.T) {
 		"a guarantee": {
 			helper.Sandbox{
 				Dir:     t.TempDir(),
-				Sandbox: env.Sandbox{Network: true, Enforce: []env.Promise{env.NoNetwork}},
+				Sandbox: env.Sandbox{Network: true, Enforce: []env.GuaranteeName{env.NoNetwork}},
 			},
 			"no sandbox here enforces no-network: ",
 		},

@@ -66,9 +66,9 @@ func parseListed(line string) (Listed, error) {
 		return Listed{}, unexpected(line)
 	}
 	l := Listed{PID: pid, dir: words[6]}
-	l.Session, l.State, l.Note = session, "running", fmt.Sprintf("process %d", pid)
+	l.Session, l.State, l.Reason = session, "running", fmt.Sprintf("process %d", pid)
 	if words[1] != "1" {
-		l.State, l.Garbage, l.Note = "dead", true, "its helper was killed"
+		l.State, l.Garbage, l.Reason = "dead", true, "its helper was killed"
 	}
 	if created > 0 {
 		l.Created = time.Unix(created, 0)
@@ -96,7 +96,7 @@ func (h *Host) Collect(
 			if !l.Garbage && !o.All {
 				continue
 			}
-			reason := l.Note
+			reason := l.Reason
 			if !l.Garbage {
 				reason = "it was running"
 			}

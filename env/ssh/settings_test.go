@@ -279,7 +279,7 @@ func TestSettingsNotes(t *testing.T) {
 			var notes []string
 			r, err := resolve(t.Context(), Target{
 				Host: "me@h",
-				Note: func(line string) { notes = append(notes, line) },
+				Warn: func(line string) { notes = append(notes, line) },
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -61,8 +61,8 @@ type Target struct {
 	// Timeout bounds connection and login to each host; 0 means ConnectTimeout of the ssh_config,
 	// or DefaultDialTimeout.
 	Timeout time.Duration
-	// Note, if set, gets one line for each unexpected thing that is no error.
-	Note func(line string)
+	// Warn, if set, is called with one line for each unexpected condition that is no error.
+	Warn func(line string)
 }
 
 // Validate reports the first invalid field of t, as a *ConfigError. It reads the files that t
@@ -131,8 +131,8 @@ type route struct {
 // String returns user@host:port.
 func (r *route) String() string { return r.hops[len(r.hops)-1].String() }
 
-// note reports something unexpected that is no error.
-func (r *route) note(line string) {
+// warn reports an unexpected condition that is no error.
+func (r *route) warn(line string) {
 	if r.report != nil {
 		r.report(cleanText(line))
 	}
@@ -141,7 +141,7 @@ func (r *route) note(line string) {
 // resolve finds the route to the target.
 func resolve(ctx context.Context, t Target) (*route, error) {
 	r := &route{
-		passphrase: t.Passphrase, report: t.Note, asking: make(chan struct{}, 1),
+		passphrase: t.Passphrase, report: t.Warn, asking: make(chan struct{}, 1),
 		opened: map[[sha256.Size]byte]gossh.Signer{}, pinned: map[string]gossh.PublicKey{},
 	}
 	if t.Timeout < 0 {
@@ -158,7 +158,7 @@ func resolve(ctx context.Context, t Target) (*route, error) {
 			return nil, badConfig("known-hosts", "%s", cleanText(err.Error()))
 		}
 	}
-	found := resolver{localFiles: findLocalFiles(), target: t, note: r.note, noted: map[string]bool{}}
+	found := resolver{localFiles: findLocalFiles(), target: t, warn: r.warn, warned: map[string]bool{}}
 	if err := found.add(ctx, t.Host, "host", nil, false); err != nil {
 		return nil, err
 	}

@@ -113,7 +113,7 @@ func schemes() []string {
 
 // repositoryFormat is the storage format of a repository, from its settings.
 type repositoryFormat struct {
-	// promisor: objects may be missing, which a remote repository has promised to deliver.
+	// promisor: objects may be missing, which a remote repository is expected to deliver.
 	promisor bool
 	// filters: programs convert contents between index and working tree.
 	filters bool

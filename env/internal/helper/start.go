@@ -58,13 +58,13 @@ type Sandbox struct {
 
 // sandboxJSON is Sandbox with its names as bytes.
 type sandboxJSON struct {
-	Dir     []byte        `json:"dir,omitempty"`
-	Require bool          `json:"require,omitempty"`
-	Enforce []env.Promise `json:"enforce,omitempty"`
-	Network bool          `json:"network,omitempty"`
-	Write   [][]byte      `json:"write,omitempty"`
-	Read    [][]byte      `json:"read,omitempty"`
-	Hide    [][]byte      `json:"hide,omitempty"`
+	Dir     []byte              `json:"dir,omitempty"`
+	Require bool                `json:"require,omitempty"`
+	Enforce []env.GuaranteeName `json:"enforce,omitempty"`
+	Network bool                `json:"network,omitempty"`
+	Write   [][]byte            `json:"write,omitempty"`
+	Read    [][]byte            `json:"read,omitempty"`
+	Hide    [][]byte            `json:"hide,omitempty"`
 }
 
 // Text returns the configuration as text, for ParseSandbox.

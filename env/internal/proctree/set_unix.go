@@ -256,7 +256,7 @@ func (s *Set) Close() error {
 // Guarantees returns the guarantees env.KillTree, env.CleanClose and env.CleanCrash.
 func (s *Set) Guarantees() []env.Guarantee {
 	kill := env.Guarantee{
-		Promise: env.KillTree, Strength: env.BestEffort,
+		Name: env.KillTree, Strength: env.BestEffort,
 		By: "process groups only: what leaves its group escapes",
 	}
 	if trackable() == nil {
@@ -264,9 +264,9 @@ func (s *Set) Guarantees() []env.Guarantee {
 			"what leaves its session and its parents and %s escapes", trackedBy, trackLost)
 	}
 	clean := kill
-	clean.Promise = env.CleanClose
+	clean.Name = env.CleanClose
 	crash := env.Guarantee{
-		Promise: env.CleanCrash, Strength: env.Absent,
+		Name: env.CleanCrash, Strength: env.Absent,
 		By: "a supervisor would be needed: what runs when this process is killed stays",
 	}
 	s.supervisor.guarantee(&kill, &clean, &crash)

@@ -384,7 +384,7 @@ func TestSecretsInWork(t *testing.T) {
 	need(t, Landlock)
 	p := w.plan(t, Landlock)
 	for _, g := range p.Guarantees() {
-		if g.Promise == env.HiddenSecrets &&
+		if g.Name == env.HiddenSecrets &&
 			(g.Strength != env.BestEffort || !strings.Contains(g.By, w.work+"/.git and "+w.work+"/file")) {
 			t.Errorf("Landlock cannot hide them, and guarantees %+v", g)
 		}
