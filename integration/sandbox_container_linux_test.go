@@ -421,7 +421,7 @@ func (j *job) changes(t *testing.T) (names []string) {
 // runsUnsandboxed checks that the program runs commands without a sandbox where it may, and reports
 // that in a note and in events.
 func (j *job) runsUnsandboxed(t *testing.T) {
-	const note = "sandboxagent: note: commands run as this user on this machine; there is no sandbox: "
+	const note = "sandboxagent: note: commands run as this user on this machine; no sandbox: "
 	got := j.program(t, "exec", "--sandbox=auto", "--", "sh", "-c", all("by-auto"))
 	if got.code != 3 || got.stdout != unconfined || strings.Count(got.stderr, "\n") != 1 {
 		t.Errorf("%+v", got)

@@ -96,7 +96,9 @@ func onMachine(t *testing.T, argv ...string) bool {
 func TestSandboxInfo(t *testing.T) {
 	eachSandbox(t, func(t *testing.T, by sandbox.Mechanism) {
 		info := sandboxed(t, by, local.Config{}, env.Sandbox{}).Info()
-		strong := []env.GuaranteeName{env.ConfinedWrites, env.HiddenSecrets, env.NoNetwork, env.NoNewRights}
+		strong := []env.GuaranteeName{
+			env.ConfinedWrites, env.HiddenSecrets, env.NoNetwork, env.NoNewRights,
+		}
 		weak := []env.GuaranteeName{env.KeptHooks}
 		if by == sandbox.Bubblewrap {
 			strong = append(strong, env.HiddenProcesses, env.Isolation)
@@ -180,7 +182,7 @@ func TestNoSandbox(t *testing.T) {
 	t.Cleanup(func() { _ = e.Close() })
 	for _, g := range e.Info().Guarantees {
 		if g.Name == env.Isolation && (g.Strength != env.Absent || !strings.Contains(g.By,
-			"there is no sandbox: ")) {
+			"no sandbox: ")) {
 			t.Errorf("%+v", g)
 		}
 	}

@@ -54,7 +54,7 @@ func (e *SupervisedEnvironment) Info() env.Info {
 	info := e.remote.Info()
 	for i, g := range info.Guarantees {
 		if g.Name == env.Isolation && e.noSandbox != "" {
-			info.Guarantees[i].By += "; there is no sandbox: " + e.noSandbox
+			info.Guarantees[i].By += "; no sandbox: " + e.noSandbox
 		}
 	}
 	return info

@@ -28,7 +28,7 @@ const (
 func (e *Environment) WriteFile(
 	ctx context.Context, name string, r io.Reader, opts env.WriteOptions,
 ) (env.Written, error) {
-	path, err := e.begin(ctx, "write", name)
+	path, err := e.startOp(ctx, "write", name)
 	if err != nil {
 		return env.Written{}, err
 	}

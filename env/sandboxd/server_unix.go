@@ -287,7 +287,7 @@ func (d *helperServer) describe(info env.Info) env.Info {
 		switch {
 		case g.Name != env.Isolation:
 		case d.noSandbox != "":
-			info.Guarantees[i].By += "; there is no sandbox: " + d.noSandbox
+			info.Guarantees[i].By += "; no sandbox: " + d.noSandbox
 		case d.plan != nil && d.plan.WhyWeaker != "":
 			info.Guarantees[i].By += "; it is not " + d.plan.WhyWeaker
 		}

@@ -177,7 +177,7 @@ func removeStale(path string) error {
 	}
 	c, err := net.Dial("unix", path)
 	if err == nil {
-		return errors.Join(fmt.Errorf("a helper listens there: %w", fs.ErrExist), c.Close())
+		return errors.Join(fmt.Errorf("a helper listens on it: %w", fs.ErrExist), c.Close())
 	}
 	if !errors.Is(err, unix.ECONNREFUSED) {
 		return err

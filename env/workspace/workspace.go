@@ -139,8 +139,8 @@ func (w *Workspace) warn(format string, args ...any) {
 	}
 }
 
-// Warnings returns one line for each part of the directory that is not uploaded, or is limited in the
-// environment.
+// Warnings returns one line for each part of the directory that is not uploaded, or is limited in
+// the environment.
 func (w *Workspace) Warnings() []string { return slices.Clone(w.warnings) }
 
 // Files returns the number of uploaded files and symlinks, without those in a .git.

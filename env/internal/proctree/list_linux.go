@@ -157,10 +157,10 @@ func parseStat(line string) (procInfo, error) {
 	return s, nil
 }
 
-// hasMark reports whether a process has a variable that begins with one of markers. A hidden
+// hasMarker reports whether a process has a variable that begins with one of markers. A hidden
 // process has ended or is between two programs: the new one has its memory already, but neither
 // arguments nor variables.
-func hasMark(pid int, markers []string) (marked, hidden bool) {
+func hasMarker(pid int, markers []string) (marked, hidden bool) {
 	// A process that executes a program between open and read shows no variables either; another try
 	// reads them.
 	for range 3 {

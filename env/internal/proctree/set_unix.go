@@ -22,7 +22,7 @@ import (
 
 // Set is the processes of one environment. Its methods may be called concurrently.
 type Set struct {
-	marker     string // the prefix of the markers of all commands
+	marker     string // the prefix of the names of all marker variables
 	supervisor *supervisor
 
 	mu      sync.Mutex
@@ -108,12 +108,13 @@ func (s *Set) Start(file string, argv []string, attr *os.ProcAttr) (*Process, er
 	return p, nil
 }
 
-// nextMarker returns the name of a marker for one more command; empty if commands need none.
+// nextMarker returns the name of the marker variable of one more command; empty if its marker is a
+// limit.
 func (s *Set) nextMarker() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.started++
-	if s.supervisor.tagged() {
+	if s.supervisor.marksByLimit() {
 		return ""
 	}
 	return s.marker + strconv.FormatUint(s.started, 36)
@@ -181,7 +182,7 @@ func (s *Set) wholeTree(leaders []*Process) *tree {
 func (s *Set) newTree(leaders []*Process, markers []string, all bool) *tree {
 	t := newTree(leaders)
 	t.all = all
-	t.hasMark = func(pid int) (marked, hidden bool) { return hasMark(pid, markers) }
+	t.hasMarker = func(pid int) (marked, hidden bool) { return hasMarker(pid, markers) }
 	s.supervisor.arm(t)
 	return t
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// supervisor is empty: these systems have neither a sub-reaper flag nor tags.
+// supervisor is empty: these systems have neither a sub-reaper flag nor limits that could be markers.
 type supervisor struct{}
 
 func supervise() (*supervisor, error) { return &supervisor{}, nil }
 
 func (v *supervisor) close() {}
 
-func (v *supervisor) tagged() bool { return false }
+func (v *supervisor) marksByLimit() bool { return false }
 
 func (v *supervisor) childless() bool { return false }
 
