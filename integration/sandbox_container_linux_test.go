@@ -451,7 +451,9 @@ func (j *job) runsUnsandboxed(t *testing.T) {
 }
 
 // checkGuarantees checks the guarantees of a run, in its first and last events.
-func (j *job) checkGuarantees(t *testing.T, stdout string, want map[env.GuaranteeName]env.Strength) {
+func (j *job) checkGuarantees(
+	t *testing.T, stdout string, want map[env.GuaranteeName]env.Strength,
+) {
 	t.Helper()
 	events, res := records(t, stdout)
 	reported := [][]env.Guarantee{res.Guarantees}
@@ -526,8 +528,9 @@ func (j *job) enforces(t *testing.T) {
 		if got.code != 125 || got.stdout != "" {
 			t.Errorf("%s: %+v", promise, got)
 		}
-		wantContains(t, string(promise), got.stderr, append([]string{"no sandbox here enforces " +
-			string(promise)}, j.reasons...)...)
+		wantContains(t, string(promise), got.stderr, append([]string{
+			"no sandbox of this machine enforces " + string(promise),
+		}, j.reasons...)...)
 	}
 	if got := j.program(t, append(strong, "--", "touch", "strong")...); got.code != 0 {
 		t.Errorf("%q: %+v", strong, got)

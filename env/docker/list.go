@@ -32,8 +32,8 @@ type Listed struct {
 	// ID and Name are the container's; Session is a part of the name.
 	ID, Name string
 	Image    string
-	// Abandoned: the container runs, and the process of this user and machine that created it has
-	// ended.
+	// Abandoned reports that the container runs, and that its creator, a process of this user and
+	// machine, has ended.
 	Abandoned bool
 }
 
@@ -51,10 +51,10 @@ func (e *Engine) List(ctx context.Context) ([]Listed, error) {
 			name = strings.TrimPrefix(c.Names[0], "/")
 		}
 		session, ok := sessionOf(name, c.Labels)
-		if !ok { // an image can pass such labels on
+		if !ok { // an image can have such labels
 			continue
 		}
-		ttl, _ := time.ParseDuration(c.Labels[labelLease]) // loaders have none
+		ttl, _ := time.ParseDuration(c.Labels[labelLease]) // loaders have no TTL
 		l := Listed{
 			Listed: remote.Listed{
 				Session: session, State: c.State, Created: time.Unix(c.Created, 0), TTL: ttl,

@@ -41,12 +41,12 @@ func killCases() []testCase {
 	}
 }
 
-// timeOutKills returns a case that runs what command returns until its timeout.
+// timeOutKills returns a case that runs the result of command until its timeout.
 func timeOutKills(command func(*caseT) (env.Command, []marker)) func(*caseT) {
 	return func(c *caseT) { c.timeOutKills(command(c)) }
 }
 
-// cancelKills returns a case that cancels what command returns.
+// cancelKills returns a case that cancels the result of command.
 func cancelKills(command func(*caseT) (env.Command, []marker)) func(*caseT) {
 	return func(c *caseT) { c.cancelKills(command(c)) }
 }

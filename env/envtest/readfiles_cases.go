@@ -25,7 +25,7 @@ func readFilesCases() []testCase {
 	}
 }
 
-// wantContents records a failure unless contents are what ReadFile gives for each of names, alone.
+// wantContents records a failure unless contents equal the results of ReadFile for each of names.
 func (c *caseT) wantContents(
 	what string, e env.Environment, names []string, limit int64,
 ) []env.FileContent {

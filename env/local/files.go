@@ -74,7 +74,7 @@ func (f *file) Read(p []byte) (int, error) {
 	}
 	n, err := f.f.Read(p)
 	var pe *fs.PathError
-	if errors.As(err, &pe) { // io.EOF is none and stays as it is
+	if errors.As(err, &pe) { // not io.EOF, which callers compare
 		err = pathError("read", f.name, err)
 	}
 	return n, err

@@ -194,7 +194,7 @@ func (k *keyboard) mode() (mode *unix.Termios, err error) {
 // canonical reports whether programs get the input line by line.
 func canonical(mode *unix.Termios) bool { return mode.Lflag&unix.ICANON != 0 }
 
-// edited reports whether a program reads key by key and shows itself what is typed. Where the
+// edited reports whether a program reads key by key and echoes the input itself. Where the
 // terminal shows it, a key would spoil the output.
 func edited(mode *unix.Termios) bool { return mode.Lflag&(unix.ICANON|unix.ECHO) == 0 }
 

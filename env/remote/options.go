@@ -145,7 +145,7 @@ func (p *Program) Content() ([]byte, error) {
 const ExitGone = 3
 
 // Serve returns the command line that serves an environment on stdin and stdout. Name is the path
-// of the program. With a socket, which is a path or "@name", the helper serves later clients there,
+// of the program. With a socket, which is a path or "@name", the helper serves later clients on it,
 // and outlives its streams by ttl; without one the socket and ttl are empty.
 func (p *Program) Serve(name, socket string, ttl time.Duration) []string {
 	argv := append([]string{name}, p.Args...)

@@ -223,14 +223,14 @@ func TestSandboxErrors(t *testing.T) {
 	}{
 		"the root directory": {
 			helper.Sandbox{Dir: "/", Sandbox: env.Sandbox{Require: true}},
-			"no sandbox works here: / ",
+			"no sandbox works on this machine: / ",
 		},
 		"a guarantee": {
 			helper.Sandbox{
 				Dir:     t.TempDir(),
 				Sandbox: env.Sandbox{Network: true, Enforce: []env.GuaranteeName{env.NoNetwork}},
 			},
-			"no sandbox here enforces no-network: ",
+			"no sandbox of this machine enforces no-network: ",
 		},
 		"a missing directory": {helper.Sandbox{Dir: "/nowhere/at/all"}, "stat /nowhere/at/all: "},
 		"a missing directory to read": {

@@ -135,7 +135,7 @@ func checkDir(dir string) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !info.IsDir():
-		return fmt.Errorf("%s is no directory: %w", dir, fs.ErrPermission)
+		return fmt.Errorf("%s is not a directory: %w", dir, fs.ErrPermission)
 	case !ok || int(stat.Uid) != os.Geteuid():
 		return fmt.Errorf("%s belongs to another user: %w", dir, fs.ErrPermission)
 	case info.Mode().Perm()&0o077 != 0:

@@ -78,7 +78,7 @@ func (p *helperProcess) connection(ttl fmt.Stringer) remote.Config {
 		Isolation: func(g env.Guarantee) env.Guarantee {
 			if g.Strength == "" {
 				return env.Guarantee{
-					Strength: env.Absent, By: "nobody: commands have all the rights of " + p.host.String(),
+					Strength: env.Absent, By: "commands have all the rights of " + p.host.String(),
 				}
 			}
 			g.By = "on " + p.host.String() + ": " + g.By

@@ -81,7 +81,7 @@ func TestSandboxLandlock(t *testing.T) {
 		}))
 		var failed *ssh.StartError
 		if !errors.As(err, &failed) || !strings.Contains(err.Error(), string(p)) ||
-			!strings.Contains(err.Error(), "bwrap is no program") {
+			!strings.Contains(err.Error(), "bwrap is not a program") {
 			t.Errorf("with %s demanded: %v", p, err)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// maxNoise bounds what a login may print before the first answer.
+	// maxNoise bounds the output of a login before the first answer.
 	maxNoise = 1 << 20
 	// exitTime bounds the wait for the exit code after the end of stdout.
 	exitTime = 2 * time.Second
@@ -92,7 +92,7 @@ func retry(ctx context.Context, tries int) bool {
 	}
 }
 
-// start starts a command line in a session of its own, with the user's login shell. It may start it
+// start starts a command line in a new session, with the user's login shell. It may start it
 // more than once, so the command must have no effect before it reads stdin, or be idempotent.
 func (h *Host) start(ctx context.Context, line string) (*process, error) {
 	for tries := 1; ; tries++ {

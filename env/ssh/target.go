@@ -119,9 +119,9 @@ type route struct {
 	passphrase func(ctx context.Context, file string) ([]byte, error)
 	report     func(line string)
 
-	// asking is held during a call of passphrase, so that no question is repeated.
-	asking chan struct{}
-	mu     sync.Mutex
+	// prompting is held during a call of passphrase, so that no prompt is repeated.
+	prompting chan struct{}
+	mu        sync.Mutex
 	// opened are decrypted keys, by the digest of their files.
 	opened map[[sha256.Size]byte]gossh.Signer
 	// pinned are accepted host keys that no file keeps, by the name of the host.
@@ -141,7 +141,7 @@ func (r *route) warn(line string) {
 // resolve finds the route to the target.
 func resolve(ctx context.Context, t Target) (*route, error) {
 	r := &route{
-		passphrase: t.Passphrase, report: t.Warn, asking: make(chan struct{}, 1),
+		passphrase: t.Passphrase, report: t.Warn, prompting: make(chan struct{}, 1),
 		opened: map[[sha256.Size]byte]gossh.Signer{}, pinned: map[string]gossh.PublicKey{},
 	}
 	if t.Timeout < 0 {
@@ -244,7 +244,7 @@ func parseAddress(s string) (address, error) {
 	return a, nil
 }
 
-// checkHost rejects host names that a command line could take for anything else.
+// checkHost rejects host names that a command line could take for something else.
 func checkHost(host string) error {
 	switch {
 	case host == "":
@@ -262,7 +262,7 @@ func checkHost(host string) error {
 	return nil
 }
 
-// checkUser rejects user names that a command line could take for anything else.
+// checkUser rejects user names that a command line could take for something else.
 func checkUser(name string) error {
 	switch {
 	case name == "" || len(name) > 255:
@@ -282,7 +282,7 @@ func checkUser(name string) error {
 func checkPort(port string) (string, error) {
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || n == 0 {
-		return "", errors.New(strconv.Quote(port) + " is no port; it takes a number from 1 to 65535")
+		return "", errors.New(strconv.Quote(port) + " is not a port (a number from 1 to 65535)")
 	}
 	return strconv.FormatUint(n, 10), nil
 }

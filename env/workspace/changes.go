@@ -45,8 +45,8 @@ func (w *Workspace) changes(ctx context.Context, e env.Environment) (*Changes, e
 		more := c.newRepositories(c.names)
 		if len(more) == 0 {
 			for _, dir := range made {
-				c.warnings = append(c.warnings, dir+" became a git directory in the environment: new files in it "+
-					"are not brought back")
+				c.warnings = append(c.warnings,
+					dir+" became a git directory in the environment: new files in it are not brought back")
 			}
 			return c, nil
 		}

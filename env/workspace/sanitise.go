@@ -106,7 +106,7 @@ func address(v string) (string, bool) {
 	return v, !strings.Contains(v, "@")
 }
 
-// schemes are those of addresses whose parts are known to address.
+// schemes are those of the addresses that address can parse.
 func schemes() []string {
 	return []string{"http", "https", "ssh", "git", "git+ssh", "ssh+git", "ftp", "ftps", "file"}
 }

@@ -12,7 +12,7 @@ import (
 
 // Start configures the environment of a helper. Names and variables may hold any bytes.
 type Start struct {
-	// Dir is the working directory; empty means the helper's own.
+	// Dir is the working directory; empty means that of the helper.
 	Dir string
 	// Vars are variables of every command, as "NAME=value".
 	Vars []string

@@ -258,17 +258,17 @@ func (s *Set) Close() error {
 func (s *Set) Guarantees() []env.Guarantee {
 	kill := env.Guarantee{
 		Name: env.KillTree, Strength: env.BestEffort,
-		By: "process groups only: what leaves its group escapes",
+		By: "process groups only: a process that leaves its group escapes",
 	}
 	if trackable() == nil {
 		kill.By = fmt.Sprintf("session, descent and %s; "+
-			"what leaves its session and its parents and %s escapes", trackedBy, trackLost)
+			"a process that leaves its session and its parents and %s escapes", trackedBy, trackLost)
 	}
 	clean := kill
 	clean.Name = env.CleanClose
 	crash := env.Guarantee{
 		Name: env.CleanCrash, Strength: env.Absent,
-		By: "a supervisor would be needed: what runs when this process is killed stays",
+		By: "without a supervisor, commands outlive this process if it is killed",
 	}
 	s.supervisor.guarantee(&kill, &clean, &crash)
 	return []env.Guarantee{kill, clean, crash}

@@ -8,7 +8,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// supervisor is empty: these systems have neither a sub-reaper flag nor limits that could be markers.
+// supervisor is empty: these systems have neither a sub-reaper flag nor limits that could be
+// markers.
 type supervisor struct{}
 
 func supervise() (*supervisor, error) { return &supervisor{}, nil }
@@ -37,5 +38,6 @@ func (v *supervisor) guarantee(kill, clean, crash *env.Guarantee) {
 	kill.By += same
 	clean.By += same
 	crash.Strength = env.BestEffort
-	crash.By = "the supervisor sees its client go; what kills the supervisor stays, and " + clean.By
+	crash.By = "the supervisor reads the end of its client; a process that kills the " +
+		"supervisor escapes, and " + clean.By
 }

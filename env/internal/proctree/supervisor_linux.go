@@ -193,15 +193,16 @@ func (v *supervisor) guarantee(kill, clean, crash *env.Guarantee) {
 	if v == nil {
 		return
 	}
-	const breaks = "what kills the supervisor or gains another user's rights escapes"
+	const breaks = "a process that kills the supervisor or gains another user's rights escapes"
 	if v.marksByLimit() {
-		kill.By = "session, descent and a limit that serves as a marker; what leaves its session and " +
-			"its parents and lowers that limit escapes the end of its command, but not Close"
+		kill.By = "session, descent and a limit that serves as a marker; a process that leaves " +
+			"its session and its parents and lowers that limit escapes the end of its command, " +
+			"but not Close"
 	} else {
 		kill.By += "; no limit serves as a marker: " + v.reason
 	}
 	if v.first {
-		const kernel = "the kernel ends a pid namespace with its first process, which this is"
+		const kernel = "the kernel ends a pid namespace with its PID 1, which this process is"
 		clean.Strength, clean.By = env.Enforced, kernel
 		crash.Strength, crash.By = env.Enforced, kernel
 		return

@@ -70,7 +70,7 @@ type tree struct {
 
 	since    uint64            // members did not start before
 	known    map[identity]bool // members that were found
-	undoHalt func()            // undoes haltAfter; nil if there is nothing to undo
+	undoHalt func()            // undoes haltAfter; nil without haltAfter
 }
 
 func newTree(leaders []*Process) *tree {

@@ -42,7 +42,7 @@ func (f *StartFailure) Error() string { return f.Text }
 // Unwrap returns the cause.
 func (f *StartFailure) Unwrap() error { return f.Err }
 
-// StartFunc starts a helper by a plan. It returns what the helper guarantees, and a function that
+// StartFunc starts a helper by a plan. It returns the guarantees of the helper, and a function that
 // ends the helper and calls Plan.Tidy. On an error it has tidied up; an error that another
 // mechanism may avoid is a *StartFailure.
 type StartFunc func(plan Plan) (info env.Info, end func() error, err error)

@@ -8,7 +8,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// Guarantees returns what this plan guarantees once Enter has succeeded.
+// Guarantees returns the guarantees of this plan, which hold once Enter has succeeded.
 func (p *Plan) Guarantees() []env.Guarantee {
 	version, _ := landlockABI() // 0 without Landlock, which Enter allows for bubblewrap only
 	if p.By == Bubblewrap {
@@ -23,7 +23,7 @@ func (p *Plan) byBubblewrap(landlock int) []env.Guarantee {
 			Name:     env.Isolation,
 			Strength: env.Enforced,
 			By: "bubblewrap: namespaces of user, mounts, processes and IPC, and a filter of " +
-				"system calls; what the other guarantees leave open stays open",
+				"system calls; limited by the other guarantees",
 		},
 		{
 			Name:     env.ConfinedWrites,
@@ -34,7 +34,7 @@ func (p *Plan) byBubblewrap(landlock int) []env.Guarantee {
 			Name:     env.HiddenSecrets,
 			Strength: env.Enforced,
 			By: "bubblewrap: empty mounts over listed paths, and Landlock for files that are " +
-				"created or replaced there later; secrets elsewhere are readable",
+				"created or replaced at these paths later; secrets elsewhere are readable",
 		},
 		{
 			Name:     env.NoNetwork,
@@ -92,7 +92,7 @@ func (p *Plan) weaken(all []env.Guarantee, landlock int) {
 			env.HiddenSecrets,
 			env.Enforced,
 			"bubblewrap: empty mounts over listed paths; secrets elsewhere are readable, and, "+
-				"without Landlock, files that are created or replaced there later",
+				"without Landlock, files that are created or replaced at these paths later",
 		)
 	case landlock >= socketABI:
 		p.set(all, env.HiddenSockets, env.Enforced, "Landlock, and bubblewrap")

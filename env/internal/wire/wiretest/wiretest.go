@@ -211,7 +211,7 @@ type PipeEnd struct {
 func (p *PipeEnd) Close() error { return p.OnClose() }
 
 // NewPipe returns the ends of a stream without deadlines.
-func NewPipe() (ours, theirs io.ReadWriteCloser) {
-	a, b := net.Pipe()
-	return &PipeEnd{a, a, a.Close}, &PipeEnd{b, b, b.Close}
+func NewPipe() (a, b io.ReadWriteCloser) {
+	x, y := net.Pipe()
+	return &PipeEnd{x, x, x.Close}, &PipeEnd{y, y, y.Close}
 }
