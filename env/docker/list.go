@@ -129,7 +129,7 @@ func (l *Listed) assess(labels map[string]string, now time.Time, orphan bool) {
 	}
 }
 
-// Collect removes what clients that died left behind: containers, and volumes without a container.
+// Collect removes the remains of clients that died: containers, and volumes without a container.
 // With o.All it also removes containers that are Abandoned, and the volumes with helpers and the
 // layers on images, which later containers would use. It never removes an object in use.
 func (e *Engine) Collect(

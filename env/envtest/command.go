@@ -83,8 +83,8 @@ func (c *caseT) shIn(dir, text string, args ...string) string {
 	return r.stdout
 }
 
-// test runs a script that answers by its exit code. It does not rely on output, which may be what
-// is broken: a case must not be skipped for that.
+// test runs a script and reports whether its exit code is 0. It does not read output: an
+// environment with broken output must not skip a case.
 func (c *caseT) test(text string, args ...string) bool {
 	r := c.exec(c.script(text, args...))
 	if r.err != nil {

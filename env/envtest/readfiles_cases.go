@@ -53,7 +53,7 @@ func (c *caseT) wantContents(
 	return contents
 }
 
-// condition is what callers branch on in an error of a file.
+// condition returns the condition that callers branch on in an error of a file.
 func condition(err error) error {
 	for _, is := range []error{
 		fs.ErrNotExist, fs.ErrPermission, fs.ErrInvalid, env.ErrIsDir, env.ErrNotDir, env.ErrNotRegular,

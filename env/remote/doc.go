@@ -28,8 +28,8 @@
 // that the sandbox ends with the helper. CollectOptions.Collect removes sandboxes whose client died
 // before their helper ran.
 //
-// Another process can use a running environment: Environment.Ticket returns what [Attach] needs,
-// and Environment.Leave disconnects without ending it.
+// Another process can use a running environment: Environment.Ticket returns the argument of
+// [Attach], and Environment.Leave disconnects without ending it.
 //
 // # Testing
 //

@@ -53,8 +53,8 @@ type Config struct {
 	Left func()
 }
 
-// Ticket identifies a running environment for Attach. It is a secret: its holder can do in the
-// environment what its owner can. Its fields are for encoding; their meaning may change. Backends
+// Ticket identifies a running environment for Attach. It is a secret: its holder has all rights of
+// the owner in the environment. Its fields are for encoding; their meaning may change. Backends
 // embed it beside the data that they need to find their sandbox.
 type Ticket struct {
 	Session string        `json:"session"`

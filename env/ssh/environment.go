@@ -34,8 +34,8 @@ var (
 	_ env.MultiReader = (*Environment)(nil)
 )
 
-// Ticket identifies an environment for Attach. It is a secret: its holder can do in the
-// environment what its owner can. Its fields are for encoding only.
+// Ticket identifies an environment for Attach. It is a secret: its holder has all
+// rights of the owner in the environment. Its fields are for encoding only.
 type Ticket struct {
 	remote.Ticket
 	Dir     string `json:"dir"`

@@ -95,7 +95,7 @@ func (l localFiles) configFile(named string) (file string, ok bool) {
 	return named, named != os.DevNull
 }
 
-// readSettings returns what "ssh -G" prints for a host. Without an OpenSSH client they are empty.
+// readSettings returns the output of "ssh -G" for a host, or no settings without an OpenSSH client.
 func (r *resolver) readSettings(ctx context.Context, a address) (settings, error) {
 	file, ok := r.configFile(r.target.ConfigFile)
 	if !ok {

@@ -176,7 +176,7 @@ const shellLine = "exec /bin/sh"
 
 // runScript sends a script to a shell of the host, after its variables, and passes the answers to a
 // function until it returns true or an error. The caller closes the process, whose stdin then
-// belongs to what the script started.
+// belongs to the program that the script started.
 func (h *Host) runScript(
 	ctx context.Context, vars [][2]string, script string, answer func(line string) (bool, error),
 ) (_ *process, err error) {
@@ -223,7 +223,7 @@ func quoteAll(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// answers reads the lines of a script that begin with its mark, and drops all others.
+// answers reads the lines of a script that start with its mark, and drops all others.
 type answers struct {
 	p    *process
 	mark string

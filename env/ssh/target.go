@@ -252,7 +252,7 @@ func checkHost(host string) error {
 	case len(host) > 255:
 		return errors.New("the host name is too long")
 	case strings.HasPrefix(host, "-"):
-		return errors.New("the host name begins with a hyphen")
+		return errors.New("the host name starts with a hyphen")
 	}
 	for _, r := range host {
 		if !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("._-:%", r) {
@@ -268,7 +268,7 @@ func checkUser(name string) error {
 	case name == "" || len(name) > 255:
 		return errors.New("the user name is empty or too long")
 	case strings.HasPrefix(name, "-"):
-		return errors.New("the user name begins with a hyphen")
+		return errors.New("the user name starts with a hyphen")
 	}
 	for _, r := range name {
 		if !unicode.IsPrint(r) || strings.ContainsRune(" '\"`;&<>|(){}$*?[]!#~^", r) {

@@ -49,7 +49,7 @@ func (s *Start) UnmarshalJSON(data []byte) error {
 }
 
 // Sandbox configures a helper that starts another one in a sandbox. Names may hold any bytes. They
-// may be relative to the home directory, or begin with "~/".
+// may be relative to the home directory, or start with "~/".
 type Sandbox struct {
 	// Dir is the working directory.
 	Dir string

@@ -75,7 +75,7 @@ func describeProcess(info *unix.KinfoProc) procInfo {
 	return s
 }
 
-// hasMarker reports whether a process has a variable that begins with one of markers. The system
+// hasMarker reports whether a process has a variable that starts with one of markers. The system
 // shows the arguments and variables of this user's processes, except for those of programs that it
 // protects.
 func hasMarker(pid int, markers []string) (marked, hidden bool) {

@@ -215,8 +215,8 @@ func (s ruleset) allow(name string, rights uint64) error {
 	return nil
 }
 
-// readablePaths returns directories and files that together are the file system without what is
-// hidden and its ancestors: a right to a directory covers everything below it. Of directories that
+// readablePaths returns directories and files that together are the file system without the hidden
+// paths and their ancestors: a right to a directory covers everything below it. Of directories that
 // cannot be listed it returns the known entries.
 func (p *Plan) readablePaths() (dirs, files []string, err error) {
 	var visit func(dir string) error

@@ -187,7 +187,7 @@ func (p *peer) enter() bool {
 }
 
 // current reports whether the client has no later connection. Only the latest one starts anything:
-// the client has reported the outcome of what earlier ones started.
+// the client has reported the outcomes of the requests of earlier ones.
 func (p *peer) current() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

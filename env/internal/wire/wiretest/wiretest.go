@@ -17,8 +17,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// Env is an environment whose methods are what a test needs. Those that are not set are
-// unsupported.
+// Env is an environment whose methods a test sets. Methods that are not set are unsupported.
 type Env struct {
 	OnExec      func(context.Context, env.Command) (env.Result, error)
 	OnOpen      func(context.Context, string) (fs.File, error)
