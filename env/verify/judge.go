@@ -15,7 +15,7 @@ const (
 	// byKernel is the default enforcer.
 	byKernel = "the kernel"
 	// elsewhere is the finding for a property of another machine.
-	elsewhere = "unknown: the environment is on another machine"
+	elsewhere = "not known: the environment is on another machine"
 )
 
 // judgement collects findings.

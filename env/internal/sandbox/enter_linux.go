@@ -98,7 +98,7 @@ func (p *Plan) reexec() error {
 // be another one.
 func (p *Plan) verify() error {
 	if os.Getpid() != 1 {
-		return errors.New("the process is not PID 1 of a pid namespace")
+		return errors.New("no pid namespace: the process is not PID 1")
 	}
 	if !readOnly("/") {
 		return errors.New("/ can be changed")

@@ -66,7 +66,7 @@ func (p *Plan) verifyObserved() error {
 			return err
 		}
 		if own == outside {
-			return fmt.Errorf("the %s namespace is that of the host", kind)
+			return fmt.Errorf("no %s namespace: the process has that of the host", kind)
 		}
 	}
 	for name, outside := range p.Observed.Files {

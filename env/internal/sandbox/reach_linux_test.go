@@ -357,7 +357,7 @@ func TestNoProject(t *testing.T) {
 	w := newWorld(t)
 	for name, want := range map[string]string{
 		"/": "home directory", "/usr": "whole machine", "/etc": "whole machine", "/tmp": "whole machine",
-		"/proc/self": "lets nothing be changed", "/dev/shm": "lets nothing be changed",
+		"/proc/self": "cannot allow changes", "/dev/shm": "cannot allow changes",
 		w.home: "home directory", w.root: "home directory",
 	} {
 		w.policy.Dir = name

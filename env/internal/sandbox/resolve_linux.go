@@ -46,7 +46,7 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 	for _, name := range plan.Write {
 		if i := slices.IndexFunc(kernelDirs, func(k string) bool { return Within(name, k) }); i >= 0 {
 			return Plan{}, fmt.Errorf(
-				"%s is in %s, in which a sandbox lets nothing be changed: %w",
+				"%s is in %s, in which a sandbox cannot allow changes: %w",
 				name,
 				kernelDirs[i],
 				fs.ErrInvalid,
@@ -113,11 +113,11 @@ func checkDir(dir string, homes []string) ([]string, error) {
 	}
 	if dir == "/" || slices.Contains(systemDirs, dir) {
 		return nil, unsuitable(
-			"%s is a directory of the system, where a sandbox would protect nothing", dir,
+			"%s belongs to the whole machine, so a sandbox that may change it protects nothing", dir,
 		)
 	}
 	if slices.ContainsFunc(kernelDirs, func(k string) bool { return Within(dir, k) }) {
-		return nil, unsuitable("a sandbox lets nothing be changed in %s", dir)
+		return nil, unsuitable("a sandbox cannot allow changes in %s", dir)
 	}
 	return homes, nil
 }
