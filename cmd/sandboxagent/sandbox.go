@@ -196,7 +196,7 @@ func sandboxError(err error, o sandboxOptions) error {
 // make writable came from --allow-write.
 func invalidSandbox(err error, o sandboxOptions) error {
 	text := strings.TrimSuffix(err.Error(), ": "+fs.ErrInvalid.Error())
-	if len(o.Write) > 0 && strings.Contains(text, " be changed") {
+	if len(o.Write) > 0 && strings.Contains(text, "a sandbox cannot allow changes") {
 		return usagef("--allow-write: %s", text)
 	}
 	return usagef("%s (--workdir, --sandbox=off)", text)
