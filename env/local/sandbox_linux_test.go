@@ -233,7 +233,7 @@ func TestSandboxInvalidPaths(t *testing.T) {
 		"a missing directory to write":  {dir, env.Sandbox{Write: []string{dir + "/no"}}, dir + "/no"},
 		"a missing file to read":        {dir, env.Sandbox{Read: []string{dir + "/no"}}, dir + "/no"},
 		"a relative name":               {dir, env.Sandbox{Write: []string{"no"}}, "not absolute"},
-		"a sandbox that writes all":     {dir, env.Sandbox{Write: []string{"/"}}, "cannot allow changes of /"},
+		"a sandbox that writes all":     {dir, env.Sandbox{Write: []string{"/"}}, "cannot allow changes"},
 		"a missing directory, required": {dir + "/no", env.Sandbox{Require: true}, "no such"},
 	} {
 		t.Run(name, func(t *testing.T) {

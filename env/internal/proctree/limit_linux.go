@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Each command has its own value of the hard limit RLIMIT_RTTIME as its marker. Children inherit it,
-// every process may lower it, only a privileged one may raise it, and it affects threads of
-// real-time priority only. Values as large as these, in microseconds, affect none.
+// The marker of a command is its value of the hard limit RLIMIT_RTTIME. Children inherit it, every
+// process may lower it, only a privileged one may raise it, and it affects threads of real-time
+// priority only. Values as large as these, in microseconds, affect none.
 const (
 	// maxLimit is the largest marker if no limit is set: 36,000 years.
 	maxLimit = 1 << 60
@@ -113,7 +113,8 @@ func stopMarked(isMarker func(limit uint64) bool) {
 		if err != nil {
 			continue
 		}
-		if limit, ok := limitOf(pid); ok && isMarker(limit) { // or the number belongs to another process now
+		// By now the number may belong to another process.
+		if limit, ok := limitOf(pid); ok && isMarker(limit) {
 			_ = unix.PidfdSendSignal(fd, unix.SIGSTOP, nil, 0)
 		}
 		_ = unix.Close(fd)
