@@ -9,8 +9,8 @@ import (
 )
 
 // Helper is the program of the helper. The zero value is the one that "make build" embeds for this
-// platform, or else one that the Go toolchain builds from the source of this module; it is stored in
-// the user's cache directory.
+// platform, or else one that the Go toolchain builds from the source of this module; it is stored
+// in the user's cache directory.
 type Helper struct {
 	// Path is a program that calls sandboxd.Main, such as the caller's own one.
 	Path string
@@ -21,8 +21,8 @@ type Helper struct {
 }
 
 // HelperError is the reason why a helper did not start: none is embedded for this platform and none
-// could be built, it cannot be stored, the system does not execute it (its file system may be mounted noexec), or it
-// is another program. Another Helper may work.
+// could be built, it cannot be stored, the system does not execute it (its file system may be
+// mounted noexec), or it is another program. Another Helper may work.
 type HelperError struct {
 	Err error
 }
