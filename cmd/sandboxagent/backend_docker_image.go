@@ -163,11 +163,13 @@ func (b *builder) imageProgram(ctx context.Context, name string) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	var h remote.Helper
-	if name != "sandboxd" {
-		if h.Binary, err = executable(); err != nil {
-			return nil, err
-		}
+	self, err := executable()
+	if err != nil {
+		return nil, err
+	}
+	h := remote.Helper{Program: self} // which serves as the helper by its name
+	if name != helperName {
+		h = remote.Helper{Binary: self}
 	}
 	p, err := h.Resolve(ctx, "linux", arch)
 	switch {

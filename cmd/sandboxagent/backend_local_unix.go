@@ -20,7 +20,7 @@ func (b *localBackend) open(ctx context.Context, o openConfig) (opened, error) {
 		}
 		return local.Supervised(ctx, cfg, h)
 	}
-	e, err := start(local.Helper{})
+	e, err := start(local.Helper{NoBuild: true})
 	var helper *local.HelperError
 	if errors.As(err, &helper) {
 		self, selfErr := executable()

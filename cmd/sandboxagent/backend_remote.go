@@ -57,7 +57,7 @@ func remoteError(b backend, err error, names map[string]string) error {
 	var missing *remote.MissingHelperError
 	helperText := func(text string) string {
 		if errors.As(err, &missing) {
-			const remedy = "name the file of one: --helper-binary FILE"
+			const remedy = "name its file: --helper-binary FILE"
 			text = strings.ReplaceAll(text, missing.Error(), missing.Text(remedy))
 		}
 		return text

@@ -12,8 +12,8 @@ import (
 )
 
 func main() {
-	if isHelper(os.Args) {
-		os.Exit(sandboxd.Main(os.Args[2:]))
+	if args, ok := helperArgs(os.Args); ok {
+		os.Exit(sandboxd.Main(args))
 	}
 	if isJanitor(os.Args) {
 		os.Exit(janitor(os.Stdin, os.Args[2]))

@@ -47,9 +47,9 @@ func mainPrograms() map[string]func() {
 }
 
 func TestMain(m *testing.M) {
-	if isHelper(os.Args) { // which has no variables
+	if args, ok := helperArgs(os.Args); ok { // which has no variables
 		// at once: os.Exit waits for a second in a program with the race detector
-		syscall.Exit(sandboxd.Main(os.Args[2:]))
+		syscall.Exit(sandboxd.Main(args))
 	}
 	programs := mainPrograms()
 	if be := programs[os.Getenv(beVar)]; be != nil {

@@ -22,5 +22,5 @@ func SandboxedBy(
 	ctx context.Context, cfg Config, h Helper, s env.Sandbox, by ...sandbox.Mechanism,
 ) (*SupervisedEnvironment, error) {
 	on := sandbox.Machine{Mechanisms: by, Homes: []string{os.Getenv("HOME")}}
-	return sandboxed(ctx, cfg, h.locate, s, on)
+	return sandboxed(ctx, cfg, h.locator(ctx), s, on)
 }

@@ -18,7 +18,7 @@ import (
 func Sandboxed(
 	ctx context.Context, cfg Config, h Helper, s env.Sandbox,
 ) (*SupervisedEnvironment, error) {
-	return sandboxed(ctx, cfg, h.locate, s, sandbox.ThisMachine())
+	return sandboxed(ctx, cfg, h.locator(ctx), s, sandbox.ThisMachine())
 }
 
 // sandboxed tries the mechanisms of a machine in their order.

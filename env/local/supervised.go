@@ -9,17 +9,20 @@ import (
 )
 
 // Helper is the program of the helper. The zero value is the one that "make build" embeds for this
-// platform; it is stored in the user's cache directory.
+// platform, or else one that the Go toolchain builds from the source of this module; it is stored
+// in the user's cache directory.
 type Helper struct {
 	// Path is a program that calls sandboxd.Main; the running program may be one.
 	Path string
 	// Args are arguments of that program that come before those that it hands to sandboxd.Main.
 	Args []string
+	// NoBuild keeps the Go toolchain from building a helper.
+	NoBuild bool
 }
 
-// HelperError is the reason why a helper did not start: none is embedded for this platform, it
-// cannot be stored, the system does not execute it (its file system may be mounted noexec), or it
-// is another program. Another Helper may work.
+// HelperError is the reason why a helper did not start: none is embedded for this platform and none
+// could be built, it cannot be stored, the system does not execute it (its file system may be
+// mounted noexec), or it is another program. Another Helper may work.
 type HelperError struct {
 	Err error
 }

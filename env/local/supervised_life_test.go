@@ -290,7 +290,8 @@ func TestEmbeddedHelper(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
 	use := func() error {
-		e, err := local.Supervised(t.Context(), local.Config{Dir: t.TempDir()}, local.Helper{})
+		e, err := local.Supervised(t.Context(), local.Config{Dir: t.TempDir()},
+			local.Helper{NoBuild: true})
 		if err != nil {
 			return err
 		}

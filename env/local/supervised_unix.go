@@ -34,7 +34,7 @@ const (
 // means that another helper may work. ctx bounds the start only. The helper has a session of its
 // own, no variables, and works in the root directory.
 func Supervised(ctx context.Context, cfg Config, h Helper) (*SupervisedEnvironment, error) {
-	program, err := h.locate()
+	program, err := h.locator(ctx)()
 	if err != nil {
 		return nil, &HelperError{Err: err}
 	}
@@ -105,23 +105,26 @@ type helperProcess struct {
 // locator locates the program of a helper. The caller closes the program.
 type locator func() (*sandbox.Program, error)
 
-// locate finds the program of a Helper.
-func (h Helper) locate() (*sandbox.Program, error) {
-	if h.Path != "" {
-		return sandbox.ProgramAt(h.Path, h.Args)
+// locator returns the locator of a Helper.
+func (h Helper) locator(ctx context.Context) locator {
+	return func() (*sandbox.Program, error) {
+		if h.Path != "" {
+			return sandbox.ProgramAt(h.Path, h.Args)
+		}
+		source := helper.Source{NoBuild: h.NoBuild}
+		found, err := source.Resolve(ctx, runtime.GOOS, runtime.GOARCH)
+		if err != nil {
+			return nil, err
+		}
+		installed, err := found.Install("")
+		if err != nil {
+			return nil, err
+		}
+		return &sandbox.Program{
+			Path: installed.Exec(), Name: installed.Name(), Args: h.Args,
+			File: installed.File(),
+		}, nil
 	}
-	found, err := helper.Find(runtime.GOOS, runtime.GOARCH)
-	if err != nil {
-		return nil, err
-	}
-	installed, err := found.Install("")
-	if err != nil {
-		return nil, err
-	}
-	return &sandbox.Program{
-		Path: installed.Exec(), Name: installed.Name(), Args: h.Args,
-		File: installed.File(),
-	}, nil
 }
 
 // startHelper starts a helper and returns its end of the stream. The caller closes program.

@@ -5,7 +5,6 @@ package transfer
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -44,28 +43,15 @@ func Upload(ctx context.Context, e env.Copier, src, dir string, opts UploadOptio
 	}
 	defer closeSource()
 
-	pr, pw := io.Pipe()
-	packed := make(chan error, 1)
-	go func() {
-		err := pack(ctx, pw)
-		pw.CloseWithError(err)
-		packed <- err
-	}()
-	copyErr := e.CopyIn(ctx, dir, pr)
-	pr.CloseWithError(errReaderDone)
-	packErr := <-packed
-	// A failure to pack is the cause of CopyIn's error. If CopyIn ended first, packing did not fail.
-	if packErr != nil && !errors.Is(packErr, errReaderDone) {
+	packErr, copyErr := tartree.Send(ctx, e, dir, pack)
+	switch {
+	case packErr != nil:
 		return fmt.Errorf("upload %s: %w", src, packErr)
-	}
-	if copyErr != nil {
+	case copyErr != nil:
 		return fmt.Errorf("upload %s to %s: %w", src, dir, copyErr)
 	}
 	return nil
 }
-
-// errReaderDone ends packing when the environment stops reading.
-var errReaderDone = errors.New("the environment stopped reading")
 
 // openSource opens the source and returns a function that packs it.
 func openSource(

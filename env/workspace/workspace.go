@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/tartree"
 	"github.com/sandboxagent/sandboxagent/env/snapshot"
 	"github.com/sandboxagent/sandboxagent/env/transfer"
 )
@@ -171,24 +172,9 @@ func (w *Workspace) upload(ctx context.Context, e env.Environment) error {
 	if len(entries) > 0 {
 		return fmt.Errorf("%w: it has %q", ErrNotEmpty, entries[0].Name())
 	}
-	pr, pw := io.Pipe()
-	packed := make(chan error, 1)
-	go func() {
-		err := w.pack(ctx, pw)
-		pw.CloseWithError(err)
-		packed <- err
-	}()
-	copyErr := e.CopyIn(ctx, ".", pr)
-	pr.CloseWithError(errReaderDone)
-	// A failure to pack is the cause of CopyIn's error. If CopyIn ended first, packing did not fail.
-	if err := <-packed; err != nil && !errors.Is(err, errReaderDone) {
-		return err
-	}
-	return copyErr
+	packErr, copyErr := tartree.Send(ctx, e, ".", w.pack)
+	return cmp.Or(packErr, copyErr)
 }
-
-// errReaderDone ends packing when the environment stops reading.
-var errReaderDone = errors.New("the environment stopped reading")
 
 // pack writes the workspace as a tar stream to the writer.
 func (w *Workspace) pack(ctx context.Context, to io.Writer) error {

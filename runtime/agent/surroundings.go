@@ -53,7 +53,7 @@ var gitArgs = []string{
 	"log.showSignature=false",
 }
 
-// runGit runs git and returns its output, cut to 1 MiB.
+// runGit runs git and returns its output, cut to 1 MiB; ok reports that git succeeded.
 func runGit(ctx context.Context, e env.Runner, args ...string) (out string, cut, ok bool) {
 	const limit = 1 << 20
 	c, res, err := env.Output(ctx, e, env.Command{
@@ -61,10 +61,11 @@ func runGit(ctx context.Context, e env.Runner, args ...string) (out string, cut,
 		Vars:    []string{"GIT_TERMINAL_PROMPT=0", "GIT_NO_LAZY_FETCH=1", "LC_ALL=C"},
 		Timeout: gitTimeout,
 	}, env.OutputOptions{Stdout: env.CaptureOptions{Head: limit, Tail: 1}})
-	if err != nil || res.ExitCode != 0 || res.TimedOut {
+	if err != nil || res.TimedOut {
 		return "", false, false
 	}
-	return strings.ToValidUTF8(string(c.Stdout.Head()), "\uFFFD"), c.Stdout.Size() > limit, true
+	return strings.ToValidUTF8(string(c.Stdout.Head()), "\uFFFD"), c.Stdout.Size() > limit,
+		res.ExitCode == 0
 }
 
 // readGit returns nil outside a work tree, and otherwise its state and the directories from its
@@ -74,14 +75,23 @@ func readGit(ctx context.Context, e env.Environment) (*profile.Git, []string) {
 	var prefix string
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		out, _, ok := runGit(ctx, e, "rev-parse", "--show-toplevel", "--show-prefix")
-		if lines := strings.SplitN(out, "\n", 2); ok && len(lines) == 2 {
-			g.Root, prefix = strings.TrimSuffix(lines[0], "\r"), strings.TrimRight(lines[1], "\r\n")
+		// It fails on a branch without commits, after it has printed "HEAD".
+		out, _, born := runGit(ctx, e, "rev-parse", "--show-toplevel", "--show-prefix",
+			"--abbrev-ref", "HEAD")
+		root, rest, _ := strings.Cut(out, "\n")
+		rest = strings.TrimRight(rest, "\r\n")
+		end := strings.LastIndex(rest, "\n")
+		if end < 0 {
+			return
 		}
-	})
-	wg.Go(func() {
-		out, _, _ := runGit(ctx, e, "symbolic-ref", "--short", "-q", "HEAD")
-		g.Branch = strings.TrimSpace(out)
+		g.Root, prefix = strings.TrimSuffix(root, "\r"), strings.TrimRight(rest[:end], "\r")
+		g.Branch = rest[end+1:]
+		if !born {
+			out, _, _ := runGit(ctx, e, "symbolic-ref", "--short", "-q", "HEAD")
+			g.Branch = strings.TrimSpace(out)
+		} else if g.Branch == "HEAD" { // detached
+			g.Branch = ""
+		}
 	})
 	wg.Go(func() {
 		quiet, ok := quietFilters(ctx, e)

@@ -235,3 +235,30 @@ func TestSteeringDuringTheCheck(t *testing.T) {
 		t.Errorf("the model got %q", got)
 	}
 }
+
+func TestGitBranch(t *testing.T) {
+	dir := t.TempDir()
+	branch := func() string {
+		t.Helper()
+		m := &model{}
+		submit(t, newSession(t, configIn(t, dir, m)), "go")
+		_, rest, _ := strings.Cut(m.request(t, 0).System, "Git branch: ")
+		name, _, _ := strings.Cut(rest, "\n")
+		return name
+	}
+	if got := branch(); got != "" {
+		t.Errorf("branch %q without a repository", got)
+	}
+	git(t, dir, "init", "-q", "-b", "trunk")
+	if got := branch(); got != "trunk" {
+		t.Errorf("branch %q before the first commit", got)
+	}
+	git(t, dir, "commit", "-q", "--allow-empty", "-m", "x")
+	if got := branch(); got != "trunk" {
+		t.Errorf("branch %q", got)
+	}
+	git(t, dir, "checkout", "-q", "--detach")
+	if got := branch(); got != "none (detached HEAD)" {
+		t.Errorf("branch %q of a detached HEAD", got)
+	}
+}

@@ -47,12 +47,13 @@ type MissingError struct {
 	Errs []error
 }
 
-func (e *MissingError) Error() string { return e.Text("name the file of one") }
+func (e *MissingError) Error() string { return e.Text("name its file") }
 
 // Text returns the message of the error with the caller's way to name a file.
 func (e *MissingError) Text(remedy string) string {
 	text := fmt.Sprintf("no helper for %s/%s is embedded in this program (embed one: "+
-		"\"make build HELPERS=%[1]s/%[2]s\" in a checkout of %[3]s; or %[4]s)",
+		"\"make build HELPERS=%[1]s/%[2]s\" in a checkout of %[3]s; or build one: "+
+		"\"CGO_ENABLED=0 GOOS=%[1]s GOARCH=%[2]s go install %[3]s/cmd/sandboxd@latest\", and %[4]s)",
 		e.OS, e.Arch, modulePath, remedy)
 	for _, err := range e.Errs {
 		text += "; " + err.Error()

@@ -96,7 +96,7 @@ func TestFindNothing(t *testing.T) {
 			}
 			for _, part := range []string{
 				"linux/amd64", "make build HELPERS=linux/amd64",
-				"name the file of one",
+				"CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go install", "and name its file",
 			} {
 				if !strings.Contains(err.Error(), part) {
 					t.Errorf("%q lacks %s", err, part)

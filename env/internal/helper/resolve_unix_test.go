@@ -69,7 +69,7 @@ func TestResolveFiles(t *testing.T) {
 			"s390x",
 			"make build HELPERS=linux/s390x",
 		},
-		{"nothing", Source{NoBuild: true}, "riscv64", "name the file of one"},
+		{"nothing", Source{NoBuild: true}, "riscv64", "and name its file"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h, err := tt.source.Resolve(t.Context(), "linux", tt.arch)

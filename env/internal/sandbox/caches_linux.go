@@ -26,7 +26,9 @@ var cacheVars = [][3]string{
 }
 
 // sharedCaches returns the variables of the user's caches that are in writable directories.
-func (p *Plan) sharedCaches(homes []string, getenv func(string) string) (vars []string) {
+func (p *Plan) sharedCaches(
+	homes []string, getenv func(string) string, links resolver,
+) (vars []string) {
 	for _, c := range cacheVars {
 		own := getenv(c[0])
 		if own == "" && len(homes) > 0 {
@@ -35,7 +37,7 @@ func (p *Plan) sharedCaches(homes []string, getenv func(string) string) (vars []
 		if !filepath.IsAbs(own) {
 			continue
 		}
-		if own = resolvePrefix(own); slices.ContainsFunc(
+		if own = links.prefix(own); slices.ContainsFunc(
 			p.Write, func(w string) bool { return Within(own, w) },
 		) {
 			vars = append(vars, c[0]+"="+own)

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -232,19 +233,18 @@ func (p *Plan) readablePaths() (dirs, files []string, err error) {
 			dirs = append(dirs, dir)
 			return nil
 		}
-		names, err := p.children(dir)
+		entries, err := p.children(dir)
 		if err != nil {
 			return err
 		}
-		for _, name := range names {
-			info, err := os.Lstat(name)
+		for _, e := range entries {
+			name := filepath.Join(dir, e.Name())
 			switch {
-			case err != nil: // removed since, or inaccessible to this user
-			case info.IsDir():
+			case e.IsDir():
 				if err := visit(name); err != nil {
 					return err
 				}
-			case info.Mode()&os.ModeSymlink == 0 && !slices.Contains(p.Hidden, name):
+			case e.Type() != os.ModeSymlink && !slices.Contains(p.Hidden, name):
 				files = append(files, name)
 			}
 		}
@@ -263,22 +263,25 @@ func (p *Plan) readablePaths() (dirs, files []string, err error) {
 
 // children returns the entries of dir. Of one that cannot be listed, but may be entered, it returns
 // the entries with known names: system directories, and ancestors of hidden paths.
-func (p *Plan) children(dir string) (names []string, err error) {
-	entries, err := os.ReadDir(dir)
+func (p *Plan) children(dir string) (entries []os.DirEntry, err error) {
+	entries, err = os.ReadDir(dir)
 	if !errors.Is(err, os.ErrPermission) {
-		for _, e := range entries {
-			names = append(names, filepath.Join(dir, e.Name()))
-		}
-		return names, err
+		return entries, err
 	}
+	var names []string
 	for _, name := range slices.Concat(p.Hidden, systemDirs, kernelDirs) {
 		if name == dir || !Within(name, dir) {
 			continue
 		}
 		first, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(name, dir), "/"), "/")
-		if name = filepath.Join(dir, first); !slices.Contains(names, name) {
-			names = append(names, name)
+		if slices.Contains(names, first) {
+			continue
+		}
+		names = append(names, first)
+		// Some are missing, or not for this user.
+		if info, err := os.Lstat(filepath.Join(dir, first)); err == nil {
+			entries = append(entries, fs.FileInfoToDirEntry(info))
 		}
 	}
-	return names, nil
+	return entries, nil
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -96,6 +95,3 @@ func (p *Plan) file() (*os.File, error) {
 	}
 	return p.fill(os.NewFile(uintptr(fd), "plan"))
 }
-
-// realName returns name without symlinks.
-func realName(name string) (string, error) { return filepath.EvalSymlinks(name) }

@@ -26,7 +26,8 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 	if err != nil {
 		return Plan{}, err
 	}
-	homes, err = checkDir(dir, homes)
+	links := resolver{}
+	homes, err = checkDir(dir, homes, links)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -42,7 +43,7 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 		plan.Write = append(plan.Write, name)
 	}
 	plan.Write = outermost(plan.Write)
-	plan.Caches = plan.sharedCaches(homes, getenv)
+	plan.Caches = plan.sharedCaches(homes, getenv, links)
 	for _, name := range plan.Write {
 		if i := slices.IndexFunc(kernelDirs, func(k string) bool { return Within(name, k) }); i >= 0 {
 			return Plan{}, fmt.Errorf(
@@ -54,7 +55,7 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 		}
 	}
 	for _, name := range p.ReadOnly {
-		name = resolvePrefix(name)
+		name = links.prefix(name)
 		if slices.Contains(plan.Write, name) {
 			return Plan{}, fmt.Errorf(
 				"a sandbox cannot allow changes of %s: %w",
@@ -76,7 +77,7 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 	}
 	plan.Read = outermost(plan.Read)
 	for _, name := range append(secrets(homes, getenv), p.Hide...) {
-		if name = resolvePrefix(name); hideable(name) {
+		if name = links.prefix(name); hideable(name) {
 			plan.Hidden = append(plan.Hidden, name)
 		}
 	}
@@ -93,10 +94,10 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 
 // checkDir rejects a working directory in which a sandbox would protect little. It returns homes
 // with their symlinks resolved.
-func checkDir(dir string, homes []string) ([]string, error) {
+func checkDir(dir string, homes []string, links resolver) ([]string, error) {
 	homes = slices.Clone(homes)
 	for i, home := range homes {
-		homes[i] = resolvePrefix(home)
+		homes[i] = links.prefix(home)
 		if Within(homes[i], dir) {
 			which := "is"
 			if dir != homes[i] {
@@ -145,7 +146,7 @@ func resolveExisting(name string) (string, error) {
 			Err: fmt.Errorf("the name %q is not UTF-8, which a sandbox requires", name),
 		}
 	}
-	real, err := realName(name)
+	real, err := filepath.EvalSymlinks(name)
 	var path *fs.PathError
 	if errors.As(err, &path) { // its path is that of the missing parent
 		err = &fs.PathError{Op: "stat", Path: name, Err: path.Err}
@@ -153,17 +154,32 @@ func resolveExisting(name string) (string, error) {
 	return real, err
 }
 
-// resolvePrefix returns name with the symlinks in its longest existing prefix resolved.
-func resolvePrefix(name string) string {
-	for dir, rest := name, ""; ; dir, rest = filepath.Dir(dir), filepath.Join(filepath.Base(dir),
-		rest) {
-		if real, err := realName(dir); err == nil {
-			return filepath.Join(real, rest)
-		}
-		if dir == filepath.Dir(dir) {
-			return name
+// resolver resolves the symlinks in names, and remembers the results: most names of secrets are
+// missing, in a few directories.
+type resolver map[string]string
+
+// prefix returns name with the symlinks in its longest existing prefix resolved.
+func (r resolver) prefix(name string) string {
+	real, known := r[name]
+	if known {
+		return real
+	}
+	dir := filepath.Dir(name)
+	if name != filepath.Clean(name) { // ".." behind a symlink leads elsewhere
+		if real, err := filepath.EvalSymlinks(name); err == nil {
+			return real
 		}
 	}
+	if real = name; dir != name {
+		real = filepath.Join(r.prefix(dir), filepath.Base(name))
+		if info, err := os.Lstat(real); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			if target, err := filepath.EvalSymlinks(real); err == nil {
+				real = target
+			}
+		}
+	}
+	r[name] = real
+	return real
 }
 
 // hideable reports whether name is a directory, a regular file or missing: HISTFILE may be

@@ -110,7 +110,8 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Within reports whether name is dir or below it. Both are absolute and clean.
 func Within(name, dir string) bool {
-	return dir == "/" || name == dir || strings.HasPrefix(name, dir+"/")
+	rest, ok := strings.CutPrefix(name, dir)
+	return ok && (rest == "" || rest[0] == '/' || dir == "/")
 }
 
 // Observed is the state of the machine that a plan depends on. Bubblewrap takes names, which may
