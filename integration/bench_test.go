@@ -97,7 +97,7 @@ func BenchmarkFirstRequest(b *testing.B) {
 						rss.Store(peakOf(b, string(status)))
 					}
 				}
-				return llmtest.Say("done")
+				return llmtest.Text("done")
 			})
 			if err != nil {
 				b.Fatal(err)

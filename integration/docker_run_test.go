@@ -204,7 +204,7 @@ func proveConflict(t *testing.T, d *dockerHost) {
 			writeTree(t, dir, map[string]string{"poem.txt": "the user's own\n"})
 			return llmtest.Use(shell("echo more >>poem.txt; echo new >new.txt; rm run.sh"))
 		}
-		return llmtest.Say("done")
+		return llmtest.Text("done")
 	})
 	want := readTree(t, dir)
 	want["poem.txt"] = "the user's own\n"

@@ -115,7 +115,7 @@ func proveToolErrors(t *testing.T, p provider) {
 	for _, f := range failures {
 		calls = append(calls, f.call)
 	}
-	s := p.session(t, llmtest.Sequence(llmtest.Use(calls...), llmtest.Say("I see")),
+	s := p.session(t, llmtest.Sequence(llmtest.Use(calls...), llmtest.Text("I see")),
 		func(c *agent.Config) { c.Env = wrap.Subdir(c.Env, ".") })
 	s.write("f", "text\n")
 	res := s.submit("fail")

@@ -52,7 +52,7 @@ func proveEveryKind(t *testing.T) {
 		case r.Number < 14:
 			return llmtest.Use(shell("false"))
 		}
-		return llmtest.Say("done")
+		return llmtest.Text("done")
 	}
 	s = newSession(t, brain, func(c *agent.Config) {
 		c.Profile.ContextWindow = 10_000
@@ -112,7 +112,7 @@ func inOrder(t *testing.T, kinds []event.Kind, want ...event.Kind) {
 func proveDelivery(t *testing.T) {
 	s := newSession(t, func(r *llmtest.Request) llmtest.Reply {
 		if r.Number%21 == 20 {
-			return llmtest.Say("done")
+			return llmtest.Text("done")
 		}
 		return llmtest.Use(shell("echo hi"))
 	}, func(c *agent.Config) { c.Limits.NoLoopDetection = true })

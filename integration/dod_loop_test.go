@@ -65,7 +65,7 @@ var loopProofs = map[string]func(*testing.T){
 	"9.1.8": proveInputs,
 	"9.6.1": withFirst(proveSteeringMidTask),
 	"9.6.2": func(t *testing.T) {
-		s := newSession(t, llmtest.Sequence(llmtest.Say("one"), llmtest.Say("two")))
+		s := newSession(t, llmtest.Sequence(llmtest.Text("one"), llmtest.Text("two")))
 		s.FollowUp("and then this")
 		if res := s.submit("first this"); res.Final != "two" {
 			t.Errorf("%q", res.Final)
@@ -145,7 +145,7 @@ var loopProofs = map[string]func(*testing.T){
 func proveInputs(t *testing.T) {
 	s := newSession(t, llmtest.Sequence(
 		llmtest.Use(shell("echo one > f")), llmtest.Use(shell("cat f; echo two >> f")),
-		llmtest.Say("first"), llmtest.Say("second"), llmtest.Use(shell("cat f")), llmtest.Say("third"),
+		llmtest.Text("first"), llmtest.Text("second"), llmtest.Use(shell("cat f")), llmtest.Text("third"),
 	))
 	if res := s.submit("write f"); res.Final != "first" || res.ModelCalls != 3 {
 		t.Errorf("%q after %d model calls", res.Final, res.ModelCalls)

@@ -39,7 +39,7 @@ var profileProofs = map[string]func(*testing.T){
 	}),
 	"9.2.5": withEach(func(t *testing.T, p provider) {
 		s := p.session(t, llmtest.Sequence(llmtest.Use(use("deploy", map[string]any{"target": "moon"})),
-			llmtest.Say("deployed")), func(c *agent.Config) {
+			llmtest.Text("deployed")), func(c *agent.Config) {
 			c.Tools = []tool.Tool{custom("deploy", "deployed to the moon")}
 		})
 		s.submit("deploy")
@@ -47,7 +47,7 @@ var profileProofs = map[string]func(*testing.T){
 	}),
 	"9.2.6": withEach(func(t *testing.T, p provider) {
 		s := p.session(t, llmtest.Sequence(llmtest.Use(use("shell", map[string]any{"target": "x"})),
-			llmtest.Say("ok")), func(c *agent.Config) {
+			llmtest.Text("ok")), func(c *agent.Config) {
 			c.Tools = []tool.Tool{custom("shell", "this is my shell")}
 		})
 		s.submit("go")
@@ -64,7 +64,7 @@ var profileProofs = map[string]func(*testing.T){
 	}),
 	"9.3.1": func(t *testing.T) {
 		s := newSession(t, llmtest.Sequence(llmtest.Use(use("late", map[string]any{"target": "x"})),
-			llmtest.Say("ok")))
+			llmtest.Text("ok")))
 		if err := s.Tools().Register(custom("late", "registered after the session began")); err != nil {
 			t.Fatal(err)
 		}

@@ -196,7 +196,7 @@ func smokeModel(p provider) llmtest.Brain {
 			case n == 1:
 				return llmtest.Use(p.create("app.py", "@app.route('/')\n@app.route('/users')\n"))
 			}
-			return llmtest.Say("It is there.")
+			return llmtest.Text("It is there.")
 		}
 		replies, ok := tasks[input]
 		switch {
@@ -205,9 +205,9 @@ func smokeModel(p provider) llmtest.Brain {
 		case n < len(replies):
 			return replies[n]
 		case input == write:
-			return llmtest.Say("I wrote test_hello.sh.")
+			return llmtest.Text("I wrote test_hello.sh.")
 		}
-		return llmtest.Say("It is done.")
+		return llmtest.Text("It is done.")
 	}
 }
 

@@ -54,7 +54,7 @@ func proveSpawn(t *testing.T, p provider) {
 			}), spawn(plain),
 				use("spawn_agent", map[string]any{"task": looking, "agent_type": "explore"}), use("spawn_agent",
 					map[string]any{"task": "x", "agent_type": "wizard"})),
-			llmtest.Use(waitFor("agent_1"), waitFor("agent_2"), waitFor("agent_3")), llmtest.Say("counted"),
+			llmtest.Use(waitFor("agent_1"), waitFor("agent_2"), waitFor("agent_3")), llmtest.Text("counted"),
 		), map[string]llmtest.Brain{
 			scoped: endless(shell("ls src")), plain: endless(shell("ls src")),
 			looking: saying("I have looked."),
@@ -103,11 +103,11 @@ func proveSharedEnvironment(t *testing.T, p provider) {
 			llmtest.Use(use("spawn_agent", map[string]any{"task": inside, "working_dir": "sub"}),
 				use("spawn_agent", map[string]any{"task": "x", "working_dir": "nowhere"})),
 			llmtest.Use(waitFor("agent_1")), llmtest.Use(spawn(beside)), llmtest.Use(waitFor("agent_3")),
-			llmtest.Use(readFile("sub/made.txt")), llmtest.Say("seen"),
+			llmtest.Use(readFile("sub/made.txt")), llmtest.Text("seen"),
 		), map[string]llmtest.Brain{
 			inside: func(r *llmtest.Request) llmtest.Reply {
 				if len(r.Messages) > 1 {
-					return llmtest.Say("I made made.txt.")
+					return llmtest.Text("I made made.txt.")
 				}
 				return llmtest.Use(
 					readFile("given.txt"), shell("pwd; cat given.txt"), use("glob",
@@ -119,7 +119,7 @@ func proveSharedEnvironment(t *testing.T, p provider) {
 				)
 			},
 			beside: llmtest.Sequence(llmtest.Use(shell("cat sub/made.txt secret.txt"),
-				shell("echo shared >shared.txt")), llmtest.Say("I see.")),
+				shell("echo shared >shared.txt")), llmtest.Text("I see.")),
 		},
 	))
 	workDir = s.env.Info().WorkDir
@@ -167,13 +167,13 @@ func proveOwnHistory(t *testing.T, p provider) {
 	const task, secret, noise = "look into f.txt", "the word is swordfish", "noise of the agent"
 	s := p.session(t, agents(
 		llmtest.Sequence(
-			llmtest.Use(spawn(task)), llmtest.Use(waitFor("agent_1")), llmtest.Say("first done"),
+			llmtest.Use(spawn(task)), llmtest.Use(waitFor("agent_1")), llmtest.Text("first done"),
 			llmtest.Use(use("send_input", map[string]any{
 				"agent_id": "agent_1", "message": "and once more",
-			})), llmtest.Use(waitFor("agent_1")), llmtest.Say("all done"),
+			})), llmtest.Use(waitFor("agent_1")), llmtest.Text("all done"),
 		), map[string]llmtest.Brain{task: llmtest.Sequence(
 			llmtest.Reply{Text: noise, Calls: []llmtest.Call{readFile("f.txt")}},
-			llmtest.Say("It holds text."), llmtest.Say("It still does."),
+			llmtest.Text("It holds text."), llmtest.Text("It still does."),
 		)},
 	))
 	s.write("f.txt", "contents of f\n")
@@ -250,7 +250,7 @@ func proveDepth(t *testing.T, p provider) {
 					case strings.Contains(last, "status: running"):
 						return llmtest.Use(waitFor(strings.TrimPrefix(strings.Split(last, "\n")[0], "agent_id: ")))
 					}
-					return llmtest.Say(task + " ended")
+					return llmtest.Text(task + " ended")
 				}
 			}
 			own := func(*llmtest.Request) llmtest.Reply {
@@ -307,10 +307,10 @@ func proveAgentControl(t *testing.T, p provider) {
 			llmtest.Use(send("now the rest")), llmtest.Use(waitFor("agent_1")),
 			llmtest.Use(shell(fmt.Sprintf(await, "hanging"))), llmtest.Use(closing("agent_2")),
 			llmtest.Use(waitFor("agent_2"), closing("agent_1"), send("still there?"), waitFor("agent_7")),
-			llmtest.Say("done"),
+			llmtest.Text("done"),
 		), map[string]llmtest.Brain{
 			"work": llmtest.Sequence(llmtest.Use(shell("touch working; "+fmt.Sprintf(await, "go"))),
-				llmtest.Say("worked"), llmtest.Say("rested")),
+				llmtest.Text("worked"), llmtest.Text("rested")),
 			"hang": endless(use("shell", map[string]any{"command": "sh -c 'touch hanging; sleep 300; : " +
 				marker + "'", "timeout_ms": 300_000})),
 		},

@@ -84,7 +84,7 @@ func proveWaits(t *testing.T, w wire) {
 			t.Parallel()
 			var clock stopwatch
 			s := wireSession(t, w, llmtest.Storm(len(tt.most), tt.fault,
-				llmtest.Sequence(llmtest.Say("calm"))), func(c *agent.Config) {
+				llmtest.Sequence(llmtest.Text("calm"))), func(c *agent.Config) {
 				c.Retry = llm.RetryPolicy{
 					MaxRetries: len(tt.most), Clock: &clock,
 					Rand: func() float64 { return math.Nextafter(1, 0) }, // the longest wait
@@ -131,7 +131,7 @@ func proveStorm(t *testing.T, w wire) {
 			var clock stopwatch
 			s := wireSession(t, w, func(r *llmtest.Request) llmtest.Reply {
 				if r.Number > llm.DefaultMaxRetries {
-					return llmtest.Say("calm")
+					return llmtest.Text("calm")
 				}
 				reply := llmtest.Use(shell("echo never >> counter"), shell("echo never >> counter"))
 				reply.Fault, reply.Usage = tt.fault, llm.Usage{Input: 100, Output: 10}
@@ -281,7 +281,7 @@ func proveWaitOfProgram(t *testing.T, w wire) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			srv := llmtest.NewServer(t, llmtest.Storm(1, tt.fault, llmtest.Sequence(llmtest.Say("calm"))))
+			srv := llmtest.NewServer(t, llmtest.Storm(1, tt.fault, llmtest.Sequence(llmtest.Text("calm"))))
 			args := slices.Concat([]string{"run", "--yes", "go"}, modelFlags(srv, w), tt.flags)
 			got := runCommand(t, t.TempDir(), []string{"SANDBOXAGENT_API_KEY=" + srv.Key()}, args...)
 			// A slow machine may not get as far as the first request before the deadline.

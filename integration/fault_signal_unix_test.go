@@ -218,7 +218,7 @@ func proveSignals(t *testing.T, w wire) {
 func proveSIGPIPE(t *testing.T, w wire) {
 	p := newProgram(t)
 	const command = "touch ready; until test -e go; do sleep 0.02; done"
-	p.useModel(t, w, llmtest.Sequence(llmtest.Use(shell(command)), llmtest.Say("done")))
+	p.useModel(t, w, llmtest.Sequence(llmtest.Use(shell(command)), llmtest.Text("done")))
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -121,7 +121,7 @@ func proveBrokenStreams(t *testing.T, w wire) {
 		silent := llmtest.Use(shell("echo never >> counter"), shell("echo never >> counter"))
 		silent.Fault = llmtest.Fault{Hang: llmtest.AtArguments}
 		srv := llmtest.NewServer(t, w.brain(llmtest.Sequence(silent,
-			llmtest.Use(shell("echo once >> counter")), llmtest.Say("done"))))
+			llmtest.Use(shell("echo once >> counter")), llmtest.Text("done"))))
 		client, err := w.client(srv, 10*time.Second)
 		if err != nil {
 			t.Fatal(err)

@@ -50,7 +50,7 @@ func proveBytes(t *testing.T, w wire) {
 	}
 	var s *session
 	text, split := "", ""
-	s = wireSession(t, w, llmtest.Sequence(llmtest.Use(calls...), llmtest.Say("ok")),
+	s = wireSession(t, w, llmtest.Sequence(llmtest.Use(calls...), llmtest.Text("ok")),
 		func(c *agent.Config) {
 			c.Sinks = append(c.Sinks, func(e event.Event) error {
 				if start, ok := e.Data.(event.ToolCallStart); ok && strings.Contains(start.Arguments,
@@ -189,7 +189,7 @@ func controls(text string) int {
 func controlAnswers() llmtest.Brain {
 	answer := llmtest.Use(shell(controlCommand), shell("echo neighbour"))
 	answer.Text, answer.Reasoning = "I look"+control, "I think"+control
-	return llmtest.Sequence(answer, llmtest.Say("done"+control))
+	return llmtest.Sequence(answer, llmtest.Text("done"+control))
 }
 
 func proveControl(t *testing.T, w wire) {

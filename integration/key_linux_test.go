@@ -21,7 +21,7 @@ func TestKeyIsHidden(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			look := "env; tr '\\0' '\\n' < /proc/$PPID/environ; head -c 1 /proc/$PPID/mem 2>&1; true"
-			srv := llmtest.NewServer(t, llmtest.Sequence(llmtest.Use(shell(look)), llmtest.Say("done")))
+			srv := llmtest.NewServer(t, llmtest.Sequence(llmtest.Use(shell(look)), llmtest.Text("done")))
 			dir, err := os.MkdirTemp("", "sandboxagent-key-") //nolint:usetesting // others must reach it
 			if err != nil {
 				t.Fatal(err)

@@ -176,7 +176,7 @@ func shopBrain(t *testing.T) llmtest.Brain {
 				"./bin/shop > run.log && cat run.log"))
 		case 6:
 			see(r, "ok  	example.com/shop/cart", "total       21.18", "exit code 0")
-			return llmtest.Say("The bulk discount now holds from the tenth piece on.")
+			return llmtest.Text("The bulk discount now holds from the tenth piece on.")
 		}
 		return llmtest.Reply{Violation: "one request too many"}
 	}

@@ -297,7 +297,7 @@ func endless(c llmtest.Call) llmtest.Brain {
 
 // saying answers every request with text.
 func saying(text string) llmtest.Brain {
-	return func(*llmtest.Request) llmtest.Reply { return llmtest.Say(text) }
+	return func(*llmtest.Request) llmtest.Reply { return llmtest.Text(text) }
 }
 
 func wantContains(t *testing.T, what, text string, parts ...string) {

@@ -265,7 +265,7 @@ func (p *soakPlay) answer(*llmtest.Request) llmtest.Reply {
 	}
 	if p.turn%5 == 0 && p.turn > 0 && !p.answered {
 		p.answered = true
-		return llmtest.Say("done so far")
+		return llmtest.Text("done so far")
 	}
 	p.answered = false
 	p.turn++

@@ -55,7 +55,7 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 		j.config.Sinks = append(j.config.Sinks, j.sink)
 	}
 	if j.interactive {
-		j.config.Ask = func(ctx context.Context, question string) (string, error) {
+		j.config.Answer = func(ctx context.Context, question string) (string, error) {
 			return p.prompt(ctx, show, question)
 		}
 	}

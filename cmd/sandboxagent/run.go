@@ -269,7 +269,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSet
 	}
 	if s.readOnly {
 		j.config.Policy.Allow = readOnlyTools(slices.Concat(m.profile.Tools, p.tools))
-		j.hints = append(j.hints, tool.ReadOnlyNote())
+		j.hints = append(j.hints, tool.ReadOnlyText())
 	}
 	return j, s, nil
 }

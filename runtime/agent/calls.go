@@ -135,7 +135,7 @@ func (l *loop) runTool(ctx context.Context, c call, skip string) (o tool.Outcome
 	l.send(event.ToolCallStart{CallID: c.ID, Name: c.Name, Arguments: c.Arguments})
 	defer func() {
 		if o.Result.CallID == "" {
-			o = l.refuse(c, tool.KindCanceled, tool.NotRunNote(skipNotStored))
+			o = l.refuse(c, tool.KindCanceled, tool.NotRunText(skipNotStored))
 		}
 		l.send(toolCallEnd(o))
 	}()
@@ -145,15 +145,15 @@ func (l *loop) runTool(ctx context.Context, c call, skip string) (o tool.Outcome
 	durable := offered && !t.ReadOnly
 	switch {
 	case c.duplicate:
-		o = l.refuse(c, tool.KindValidation, tool.DuplicateNote(c.original))
+		o = l.refuse(c, tool.KindValidation, tool.DuplicateText(c.original))
 	case skip != "":
-		o = l.refuse(c, tool.KindCanceled, tool.NotRunNote(skip))
+		o = l.refuse(c, tool.KindCanceled, tool.NotRunText(skip))
 	case ctx.Err() != nil:
-		o = l.refuse(c, tool.KindCanceled, tool.NotRunNote(skipStopped))
+		o = l.refuse(c, tool.KindCanceled, tool.NotRunText(skipStopped))
 	case !offered:
-		o = l.refuse(c, tool.KindUnknownTool, tool.NotOfferedNote(c.Name, l.offered))
+		o = l.refuse(c, tool.KindUnknownTool, tool.NotOfferedText(c.Name, l.offered))
 	case c.overLimit:
-		o = l.refuse(c, tool.KindCanceled, tool.NotRunNote(skipLimit))
+		o = l.refuse(c, tool.KindCanceled, tool.NotRunText(skipLimit))
 	default:
 		if durable {
 			if err := l.storeStart(c); err != nil {
@@ -283,12 +283,12 @@ func (l *loop) exit(ctx context.Context, x tool.Exit) (ending, bool, error) {
 
 // question asks the user, or ends the run if nobody answers.
 func (l *loop) question(ctx context.Context, text string) (ending, bool, error) {
-	if l.ask == nil {
+	if l.answer == nil {
 		l.res.Question = text
 		return ending{signal: SignalQuestion, status: StatusAwaitingHuman}, true, nil
 	}
 	l.step(SignalQuestion)
-	answer, err := l.ask(ctx, text)
+	answer, err := l.answer(ctx, text)
 	if ctx.Err() != nil {
 		return stopped(ctx), true, nil
 	}
@@ -323,7 +323,7 @@ func (l *loop) detectLoop(calls []call) error {
 	if !found {
 		return nil
 	}
-	note := tool.LoopNote(d.window)
+	note := tool.LoopText(d.window)
 	if err := l.recordText(session.TurnSteering, note); err != nil {
 		return err
 	}

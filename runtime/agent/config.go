@@ -55,9 +55,9 @@ type Config struct {
 	Backups bool
 	// Verify is the check of a completed task.
 	Verify Verify
-	// Ask asks the user a question of the model and returns the answer. With nil a question ends the
+	// Answer returns the answer of the user to a question of the model. With nil a question ends the
 	// run, with status awaiting_human, and the next input is the answer.
-	Ask func(ctx context.Context, question string) (string, error)
+	Answer func(ctx context.Context, question string) (string, error)
 	// Sinks receive every event of every session, in order; the loop waits for them. The error of a
 	// sink ends the run.
 	Sinks []func(event.Event) error

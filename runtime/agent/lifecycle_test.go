@@ -53,7 +53,7 @@ func TestAbortWithinRun(t *testing.T) {
 			cfg.Tools[0].Run = func(context.Context, *tool.Call) (tool.Result, error) {
 				return tool.Result{Question: "?"}, nil
 			}
-			cfg.Ask = func(context.Context, string) (string, error) { (*s).Abort(); return "yes", nil }
+			cfg.Answer = func(context.Context, string) (string, error) { (*s).Abort(); return "yes", nil }
 		},
 	}
 	for name, arrange := range tests {

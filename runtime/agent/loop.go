@@ -35,7 +35,7 @@ type inputs struct {
 	scope    tool.Scope
 	agents   *subagents
 	verify   Verify
-	ask      func(ctx context.Context, question string) (string, error)
+	answer   func(ctx context.Context, question string) (string, error)
 
 	history  *history
 	budget   *budget
@@ -199,7 +199,7 @@ func (l *loop) start() error {
 		parts = append(parts, llm.Text(l.in.Text))
 	}
 	if len(l.in.Hints) > 0 {
-		parts = append(parts, llm.Text("\n\n"+tool.HintsNote(l.in.Hints)))
+		parts = append(parts, llm.Text("\n\n"+tool.HintsText(l.in.Hints)))
 	}
 	parts = append(parts, l.in.Parts...)
 	if err := l.record(session.Turn{Kind: session.TurnUser, Parts: parts}); err != nil {
@@ -370,7 +370,7 @@ func errorCode(r Result) string {
 // close writes the run's last entry and event.
 func (l *loop) close() {
 	l.res.Turns = l.history.count()
-	l.res.Steps = l.machine.steps
+	l.res.Transitions = l.machine.transitions
 	err := l.store.Append(session.TypeRunEnded, l.res.entry())
 	if err == nil {
 		err = l.store.Sync()

@@ -320,7 +320,7 @@ func (s *Session) newLoop(in Input) *loop {
 			client: cfg.Client, profile: cfg.Profile, surroundings: s.surroundings,
 			settings: s.currentSettings, limits: func() Limits { return s.limitsOf(in) },
 			env: cfg.Env, registry: s.registry, policy: cfg.Policy, scope: scope, agents: s.agents,
-			verify: cfg.Verify, ask: cfg.Ask,
+			verify: cfg.Verify, answer: cfg.Answer,
 			history: &s.history, budget: &s.budget, steering: &s.steering, store: s.store,
 			emit:  func(d event.Data) error { return s.emit(in.RunID, d) },
 			clock: cfg.Clock, log: cfg.Log,
@@ -385,7 +385,7 @@ func (s *Session) endRun(res Result) {
 func (s *Session) Abort() { s.stop("aborted") }
 
 // Close aborts the current run, delivers the last events, closes the session, and waits for all
-// that. It must not be called by a sink, a tool, Config.Ask, or the body of an iteration over
+// that. It must not be called by a sink, a tool, Config.Answer, or the body of an iteration over
 // RunStream, for which it waits; these call Abort. A second Close returns the error of the first,
 // which is one of the store.
 func (s *Session) Close() error {

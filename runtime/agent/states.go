@@ -119,10 +119,10 @@ func (e *TransitionError) Error() string {
 	return fmt.Sprintf("agent: no step for signal %q in state %q", e.Signal, e.State)
 }
 
-// machine follows the table and records the steps.
+// machine follows the table and records its transitions.
 type machine struct {
-	state State
-	steps []Transition
+	state       State
+	transitions []Transition
 }
 
 func (m *machine) signal(s Signal) (Transition, error) {
@@ -132,6 +132,6 @@ func (m *machine) signal(s Signal) (Transition, error) {
 	}
 	t := Transition{From: m.state, Signal: s, To: to}
 	m.state = to
-	m.steps = append(m.steps, t)
+	m.transitions = append(m.transitions, t)
 	return t, nil
 }

@@ -201,7 +201,7 @@ func readDocs(ctx context.Context, e env.FileReader, dirs, names []string, left 
 		text := strings.ToValidUTF8(string(b), "\uFFFD")
 		cut := len(b) > left
 		if cut {
-			text = strings.ToValidUTF8(string(b[:left]), "") + "\n" + tool.DocsCutNote(docsLimit)
+			text = strings.ToValidUTF8(string(b[:left]), "") + "\n" + tool.DocsCutText(docsLimit)
 		}
 		docs = append(docs, profile.Doc{Path: c.Name, Text: text})
 		if left -= len(b); cut || left <= 0 {

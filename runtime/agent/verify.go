@@ -34,7 +34,7 @@ func (l *loop) check(ctx context.Context) (passed bool, note string, err error) 
 		return true, "", nil
 	}
 	text := tool.Sanitize(strings.ToValidUTF8(string(out.Stdout.Bytes()), string(utf8.RuneError)))
-	note = tool.VerifyNote(l.verify.Command, res.ExitCode, res.TimedOut, res.Elapsed, text)
+	note = tool.VerifyText(l.verify.Command, res.ExitCode, res.TimedOut, res.Elapsed, text)
 	l.res.Failures = append(l.res.Failures, Failure{
 		Source: FailureVerify, Kind: "check_failed", Message: note, Time: l.clock.Now(),
 	})

@@ -148,14 +148,14 @@ type AgentStarted struct {
 
 // RunEnded holds the outcome of a run, in the words of agent.Result.
 type RunEnded struct {
-	RunID      string              `json:"run_id"`
-	Status     string              `json:"status"`
-	Limit      string              `json:"limit,omitempty"`
-	Error      string              `json:"error,omitempty"`
-	Exit       *tool.Exit          `json:"exit,omitempty"`
-	Usage      llm.Usage           `json:"usage"`
-	ModelCalls int                 `json:"model_calls"`
-	Agents     []event.AgentResult `json:"agents,omitempty"`
-	Steps      []event.Status      `json:"steps"`
-	DurationMS int64               `json:"duration_ms"`
+	RunID       string              `json:"run_id"`
+	Status      string              `json:"status"`
+	Limit       string              `json:"limit,omitempty"`
+	Error       string              `json:"error,omitempty"`
+	Exit        *tool.Exit          `json:"exit,omitempty"`
+	Usage       llm.Usage           `json:"usage"`
+	ModelCalls  int                 `json:"model_calls"`
+	Agents      []event.AgentResult `json:"agents,omitempty"`
+	Transitions []event.Status      `json:"steps"`
+	DurationMS  int64               `json:"duration_ms"`
 }

@@ -103,7 +103,7 @@ func TestConversation(t *testing.T) {
 	second := w.Reply()
 	second.Reasoning = "Once more."
 	second.Calls = []llmtest.Call{{Name: "shell", Arguments: `{"command": broken`}, {Name: "shell"}}
-	srv, c := w.Connect(t, llmtest.Sequence(w.Reply(), second, llmtest.Say("done")))
+	srv, c := w.Connect(t, llmtest.Sequence(w.Reply(), second, llmtest.Text("done")))
 	req := clienttest.Converse(t, c, w.Request(), 3)
 	// The server decodes the request of the client, but for consecutive results, which make one
 	// message.

@@ -188,7 +188,7 @@ func TestGoldenRequests(t *testing.T) {
 // converse runs the conversation of a case, and returns the last request.
 func converse(t *testing.T, s speaker, tt goldenCase) *llmtest.Request {
 	t.Helper()
-	replies := []llmtest.Reply{llmtest.Say("done")}
+	replies := []llmtest.Reply{llmtest.Text("done")}
 	if len(tt.reply.Calls) > 0 {
 		replies = slices.Insert(replies, 0, tt.reply)
 	}

@@ -75,7 +75,7 @@ func testViolations(t *testing.T, path string, tests map[string]violation) {
 	t.Helper()
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := llmtest.NewServer(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("ok") })
+			s := llmtest.NewServer(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Text("ok") })
 			status, answer := post(t, s, path, s.Key(), tt.body)
 			violations := s.TakeViolations()
 			if got := s.Requests(); len(got) != 1 || string(got[0].Body) != tt.body {

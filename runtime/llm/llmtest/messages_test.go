@@ -244,7 +244,7 @@ func TestMessagesThinkingComesBack(t *testing.T) {
 			use := llmtest.Reply{Reasoning: "hm", Text: "x", Calls: []llmtest.Call{{
 				Name: "a", Arguments: "{}",
 			}, {Name: "b", Arguments: "{}"}}}
-			s := llmtest.NewServer(t, llmtest.Sequence(use, llmtest.Say("done")))
+			s := llmtest.NewServer(t, llmtest.Sequence(use, llmtest.Text("done")))
 			c := messagesClient(t, s)
 			req := llm.Request{Model: "m", Messages: []llm.Message{llm.UserText("x")}}
 			resp, err := llm.Complete(t.Context(), c, req)
@@ -281,7 +281,7 @@ func messagesClient(t *testing.T, s *llmtest.Server) llm.Client {
 
 // A brain receives the request of the client.
 func TestMessagesRequest(t *testing.T) {
-	s := llmtest.NewServer(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("ok") })
+	s := llmtest.NewServer(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Text("ok") })
 	image := llm.Part{Kind: llm.PartImage, Image: &llm.Image{MIME: "image/png", Data: []byte("png")}}
 	call := llm.Part{Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{
 		ID: "c", Name: "x", Arguments: `{"a":"<\\u003c&>"}`,

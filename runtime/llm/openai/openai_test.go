@@ -92,7 +92,7 @@ func TestAPI(t *testing.T) {
 func TestConversation(t *testing.T) {
 	onBoth(t, func(t *testing.T, api openai.API) {
 		w := wire(api)
-		srv, c := w.Connect(t, llmtest.Sequence(w.Reply(), w.Reply(), llmtest.Say("done")))
+		srv, c := w.Connect(t, llmtest.Sequence(w.Reply(), w.Reply(), llmtest.Text("done")))
 		clienttest.Converse(t, c, w.Request(), 3)
 		last := srv.Requests()[2]
 		reasoning := 0
