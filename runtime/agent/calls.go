@@ -281,7 +281,7 @@ func (l *loop) exit(ctx context.Context, x tool.Exit) (ending, bool, error) {
 	return ending{signal: SignalGiveUp, status: StatusTaskFailed}, true, nil
 }
 
-// question asks the user, or ends the run if nobody answers.
+// question gets the user's answer to text, or ends the run without one.
 func (l *loop) question(ctx context.Context, text string) (ending, bool, error) {
 	if l.answer == nil {
 		l.res.Question = text

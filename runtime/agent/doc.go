@@ -16,7 +16,7 @@
 // # History
 //
 // Every turn is in the session's journal before the session acts on it; runtime/session documents
-// the journal. Every tool call of a recorded answer gets exactly one result, whatever happens.
+// the journal. Every tool call of a recorded answer gets exactly one result, also after a failure.
 // Equal histories make byte-identical requests.
 //
 // # Events

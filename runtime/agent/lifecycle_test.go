@@ -126,7 +126,7 @@ func TestPanicInStreamBody(t *testing.T) {
 	within(t, func() { _ = s.Close() })
 }
 
-// TestCloseIsFinal lets inputs and Close come at the same time. Whatever comes first, nothing runs
+// TestCloseIsFinal lets inputs and Close come at the same time. In either order nothing runs
 // after Close, and the session stays closed.
 func TestCloseIsFinal(t *testing.T) {
 	for range 300 {

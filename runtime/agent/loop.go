@@ -146,7 +146,7 @@ func recoverAs(err *error, log *slog.Logger) {
 	}
 }
 
-// work runs the loop until its end. The error is a panic, or one that interrupts a step.
+// work runs the loop until its end. The error is a panic, or interrupts a step.
 func (l *loop) work(ctx context.Context) (e ending, err error) {
 	defer recoverAs(&err, l.log)
 	if err := l.start(); err != nil {

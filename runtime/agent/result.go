@@ -23,7 +23,7 @@ const (
 	StatusVerifyFailed Status = "verify_failed"
 	// StatusLimit: a limit was reached; Result.Limit names it.
 	StatusLimit Status = "limit_reached"
-	// StatusAwaitingHuman: the model asked the user; the next input is the answer.
+	// StatusAwaitingHuman: the model has a question for the user; the next input is the answer.
 	StatusAwaitingHuman Status = "awaiting_human"
 	// StatusModelError: a request to the model failed.
 	StatusModelError Status = "model_error"

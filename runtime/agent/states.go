@@ -17,7 +17,7 @@ const (
 	StateToolRunning  State = "tool_running"
 	// StateReflecting: Verify checks a task that the model reports as completed.
 	StateReflecting State = "reflecting"
-	// StateAwaitingHuman: the model asked the user. Without an answer, a run ends here.
+	// StateAwaitingHuman: the model has a question for the user. Without an answer the run ends.
 	StateAwaitingHuman State = "awaiting_human"
 	StateCompleted     State = "completed"
 	StateFailed        State = "failed"

@@ -58,8 +58,7 @@ func TestFamilies_9_2(t *testing.T) {
 	}
 }
 
-// TestSearchParameters checks what the models of a family may ask of a search, and under which
-// other names.
+// TestSearchParameters checks the parameters of the search tools of each family, and their aliases.
 func TestSearchParameters(t *testing.T) {
 	const all = "case_insensitive glob_filter max_results output_mode path pattern*"
 	want := map[string][2]string{

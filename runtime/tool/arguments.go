@@ -63,7 +63,7 @@ func parseArguments(
 }
 
 // sameInAnyCase rejects keys that differ only in case. Package json decodes both into the same
-// field of a struct, so the tool could run with another value than the one that was validated.
+// field of a struct, so the tool could run with another value than the validated one.
 func sameInAnyCase(object map[string]any) error {
 	seen := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(object)) {

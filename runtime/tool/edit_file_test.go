@@ -160,7 +160,7 @@ func TestEditFileLooselySpecialFiles(t *testing.T) {
 }
 
 // The result reports a loose match, and a loose match that is not unique changes nothing.
-func TestEditFileTellsLevel(t *testing.T) {
+func TestEditFileReportsLevel(t *testing.T) {
 	m := newMemory(map[string]string{"f": "x\n\ta\n", "g": "\ta\n  a\n"})
 	o := use(t, m, "edit_file", `{"file_path": "f", "old_string": "    a", "new_string": "    b"}`)
 	want := "made 1 replacement in f, at line 2\n[old_string matched only ignoring leading and " +

@@ -17,12 +17,12 @@ const anthropicGlobFiles = 100
 // Glob returns the tool glob, which shows all files.
 func Glob() Tool { return globTool("", nil, globDefaults{matchCase: true}) }
 
-// AnthropicGlob returns the tool glob as Claude models know it: it shows the 100 newest files.
+// AnthropicGlob returns the tool glob in the form of Claude Code: it shows the 100 newest files.
 func AnthropicGlob() Tool {
 	return globTool("", nil, globDefaults{matchCase: true, limit: anthropicGlobFiles})
 }
 
-// GeminiGlob returns the tool glob as Gemini models know it: it ignores case by default.
+// GeminiGlob returns the tool glob in the form of gemini-cli: it ignores case by default.
 func GeminiGlob() Tool {
 	return globTool(`,
 			"case_sensitive": {"type": "boolean",
@@ -32,10 +32,10 @@ func GeminiGlob() Tool {
 		map[string]string{"dir_path": "path"}, globDefaults{})
 }
 
-// globDefaults are what differs between the variants of glob.
+// globDefaults are the differences between the variants of glob.
 type globDefaults struct {
 	matchCase bool
-	// limit is how many files are shown, 0 for all.
+	// limit is the largest number of files that are shown, 0 for all.
 	limit int
 }
 
@@ -90,8 +90,8 @@ func glob(ctx context.Context, call *Call, args globArgs, defaults globDefaults)
 	return Result{Text: note}, out.Flush()
 }
 
-// below joins a directory and a name in it. It keeps "..", which path.Join resolves as if there
-// were no symlinks.
+// below joins a directory and a name in it. It keeps "..", since path.Join would resolve it without
+// regard to symlinks.
 func below(dir, name string) string {
 	if !slices.Contains(strings.Split(dir, "/"), "..") {
 		return path.Join(dir, name)

@@ -21,7 +21,7 @@ const (
 // Grep returns the tool grep with the parameters that all models get.
 func Grep() Tool { return grepTool("", nil, false) }
 
-// AnthropicGrep returns the tool grep with the additional parameters that Claude models know: lines
+// AnthropicGrep returns the tool grep with the additional parameters of Claude Code: lines
 // around matches, types of files, matches of several lines, and an offset.
 func AnthropicGrep() Tool {
 	return grepTool(`,
@@ -44,7 +44,7 @@ func AnthropicGrep() Tool {
 		}, true)
 }
 
-// GeminiGrep returns the tool grep with the additional parameters that Gemini models know: lines
+// GeminiGrep returns the tool grep with the additional parameters of gemini-cli: lines
 // around matches, files to leave out, names only, literal patterns, ignored files, and a limit for
 // each file.
 func GeminiGrep() Tool {

@@ -34,7 +34,7 @@ func (s *stopping) Walk(
 	return search.Walk(ctx, s.memory, root, opts, fn)
 }
 
-// Every variant of grep reports that a search stopped at a limit, whatever its results.
+// Every variant of grep reports that a search stopped at a limit, with any results.
 func TestGrepStopped(t *testing.T) {
 	const (
 		overTime = "[stopped after 30s with a part of the files not searched, since the pattern " +

@@ -84,8 +84,8 @@ func answered(id, name string, parts ...llm.Part) llm.Message {
 	return clienttest.Result(llm.ToolResult{CallID: id, Name: name, Parts: parts})
 }
 
-// The whole conversation of several rounds is one that a strict server accepts: signatures go back
-// as they were, calls have the ids that the model gave them, and results stand in the order of the
+// A strict server accepts the whole conversation of several rounds: signatures are sent back
+// unchanged, calls have the ids that the model gave them, and results stand in the order of the
 // calls.
 func TestConversation(t *testing.T) {
 	noIDs := wire().Reply()
@@ -152,8 +152,7 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// A conversation that another provider's model has begun goes on with a model that wants
-// signatures.
+// A model that requires signatures continues the conversation of another provider's model.
 func TestForeignHistory(t *testing.T) {
 	srv, c := wire().Connect(t, llmtest.Sequence(llmtest.Text("ok")))
 	req := newRequest()

@@ -146,7 +146,7 @@ func goldenCases() map[string]goldenCase {
 }
 
 // The bodies of requests that the strict server takes are compared with files, so that a change of
-// what is sent is seen in review.
+// review shows the requests.
 func TestGoldenRequests(t *testing.T) {
 	for wire, s := range speakers() {
 		for name, tt := range goldenCases() {

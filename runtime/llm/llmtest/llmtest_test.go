@@ -312,13 +312,13 @@ func TestChangedReasoningIsAViolation(t *testing.T) {
 			item = string(e.Item)
 		}
 	}
-	said := `{"type":"message","role":"assistant","content":[{"type":"output_text","text":"x"}]}`
-	if status, answer := post(t, s, responsesPath, s.Key(), responses(userItem, item, said,
+	answered := `{"type":"message","role":"assistant","content":[{"type":"output_text","text":"x"}]}`
+	if status, answer := post(t, s, responsesPath, s.Key(), responses(userItem, item, answered,
 		userItem)); status != 200 {
 		t.Errorf("unchanged: %s", answer)
 	}
 	post(t, s, responsesPath, s.Key(), responses(userItem, strings.Replace(item, "gAAAA", "gBBBB", 1),
-		said, userItem))
+		answered, userItem))
 	if v := s.TakeViolations(); len(v) != 1 || !strings.Contains(v[0], `"rs_0" was changed`) {
 		t.Errorf("changed: %q", v)
 	}

@@ -87,7 +87,7 @@ func TestAPI(t *testing.T) {
 	}
 }
 
-// The whole conversation of several rounds is one that a strict server accepts, and reasoning goes
+// A strict server accepts the whole conversation of several rounds, and reasoning goes
 // back as it was.
 func TestConversation(t *testing.T) {
 	onBoth(t, func(t *testing.T, api openai.API) {

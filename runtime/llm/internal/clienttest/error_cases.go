@@ -232,8 +232,8 @@ func testNetwork(t *testing.T, w Wire) {
 	secure.StartTLS()
 	defer secure.Close()
 	for name, address := range map[string]string{
-		// No system gives port 1 to a program that asks for any free port, so nothing comes to listen
-		// there.
+		// No system gives port 1 to a program that requests any free port, so nothing comes to listen
+		// on it.
 		"refused":             "http://127.0.0.1:1",
 		"no such host":        "http://no-such-host.invalid",
 		"TLS to a plain port": strings.Replace(plain.URL, "http:", "https:", 1),
