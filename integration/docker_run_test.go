@@ -97,7 +97,8 @@ func readTree(t *testing.T, dir string) map[string]string {
 	return tree
 }
 
-// TestDockerRun checks that a run in a container changes on the host only what its flags name.
+// TestDockerRun checks that a run in a container changes only those files of the host that its
+// flags name.
 func TestDockerRun(t *testing.T) {
 	t.Parallel()
 	d := sharedDocker(t)

@@ -16,7 +16,7 @@ var eventProofs = map[string]func(*testing.T){
 	"9.10.2": proveDelivery,
 	"9.10.3": proveFullOutput,
 	"9.10.4": func(t *testing.T) {
-		s := newSession(t, saying("yes"))
+		s := newSession(t, textBrain("yes"))
 		s.submit("one")
 		s.submit("two")
 		if err := s.Close(); err != nil {
@@ -87,7 +87,7 @@ func proveEveryKind(t *testing.T) {
 		event.KindTextEnd, event.KindToolCallStart,
 		event.KindToolOutputDelta, event.KindToolCallEnd, event.KindSteeringInjected,
 		event.KindLoopDetection, event.KindVerify, event.KindProcessingEnd)
-	failing := newSession(t, llmtest.Storm(1, llmtest.Fault{Status: 401}, saying("never")))
+	failing := newSession(t, llmtest.Storm(1, llmtest.Fault{Status: 401}, textBrain("never")))
 	if _, err := failing.Submit(t.Context(), "go"); err == nil ||
 		len(data[event.Error](failing)) != 1 {
 		t.Errorf("after an error: %v, %v", err, failing.kinds())

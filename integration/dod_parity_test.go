@@ -42,7 +42,7 @@ var parityProofs = map[string]func(*testing.T){
 	"9.12.15": withEach(proveEditFormat),
 }
 
-// create makes a file in the way of the provider's own agents.
+// create makes a file with the tool that the provider's agents use.
 func (p provider) create(name, content string) llmtest.Call {
 	if p.name != "openai" {
 		return use("write_file", map[string]any{"file_path": name, "content": content})
@@ -130,7 +130,7 @@ func proveCreation(t *testing.T, p provider) {
 	p.wantResults(t, s.request(1), false)
 	if first := s.request(0).Messages; len(first) != 1 || first[0].Role != llm.RoleUser ||
 		first[0].Text() != "make new/directory/hello.txt" {
-		t.Errorf("the model was asked %+v", first)
+		t.Errorf("the model got %+v", first)
 	}
 	if res.Final != "It is there." || s.request(0).Model != p.profile.Model ||
 		!strings.HasPrefix(s.request(0).System, "You are a software engineer") {
@@ -270,7 +270,7 @@ func proveShell(t *testing.T, p provider) {
 	for _, d := range data[event.ToolOutputDelta](s) {
 		live.WriteString(d.Text)
 	}
-	wantContains(t, "what came while the commands ran", live.String(), "to out\n", "to err\n", "42")
+	wantContains(t, "the output while the commands ran", live.String(), "to out\n", "to err\n", "42")
 }
 
 // proveShellTimeout has a command with descendants that ignores SIGTERM.
@@ -401,7 +401,7 @@ func proveLargeFile(t *testing.T, p provider) {
 		!strings.Contains(full, "| 0750 ") || int64(len(full)) != end.Output.Size {
 		t.Errorf("the event holds %d of %d bytes", len(full), end.Output.Size)
 	}
-	wantContains(t, "what was read of the rest", s.shown(2)[0], "0750 ")
-	wantContains(t, "what was found in the rest", s.shown(2)[1], "0800 ")
+	wantContains(t, "the result of read_file", s.shown(2)[0], "0750 ")
+	wantContains(t, "the result of grep", s.shown(2)[1], "0800 ")
 	p.wantResults(t, s.request(2), false, false)
 }

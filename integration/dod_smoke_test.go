@@ -39,12 +39,12 @@ var smokeProofs = map[string]func(*testing.T){
 	"9.13": withEach(func(t *testing.T, p provider) {
 		s := p.session(t, smokeModel(p), p.smokeConfig)
 		smoke(t, s)
-		wantContains(t, "what the model is shown of big.txt", s.afterInput(smokeRead, 1),
+		wantContains(t, "the result for big.txt", s.afterInput(smokeRead, 1),
 			"characters are left out", "xxx")
 		if n := strings.Count(s.afterInput(smokeRead, 1), "x"); n < 49_000 || n > 50_000 {
 			t.Errorf("the model is shown %d characters of big.txt", n)
 		}
-		wantContains(t, "what the model is shown of hello.sh's run", s.afterInput(smokeRun, 1),
+		wantContains(t, "the result for hello.sh", s.afterInput(smokeRun, 1),
 			"Hello World\nGoodbye\n")
 		s.wantFile("app.py", "@app.route('/health')\n")
 		wantContains(t, "the sub-agent's result", s.afterInput(smokeSpawn, 2), "success: true",
@@ -150,7 +150,7 @@ func (s *session) afterInput(input string, n int) string {
 			return strings.Join(shown(r), "\n")
 		}
 	}
-	s.t.Errorf("the model was not asked %d rounds after %q", n, input)
+	s.t.Errorf("the model got no request %d rounds after %q", n, input)
 	return ""
 }
 

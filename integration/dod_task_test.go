@@ -291,8 +291,8 @@ func proveRecovery(t *testing.T, p provider) {
 	}
 }
 
-// agents is a brain of several: each task that is an agent's first message has its own, all others
-// are the session's own agent's.
+// agents is a brain of several agents: tasks has those of sub-agents, by their first message; own
+// answers the agent of the session.
 func agents(own llmtest.Brain, tasks map[string]llmtest.Brain) llmtest.Brain {
 	return func(r *llmtest.Request) llmtest.Reply {
 		if brain := tasks[r.Messages[0].Text()]; brain != nil {

@@ -73,7 +73,7 @@ var truncationProofs = map[string]func(*testing.T){
 			func(c *agent.Config) { c.Tools = []tool.Tool{long} })
 		s.submit("go")
 		if n := strings.Count(s.shown(1)[0], "é"); n < 29_000 || n > 30_000 {
-			t.Errorf("of a tool without a limit of its own the model sees %d characters", n)
+			t.Errorf("the model sees %d characters of a tool without a limit", n)
 		}
 	},
 	"9.5.6": func(t *testing.T) {

@@ -233,7 +233,7 @@ func proveLongArguments(t *testing.T, w wire) {
 	s.submit("go")
 	texts := wantPairs(t, s, 1, len(calls))
 	if s.read("taken") != content(256<<10) {
-		t.Error("the file is not what was written")
+		t.Error("the file has other content")
 	}
 	wantContains(t, "the result of five megabytes", texts[1],
 		"bytes long, but at most 4194304 are allowed")

@@ -38,7 +38,7 @@ func (w *stopwatch) all() []time.Duration {
 	return slices.Clone(w.waits)
 }
 
-// The longest waits before each try if the server asks for none.
+// The longest waits before each try if the server requests none.
 var (
 	capsAnswered = millis(500, 1000, 2000, 4000, 8000, 10_000, 10_000, 10_000)
 	capsSilent   = millis(500, 1000, 2000, 2000, 2000, 2000, 2000, 2000)
@@ -51,7 +51,7 @@ func millis(list ...time.Duration) []time.Duration {
 	return list
 }
 
-// proveWaits has servers that ask for a wait, or for none, before each of eight retries.
+// proveWaits has servers that request a wait, or none, before each of eight retries.
 func proveWaits(t *testing.T, w wire) {
 	exactly := func(d time.Duration) []time.Duration {
 		return slices.Repeat([]time.Duration{d}, len(capsAnswered))

@@ -47,8 +47,8 @@ type program struct {
 	marker string
 }
 
-// tree is a command that prints ready when a process, a child, one in a session of its own and one
-// that lost its parents run, all of which ignore SIGTERM.
+// tree is a command that prints ready when a process, a child, a process in another session and an
+// orphan run, all of which ignore SIGTERM.
 func (p *program) tree() string {
 	return strings.ReplaceAll(`trap '' TERM
 sleep MARK1 &
@@ -159,8 +159,8 @@ func proveSignals(t *testing.T, w wire) {
 		signal syscall.Signal
 		code   int
 		text   string
-		// reply is what the model answers; nil is a call of the tree. The signal comes when until is in
-		// the output.
+		// reply is the model's answer; nil is a call of the tree. The signal comes when until is in the
+		// output.
 		reply *llmtest.Reply
 		until string
 	}{

@@ -227,7 +227,7 @@ func proveCancel(t *testing.T, w wire) {
 	}
 }
 
-// proveSubscribers has one subscriber that blocks and one that panics; the loop goes on.
+// proveSubscribers has a subscriber that blocks and another that panics; the loop goes on.
 func proveSubscribers(t *testing.T, w wire) {
 	var log lockedBuffer
 	release := make(chan struct{})
@@ -260,7 +260,7 @@ func proveSubscribers(t *testing.T, w wire) {
 	}
 	all := int64(len(s.kinds()))
 	close(release)
-	await(t, "the delivery of what was not missed",
+	await(t, "the delivery of the other events",
 		func() bool { return got.Load()+missed.Load() >= all })
 	if got.Load()+missed.Load() != all || missed.Load() < all/2 {
 		t.Errorf("%d events came and %d were missed, of %d", got.Load(), missed.Load(), all)

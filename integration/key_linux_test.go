@@ -10,8 +10,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 )
 
-// TestKeyIsHidden lets commands of a run look for the model's key in their own variables, in what
-// the system shows of the program, and, as an ordinary user, in its memory.
+// TestKeyIsHidden lets commands of a run search for the model's key in their variables, in the
+// /proc files of the program, and, as an ordinary user, in its memory.
 func TestKeyIsHidden(t *testing.T) {
 	users := map[string]int{"as_is": os.Getuid()}
 	if os.Getuid() == 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
-// sshd starts a server for the user of the tests, whose commands find what the tests find.
+// sshd starts a server for the user of the tests, whose commands have the PATH of the tests.
 func sshd(t testing.TB, c daemons.SSHDConfig) *daemons.SSHD {
 	t.Helper()
 	c.Vars = append(c.Vars, "PATH="+os.Getenv("PATH"))

@@ -21,11 +21,11 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// process is the program as a process of its own.
+// process is the program as a separate process.
 type process struct {
 	*exec.Cmd
 	stdout, stderr bytes.Buffer
-	// marker is an argument of what the program starts, by which it is found.
+	// marker is an argument of the processes that the program starts, by which they are found.
 	marker string
 	dir    string
 }
@@ -307,7 +307,7 @@ func TestRunInterruptedTwice(t *testing.T) {
 	p.leavesNothing(t, true)
 }
 
-// TestClosedOutput checks what happens when the reader of standard output goes away.
+// TestClosedOutput checks that the program ends when the reader of standard output closes it.
 func TestClosedOutput(t *testing.T) {
 	endless := `yes MARKER`
 	tests := []struct {

@@ -210,8 +210,8 @@ func (p *program) runTask(ctx context.Context, c *cli.Context) (int, error) {
 	return record.ExitCode, nil
 }
 
-// prepare validates everything possible before the first request to the model, and asks the user
-// last.
+// prepare validates everything possible before the first request to the model, and gets the consent
+// of the user last.
 func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSettings, err error) {
 	s, err := p.parseRunFlags(ctx, c)
 	if err != nil {

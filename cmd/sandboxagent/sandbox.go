@@ -58,12 +58,14 @@ type sandboxOptions struct {
 	env.Sandbox
 }
 
-// wanted reports whether commands should run in a sandbox.
-func (o sandboxOptions) wanted() bool { return o.mode == sandboxAuto || o.mode == sandboxRequire }
+// requested reports whether commands should run in a sandbox.
+func (o sandboxOptions) requested() bool {
+	return o.mode == sandboxAuto || o.mode == sandboxRequire
+}
 
 // report writes the weaknesses of the sandbox of an opened environment.
 func (o sandboxOptions) report(info env.Info, notify func(string)) {
-	if text := sandboxNote(info); text != "" && o.wanted() {
+	if text := sandboxNote(info); text != "" && o.requested() {
 		notify(text)
 	}
 }

@@ -22,8 +22,8 @@ func TestSandboxNote(t *testing.T) {
 		guarantees []env.Guarantee
 		want       string
 	}{
-		"nothing is said": {nil, ""},
-		"the best":        {[]env.Guarantee{isolation(env.Enforced), sockets}, ""},
+		"no guarantees": {nil, ""},
+		"the best":      {[]env.Guarantee{isolation(env.Enforced), sockets}, ""},
 		"one beside links": {
 			[]env.Guarantee{
 				isolation(env.Enforced), sockets, hooks,
@@ -34,7 +34,7 @@ func TestSandboxNote(t *testing.T) {
 			[]env.Guarantee{processes, isolation(env.BestEffort), sockets, hooks},
 			"the sandbox is not the strongest: a box; missing guarantees: hidden-processes, kept-hooks",
 		},
-		"one that keeps all": {
+		"all guarantees": {
 			[]env.Guarantee{isolation(env.BestEffort), sockets}, "the sandbox is not the strongest: a box",
 		},
 	} {
@@ -56,7 +56,7 @@ func TestSandboxError(t *testing.T) {
 		want    string
 		usage   bool
 	}{
-		"what may be written": {
+		"writable paths": {
 			open, write, "--allow-write: a sandbox in which / may be changed is none", true,
 		},
 		"the directory": {

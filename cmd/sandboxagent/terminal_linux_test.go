@@ -108,7 +108,7 @@ func (s *screen) send(text string) {
 	}
 }
 
-// end waits for the program and returns its exit code and what it wrote.
+// end waits for the program and returns its exit code and its output.
 func (s *screen) end(p *process) (int, string) {
 	s.t.Helper()
 	code := p.code(s.t)
@@ -321,7 +321,7 @@ func TestConsentWithoutHome(t *testing.T) {
 	}
 }
 
-// drawing is what the display may send to a terminal beside text: removing the status line, and
+// drawing matches the control sequences that the display may send: removing the status line, and
 // colours.
 var drawing = regexp.MustCompile("\r\x1b\\[K|\x1b\\[(?:0|31|32)m")
 

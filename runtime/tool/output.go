@@ -177,8 +177,8 @@ func (r *recorder) finish(
 // nameable matches the IDs that are unambiguous after output:// in a sentence.
 var nameable = lazyregexp.New(`^[A-Za-z0-9_.:-]{1,128}$`)
 
-// where explains to the model how to read the omitted output. readable reports whether the model can
-// read the output by its ID.
+// where explains to the model how to read the omitted output. readable reports whether the model
+// can read the output by its ID.
 func (r *recorder) where(readable bool) string {
 	switch {
 	case r.lost != nil:

@@ -36,7 +36,7 @@ func wire() clienttest.Wire {
 			"ANTHROPIC_PROFILE":        "from-the-process", "ANTHROPIC_CONFIG_DIR": "/from-the-process",
 		},
 		Stream: func(text string) string {
-			return sse(messageStart, start("0", `{"type":"text","text":""}`),
+			return sse(opened, start("0", `{"type":"text","text":""}`),
 				piece("0", `{"type":"text_delta","text":"`+text+`"}`), stop("0"), ended("end_turn"), stopped)
 		},
 		Refused: refused(), Unsendable: unsendable(),

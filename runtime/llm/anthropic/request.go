@@ -48,9 +48,9 @@ func (c *client) request(req llm.Request) (wireRequest, error) {
 	return body, nil
 }
 
-// messages returns the wire form of a conversation. The server has only the roles user and assistant, which
-// alternate: the messages between two answers become one, results of calls first, as the server
-// requires.
+// messages returns the wire form of a conversation. The server has only the roles user and
+// assistant, which alternate: the messages between two answers become one, results of calls first,
+// as the server requires.
 func (c *client) messages(messages []llm.Message) ([]wireMessage, error) {
 	var out []wireMessage
 	for i, m := range messages {

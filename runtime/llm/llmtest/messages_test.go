@@ -97,7 +97,9 @@ func TestMessagesViolations(t *testing.T) {
 		"image of a wrong type": {
 			messages(message("user", instead(t, imageBlock, "png", "tiff"))), `type "image/tiff"`,
 		},
-		"image is no base64": {messages(message("user", instead(t, imageBlock, "cG5n", "?"))), "not base64"},
+		"image is no base64": {
+			messages(message("user", instead(t, imageBlock, "cG5n", "?"))), "not base64",
+		},
 		"image by address": {
 			messages(message("user", instead(t, imageBlock, "base64", "url"))), "not base64",
 		},

@@ -18,7 +18,7 @@ type eventReader struct {
 	src *bufio.Reader
 	// tooLong makes the error for an event above maxEvent.
 	tooLong func() error
-	started   bool
+	started bool
 }
 
 func newEventReader(x *Exchange) *eventReader {
