@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -93,23 +94,36 @@ func (p *process) awaitFile(t *testing.T, name string) {
 	})
 }
 
-// running returns the processes, besides the program itself, that carry the marker in their
-// arguments.
+// running returns the command lines of the processes, besides the program itself, that carry the
+// marker in their arguments. Zombies have no arguments.
 func (p *process) running(t *testing.T) []string {
 	t.Helper()
-	out, err := exec.Command("ps", "-eo", "pid=,stat=,args=").Output()
-	if err != nil {
-		t.Skipf("processes cannot be listed: %v", err)
-	}
 	var found []string
-	for line := range strings.Lines(string(out)) {
-		fields := strings.Fields(line)
-		if strings.Contains(line, p.marker) && len(fields) > 2 && !strings.HasPrefix(fields[1], "Z") &&
-			fields[2] != "sandboxagent" {
-			found = append(found, strings.TrimSpace(line))
+	for _, line := range commandLines(t) {
+		if strings.Contains(line, p.marker) && !strings.HasPrefix(line, "sandboxagent ") {
+			found = append(found, line)
 		}
 	}
 	return found
+}
+
+// commandLines returns the arguments of all processes, joined by spaces.
+func commandLines(t *testing.T) []string {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		out, err := exec.Command("ps", "-eo", "args=").Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Split(string(out), "\n")
+	}
+	names, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is valid
+	var lines []string
+	for _, name := range names {
+		line, _ := os.ReadFile(name) // the process may have ended
+		lines = append(lines, strings.ReplaceAll(string(line), "\x00", " "))
+	}
+	return lines
 }
 
 // leavesNothing checks that none of its processes is left. With hurry it waits for their death,
@@ -322,8 +336,8 @@ func TestClosedOutput(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			p := newProcess(t, tt.args...)
-			p.writeFile(t, "s.yaml", "turns:\n  - calls: [{tool: shell, args: {command: \"sleep 1; yes "+
-				"MARKER | head -c 1000000; sleep 1000; : MARKER\"}}]\n")
+			p.writeFile(t, "s.yaml", "turns:\n  - calls: [{tool: shell, args: {command: \"until test -e "+
+				"closed; do sleep 0.01; done; yes MARKER | head -c 1000000; sleep 1000; : MARKER\"}}]\n")
 			p.Stdout = nil
 			out, err := p.StdoutPipe()
 			if err != nil {
@@ -336,6 +350,7 @@ func TestClosedOutput(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = out.Close()
+			p.writeFile(t, "closed", "")
 			if got := p.code(t); got != tt.want {
 				t.Errorf("exit code %d, want %d", got, tt.want)
 			}
