@@ -24,7 +24,7 @@ import (
 // ignores SIGTERM.
 func TestFaultsOfSignals(t *testing.T) {
 	if _, err := os.Stat("/proc/self/cmdline"); err != nil {
-		t.Skipf("processes are looked for in /proc: %v", err)
+		t.Skipf("the test reads processes from /proc: %v", err)
 	}
 	if _, err := exec.LookPath("setsid"); err != nil {
 		t.Skipf("the tree needs it: %v", err)
@@ -38,7 +38,7 @@ func TestFaultsOfSignals(t *testing.T) {
 	t.Run("F24_SIGPIPE", func(t *testing.T) { onFirstWire(t, proveSIGPIPE) })
 }
 
-// program is a run of the program that goes on while it is looked at.
+// program is a run of the program that goes on while the test checks it.
 type program struct {
 	*exec.Cmd
 	dir, state     string
@@ -206,6 +206,9 @@ func proveSignals(t *testing.T, w wire) {
 			}
 			p.checkEnd(t, "aborted")
 			p.checkRecord(t, "aborted", tt.text, tt.code)
+			if text := p.stderr.String(); !strings.HasSuffix(text, "\nsandboxagent: "+tt.text+"\n") {
+				t.Errorf("stderr ends in %.200q", text[max(0, len(text)-200):])
+			}
 			if diff, err := os.ReadFile(filepath.Join(p.dir, "out.diff")); err != nil || tt.reply == nil &&
 				!strings.Contains(string(diff), "b/ready\n") {
 				t.Errorf("the patch is %q, %v", diff, err)

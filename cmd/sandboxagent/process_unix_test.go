@@ -8,7 +8,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -209,76 +208,6 @@ func TestExecDaemon(t *testing.T) {
 	}
 	if left := p.running(t); len(left) > 0 {
 		t.Errorf("left behind: %q", left)
-	}
-}
-
-const waitingScript = `turns:
-  - calls:
-      - tool: shell
-        args:
-          command: "touch ready; sh -c 'sleep 1000; : MARKER' & sleep 1000; : MARKER"
-          timeout_ms: 600000
-`
-
-// TestRunSignals checks that an interrupted run kills its processes and still writes its record and
-// patch.
-func TestRunSignals(t *testing.T) {
-	for _, tt := range []struct {
-		signal syscall.Signal
-		want   int
-		text   string
-	}{{syscall.SIGINT, 130, "interrupted"}, {syscall.SIGTERM, 143, "terminated"}} {
-		t.Run(tt.text, func(t *testing.T) {
-			t.Parallel()
-			p := newProcess(t, "run", "--yes", "--output=stream-json", "--model=script:s.yaml",
-				"--patch=p.diff", "wait")
-			p.writeFile(t, "s.yaml", waitingScript)
-			if err := p.Start(); err != nil {
-				t.Fatal(err)
-			}
-			p.awaitFile(t, "ready")
-			if err := p.Process.Signal(tt.signal); err != nil {
-				t.Fatal(err)
-			}
-			if got := p.code(t); got != tt.want {
-				t.Errorf("exit code %d, want %d", got, tt.want)
-			}
-			if left := p.running(t); len(left) > 0 {
-				t.Errorf("left behind: %q", left)
-			}
-			checkRecord(t, p.stdout.String(), "aborted", tt.want, tt.text)
-			if !strings.HasSuffix(p.stderr.String(), "\nsandboxagent: "+tt.text+"\n") {
-				t.Errorf("stderr ends in %q", p.stderr.String())
-			}
-			diff, err := os.ReadFile(filepath.Join(p.dir, "p.diff"))
-			if err != nil || !strings.Contains(string(diff), "b/ready\n") {
-				t.Errorf("the patch: %v\n%s", err, diff)
-			}
-		})
-	}
-}
-
-// checkRecord checks the last line of the events, and that it is the only record.
-func checkRecord(t *testing.T, stream, status string, code int, text string) {
-	t.Helper()
-	lines := strings.Split(strings.TrimSuffix(stream, "\n"), "\n")
-	var last struct {
-		Type string
-		Data struct {
-			Status   string
-			ExitCode int `json:"exit_code"`
-			Error    string
-		}
-	}
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil {
-		t.Fatalf("the last line %q: %v", lines[len(lines)-1], err)
-	}
-	if last.Type != "result" || last.Data.Status != status || last.Data.ExitCode != code ||
-		last.Data.Error != text {
-		t.Errorf("the last line is %+v", last)
-	}
-	if n := strings.Count(stream, `"type":"result"`); n != 1 {
-		t.Errorf("%d records", n)
 	}
 }
 

@@ -380,15 +380,6 @@ func TestDisplay(t *testing.T) {
 	}
 }
 
-func TestExecOnTerminal(t *testing.T) {
-	t.Parallel()
-	p := newProcess(t, "exec", "--", "printf", `a\033]52;c;aGk=\007b\033[2Jc\n`)
-	s := openTerminal(t, p)
-	if code, text := s.end(p); code != 0 || text != "abc\n" {
-		t.Errorf("exit code %d, screen %q", code, text)
-	}
-}
-
 // TestInterruptKey checks that ^C reaches the program only, which ends its command in order.
 func TestInterruptKey(t *testing.T) {
 	t.Parallel()
