@@ -92,7 +92,7 @@ func (d *dockerHost) victim(t *testing.T, flags ...string) *victim {
 	return v
 }
 
-// processes is how many processes of the commands run.
+// processes is the number of running processes of the commands.
 func (v *victim) processes(t *testing.T) int {
 	t.Helper()
 	n := 0

@@ -110,7 +110,9 @@ var loopProofs = map[string]func(*testing.T){
 	},
 	"9.7.3": func(t *testing.T) {
 		for _, effort := range []string{"low", "medium", "high", "", "xhigh"} {
-			s := newSession(t, textBrain("yes"), func(c *agent.Config) { c.Settings.ReasoningEffort = effort })
+			s := newSession(t, textBrain("yes"), func(c *agent.Config) {
+				c.Settings.ReasoningEffort = effort
+			})
 			s.submit("think")
 			body := string(s.request(0).Body)
 			if want := fmt.Sprintf(`"effort":%q`, effort); strings.Contains(body, want) != (effort != "") ||

@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the table of docs/conformance.md")
 
-// mostOpen is how many requirements may be open. It only ever gets smaller.
+// mostOpen is the number of requirements that may be open. It only ever gets smaller.
 const mostOpen = 0
 
 // requirement is a line of testdata/requirements.txt or testdata/open.txt: an ID and a sentence.

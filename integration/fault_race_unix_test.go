@@ -58,7 +58,7 @@ const outsideText = "a secret of the host"
 type arena struct {
 	t               *testing.T
 	inside, outside string
-	// spare is where forms wait that a name does not have.
+	// spare is the directory of the forms that a name does not have.
 	spare string
 	// shared is set if operations change the names too.
 	shared bool

@@ -61,7 +61,7 @@ func proveWaits(t *testing.T, w wire) {
 	type test struct {
 		fault llmtest.Fault
 		most  []time.Duration
-		// less is how much less than most a wait may be.
+		// less is the largest difference of a wait from most.
 		less time.Duration
 	}
 	tests := map[string]test{

@@ -61,7 +61,7 @@ func command(t testing.TB) string {
 	return name
 }
 
-// ran is how a run of the program ended.
+// ran is the result of a run of the program.
 type ran struct {
 	code           int
 	stdout, stderr string

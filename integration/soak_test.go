@@ -257,7 +257,7 @@ type soakPlay struct {
 	aborted, atStart bool
 }
 
-// answer gives the next call, or something that is wrong.
+// answer gives the next call, or a wrong answer.
 func (p *soakPlay) answer(*llmtest.Request) llmtest.Reply {
 	if p.rnd.Float64() < soakFaultRate {
 		return p.fault()

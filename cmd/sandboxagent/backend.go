@@ -27,7 +27,7 @@ type backend interface {
 	inPlace() bool
 	// open opens an environment.
 	open(ctx context.Context, cfg openConfig) (opened, error)
-	// demo returns how the demonstration runs in this backend.
+	// demo returns the support of this backend for the demonstration.
 	demo() demoSupport
 }
 
@@ -79,14 +79,14 @@ type opened struct {
 	isolated bool
 	// account is the remote account whose rights commands have; empty means the user's on this host.
 	account string
-	// keeping is how the environment outlives the program; nil if it cannot.
+	// keeping lets the environment outlive the program; nil if it cannot.
 	keeping *keeping
 }
 
 // keeping is for leaving an environment and for reattaching to it.
 type keeping struct {
 	session string
-	// ttl is how long the environment lives without a client.
+	// ttl is the lifetime of the environment without a client.
 	ttl time.Duration
 	// stored is encoded as JSON for remoteBackend.attach. It holds secrets.
 	stored any

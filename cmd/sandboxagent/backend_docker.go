@@ -32,7 +32,8 @@ func (*dockerBackend) inPlace() bool { return false }
 func (*dockerBackend) serverUsage() (list, gc string) {
 	return "name, state, age, owner and image of all users' containers, and a note",
 		"containers that never started or have ended, and volumes without a container;" +
-			"\n  with --all also your containers whose program has ended, unused helpers, and unused\n  layers on images"
+			"\n  with --all also your containers whose program has ended, unused helpers, and unused" +
+			"\n  layers on images"
 }
 
 func (*dockerBackend) connectFlags() []cli.Flag { return nil }

@@ -19,8 +19,8 @@ func (p *program) gcCommand() *cli.Command {
 			_, gc := b.serverUsage()
 			return gc
 		}) + `
-It removes nothing that is in use, and no other image. An environment ends by itself --ttl after its last
-client disconnects. Exit codes: 0 all garbage is removed, 6 something could not be removed.`,
+It removes nothing that is in use, and no other image. An environment ends by itself --ttl after its
+last client disconnects. Exit codes: 0 all garbage is removed, 6 something could not be removed.`,
 		Flags: append([]cli.Flag{
 			&cli.BoolFlag{
 				Name: "dry-run", DisableDefaultText: true,

@@ -174,7 +174,7 @@ func prepareHost(ctx context.Context) (host verify.Host, remove func() error, er
 		[]byte("canary\n"), 0o600), os.Chmod(name, 0o644), os.Setenv(canaryVar, "canary")); err != nil {
 		return host, nil, errors.Join(err, remove())
 	}
-	program, _ := os.Executable() // without a name it is not looked for
+	program, _ := os.Executable() // without a name the probe does not search for it
 	return verify.Host{
 		Files: []string{filepath.ToSlash(name)}, Listening: []string{l.Addr().String()},
 		Sockets: []string{filepath.ToSlash(socket)},

@@ -65,7 +65,7 @@ func (o sandboxOptions) requested() bool {
 
 // report writes the weaknesses of the sandbox of an opened environment.
 func (o sandboxOptions) report(info env.Info, notify func(string)) {
-	if text := sandboxNote(info); text != "" && o.requested() {
+	if text := sandboxWeakness(info); text != "" && o.requested() {
 		notify(text)
 	}
 }
@@ -131,9 +131,9 @@ func isolates(info env.Info) bool {
 		info.Strength(env.HiddenSecrets) == env.Enforced
 }
 
-// sandboxNote returns the state of a sandbox that is not the strongest, with the missing
+// sandboxWeakness returns the state of a sandbox that is not the strongest, with the missing
 // guarantees; else empty.
-func sandboxNote(info env.Info) string {
+func sandboxWeakness(info env.Info) string {
 	guarantee := func(p env.Promise) (found env.Guarantee, ok bool) {
 		i := slices.IndexFunc(info.Guarantees, func(g env.Guarantee) bool { return g.Promise == p })
 		if i < 0 {

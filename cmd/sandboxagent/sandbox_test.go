@@ -10,8 +10,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
-// TestSandboxNote checks that the note of a weaker sandbox names the missing guarantees.
-func TestSandboxNote(t *testing.T) {
+// TestSandboxWeakness checks that the text about a weaker sandbox names the missing guarantees.
+func TestSandboxWeakness(t *testing.T) {
 	hooks := env.Guarantee{Promise: env.KeptHooks, Strength: env.Absent, By: "nobody"}
 	processes := env.Guarantee{Promise: env.HiddenProcesses, Strength: env.Absent}
 	sockets := env.Guarantee{Promise: env.HiddenSockets, Strength: env.BestEffort}
@@ -38,7 +38,7 @@ func TestSandboxNote(t *testing.T) {
 			[]env.Guarantee{isolation(env.BestEffort), sockets}, "the sandbox is not the strongest: a box",
 		},
 	} {
-		if got := sandboxNote(env.Info{Guarantees: test.guarantees}); got != test.want {
+		if got := sandboxWeakness(env.Info{Guarantees: test.guarantees}); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}

@@ -307,8 +307,8 @@ const taken = "Address already in use"
 
 func (s *SSHD) file(name string) string { return filepath.Join(s.dir, name) }
 
-// Address is where the server listens, as "127.0.0.1:port". It stays the same when the server is
-// started again.
+// Address is the address on which the server listens, as "127.0.0.1:port". It stays the same when
+// the server is started again.
 func (s *SSHD) Address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
 // User is the name of the user that the server admits.

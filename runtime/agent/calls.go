@@ -224,14 +224,14 @@ func toolCallEnd(o tool.Outcome) event.ToolCallEnd {
 }
 
 // refuse returns the outcome of a call that does not run.
-func (l *loop) refuse(c call, kind tool.ErrorKind, note string) tool.Outcome {
+func (l *loop) refuse(c call, kind tool.ErrorKind, message string) tool.Outcome {
 	return tool.Outcome{
 		Call: c.ToolCall,
 		Result: llm.ToolResult{
-			CallID: c.ID, Name: c.Name, Parts: []llm.Part{llm.Text(note)}, IsError: true,
+			CallID: c.ID, Name: c.Name, Parts: []llm.Part{llm.Text(message)}, IsError: true,
 		},
-		Output:  event.InlineOutput([]byte(note)),
-		Err:     &tool.Error{Kind: kind, Message: note},
+		Output:  event.InlineOutput([]byte(message)),
+		Err:     &tool.Error{Kind: kind, Message: message},
 		Started: l.clock.Now(),
 	}
 }
@@ -323,12 +323,12 @@ func (l *loop) detectLoop(calls []call) error {
 	if !found {
 		return nil
 	}
-	note := tool.LoopText(d.window)
-	if err := l.recordText(session.TurnSteering, note); err != nil {
+	message := tool.LoopText(d.window)
+	if err := l.recordText(session.TurnSteering, message); err != nil {
 		return err
 	}
-	l.send(event.LoopDetection{Message: note})
-	l.send(event.SteeringInjected{Text: note})
+	l.send(event.LoopDetection{Message: message})
+	l.send(event.SteeringInjected{Text: message})
 	return nil
 }
 

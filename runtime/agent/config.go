@@ -100,7 +100,7 @@ type ToolPolicy struct {
 	Disabled bool
 	// Allow lists the tools that are offered; nil means all.
 	Allow []string
-	// MaxParallel bounds how many read-only calls run at once; default DefaultMaxParallel.
+	// MaxParallel bounds the read-only calls that run at once; default DefaultMaxParallel.
 	MaxParallel int
 }
 
@@ -108,8 +108,8 @@ type ToolPolicy struct {
 type Verify struct {
 	// Command runs in the environment's shell; empty means no check. Exit code 0 passes.
 	Command string
-	// Attempts is how many checks may fail before the run fails; the model gets the output of all
-	// failed checks but the last. Default DefaultVerifyAttempts.
+	// Attempts is the number of checks that may fail before the run fails; the model gets the output
+	// of all failed checks but the last. Default DefaultVerifyAttempts.
 	Attempts int
 	// Timeout bounds one check; default DefaultVerifyTimeout.
 	Timeout time.Duration

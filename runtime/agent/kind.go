@@ -40,7 +40,7 @@ type Subagents struct {
 	// MaxTurns is the limit of turns of a sub-agent without one in its call or kind; zero means
 	// DefaultAgentTurns.
 	MaxTurns int
-	// MaxRunning is how many sub-agents of an agent may run at once; zero means DefaultMaxAgents.
+	// MaxRunning bounds the running sub-agents of an agent; zero means DefaultMaxAgents.
 	MaxRunning int
 	// Kinds are offered besides the built-in general and explore, or replace these by their names.
 	Kinds []Kind

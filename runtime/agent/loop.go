@@ -53,8 +53,8 @@ type loop struct {
 	machine machine
 	res     Result
 	rounds  int
-	checks  int // how many checks of Verify have run
-	empty   int // how many answers in a row had neither text nor a call
+	checks  int // checks of Verify that have run
+	empty   int // answers in a row without text and calls
 	// request is the last request, and model the profile of its model; tools and offered are the
 	// tools that its answer may call.
 	request llm.Request
@@ -318,7 +318,7 @@ func (l *loop) complete(ctx context.Context) (ending, bool, error) {
 	}
 	l.agents.stop() // the files under check do not change any more
 	l.step(SignalCheck)
-	passed, note, err := l.check(ctx)
+	passed, message, err := l.check(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return stopped(ctx), true, nil
@@ -334,10 +334,10 @@ func (l *loop) complete(ctx context.Context) (ending, bool, error) {
 		err = fmt.Errorf("agent: the check %q did not pass in %d attempts", l.verify.Command, l.checks)
 		return ending{SignalGiveUp, StatusVerifyFailed, err}, true, nil
 	}
-	if err := l.recordText(session.TurnSteering, note); err != nil {
+	if err := l.recordText(session.TurnSteering, message); err != nil {
 		return ending{}, false, err
 	}
-	l.send(event.SteeringInjected{Text: note})
+	l.send(event.SteeringInjected{Text: message})
 	l.res.Exit = nil // the check rejected it
 	l.step(SignalRejected)
 	return ending{}, false, nil

@@ -27,7 +27,7 @@ const (
 	SessionClosed        SessionState = "closed"
 )
 
-// flushTimeout is how long Close waits for slow observers.
+// flushTimeout bounds the wait of Close for slow observers.
 const flushTimeout = 2 * time.Second
 
 // Session is a conversation with its history. It works on one input at a time; its methods may be

@@ -19,7 +19,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// maxOpenAgents is how many sub-agents of an agent may be open.
+// maxOpenAgents bounds the open sub-agents of an agent.
 const maxOpenAgents = 64
 
 // lineage is the position of a session in a tree of agents. The zero value is that of a root.

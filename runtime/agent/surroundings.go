@@ -20,7 +20,7 @@ const (
 	docsLimit = 32 << 10
 	// gitTimeout bounds each git command; the result of a slower one is missing.
 	gitTimeout = 5 * time.Second
-	// gitCommits is how many commits the system prompt has.
+	// gitCommits is the number of commits in the system prompt.
 	gitCommits = "8"
 )
 

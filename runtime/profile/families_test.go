@@ -115,7 +115,7 @@ func TestSearchParameters(t *testing.T) {
 	}
 }
 
-// TestInstructions_9_2_4 looks for the topics that the instructions of each family must treat.
+// TestInstructions_9_2_4 checks that the instructions of each family treat all topics.
 func TestInstructions_9_2_4(t *testing.T) {
 	shared := map[string]string{
 		"identity": `^You are a software engineer`, "changing files": `(?m)^# Changing files$`,

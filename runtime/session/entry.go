@@ -68,7 +68,7 @@ type Limits struct {
 	MaxTokens int64 `json:"max_tokens,omitempty"`
 	// MaxDuration is wall-clock time of one run.
 	MaxDuration time.Duration `json:"max_duration_ns,omitempty"`
-	// LoopWindow is how many calls are compared to find a loop. NoLoopDetection disables the
+	// LoopWindow is the number of calls that are compared to find a loop. NoLoopDetection disables the
 	// comparison.
 	LoopWindow      int  `json:"loop_window,omitempty"`
 	NoLoopDetection bool `json:"no_loop_detection,omitempty"`

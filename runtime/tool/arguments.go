@@ -17,7 +17,7 @@ const (
 	MaxArguments = 4 << 20
 	// maxNesting is the largest depth of nested arguments.
 	maxNesting = 64
-	// maxProblems is how many violations of a schema a result lists.
+	// maxProblems bounds the violations of a schema that a result lists.
 	maxProblems = 5
 )
 

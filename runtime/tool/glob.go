@@ -11,7 +11,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// anthropicGlobFiles is how many files Claude models are shown.
+// anthropicGlobFiles bounds the files that AnthropicGlob shows.
 const anthropicGlobFiles = 100
 
 // Glob returns the tool glob, which shows all files.
@@ -71,23 +71,23 @@ func glob(ctx context.Context, call *Call, args globArgs, defaults globDefaults)
 		opts.Limit = defaults.limit + 1 // so that a longer list is recognised
 	}
 	entries, err := search.Glob(ctx, call.Env, opts)
-	note, err := unreadable(err)
+	remark, err := unreadable(err)
 	if err != nil {
 		return Result{}, err
 	}
 	if defaults.limit > 0 && len(entries) > defaults.limit {
 		entries = entries[:defaults.limit]
-		note = fmt.Sprintf("[these are the %d newest files, more match: narrow the pattern or the "+
-			"path]\n", defaults.limit) + note
+		remark = fmt.Sprintf("[these are the %d newest files, more match: narrow the pattern or the "+
+			"path]\n", defaults.limit) + remark
 	}
 	out := bufio.NewWriter(call.Out)
 	for _, entry := range entries {
 		_, _ = fmt.Fprintln(out, oneLine(below(args.Path, entry.Name))) // Flush returns the error.
 	}
 	if len(entries) == 0 {
-		note = "[no files match]\n" + note
+		remark = "[no files match]\n" + remark
 	}
-	return Result{Text: note}, out.Flush()
+	return Result{Text: remark}, out.Flush()
 }
 
 // below joins a directory and a name in it. It keeps "..", since path.Join would resolve it without
