@@ -97,7 +97,7 @@ func BenchmarkFirstRequest(b *testing.B) {
 						rss.Store(peakOf(b, string(status)))
 					}
 				}
-				return llmtest.Say("done")
+				return llmtest.Text("done")
 			})
 			if err != nil {
 				b.Fatal(err)
@@ -210,8 +210,8 @@ var benchWires = []struct {
 	},
 }
 
-// instantServer answers every request at once with the same events, without any check, so that its
-// own cost is small.
+// instantServer answers every request at once with the same events, without any check, so that it
+// costs little.
 func instantServer(b *testing.B, events []string, arguments string) (root string) {
 	b.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -242,9 +242,9 @@ func instantServer(b *testing.B, events []string, arguments string) (root string
 	return "http://" + l.Addr().String()
 }
 
-// BenchmarkTurn is what a turn costs above its command: the whole of request, answer, tool call,
-// journal and events, with a model that answers at once, less bash -c true run by os/exec in the
-// same run.
+// BenchmarkTurn measures the cost of a turn above its command: the whole of request, answer, tool
+// call, journal and events, with a model that answers at once, less bash -c true run by os/exec in
+// the same run.
 func BenchmarkTurn(b *testing.B) {
 	for i, wire := range benchWires {
 		b.Run(wire.name, func(b *testing.B) {
@@ -295,7 +295,7 @@ func benchTurn(b *testing.B, e env.Environment, wire int) {
 	b.ReportMetric(float64(turns.p(50)-commands.p(50))/float64(time.Millisecond), "gap-ms")
 }
 
-// BenchmarkPrompt counts the tokens of what every request holds before the conversation, in an
+// BenchmarkPrompt counts the tokens that every request has before the conversation, in an
 // empty directory: the system prompt, and the names, descriptions and schemas of the tools as JSON.
 // Tokens are those of OpenAI's encoding o200k_base for all, for the other providers publish no
 // encoding.
@@ -316,9 +316,9 @@ func BenchmarkPrompt(b *testing.B) {
 				b.Fatal(err)
 			}
 			closeAfter(b, e)
-			var asked llm.Request
+			var sent llm.Request
 			a, err := agent.New(agent.Config{
-				Client:  clientFunc(func(req llm.Request) { asked = req }),
+				Client:  clientFunc(func(req llm.Request) { sent = req }),
 				Profile: p, Env: e, Store: journal.InMemory,
 			})
 			if err != nil {
@@ -329,15 +329,15 @@ func BenchmarkPrompt(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			tools, err := json.Marshal(asked.Tools)
+			tools, err := json.Marshal(sent.Tools)
 			if err != nil {
 				b.Fatal(err)
 			}
 			b.ReportMetric(0, "ns/op")
 			b.ReportMetric(tokens(p.Instructions), "instructions-tokens")
-			b.ReportMetric(tokens(asked.System), "system-tokens")
+			b.ReportMetric(tokens(sent.System), "system-tokens")
 			b.ReportMetric(tokens(string(tools)), "tools-tokens")
-			b.ReportMetric(float64(len(asked.Tools)), "tools")
+			b.ReportMetric(float64(len(sent.Tools)), "tools")
 		})
 	}
 }
@@ -377,8 +377,8 @@ func benchExec(b *testing.B, e env.Environment) {
 	b.ReportMetric(float64(ours.p(50)-native.p(50))/float64(time.Millisecond), "above-ms")
 }
 
-// BenchmarkSupervision is what a helper costs at the start and the end of an environment, against
-// the start of /bin/true.
+// BenchmarkSupervision measures the cost of a helper at the start and the end of an environment,
+// against the start of /bin/true.
 func BenchmarkSupervision(b *testing.B) {
 	command(b)
 	var native, open, closed samples
@@ -493,7 +493,7 @@ func environments(b *testing.B, bench func(b *testing.B, e env.Environment)) {
 }
 
 // peakRSS returns the most memory that this process has used since it was last reset, in MiB, and
-// resets it if asked.
+// resets it if reset.
 func peakRSS(b *testing.B, reset bool) float64 {
 	b.Helper()
 	if reset {

@@ -25,7 +25,7 @@ func usage(name, flag string, message ...string) badInput {
 	return badInput{name: name, flag: flag, code: 2, message: message}
 }
 
-// failure is a flag that asks for something that does not exist.
+// failure is a flag that names something that does not exist.
 func failure(name, flag string, message ...string) badInput {
 	return badInput{name: name, flag: flag, code: 6, message: message}
 }

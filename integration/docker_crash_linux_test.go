@@ -20,20 +20,20 @@ import (
 )
 
 const (
-	// interruptPoints is at how many points of a run the program is interrupted.
+	// interruptPoints is the number of points of a run at which the program is interrupted.
 	interruptPoints = 30
-	// firstPoints is at how many points it is killed while it makes what the daemon's first container
-	// needs.
+	// firstPoints is the number of points at which it is killed while it prepares the daemon's first
+	// container.
 	firstPoints = 8
-	// crashTTL is the lease of a container in these tests, and crashLimit until when all must be gone:
-	// a busy daemon takes its time to end and remove containers.
+	// crashTTL is the lease of a container in these tests, and crashLimit the time after which all
+	// must be gone: a busy daemon takes its time to end and remove containers.
 	crashTTL   = 3 * time.Second
 	crashSlack = 30 * time.Second
 	crashLimit = crashTTL + crashSlack
-	// janitorLimit is until when the process must be gone that cleans up after a program which was
-	// killed while its container was made: it waits for what the daemon may still finish.
+	// janitorLimit is the time after which the process must be gone that cleans up after a program
+	// killed while its container was made: it waits until the daemon may have made the container.
 	janitorLimit = 40 * time.Second
-	// atOnce is how many containers run at most.
+	// atOnce is the largest number of containers at a time.
 	atOnce = 4
 )
 
@@ -92,7 +92,7 @@ func (d *dockerHost) victim(t *testing.T, flags ...string) *victim {
 	return v
 }
 
-// processes is how many processes of the commands run.
+// processes is the number of running processes of the commands.
 func (v *victim) processes(t *testing.T) int {
 	t.Helper()
 	n := 0

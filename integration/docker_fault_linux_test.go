@@ -82,7 +82,7 @@ exit 7`, count))
 	}
 }
 
-// hostileImage has in each directory of /evil something that must not reach the host.
+// hostileImage has in each directory of /evil files that must not reach the host.
 const hostileImage = `FROM %s
 RUN mkdir -p /evil/absolute /evil/climbing /evil/chain/a /evil/device /evil/pipe /evil/setuid \
     /evil/names /evil/inside/deep \

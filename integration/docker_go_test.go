@@ -28,8 +28,8 @@ func TestDockerWithGo(t *testing.T) {
 	t.Run("demo", func(t *testing.T) { proveDemo(t, d, ref) })
 }
 
-// goImage returns the product's image of Go, or else one that has no C compiler, for which a
-// network would be needed.
+// goImage returns the product's image of Go, or else builds one without a C compiler, which would
+// need a network.
 func (d *dockerHost) goImage(t *testing.T) string {
 	t.Helper()
 	if is, ok := images.Find("go"); ok {
@@ -43,7 +43,7 @@ func (d *dockerHost) goImage(t *testing.T) string {
 	for name, text := range readTree(t, shop(t)) {
 		files["shop/"+name] = text
 	}
-	// The build cache of the image has what the tests need of the standard library.
+	// The build cache of the image has the packages of the standard library that the tests need.
 	return d.build(t, "go", fmt.Sprintf(`FROM %s AS go
 FROM %s
 COPY --from=go /usr/local/go /usr/local/go

@@ -97,7 +97,8 @@ func readTree(t *testing.T, dir string) map[string]string {
 	return tree
 }
 
-// TestDockerRun checks that a run in a container changes on the host only what its flags name.
+// TestDockerRun checks that a run in a container changes only those files of the host that its
+// flags name.
 func TestDockerRun(t *testing.T) {
 	t.Parallel()
 	d := sharedDocker(t)
@@ -204,7 +205,7 @@ func proveConflict(t *testing.T, d *dockerHost) {
 			writeTree(t, dir, map[string]string{"poem.txt": "the user's own\n"})
 			return llmtest.Use(shell("echo more >>poem.txt; echo new >new.txt; rm run.sh"))
 		}
-		return llmtest.Say("done")
+		return llmtest.Text("done")
 	})
 	want := readTree(t, dir)
 	want["poem.txt"] = "the user's own\n"

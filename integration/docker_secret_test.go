@@ -83,8 +83,8 @@ git -C lib config --list --show-origin 2>/dev/null | grep -e '` + hiddenPattern 
 env | grep -e '` + hiddenPattern + `'
 echo searched`
 
-// TestDockerHidesSecretsOfJobs searches a container for what a CI job has left in its checkout and
-// its variables.
+// TestDockerHidesSecretsOfJobs searches a container for the secrets in the checkout and the
+// variables of a CI job.
 func TestDockerHidesSecretsOfJobs(t *testing.T) {
 	t.Parallel()
 	d := sharedDocker(t)

@@ -59,7 +59,7 @@ func proveParameters(t *testing.T, p provider) {
 	if p.name != "openai" {
 		want["edit_file"] = "file_path* new_string* old_string* replace_all"
 	}
-	s := p.session(t, saying("yes"))
+	s := p.session(t, textBrain("yes"))
 	s.submit("hello")
 	got := map[string]string{}
 	for _, spec := range s.request(0).Tools {
@@ -115,7 +115,7 @@ func proveToolErrors(t *testing.T, p provider) {
 	for _, f := range failures {
 		calls = append(calls, f.call)
 	}
-	s := p.session(t, llmtest.Sequence(llmtest.Use(calls...), llmtest.Say("I see")),
+	s := p.session(t, llmtest.Sequence(llmtest.Use(calls...), llmtest.Text("I see")),
 		func(c *agent.Config) { c.Env = wrap.Subdir(c.Env, ".") })
 	s.write("f", "text\n")
 	res := s.submit("fail")
@@ -137,7 +137,7 @@ func proveToolErrors(t *testing.T, p provider) {
 // proveSessionErrors makes errors of the session: those that are retried, those that close it, and
 // a limit, which leaves it open.
 func proveSessionErrors(t *testing.T) {
-	s := newSession(t, llmtest.Storm(2, llmtest.Fault{Reset: true}, saying("at last")))
+	s := newSession(t, llmtest.Storm(2, llmtest.Fault{Reset: true}, textBrain("at last")))
 	if res := s.submit("go"); res.Final != "at last" || len(data[event.Retry](s)) != 2 ||
 		s.State() != agent.SessionIdle {
 		t.Errorf("%q after %d retries, session %s", res.Final, len(data[event.Retry](s)), s.State())

@@ -27,7 +27,7 @@ func proveEditFormat(t *testing.T, p provider) {
 		llmtest.Use(edit("x = 0", "x = 5", true)),
 		llmtest.Use(edit("def two():\n    print(\"hi\")", "def two():\n    print(\"ho\")", false)),
 		llmtest.Use(edit("nowhere to be found", "y", false)),
-		llmtest.Say("edited"),
+		llmtest.Text("edited"),
 	))
 	s.write("f.py", "def one():\r\n    return 1\r\nx = 0\r\nx = 0\r\ndef two():  \r\n    "+
 		"print(“hi”)\r\n")
@@ -65,7 +65,7 @@ func provePatch(t *testing.T, p provider) {
 		llmtest.Use(patch("*** Update File: twice.txt\n@@\n-    same\n+other\n")),
 		llmtest.Use(patch("*** Update File: ../outside.txt\n@@\n-a\n+b\n"),
 			llmtest.Call{Name: "apply_patch", Arguments: `{"patch":"*** Update File: f.py"}`}),
-		llmtest.Say("patched"),
+		llmtest.Text("patched"),
 	))
 	s.write("f.py", "def one():\n    return 0\ndef two():\n    return 0\ndef three():\n    a = 1\n "+
 		"   return 0\n")

@@ -30,7 +30,7 @@ var environmentProofs = map[string]func(*testing.T){
 				return tool.Result{Text: fmt.Sprint("a command may take ", c.DefaultTimeout)}, nil
 			}
 			s := p.session(t, llmtest.Sequence(llmtest.Use(use("look", map[string]any{"target": "x"})),
-				llmtest.Say("seen")), func(c *agent.Config) {
+				llmtest.Text("seen")), func(c *agent.Config) {
 				c.Tools = []tool.Tool{look}
 			})
 			s.submit("look")
@@ -43,7 +43,7 @@ var environmentProofs = map[string]func(*testing.T){
 		s := newSession(t, llmtest.Sequence(
 			llmtest.Use(use("shell", map[string]any{"command": "sleep 30", "timeout_ms": 50})),
 			llmtest.Use(use("shell", map[string]any{"command": "sleep 30", "timeout_ms": 3_600_000})),
-			llmtest.Say("too long"),
+			llmtest.Text("too long"),
 		), func(c *agent.Config) { c.Settings.MaxCommandTimeout = 200 * time.Millisecond })
 		s.submit("sleep")
 		wantContains(t, "the first result", s.shown(1)[0], "more than 50 ms")
@@ -56,7 +56,7 @@ var environmentProofs = map[string]func(*testing.T){
 	"9.4.5": proveVariables,
 	"9.4.6": func(t *testing.T) {
 		own := &userEnvironment{}
-		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("say hello")), llmtest.Say("said")),
+		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("say hello")), llmtest.Text("said")),
 			func(c *agent.Config) { c.Env = own })
 		s.submit("go")
 		wantContains(t, "the result", s.shown(1)[0], "my own environment ran [sh -c say hello]")
@@ -144,12 +144,12 @@ func proveVariables(t *testing.T) {
 	if got := names(nil); got != "PATH HOME LANG GOPATH EDITOR" {
 		t.Errorf("the default keeps %s", got)
 	}
-	s := newSession(t, llmtest.Sequence(llmtest.Use(shell("env")), llmtest.Say("seen")))
+	s := newSession(t, llmtest.Sequence(llmtest.Use(shell("env")), llmtest.Text("seen")))
 	s.submit("show the variables")
-	wantContains(t, "what a command sees", s.shown(1)[0], "PATH=")
+	wantContains(t, "the variables of a command", s.shown(1)[0], "PATH=")
 	if text := s.shown(1)[0]; strings.Contains(text, canary) || strings.Contains(text,
 		"canary-value") {
-		t.Errorf("a command sees a variable that looks like a secret:\n%s", text)
+		t.Errorf("a command gets a secret:\n%s", text)
 	}
 }
 

@@ -16,7 +16,7 @@ var eventProofs = map[string]func(*testing.T){
 	"9.10.2": proveDelivery,
 	"9.10.3": proveFullOutput,
 	"9.10.4": func(t *testing.T) {
-		s := newSession(t, saying("yes"))
+		s := newSession(t, textBrain("yes"))
 		s.submit("one")
 		s.submit("two")
 		if err := s.Close(); err != nil {
@@ -52,7 +52,7 @@ func proveEveryKind(t *testing.T) {
 		case r.Number < 14:
 			return llmtest.Use(shell("false"))
 		}
-		return llmtest.Say("done")
+		return llmtest.Text("done")
 	}
 	s = newSession(t, brain, func(c *agent.Config) {
 		c.Profile.ContextWindow = 10_000
@@ -87,7 +87,7 @@ func proveEveryKind(t *testing.T) {
 		event.KindTextEnd, event.KindToolCallStart,
 		event.KindToolOutputDelta, event.KindToolCallEnd, event.KindSteeringInjected,
 		event.KindLoopDetection, event.KindVerify, event.KindProcessingEnd)
-	failing := newSession(t, llmtest.Storm(1, llmtest.Fault{Status: 401}, saying("never")))
+	failing := newSession(t, llmtest.Storm(1, llmtest.Fault{Status: 401}, textBrain("never")))
 	if _, err := failing.Submit(t.Context(), "go"); err == nil ||
 		len(data[event.Error](failing)) != 1 {
 		t.Errorf("after an error: %v, %v", err, failing.kinds())
@@ -112,7 +112,7 @@ func inOrder(t *testing.T, kinds []event.Kind, want ...event.Kind) {
 func proveDelivery(t *testing.T) {
 	s := newSession(t, func(r *llmtest.Request) llmtest.Reply {
 		if r.Number%21 == 20 {
-			return llmtest.Say("done")
+			return llmtest.Text("done")
 		}
 		return llmtest.Use(shell("echo hi"))
 	}, func(c *agent.Config) { c.Limits.NoLoopDetection = true })

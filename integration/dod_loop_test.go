@@ -19,7 +19,7 @@ import (
 // loopProofs prove 9.1, 9.6, 9.7 and 9.11.
 var loopProofs = map[string]func(*testing.T){
 	"9.1.1": func(t *testing.T) {
-		s := newSession(t, saying("hello"))
+		s := newSession(t, textBrain("hello"))
 		if s.ID() == "" || s.State() != agent.SessionIdle {
 			t.Errorf("session %q is %s", s.ID(), s.State())
 		}
@@ -48,7 +48,7 @@ var loopProofs = map[string]func(*testing.T){
 		}
 	},
 	"9.1.5": func(t *testing.T) {
-		s := newSession(t, saying("yes"), func(c *agent.Config) { c.Limits.MaxTurns = 4 })
+		s := newSession(t, textBrain("yes"), func(c *agent.Config) { c.Limits.MaxTurns = 4 })
 		s.submit("one")
 		s.submit("two")
 		res, err := s.Submit(t.Context(), "three")
@@ -65,7 +65,7 @@ var loopProofs = map[string]func(*testing.T){
 	"9.1.8": proveInputs,
 	"9.6.1": withFirst(proveSteeringMidTask),
 	"9.6.2": func(t *testing.T) {
-		s := newSession(t, llmtest.Sequence(llmtest.Say("one"), llmtest.Say("two")))
+		s := newSession(t, llmtest.Sequence(llmtest.Text("one"), llmtest.Text("two")))
 		s.FollowUp("and then this")
 		if res := s.submit("first this"); res.Final != "two" {
 			t.Errorf("%q", res.Final)
@@ -110,7 +110,9 @@ var loopProofs = map[string]func(*testing.T){
 	},
 	"9.7.3": func(t *testing.T) {
 		for _, effort := range []string{"low", "medium", "high", "", "xhigh"} {
-			s := newSession(t, saying("yes"), func(c *agent.Config) { c.Settings.ReasoningEffort = effort })
+			s := newSession(t, textBrain("yes"), func(c *agent.Config) {
+				c.Settings.ReasoningEffort = effort
+			})
 			s.submit("think")
 			body := string(s.request(0).Body)
 			if want := fmt.Sprintf(`"effort":%q`, effort); strings.Contains(body, want) != (effort != "") ||
@@ -145,7 +147,7 @@ var loopProofs = map[string]func(*testing.T){
 func proveInputs(t *testing.T) {
 	s := newSession(t, llmtest.Sequence(
 		llmtest.Use(shell("echo one > f")), llmtest.Use(shell("cat f; echo two >> f")),
-		llmtest.Say("first"), llmtest.Say("second"), llmtest.Use(shell("cat f")), llmtest.Say("third"),
+		llmtest.Text("first"), llmtest.Text("second"), llmtest.Use(shell("cat f")), llmtest.Text("third"),
 	))
 	if res := s.submit("write f"); res.Final != "first" || res.ModelCalls != 3 {
 		t.Errorf("%q after %d model calls", res.Final, res.ModelCalls)

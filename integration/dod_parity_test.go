@@ -42,7 +42,7 @@ var parityProofs = map[string]func(*testing.T){
 	"9.12.15": withEach(proveEditFormat),
 }
 
-// create makes a file in the way of the provider's own agents.
+// create makes a file with the tool that the provider's agents use.
 func (p provider) create(name, content string) llmtest.Call {
 	if p.name != "openai" {
 		return use("write_file", map[string]any{"file_path": name, "content": content})
@@ -122,7 +122,7 @@ func (s *session) wantChanges(res agent.Result, want ...event.FileChange) {
 func proveCreation(t *testing.T, p provider) {
 	const content = "grüße\n\tan alle\n"
 	s := p.session(t, llmtest.Sequence(llmtest.Use(p.create("new/directory/hello.txt", content)),
-		llmtest.Say("It is there.")))
+		llmtest.Text("It is there.")))
 	res := s.submit("make new/directory/hello.txt")
 	s.wantFile("new/directory/hello.txt", content)
 	s.wantChanges(res, event.FileChange{Path: "new/directory/hello.txt", Kind: event.FileCreated})
@@ -130,7 +130,7 @@ func proveCreation(t *testing.T, p provider) {
 	p.wantResults(t, s.request(1), false)
 	if first := s.request(0).Messages; len(first) != 1 || first[0].Role != llm.RoleUser ||
 		first[0].Text() != "make new/directory/hello.txt" {
-		t.Errorf("the model was asked %+v", first)
+		t.Errorf("the model got %+v", first)
 	}
 	if res.Final != "It is there." || s.request(0).Model != p.profile.Model ||
 		!strings.HasPrefix(s.request(0).System, "You are a software engineer") {
@@ -154,7 +154,7 @@ func proveReadThenEdit(t *testing.T, p provider) {
 				}
 				return llmtest.Use(p.edit("list.txt", line[1], strings.ToUpper(line[1])))
 			}
-			return llmtest.Say("It is loud now.")
+			return llmtest.Text("It is loud now.")
 		})
 		s.write("list.txt", "one\r\n  two \"2\" | ü\r\nthree\r\n")
 		res := s.submit("make the second line loud")
@@ -174,7 +174,7 @@ func proveImage(t *testing.T, p provider) {
 		t.Fatal(err)
 	}
 	s := p.session(t, llmtest.Sequence(llmtest.Use(readFile("dot.png"), readFile("about.txt")),
-		llmtest.Say("I see a red dot.")))
+		llmtest.Text("I see a red dot.")))
 	s.write("dot.png", b.String())
 	s.write("about.txt", "a red dot\n")
 	s.submit("what is on the picture?")
@@ -222,10 +222,10 @@ func proveSeveralFiles(t *testing.T, p provider) {
 	s := p.session(t, llmtest.Sequence(
 		llmtest.Use(p.edit("a.txt", "port = 80", "port = 8080"), p.edit("sub/b.txt", "host: old",
 			"host: new"), p.create("sub/c.txt", "made\n")),
-		llmtest.Say("Three files are done."),
+		llmtest.Text("Three files are done."),
 		llmtest.Use(p.edit("sub/c.txt", "made", "made and changed"), p.edit("a.txt", "port = 8080",
 			"port = 443")),
-		llmtest.Say("And two again."),
+		llmtest.Text("And two again."),
 	))
 	s.write("a.txt", "name = a\nport = 80\n")
 	s.write("sub/b.txt", "host: old\nhost2: old2\n")
@@ -250,7 +250,7 @@ func proveShell(t *testing.T, p provider) {
 		llmtest.Use(shell("pwd; printf 'to %s\\n' out; printf 'to %s\\n' err >&2; exit 3")),
 		llmtest.Use(shell("cd / && printf '%s' $((6 * 7)) >\"$OLDPWD/answer\"")),
 		llmtest.Use(shell("cat answer")),
-		llmtest.Say("42"),
+		llmtest.Text("42"),
 	))
 	res := s.submit("compute it")
 	wantContains(t, "the first result", s.shown(1)[0], s.env.Info().WorkDir+"\n", "to out\n",
@@ -270,7 +270,7 @@ func proveShell(t *testing.T, p provider) {
 	for _, d := range data[event.ToolOutputDelta](s) {
 		live.WriteString(d.Text)
 	}
-	wantContains(t, "what came while the commands ran", live.String(), "to out\n", "to err\n", "42")
+	wantContains(t, "the output while the commands ran", live.String(), "to out\n", "to err\n", "42")
 }
 
 // proveShellTimeout has a command with descendants that ignores SIGTERM.
@@ -283,7 +283,7 @@ func proveShellTimeout(t *testing.T, p provider) {
 			"timeout_ms": 3000,
 		})),
 		llmtest.Use(shell("echo still here")),
-		llmtest.Say("It took too long."),
+		llmtest.Text("It took too long."),
 	))
 	res := s.submit("wait for it")
 	text := s.shown(1)[0]
@@ -324,7 +324,7 @@ func proveSearch(t *testing.T, p provider) {
 	s := p.session(t, llmtest.Sequence(
 		llmtest.Use(shell("touch -t 202001010000 src/a.go; touch -t 202201010000 src/deep/b.go; touch "+
 			"-t 202101010000 src/c.go")),
-		llmtest.Use(calls...), llmtest.Say("found"),
+		llmtest.Use(calls...), llmtest.Text("found"),
 	))
 	s.write("src/a.go", "package a\n\nfunc Alpha() {}\n")
 	s.write("src/deep/b.go", "package b\nfunc beta() {}\nfunc Beta() {}\n")
@@ -383,7 +383,7 @@ func proveLargeFile(t *testing.T, p provider) {
 				"file_path": name, "offset": 750, "limit": 1,
 			}), use("grep", map[string]any{"pattern": "0800", "path": name}))
 		}
-		return llmtest.Say("I have seen it.")
+		return llmtest.Text("I have seen it.")
 	})
 	s.write("big.txt", b.String())
 	s.submit("read big.txt")
@@ -401,7 +401,7 @@ func proveLargeFile(t *testing.T, p provider) {
 		!strings.Contains(full, "| 0750 ") || int64(len(full)) != end.Output.Size {
 		t.Errorf("the event holds %d of %d bytes", len(full), end.Output.Size)
 	}
-	wantContains(t, "what was read of the rest", s.shown(2)[0], "0750 ")
-	wantContains(t, "what was found in the rest", s.shown(2)[1], "0800 ")
+	wantContains(t, "the result of read_file", s.shown(2)[0], "0750 ")
+	wantContains(t, "the result of grep", s.shown(2)[1], "0800 ")
 	p.wantResults(t, s.request(2), false, false)
 }

@@ -21,7 +21,7 @@ var profileProofs = map[string]func(*testing.T){
 	"9.2.2": withTools(1),
 	"9.2.3": withTools(2),
 	"9.2.4": withEach(func(t *testing.T, p provider) {
-		s := p.session(t, saying("yes"))
+		s := p.session(t, textBrain("yes"))
 		system := prompt(t, s)
 		wantContains(t, "the system prompt", system,
 			"You are a software engineer", "# Changing files", "# How to work", "Keep the change as small",
@@ -39,7 +39,7 @@ var profileProofs = map[string]func(*testing.T){
 	}),
 	"9.2.5": withEach(func(t *testing.T, p provider) {
 		s := p.session(t, llmtest.Sequence(llmtest.Use(use("deploy", map[string]any{"target": "moon"})),
-			llmtest.Say("deployed")), func(c *agent.Config) {
+			llmtest.Text("deployed")), func(c *agent.Config) {
 			c.Tools = []tool.Tool{custom("deploy", "deployed to the moon")}
 		})
 		s.submit("deploy")
@@ -47,7 +47,7 @@ var profileProofs = map[string]func(*testing.T){
 	}),
 	"9.2.6": withEach(func(t *testing.T, p provider) {
 		s := p.session(t, llmtest.Sequence(llmtest.Use(use("shell", map[string]any{"target": "x"})),
-			llmtest.Say("ok")), func(c *agent.Config) {
+			llmtest.Text("ok")), func(c *agent.Config) {
 			c.Tools = []tool.Tool{custom("shell", "this is my shell")}
 		})
 		s.submit("go")
@@ -64,7 +64,7 @@ var profileProofs = map[string]func(*testing.T){
 	}),
 	"9.3.1": func(t *testing.T) {
 		s := newSession(t, llmtest.Sequence(llmtest.Use(use("late", map[string]any{"target": "x"})),
-			llmtest.Say("ok")))
+			llmtest.Text("ok")))
 		if err := s.Tools().Register(custom("late", "registered after the session began")); err != nil {
 			t.Fatal(err)
 		}
@@ -80,25 +80,25 @@ var profileProofs = map[string]func(*testing.T){
 	"9.3.4": withFirst(proveToolErrors),
 	"9.3.5": withFirst(proveParallelCalls),
 	"9.8.1": withEach(func(t *testing.T, p provider) {
-		if system := prompt(t, p.session(t, saying("yes"))); !strings.HasPrefix(system,
+		if system := prompt(t, p.session(t, textBrain("yes"))); !strings.HasPrefix(system,
 			strings.TrimSpace(p.profile.Instructions)) {
 			t.Errorf("the system prompt begins with %.60q", system)
 		}
 	}),
 	"9.8.2": func(t *testing.T) {
 		dir := gitRepository(t)
-		s := newSessionIn(t, dir, saying("yes"))
+		s := newSessionIn(t, dir, textBrain("yes"))
 		system := prompt(t, s)
 		wantContains(t, "the system prompt", system, "<environment>",
 			"Working directory: "+s.env.Info().WorkDir, "Is a git repository: true",
 			"Git branch: trunk", "Platform: "+s.env.Info().OS, "Today's date: 20", "Model: gpt-5.2",
 			"Knowledge cut-off: 2025-08", "</environment>",
 			"Modified files: 1", "Untracked files: 2", "the second commit", "the first commit")
-		plain := newSession(t, saying("yes"))
+		plain := newSession(t, textBrain("yes"))
 		wantContains(t, "the system prompt outside git", prompt(t, plain), "Is a git repository: false")
 	},
 	"9.8.3": func(t *testing.T) {
-		s := newSession(t, saying("yes"), func(c *agent.Config) {
+		s := newSession(t, textBrain("yes"), func(c *agent.Config) {
 			c.Tools = []tool.Tool{custom("deploy", "")}
 			c.Policy.Allow = []string{"shell", "deploy"}
 		})
@@ -110,7 +110,7 @@ var profileProofs = map[string]func(*testing.T){
 	},
 	"9.8.4": withEach(proveProjectDocs),
 	"9.8.5": func(t *testing.T) {
-		s := newSession(t, saying("yes"), func(c *agent.Config) {
+		s := newSession(t, textBrain("yes"), func(c *agent.Config) {
 			c.Settings.Instructions = "Answer in French."
 		})
 		s.write("AGENTS.md", "Answer in German.")
@@ -126,7 +126,7 @@ var profileProofs = map[string]func(*testing.T){
 			"GEMINI.md": "for gemini",
 		}
 		writeTree(t, dir, docs)
-		system := prompt(t, p.sessionIn(t, dir, saying("yes")))
+		system := prompt(t, p.sessionIn(t, dir, textBrain("yes")))
 		for name, text := range docs {
 			if want := name == "AGENTS.md" || name == p.document(); strings.Contains(system, text) != want {
 				t.Errorf("%s is loaded: %t, want %t", name, !want, want)
@@ -145,7 +145,7 @@ func (p provider) document() string {
 	}[p.name]
 }
 
-// withTools proves that the model of a family is offered its tools, and edits files in its own way.
+// withTools proves that the model of a family gets the family's tools, and edits files with them.
 func withTools(family int) func(*testing.T) {
 	return func(t *testing.T) {
 		p := families()[family]
@@ -190,7 +190,7 @@ func proveProjectDocs(t *testing.T, p provider) {
 	if backendOf(t) == "docker" {
 		work, rules = dir, rules[:2]
 	}
-	system := prompt(t, p.sessionIn(t, work, saying("yes")))
+	system := prompt(t, p.sessionIn(t, work, textBrain("yes")))
 	last := 0
 	for _, rule := range rules {
 		at := strings.Index(system, rule)
@@ -208,7 +208,7 @@ func proveProjectDocs(t *testing.T, p provider) {
 	writeTree(t, long, map[string]string{
 		"AGENTS.md": strings.Repeat("rule. ", 10_000), p.document(): "beyond",
 	})
-	system = prompt(t, p.sessionIn(t, long, saying("yes")))
+	system = prompt(t, p.sessionIn(t, long, textBrain("yes")))
 	if n := strings.Count(system, "rule. "); n < 5_000 || n*6 > 32<<10 {
 		t.Errorf("%d bytes of instructions were loaded", n*6)
 	}

@@ -39,12 +39,12 @@ var smokeProofs = map[string]func(*testing.T){
 	"9.13": withEach(func(t *testing.T, p provider) {
 		s := p.session(t, smokeModel(p), p.smokeConfig)
 		smoke(t, s)
-		wantContains(t, "what the model is shown of big.txt", s.afterInput(smokeRead, 1),
+		wantContains(t, "the result for big.txt", s.afterInput(smokeRead, 1),
 			"characters are left out", "xxx")
 		if n := strings.Count(s.afterInput(smokeRead, 1), "x"); n < 49_000 || n > 50_000 {
 			t.Errorf("the model is shown %d characters of big.txt", n)
 		}
-		wantContains(t, "what the model is shown of hello.sh's run", s.afterInput(smokeRun, 1),
+		wantContains(t, "the result for hello.sh", s.afterInput(smokeRun, 1),
 			"Hello World\nGoodbye\n")
 		s.wantFile("app.py", "@app.route('/health')\n")
 		wantContains(t, "the sub-agent's result", s.afterInput(smokeSpawn, 2), "success: true",
@@ -150,7 +150,7 @@ func (s *session) afterInput(input string, n int) string {
 			return strings.Join(shown(r), "\n")
 		}
 	}
-	s.t.Errorf("the model was not asked %d rounds after %q", n, input)
+	s.t.Errorf("the model got no request %d rounds after %q", n, input)
 	return ""
 }
 
@@ -196,7 +196,7 @@ func smokeModel(p provider) llmtest.Brain {
 			case n == 1:
 				return llmtest.Use(p.create("app.py", "@app.route('/')\n@app.route('/users')\n"))
 			}
-			return llmtest.Say("It is there.")
+			return llmtest.Text("It is there.")
 		}
 		replies, ok := tasks[input]
 		switch {
@@ -205,9 +205,9 @@ func smokeModel(p provider) llmtest.Brain {
 		case n < len(replies):
 			return replies[n]
 		case input == write:
-			return llmtest.Say("I wrote test_hello.sh.")
+			return llmtest.Text("I wrote test_hello.sh.")
 		}
-		return llmtest.Say("It is done.")
+		return llmtest.Text("It is done.")
 	}
 }
 

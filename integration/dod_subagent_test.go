@@ -43,7 +43,7 @@ func toolNames(r *llmtest.Request) []string {
 	return names
 }
 
-// proveSpawn starts agents that never end by themselves: one with limits and a model of its own,
+// proveSpawn starts agents that never end by themselves: one with limits and another model,
 // and one with the defaults.
 func proveSpawn(t *testing.T, p provider) {
 	const scoped, plain, looking = "count the files in src", "count for ever", "look around"
@@ -54,10 +54,10 @@ func proveSpawn(t *testing.T, p provider) {
 			}), spawn(plain),
 				use("spawn_agent", map[string]any{"task": looking, "agent_type": "explore"}), use("spawn_agent",
 					map[string]any{"task": "x", "agent_type": "wizard"})),
-			llmtest.Use(waitFor("agent_1"), waitFor("agent_2"), waitFor("agent_3")), llmtest.Say("counted"),
+			llmtest.Use(waitFor("agent_1"), waitFor("agent_2"), waitFor("agent_3")), llmtest.Text("counted"),
 		), map[string]llmtest.Brain{
 			scoped: endless(shell("ls src")), plain: endless(shell("ls src")),
-			looking: saying("I have looked."),
+			looking: textBrain("I have looked."),
 		},
 	), func(c *agent.Config) { c.Limits.NoLoopDetection = true })
 	s.write("src/a.txt", "a\n")
@@ -71,7 +71,7 @@ func proveSpawn(t *testing.T, p provider) {
 		"'general', 'explore'")
 	first := s.requestsOf(scoped)[0]
 	if len(first.Messages) != 1 || first.Messages[0].Role != llm.RoleUser || first.Model != p.small() {
-		t.Errorf("the agent was asked %+v of %s", first.Messages, first.Model)
+		t.Errorf("the agent got %+v for %s", first.Messages, first.Model)
 	}
 	wantContains(t, "the agent's system prompt", first.System, "You are a software engineer",
 		"Model: "+p.small(), "You were started by another agent")
@@ -93,8 +93,8 @@ func proveSpawn(t *testing.T, p provider) {
 	}
 }
 
-// proveSharedEnvironment has an agent that is confined to a directory, and one that sees the files
-// of the first.
+// proveSharedEnvironment has an agent that is confined to a directory, and another that sees its
+// files.
 func proveSharedEnvironment(t *testing.T, p provider) {
 	const inside, beside = "work in sub", "read the files"
 	var workDir string
@@ -103,11 +103,11 @@ func proveSharedEnvironment(t *testing.T, p provider) {
 			llmtest.Use(use("spawn_agent", map[string]any{"task": inside, "working_dir": "sub"}),
 				use("spawn_agent", map[string]any{"task": "x", "working_dir": "nowhere"})),
 			llmtest.Use(waitFor("agent_1")), llmtest.Use(spawn(beside)), llmtest.Use(waitFor("agent_3")),
-			llmtest.Use(readFile("sub/made.txt")), llmtest.Say("seen"),
+			llmtest.Use(readFile("sub/made.txt")), llmtest.Text("seen"),
 		), map[string]llmtest.Brain{
 			inside: func(r *llmtest.Request) llmtest.Reply {
 				if len(r.Messages) > 1 {
-					return llmtest.Say("I made made.txt.")
+					return llmtest.Text("I made made.txt.")
 				}
 				return llmtest.Use(
 					readFile("given.txt"), shell("pwd; cat given.txt"), use("glob",
@@ -119,7 +119,7 @@ func proveSharedEnvironment(t *testing.T, p provider) {
 				)
 			},
 			beside: llmtest.Sequence(llmtest.Use(shell("cat sub/made.txt secret.txt"),
-				shell("echo shared >shared.txt")), llmtest.Say("I see.")),
+				shell("echo shared >shared.txt")), llmtest.Text("I see.")),
 		},
 	))
 	workDir = s.env.Info().WorkDir
@@ -128,7 +128,7 @@ func proveSharedEnvironment(t *testing.T, p provider) {
 	res := s.submit("divide the work")
 	own := s.requestsOf("divide the work")
 	p.wantResults(t, own[1], false, true)
-	wantContains(t, "the result for a directory that is not there", shown(own[1])[1],
+	wantContains(t, "the result for a missing directory", shown(own[1])[1],
 		"nowhere does not exist")
 	confined := s.requestsOf(inside)
 	wantContains(t, "the system prompt", confined[0].System, "Working directory: "+workDir+"/sub\n")
@@ -155,7 +155,7 @@ func proveSharedEnvironment(t *testing.T, p provider) {
 	}
 	wantContains(t, "the other agent's result", shown(s.requestsOf(beside)[1])[0], "made\nsecret\n")
 	s.wantFile("shared.txt", "shared\n")
-	wantContains(t, "what the first agent sees", shown(own[5])[0], "1 | made")
+	wantContains(t, "the first agent's result", shown(own[5])[0], "1 | made")
 	if want := []event.FileChange{{
 		Path: "sub/made.txt", Kind: event.FileCreated,
 	}}; !slices.Equal(res.Changes, want) {
@@ -167,13 +167,13 @@ func proveOwnHistory(t *testing.T, p provider) {
 	const task, secret, noise = "look into f.txt", "the word is swordfish", "noise of the agent"
 	s := p.session(t, agents(
 		llmtest.Sequence(
-			llmtest.Use(spawn(task)), llmtest.Use(waitFor("agent_1")), llmtest.Say("first done"),
+			llmtest.Use(spawn(task)), llmtest.Use(waitFor("agent_1")), llmtest.Text("first done"),
 			llmtest.Use(use("send_input", map[string]any{
 				"agent_id": "agent_1", "message": "and once more",
-			})), llmtest.Use(waitFor("agent_1")), llmtest.Say("all done"),
+			})), llmtest.Use(waitFor("agent_1")), llmtest.Text("all done"),
 		), map[string]llmtest.Brain{task: llmtest.Sequence(
 			llmtest.Reply{Text: noise, Calls: []llmtest.Call{readFile("f.txt")}},
-			llmtest.Say("It holds text."), llmtest.Say("It still does."),
+			llmtest.Text("It holds text."), llmtest.Text("It still does."),
 		)},
 	))
 	s.write("f.txt", "contents of f\n")
@@ -181,7 +181,7 @@ func proveOwnHistory(t *testing.T, p provider) {
 	s.submit("ask it again")
 	child := s.requestsOf(task)
 	if len(child) != 3 {
-		t.Fatalf("the agent asked %d times", len(child))
+		t.Fatalf("the agent sent %d requests", len(child))
 	}
 	for _, r := range child {
 		if body := string(r.Body); strings.Contains(body, "swordfish") || strings.Contains(body,
@@ -250,7 +250,7 @@ func proveDepth(t *testing.T, p provider) {
 					case strings.Contains(last, "status: running"):
 						return llmtest.Use(waitFor(strings.TrimPrefix(strings.Split(last, "\n")[0], "agent_id: ")))
 					}
-					return llmtest.Say(task + " ended")
+					return llmtest.Text(task + " ended")
 				}
 			}
 			own := func(*llmtest.Request) llmtest.Reply {
@@ -288,7 +288,7 @@ func proveDepth(t *testing.T, p provider) {
 	}
 }
 
-// proveAgentControl sends input to an agent while it works and afterwards, and closes one that
+// proveAgentControl sends input to an agent while it works and afterwards, and closes an agent that
 // never ends by itself.
 func proveAgentControl(t *testing.T, p provider) {
 	marker := fmt.Sprint("closed-", time.Now().UnixNano())
@@ -307,10 +307,10 @@ func proveAgentControl(t *testing.T, p provider) {
 			llmtest.Use(send("now the rest")), llmtest.Use(waitFor("agent_1")),
 			llmtest.Use(shell(fmt.Sprintf(await, "hanging"))), llmtest.Use(closing("agent_2")),
 			llmtest.Use(waitFor("agent_2"), closing("agent_1"), send("still there?"), waitFor("agent_7")),
-			llmtest.Say("done"),
+			llmtest.Text("done"),
 		), map[string]llmtest.Brain{
 			"work": llmtest.Sequence(llmtest.Use(shell("touch working; "+fmt.Sprintf(await, "go"))),
-				llmtest.Say("worked"), llmtest.Say("rested")),
+				llmtest.Text("worked"), llmtest.Text("rested")),
 			"hang": endless(use("shell", map[string]any{"command": "sh -c 'touch hanging; sleep 300; : " +
 				marker + "'", "timeout_ms": 300_000})),
 		},
@@ -340,7 +340,7 @@ func proveAgentControl(t *testing.T, p provider) {
 	wantContains(t, "close_agent", shown(own[9])[0], "agent_id: agent_2", "status: failed",
 		"success: false")
 	if aliveAtEnd.Load() || running(marker) {
-		t.Error("what the closed agent ran is alive")
+		t.Error("the command of the closed agent is alive")
 	}
 	after := shown(own[10])
 	p.wantResults(t, own[10], true, false, true, true)

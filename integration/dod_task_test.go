@@ -52,7 +52,7 @@ func proveParallelCalls(t *testing.T, p provider) {
 			readFile("nowhere.txt"), readFile("b.txt")),
 		llmtest.Use(shell("mkdir lock && sleep 0.2 && rmdir lock"),
 			shell("mkdir lock && rmdir lock && echo free")),
-		llmtest.Say("done"),
+		llmtest.Text("done"),
 	), func(c *agent.Config) { c.Tools = []tool.Tool{meet} })
 	s.write("a.txt", "this is in a\n")
 	s.write("b.txt", "this is in b\n")
@@ -100,7 +100,7 @@ func proveSteeringMidTask(t *testing.T, p provider) {
 		case r.Number == 1:
 			return llmtest.Use(p.create("wrong.txt", "wrong\n"))
 		}
-		return llmtest.Say("I wrote it.")
+		return llmtest.Text("I wrote it.")
 	})
 	s.submit("write wrong.txt")
 	s.wantFile("right.txt", "right\n")
@@ -155,7 +155,7 @@ func proveEffortChange(t *testing.T, p provider) {
 				case 1:
 					s.Update(func(x *agent.Settings) { x.ReasoningEffort = "" })
 				default:
-					return llmtest.Say("thought")
+					return llmtest.Text("thought")
 				}
 				return reply
 			}, func(c *agent.Config) { c.Settings.ReasoningEffort, c.Settings.Model = "low", tt.model })
@@ -209,7 +209,7 @@ func proveLoopWarning(t *testing.T, p provider) {
 	s := p.session(t, func(r *llmtest.Request) llmtest.Reply {
 		switch {
 		case warned(r):
-			return llmtest.Say("I stop.")
+			return llmtest.Text("I stop.")
 		case r.Number >= 20:
 			return llmtest.Reply{Violation: "no warning came"}
 		case r.Number%2 == 0:
@@ -259,7 +259,7 @@ func proveRecovery(t *testing.T, p provider) {
 		case last == "etc/config.txt\n":
 			return llmtest.Use(p.edit("etc/config.txt", "colour = blue", "color = green"))
 		case strings.HasPrefix(last, "1\n[exit code 0"):
-			return llmtest.Say("It is green.")
+			return llmtest.Text("It is green.")
 		case strings.Contains(last, "etc/config.txt"): // the edit has succeeded
 			return llmtest.Use(shell("exit 4"))
 		}
@@ -291,8 +291,8 @@ func proveRecovery(t *testing.T, p provider) {
 	}
 }
 
-// agents is a brain of several: each task that is an agent's first message has its own, all others
-// are the session's own agent's.
+// agents is a brain of several agents: tasks has those of sub-agents, by their first message; own
+// answers the agent of the session.
 func agents(own llmtest.Brain, tasks map[string]llmtest.Brain) llmtest.Brain {
 	return func(r *llmtest.Request) llmtest.Reply {
 		if brain := tasks[r.Messages[0].Text()]; brain != nil {
@@ -339,14 +339,14 @@ func proveSpawnAndWait(t *testing.T, p provider) {
 	child := func(name string) llmtest.Brain {
 		return llmtest.Sequence(
 			llmtest.Use(use("meet", map[string]any{"target": name})), llmtest.Use(p.create(name+".txt",
-				name+"\n")), llmtest.Say("I wrote "+name+".txt."),
+				name+"\n")), llmtest.Text("I wrote "+name+".txt."),
 		)
 	}
 	s := p.session(t, agents(
 		llmtest.Sequence(
 			llmtest.Use(spawn("write left"), spawn("write right")), llmtest.Use(waitFor("agent_1"),
 				waitFor("agent_2")),
-			llmtest.Use(shell("cat left.txt right.txt")), llmtest.Say("Both are written."),
+			llmtest.Use(shell("cat left.txt right.txt")), llmtest.Text("Both are written."),
 		), map[string]llmtest.Brain{"write left": child("left"), "write right": child("right")},
 	), func(c *agent.Config) { c.Tools = []tool.Tool{meet} })
 	res := s.submit("write both")

@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the table of docs/conformance.md")
 
-// mostOpen is how many requirements may be open. It only ever gets smaller.
+// mostOpen is the number of requirements that may be open. It only ever gets smaller.
 const mostOpen = 0
 
 // requirement is a line of testdata/requirements.txt or testdata/open.txt: an ID and a sentence.
@@ -30,7 +30,7 @@ func (r requirement) name() string {
 	return r.id + "_" + strings.ReplaceAll(strings.TrimSuffix(r.text, "."), " ", "_")
 }
 
-// allProofs are the proofs of all parts, by the ID of what they prove.
+// allProofs are the proofs of all parts, by the ID of the requirement.
 func allProofs() map[string]func(*testing.T) {
 	proofs := map[string]func(*testing.T){}
 	for _, part := range []map[string]func(*testing.T){
@@ -167,7 +167,7 @@ func TestConformancePage(t *testing.T) {
 	}
 }
 
-// TestPagesNameExistingTests looks up the tests and benchmarks that the documentation names.
+// TestPagesNameExistingTests checks that the tests and benchmarks in the documentation exist.
 func TestPagesNameExistingTests(t *testing.T) {
 	exists := map[string]bool{}
 	sources(t, func(_ string, _ []byte, file *ast.File, _ *token.FileSet) {

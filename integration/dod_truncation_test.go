@@ -25,7 +25,7 @@ var truncationProofs = map[string]func(*testing.T){
 				"pattern": "line", "path": "lines.txt", "max_results": 1000,
 			})),
 			llmtest.Use(use("glob", map[string]any{"pattern": "many/*"})),
-			llmtest.Say("long"),
+			llmtest.Text("long"),
 		))
 		s.write("lines.txt", strings.Repeat("a line\n", 1000))
 		for i := range 700 {
@@ -69,16 +69,16 @@ var truncationProofs = map[string]func(*testing.T){
 		}
 		long := custom("long", strings.Repeat("é", 100_000))
 		s := newSession(t, llmtest.Sequence(llmtest.Use(use("long", map[string]any{"target": "x"})),
-			llmtest.Say("ok")),
+			llmtest.Text("ok")),
 			func(c *agent.Config) { c.Tools = []tool.Tool{long} })
 		s.submit("go")
 		if n := strings.Count(s.shown(1)[0], "é"); n < 29_000 || n > 30_000 {
-			t.Errorf("of a tool without a limit of its own the model sees %d characters", n)
+			t.Errorf("the model sees %d characters of a tool without a limit", n)
 		}
 	},
 	"9.5.6": func(t *testing.T) {
 		s := newSession(t, llmtest.Sequence(llmtest.Use(shell("seq 100; printf '€%.0s' $(seq 2000)")),
-			llmtest.Say("ok")), func(c *agent.Config) {
+			llmtest.Text("ok")), func(c *agent.Config) {
 			c.Settings.ToolLimits = map[string]tool.Limit{"shell": {Chars: 1001, Lines: 20}}
 		})
 		s.submit("go")
@@ -95,7 +95,7 @@ var truncationProofs = map[string]func(*testing.T){
 // proveMarker prints one long line: the model sees its ends and how much was removed.
 func proveMarker(t *testing.T) {
 	s := newSession(t, llmtest.Sequence(llmtest.Use(shell("head -c 10000000 /dev/zero | tr '\\0' x")),
-		llmtest.Say("long")))
+		llmtest.Text("long")))
 	s.submit("print one long line")
 	text := s.shown(1)[0]
 	if n := utf8.RuneCountInString(text); n < 30_000 || n > 31_000 {
@@ -126,7 +126,7 @@ func proveFullOutput(t *testing.T) {
 				use("grep", map[string]any{"pattern": "^123456$", "path": "output://large"}),
 			)
 		}
-		return llmtest.Say("ok")
+		return llmtest.Text("ok")
 	})
 	s.submit("go")
 	ends := data[event.ToolCallEnd](s)

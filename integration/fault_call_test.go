@@ -90,7 +90,7 @@ func proveBadCalls(t *testing.T, w wire) {
 		return false
 	})
 	lost := len(replies)
-	replies = append(replies, llmtest.Use(one...), llmtest.Say("I go on"))
+	replies = append(replies, llmtest.Use(one...), llmtest.Text("I go on"))
 	s := wireSession(t, w, llmtest.Sequence(replies...),
 		func(c *agent.Config) { c.Retry.MaxRetries = lost + 1 })
 	res := s.submit("go")
@@ -130,7 +130,7 @@ func proveNames(t *testing.T, w wire) {
 		calls = append(calls, llmtest.Call{Name: name, Arguments: `{"command": "echo x >> ran"}`})
 	}
 	s := wireSession(t, w, llmtest.Sequence(llmtest.Use(append(calls, shell("echo good >> good"))...),
-		llmtest.Say("I go on")))
+		llmtest.Text("I go on")))
 	if res := s.submit("go"); res.Final != "I go on" || len(res.ToolCalls) != len(calls)+1 {
 		t.Errorf("%q after %d calls", res.Final, len(res.ToolCalls))
 	}
@@ -156,7 +156,7 @@ func proveIDs(t *testing.T, w wire) {
 			with("x", "echo twice >> f"), with("x_2", "echo d >> f")),
 		llmtest.Use(with("x", "echo e >> f"), with("", "echo f >> f"), with("../../é\x1b\n",
 			"echo g >> f"), with(strings.Repeat("i", 300), "echo h >> f")),
-		llmtest.Say("done"),
+		llmtest.Text("done"),
 	))
 	s.submit("go")
 	texts := wantPairs(t, s, 1, 5)
@@ -193,7 +193,7 @@ func proveManyCalls(t *testing.T, w wire) {
 	}
 	reply := llmtest.Use(calls...)
 	reply.Fault = llmtest.Fault{Interleave: true}
-	s := wireSession(t, w, llmtest.Sequence(reply, llmtest.Say("done")))
+	s := wireSession(t, w, llmtest.Sequence(reply, llmtest.Text("done")))
 	for i := range n {
 		s.write(fmt.Sprintf("in/%d", i), fmt.Sprintf("content of %d.\n", i))
 	}
@@ -229,11 +229,11 @@ func proveLongArguments(t *testing.T, w wire) {
 	calls := []llmtest.Call{
 		write("taken", 256<<10), write("refused", 5<<20), half, shell("ls; wc -c < taken"),
 	}
-	s := wireSession(t, w, llmtest.Sequence(llmtest.Use(calls...), llmtest.Say("done")))
+	s := wireSession(t, w, llmtest.Sequence(llmtest.Use(calls...), llmtest.Text("done")))
 	s.submit("go")
 	texts := wantPairs(t, s, 1, len(calls))
 	if s.read("taken") != content(256<<10) {
-		t.Error("the file is not what was written")
+		t.Error("the file has other content")
 	}
 	wantContains(t, "the result of five megabytes", texts[1],
 		"bytes long, but at most 4194304 are allowed")

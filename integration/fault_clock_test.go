@@ -66,7 +66,7 @@ func proveOrderByNumber(t *testing.T, w wire) {
 		case 1:
 			return llmtest.Reply{Fault: llmtest.TooMany("20", "")}
 		}
-		return llmtest.Say("done")
+		return llmtest.Text("done")
 	}, nil)
 	began := time.Now()
 	res := s.submit("go")

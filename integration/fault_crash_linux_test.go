@@ -58,7 +58,7 @@ func crashRun(t *testing.T, stay bool) *program {
 		replies = append(replies, llmtest.Use(use("shell", map[string]any{"command": p.strays() +
 			"; sleep " + p.marker + "8", "timeout_ms": 600_000})))
 	} else {
-		replies = append(replies, llmtest.Say("done"))
+		replies = append(replies, llmtest.Text("done"))
 	}
 	p.useModel(t, wires()[0], llmtest.Sequence(replies...))
 	return p

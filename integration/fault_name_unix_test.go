@@ -37,7 +37,7 @@ func TestFault17Names(t *testing.T) {
 	}
 }
 
-// unchanged checks what is outside.
+// unchanged checks that the outside directory has not changed.
 func (a *arena) unchanged() {
 	a.t.Helper()
 	if diff := cmp.Diff(a.before, a.state(a.outside)); diff != "" {
@@ -50,8 +50,8 @@ func long(n int) string {
 	return strings.Repeat(strings.Repeat("n", 199)+"/", n/200+1)[:n-1] + "n"
 }
 
-// proveArchives downloads what no archive of env/internal/tartree's tests has: names at the limits
-// of the system, and entries where the target directory has a symlink already.
+// proveArchives downloads archives beyond those of env/internal/tartree's tests: names at the
+// limits of the system, and entries where the target directory has a symlink already.
 func proveArchives(t *testing.T) {
 	file := func(name string) tar.Header { return tar.Header{Name: name} }
 	link := func(name, target string) tar.Header {

@@ -54,11 +54,11 @@ func TestFault17Races(t *testing.T) {
 // outsideText is in every file that must not be read.
 const outsideText = "a secret of the host"
 
-// arena is a directory in which names change, beside one that must stay as it is.
+// arena is a directory in which names change, beside a directory that must not change.
 type arena struct {
 	t               *testing.T
 	inside, outside string
-	// spare is where forms wait that a name does not have.
+	// spare is the directory of the forms that a name does not have.
 	spare string
 	// shared is set if operations change the names too.
 	shared bool
@@ -121,7 +121,7 @@ func (a *arena) state(dir string) map[string]string {
 	return state
 }
 
-// forms are what a name can become. The first ones are harmless.
+// forms are the kinds of files that a name can become. The first ones are harmless.
 var forms = []string{
 	"directory", "file", "pipe", "inner link",
 	"absolute link to a directory", "absolute link to a file", "relative link to a directory",
@@ -151,7 +151,7 @@ func (a *arena) target(form, up string) string {
 type slot struct {
 	a        *arena
 	name, up string
-	// waiting is where each form waits; now is the one that does not.
+	// waiting has the name in spare of each form; now is the form that the slot has.
 	waiting []string
 	now     int
 	// usual is a form that it has more often than others.
@@ -277,7 +277,7 @@ func (s *slot) next(rnd *rand.Rand, round int) int {
 	}
 }
 
-// change returns what changes slots, one after the other.
+// change returns a function that changes slots, one after the other.
 func (a *arena) change(slots []*slot) func(*rand.Rand, int) error {
 	return func(rnd *rand.Rand, round int) error {
 		s := slots[round/2%len(slots)]
@@ -380,7 +380,7 @@ func raceDownloadFrom(t *testing.T, a *arena) {
 	a.checkDownload(target)
 }
 
-// checkDownload checks that nothing in dir comes from outside, or leads there.
+// checkDownload checks that nothing in dir comes from the outside directory, or leads to it.
 func (a *arena) checkDownload(dir string) {
 	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		switch {

@@ -38,7 +38,7 @@ func (w *stopwatch) all() []time.Duration {
 	return slices.Clone(w.waits)
 }
 
-// The longest waits before each try if the server asks for none.
+// The longest waits before each try if the server requests none.
 var (
 	capsAnswered = millis(500, 1000, 2000, 4000, 8000, 10_000, 10_000, 10_000)
 	capsSilent   = millis(500, 1000, 2000, 2000, 2000, 2000, 2000, 2000)
@@ -51,7 +51,7 @@ func millis(list ...time.Duration) []time.Duration {
 	return list
 }
 
-// proveWaits has servers that ask for a wait, or for none, before each of eight retries.
+// proveWaits has servers that request a wait, or none, before each of eight retries.
 func proveWaits(t *testing.T, w wire) {
 	exactly := func(d time.Duration) []time.Duration {
 		return slices.Repeat([]time.Duration{d}, len(capsAnswered))
@@ -61,7 +61,7 @@ func proveWaits(t *testing.T, w wire) {
 	type test struct {
 		fault llmtest.Fault
 		most  []time.Duration
-		// less is how much less than most a wait may be.
+		// less is the largest difference of a wait from most.
 		less time.Duration
 	}
 	tests := map[string]test{
@@ -84,7 +84,7 @@ func proveWaits(t *testing.T, w wire) {
 			t.Parallel()
 			var clock stopwatch
 			s := wireSession(t, w, llmtest.Storm(len(tt.most), tt.fault,
-				llmtest.Sequence(llmtest.Say("calm"))), func(c *agent.Config) {
+				llmtest.Sequence(llmtest.Text("calm"))), func(c *agent.Config) {
 				c.Retry = llm.RetryPolicy{
 					MaxRetries: len(tt.most), Clock: &clock,
 					Rand: func() float64 { return math.Nextafter(1, 0) }, // the longest wait
@@ -131,7 +131,7 @@ func proveStorm(t *testing.T, w wire) {
 			var clock stopwatch
 			s := wireSession(t, w, func(r *llmtest.Request) llmtest.Reply {
 				if r.Number > llm.DefaultMaxRetries {
-					return llmtest.Say("calm")
+					return llmtest.Text("calm")
 				}
 				reply := llmtest.Use(shell("echo never >> counter"), shell("echo never >> counter"))
 				reply.Fault, reply.Usage = tt.fault, llm.Usage{Input: 100, Output: 10}
@@ -281,7 +281,7 @@ func proveWaitOfProgram(t *testing.T, w wire) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			srv := llmtest.NewServer(t, llmtest.Storm(1, tt.fault, llmtest.Sequence(llmtest.Say("calm"))))
+			srv := llmtest.NewServer(t, llmtest.Storm(1, tt.fault, llmtest.Sequence(llmtest.Text("calm"))))
 			args := slices.Concat([]string{"run", "--yes", "go"}, modelFlags(srv, w), tt.flags)
 			got := runCommand(t, t.TempDir(), []string{"SANDBOXAGENT_API_KEY=" + srv.Key()}, args...)
 			// A slow machine may not get as far as the first request before the deadline.

@@ -24,7 +24,7 @@ import (
 // ignores SIGTERM.
 func TestFaultsOfSignals(t *testing.T) {
 	if _, err := os.Stat("/proc/self/cmdline"); err != nil {
-		t.Skipf("processes are looked for in /proc: %v", err)
+		t.Skipf("the test reads processes from /proc: %v", err)
 	}
 	if _, err := exec.LookPath("setsid"); err != nil {
 		t.Skipf("the tree needs it: %v", err)
@@ -38,7 +38,7 @@ func TestFaultsOfSignals(t *testing.T) {
 	t.Run("F24_SIGPIPE", func(t *testing.T) { onFirstWire(t, proveSIGPIPE) })
 }
 
-// program is a run of the program that goes on while it is looked at.
+// program is a run of the program that goes on while the test checks it.
 type program struct {
 	*exec.Cmd
 	dir, state     string
@@ -47,8 +47,8 @@ type program struct {
 	marker string
 }
 
-// tree is a command that prints ready when a process, a child, one in a session of its own and one
-// that lost its parents run, all of which ignore SIGTERM.
+// tree is a command that prints ready when a process, a child, a process in another session and an
+// orphan run, all of which ignore SIGTERM.
 func (p *program) tree() string {
 	return strings.ReplaceAll(`trap '' TERM
 sleep MARK1 &
@@ -159,8 +159,8 @@ func proveSignals(t *testing.T, w wire) {
 		signal syscall.Signal
 		code   int
 		text   string
-		// reply is what the model answers; nil is a call of the tree. The signal comes when until is in
-		// the output.
+		// reply is the model's answer; nil is a call of the tree. The signal comes when until is in the
+		// output.
 		reply *llmtest.Reply
 		until string
 	}{
@@ -206,6 +206,9 @@ func proveSignals(t *testing.T, w wire) {
 			}
 			p.checkEnd(t, "aborted")
 			p.checkRecord(t, "aborted", tt.text, tt.code)
+			if text := p.stderr.String(); !strings.HasSuffix(text, "\nsandboxagent: "+tt.text+"\n") {
+				t.Errorf("stderr ends in %.200q", text[max(0, len(text)-200):])
+			}
 			if diff, err := os.ReadFile(filepath.Join(p.dir, "out.diff")); err != nil || tt.reply == nil &&
 				!strings.Contains(string(diff), "b/ready\n") {
 				t.Errorf("the patch is %q, %v", diff, err)
@@ -218,7 +221,7 @@ func proveSignals(t *testing.T, w wire) {
 func proveSIGPIPE(t *testing.T, w wire) {
 	p := newProgram(t)
 	const command = "touch ready; until test -e go; do sleep 0.02; done"
-	p.useModel(t, w, llmtest.Sequence(llmtest.Use(shell(command)), llmtest.Say("done")))
+	p.useModel(t, w, llmtest.Sequence(llmtest.Use(shell(command)), llmtest.Text("done")))
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -55,8 +55,8 @@ var streamFaults = map[string]streamFault{
 	"nothing after the last event": {llmtest.Fault{NoDone: true}, false},
 }
 
-// proveBrokenStreams has a good answer, then one that arrives badly, with a call that must run
-// exactly if it is complete.
+// proveBrokenStreams has a good answer, then an answer that arrives badly, with a call that must
+// run exactly if it is complete.
 func proveBrokenStreams(t *testing.T, w wire) {
 	each := llm.Usage{Input: 100, Output: 10}
 	reply := func(text string, calls ...llmtest.Call) llmtest.Reply {
@@ -121,7 +121,7 @@ func proveBrokenStreams(t *testing.T, w wire) {
 		silent := llmtest.Use(shell("echo never >> counter"), shell("echo never >> counter"))
 		silent.Fault = llmtest.Fault{Hang: llmtest.AtArguments}
 		srv := llmtest.NewServer(t, w.brain(llmtest.Sequence(silent,
-			llmtest.Use(shell("echo once >> counter")), llmtest.Say("done"))))
+			llmtest.Use(shell("echo once >> counter")), llmtest.Text("done"))))
 		client, err := w.client(srv, 10*time.Second)
 		if err != nil {
 			t.Fatal(err)

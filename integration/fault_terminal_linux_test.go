@@ -110,7 +110,7 @@ func controlBrain(w wire) llmtest.Brain {
 			map[string]any{"x": control}))
 	answer.Calls = slices.DeleteFunc(answer.Calls, func(c llmtest.Call) bool { return !w.passes(c) })
 	answer.Text, answer.Reasoning = "I look"+control, "I think"+control
-	return llmtest.Sequence(answer, llmtest.Say("It is "+control+" done.\x1b[2J\x1b]0;ev"))
+	return llmtest.Sequence(answer, llmtest.Text("It is "+control+" done.\x1b[2J\x1b]0;ev"))
 }
 
 // proveTerminalOutput has standard output alone on the terminal.

@@ -170,7 +170,7 @@ func proveCancel(t *testing.T, w wire) {
 		"for a person": {
 			reply: llmtest.Use(use("ask_user", map[string]any{"question": "why?"})),
 			change: func(c *agent.Config, cancel func()) {
-				c.Ask = func(ctx context.Context, _ string) (string, error) {
+				c.Answer = func(ctx context.Context, _ string) (string, error) {
 					cancel()
 					<-ctx.Done()
 					return "", ctx.Err()
@@ -178,7 +178,7 @@ func proveCancel(t *testing.T, w wire) {
 			},
 		},
 		"for the check": {
-			reply: llmtest.Say("done"),
+			reply: llmtest.Text("done"),
 			change: func(c *agent.Config, cancel func()) {
 				c.Verify.Command = "touch checking; sleep 1000"
 				file := filepath.Join(c.Env.Info().WorkDir, "checking")
@@ -227,7 +227,7 @@ func proveCancel(t *testing.T, w wire) {
 	}
 }
 
-// proveSubscribers has one subscriber that blocks and one that panics; the loop goes on.
+// proveSubscribers has a subscriber that blocks and another that panics; the loop goes on.
 func proveSubscribers(t *testing.T, w wire) {
 	var log lockedBuffer
 	release := make(chan struct{})
@@ -236,7 +236,7 @@ func proveSubscribers(t *testing.T, w wire) {
 		if r.Number < 30 {
 			return llmtest.Use(use("list_dir", map[string]any{"path": "."}))
 		}
-		return llmtest.Say("done")
+		return llmtest.Text("done")
 	}, func(c *agent.Config) {
 		c.Log, c.ObserverBuffer, c.Limits.NoLoopDetection = slog.New(slog.NewTextHandler(&log,
 			nil)), 4, true
@@ -260,7 +260,7 @@ func proveSubscribers(t *testing.T, w wire) {
 	}
 	all := int64(len(s.kinds()))
 	close(release)
-	await(t, "the delivery of what was not missed",
+	await(t, "the delivery of the other events",
 		func() bool { return got.Load()+missed.Load() >= all })
 	if got.Load()+missed.Load() != all || missed.Load() < all/2 {
 		t.Errorf("%d events came and %d were missed, of %d", got.Load(), missed.Load(), all)
@@ -297,7 +297,7 @@ func provePanickingTool(t *testing.T, w wire) {
 		use("list_dir", map[string]any{"path": "."}),
 		use("poke", map[string]any{"target": "x"}), shell("echo still here"),
 	}
-	s := wireSession(t, w, llmtest.Sequence(llmtest.Use(calls...), llmtest.Say("I go on")),
+	s := wireSession(t, w, llmtest.Sequence(llmtest.Use(calls...), llmtest.Text("I go on")),
 		func(c *agent.Config) {
 			c.Log = slog.New(slog.NewTextHandler(&log, nil))
 			c.Tools = []tool.Tool{explode("peek", true), explode("poke", false)}

@@ -13,8 +13,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 )
 
-// noText is NUL, bytes that are no UTF-8 and half of a surrogate pair; noTextShown is what a model
-// sees of it.
+// noText is NUL, bytes that are no UTF-8 and half of a surrogate pair; noTextShown is its form for
+// a model.
 const (
 	noText      = "a\x00b\xff\xfec\xed\xa0\x80d\n"
 	noTextShown = "a\u2400b\ufffd\ufffdc\ufffd\ufffd\ufffdd\n"
@@ -23,8 +23,8 @@ const (
 // noTextCommand prints noText.
 const noTextCommand = `printf 'a\000b\377\376c\355\240\200d\n'`
 
-// splitCommand prints noText, and then characters in two writes each: it goes on when a file is
-// there.
+// splitCommand prints noText, and then characters in two writes each: it goes on when a file
+// exists.
 const splitCommand = noTextCommand + `
 printf 'gr\303\274n \342'
 until test -e one; do sleep 0.01; done
@@ -50,7 +50,7 @@ func proveBytes(t *testing.T, w wire) {
 	}
 	var s *session
 	text, split := "", ""
-	s = wireSession(t, w, llmtest.Sequence(llmtest.Use(calls...), llmtest.Say("ok")),
+	s = wireSession(t, w, llmtest.Sequence(llmtest.Use(calls...), llmtest.Text("ok")),
 		func(c *agent.Config) {
 			c.Sinks = append(c.Sinks, func(e event.Event) error {
 				if start, ok := e.Data.(event.ToolCallStart); ok && strings.Contains(start.Arguments,
@@ -128,7 +128,7 @@ func wantBytes(t *testing.T, o event.Output, raw []byte) {
 	}
 }
 
-// checkLines checks the events as lines of JSON, there and back.
+// checkLines checks that the events survive encoding and decoding as lines of JSON.
 func checkLines(t *testing.T, s *session) {
 	t.Helper()
 	var lines bytes.Buffer
@@ -158,9 +158,9 @@ func checkLines(t *testing.T, s *session) {
 	}
 }
 
-// control is what a terminal acts on: the clipboard, a link, a device control string, an erased
-// screen, a title, C1 controls, a line written over, the writing direction, a bell and a backspace.
-// controlCommand prints it.
+// control has the sequences that a terminal acts on: the clipboard, a link, a device control
+// string, an erased screen, a title, C1 controls, a line written over, the writing direction, a
+// bell and a backspace. controlCommand prints it.
 const (
 	control = "\x1b]52;c;aGk=\x07\x1b]8;;http://evil.example\x1b\\link\x1b]8;;" +
 		"\x1b\\\x1bPq#0\x1b\\\x1b[2J\x1b[H\x1b]0;evil\x07" +
@@ -189,7 +189,7 @@ func controls(text string) int {
 func controlAnswers() llmtest.Brain {
 	answer := llmtest.Use(shell(controlCommand), shell("echo neighbour"))
 	answer.Text, answer.Reasoning = "I look"+control, "I think"+control
-	return llmtest.Sequence(answer, llmtest.Say("done"+control))
+	return llmtest.Sequence(answer, llmtest.Text("done"+control))
 }
 
 func proveControl(t *testing.T, w wire) {

@@ -24,7 +24,7 @@ func (d *dockerHost) product(t *testing.T, name string, args map[string]*string)
 }
 
 // inImage runs a script in a container whose root is read-only, as the image's user, with no
-// network, and returns what it prints.
+// network, and returns its output.
 func (d *dockerHost) inImage(t *testing.T, ref, script string) string {
 	t.Helper()
 	c := d.api

@@ -10,8 +10,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 )
 
-// TestKeyIsHidden lets commands of a run look for the model's key in their own variables, in what
-// the system shows of the program, and, as an ordinary user, in its memory.
+// TestKeyIsHidden lets commands of a run search for the model's key in their variables, in the
+// /proc files of the program, and, as an ordinary user, in its memory.
 func TestKeyIsHidden(t *testing.T) {
 	users := map[string]int{"as_is": os.Getuid()}
 	if os.Getuid() == 0 {
@@ -21,7 +21,7 @@ func TestKeyIsHidden(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			look := "env; tr '\\0' '\\n' < /proc/$PPID/environ; head -c 1 /proc/$PPID/mem 2>&1; true"
-			srv := llmtest.NewServer(t, llmtest.Sequence(llmtest.Use(shell(look)), llmtest.Say("done")))
+			srv := llmtest.NewServer(t, llmtest.Sequence(llmtest.Use(shell(look)), llmtest.Text("done")))
 			dir, err := os.MkdirTemp("", "sandboxagent-key-") //nolint:usetesting // others must reach it
 			if err != nil {
 				t.Fatal(err)

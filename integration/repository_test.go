@@ -32,7 +32,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	// as make build does
 	build := exec.Command("go", "build", "-tags", "urfave_cli_no_docs", "-o", name,
 		module+"/cmd/sandboxagent")
-	// a static program is its own helper in a container
+	// a static program is the helper, too, in a container
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	if err != nil {
@@ -41,7 +41,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	return name, err
 })
 
-// removeBinary removes what command has built.
+// removeBinary removes the program that command has built.
 func removeBinary() {
 	if built.Load() {
 		if name, err := binary(); err == nil {
@@ -61,13 +61,13 @@ func command(t testing.TB) string {
 	return name
 }
 
-// ran is how a run of the program ended.
+// ran is the result of a run of the program.
 type ran struct {
 	code           int
 	stdout, stderr string
 }
 
-// runCommand runs the program in dir with variables of its own.
+// runCommand runs the program in dir with additional variables.
 func runCommand(t *testing.T, dir string, vars []string, args ...string) ran {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), command(t), args...)
@@ -176,7 +176,7 @@ func shopBrain(t *testing.T) llmtest.Brain {
 				"./bin/shop > run.log && cat run.log"))
 		case 6:
 			see(r, "ok  	example.com/shop/cart", "total       21.18", "exit code 0")
-			return llmtest.Say("The bulk discount now holds from the tenth piece on.")
+			return llmtest.Text("The bulk discount now holds from the tenth piece on.")
 		}
 		return llmtest.Reply{Violation: "one request too many"}
 	}

@@ -44,7 +44,7 @@ func listPackages(t *testing.T) []goPackage {
 
 // arrows maps each package of this module to the packages of it that it may import. A path that
 // ends in /... stands for the path and all packages below it. Of several lines that match a package
-// the longest counts. A package without a line fails the test: decide who may import whom.
+// the longest counts. A package without a line fails the test: decide which packages may import it.
 var arrows = map[string]string{
 	"internal/...": "",
 	"images":       "",
@@ -98,7 +98,7 @@ const (
 	providerMay = "runtime/llm runtime/llm/internal/..."
 )
 
-// sdks maps the beginning of an SDK's import paths to the only packages of this module that may
+// sdks maps the start of an SDK's import paths to the only packages of this module that may
 // import it.
 var sdks = map[string]string{
 	"github.com/docker/docker/":              "env/docker",
@@ -119,7 +119,7 @@ func covers(pattern, name string) bool {
 	return name == pattern || ok && strings.HasPrefix(name+"/", below)
 }
 
-// mayImport returns the patterns of what a package may import.
+// mayImport returns the patterns of the packages that a package may import.
 func mayImport(name string) (patterns []string, ok bool) {
 	longest := ""
 	for pattern := range arrows {
@@ -158,8 +158,8 @@ var hostFree = regexp.MustCompile(`^runtime/(tool|profile)(/|$)`)
 
 var hostPackages = []string{"os", "os/exec", "path/filepath"}
 
-// TestSDKsStayInTheirPackages looks at all dependencies, so that no third package brings an SDK to
-// a package that does not import the SDK's own.
+// TestSDKsStayInTheirPackages checks all dependencies, so that an SDK reaches a package only
+// through the package that may import it.
 func TestSDKsStayInTheirPackages(t *testing.T) {
 	for _, p := range listPackages(t) {
 		name := strings.TrimPrefix(p.ImportPath, module+"/")

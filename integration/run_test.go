@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// provider is a family of models: its profile, and a client of the family's own interface.
+// provider is a family of models: its profile, and a client of the family's interface.
 type provider struct {
 	name    string
 	profile profile.Profile
@@ -63,7 +63,7 @@ func families() []provider {
 	}
 }
 
-// withEach makes a proof of one that is made with each provider.
+// withEach repeats a proof with each provider.
 func withEach(prove func(*testing.T, provider)) func(*testing.T) {
 	return func(t *testing.T) {
 		all := families()
@@ -295,9 +295,9 @@ func endless(c llmtest.Call) llmtest.Brain {
 	return func(*llmtest.Request) llmtest.Reply { return llmtest.Use(c) }
 }
 
-// saying answers every request with text.
-func saying(text string) llmtest.Brain {
-	return func(*llmtest.Request) llmtest.Reply { return llmtest.Say(text) }
+// textBrain answers every request with text.
+func textBrain(text string) llmtest.Brain {
+	return func(*llmtest.Request) llmtest.Reply { return llmtest.Text(text) }
 }
 
 func wantContains(t *testing.T, what, text string, parts ...string) {

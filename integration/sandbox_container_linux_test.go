@@ -28,15 +28,15 @@ import (
 type jobKind struct {
 	name  string
 	users []int
-	// filter is Docker's option for the filter of system calls; empty for the daemon's own.
+	// filter is Docker's option for the filter of system calls; empty for the daemon's default.
 	filter string
 	// bare is without capabilities and new rights, uncovered is without mounts over parts of /proc.
 	bare, uncovered bool
 	// bwrap is with this machine's bubblewrap.
 	bwrap bool
-	// home is the variable HOME; empty for what Docker makes of it.
+	// home is the variable HOME; empty for Docker's default.
 	home string
-	// noBubblewrap and noLandlock are the reasons why these cannot work there on any machine.
+	// noBubblewrap and noLandlock are the reasons why these cannot work in it on any machine.
 	noBubblewrap, noLandlock string
 }
 
@@ -401,8 +401,8 @@ func (j *job) refuses(t *testing.T) {
 	}
 }
 
-// changes lists what differs from the image, less the helper that bubblewrap was tried with, and
-// directories that were used.
+// changes lists the differences from the image, less the helper that bubblewrap was tried with, and
+// used directories.
 func (j *job) changes(t *testing.T) (names []string) {
 	t.Helper()
 	found, err := j.d.api.ContainerDiff(t.Context(), j.id)

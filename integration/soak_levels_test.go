@@ -95,14 +95,14 @@ func (k *soak) checkMemory(t *testing.T, base level) {
 		t.Errorf("the heap has %d bytes, after the warm-up %d", now.heap, base.heap)
 	}
 	if raceDetector() {
-		return // the detector's own memory grows
+		return // the detector's memory grows
 	}
 	if limit := base.rss + int64(soakGrowth*float64(base.rss)) + soakRSSSlack; now.rss > limit {
 		t.Errorf("%d bytes are resident, after the warm-up %d", now.rss, base.rss)
 	}
 }
 
-// checkLeftovers looks for processes and files of the sessions.
+// checkLeftovers checks that no process or file of the sessions is left.
 func (k *soak) checkLeftovers(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"tmp", "sessions"} {
@@ -123,7 +123,7 @@ func (k *soak) checkLeftovers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range names {
-		// One that has ended by now, or is another user's, is not one of the sessions.
+		// An ended process, or another user's, is not of the sessions.
 		if vars, err := os.ReadFile(name); err == nil && bytes.Contains(vars,
 			[]byte("SANDBOXAGENT_SOAK="+k.marker)) {
 			line, _ := os.ReadFile(filepath.Join(filepath.Dir(name), "cmdline"))

@@ -29,8 +29,7 @@ const (
 	soakTurns     = 20
 	soakWorkers   = 3
 	soakFaultRate = 0.01
-	// Memory may grow by a share, and by a constant that is small beside what a session takes times
-	// the number of sessions.
+	// Memory may grow by a share, and by a constant that is small beside the memory of all sessions.
 	soakGrowth    = 0.02
 	soakHeapSlack = 512 << 10
 	soakRSSSlack  = 8 << 20
@@ -54,7 +53,7 @@ func TestFault30Soak(t *testing.T) {
 	t.Logf("SANDBOXAGENT_TEST_SEED=%d", seed)
 	k := newSoak(t, seed)
 	k.open(t)
-	k.run(t, 0, 2*len(k.wires)) // what a process opens once is open now
+	k.run(t, 0, 2*len(k.wires)) // opens the files and sockets that a process opens once
 	empty := k.still(t)
 	k.run(t, 2*len(k.wires), warm)
 	base := k.levels(t)
@@ -186,7 +185,7 @@ func (k *soak) run(t *testing.T, first, end int) {
 	}
 }
 
-// alone opens and closes a lane of its own, for the environment and the agent, now and then with a
+// alone opens and closes a separate lane, for the environment and the agent, now and then with a
 // session in it.
 func (k *soak) alone(ctx context.Context, w wire, n int) error {
 	l, err := k.newLane(w)
@@ -199,7 +198,7 @@ func (k *soak) alone(ctx context.Context, w wire, n int) error {
 	return l.close()
 }
 
-// session has one session, and checks what its tools have done.
+// session has one session, and checks the effects of its tools.
 func (k *soak) session(ctx context.Context, l *lane, w wire, n int) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -258,14 +257,14 @@ type soakPlay struct {
 	aborted, atStart bool
 }
 
-// answer gives the next call, or something that is wrong.
+// answer gives the next call, or a wrong answer.
 func (p *soakPlay) answer(*llmtest.Request) llmtest.Reply {
 	if p.rnd.Float64() < soakFaultRate {
 		return p.fault()
 	}
 	if p.turn%5 == 0 && p.turn > 0 && !p.answered {
 		p.answered = true
-		return llmtest.Say("done so far")
+		return llmtest.Text("done so far")
 	}
 	p.answered = false
 	p.turn++

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,7 +16,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
-// sshd starts a server for the user of the tests, whose commands find what the tests find.
+// sshd starts a server for the user of the tests, whose commands have the PATH of the tests.
 func sshd(t testing.TB, c daemons.SSHDConfig) *daemons.SSHD {
 	t.Helper()
 	c.Vars = append(c.Vars, "PATH="+os.Getenv("PATH"))
@@ -259,9 +260,8 @@ func TestSSHKilled(t *testing.T) {
 	t.Parallel()
 	s := sshd(t, daemons.SSHDConfig{Account: &daemons.Account{}})
 	p := &program{marker: newMark()}
-	p.Cmd = exec.CommandContext(t.Context(), command(t), append(append([]string{"exec"},
-		hostFlags(s)...),
-		"--ttl=3s", "--", "/bin/sh", "-c", p.strays()+"; sleep 100")...)
+	p.Cmd = exec.CommandContext(t.Context(), command(t), slices.Concat([]string{"exec"},
+		hostFlags(s), []string{"--ttl=1s", "--", "/bin/sh", "-c", p.strays() + "; sleep 100"})...)
 	p.Env = append(os.Environ(), "SANDBOXAGENT_STATE_DIR="+t.TempDir())
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
@@ -270,8 +270,7 @@ func TestSSHKilled(t *testing.T) {
 	_ = p.Process.Signal(syscall.SIGKILL)
 	_ = p.Wait()
 	await(t, "the end of all processes", func() bool {
-		return len(p.left()) == 0 &&
-			len(s.Processes()) == 0
+		return len(p.left()) == 0 && len(s.Processes()) == 0
 	})
 	await(t, "the end of their directory", func() bool {
 		left, _ := filepath.Glob(fmt.Sprintf("/tmp/sandboxagent-%d/e-*", owner(t, s.Home())))

@@ -16,7 +16,7 @@ import (
 const nobody = 65534
 
 // TestOrdinaryUser runs tests of environments once more as a user without rights, since root may
-// read and write what others may not.
+// read and write all files.
 func TestOrdinaryUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to become another user; the tests themselves run as this user anyway")

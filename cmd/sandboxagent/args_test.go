@@ -80,7 +80,7 @@ func TestParseCommandLine(t *testing.T) {
 	}
 }
 
-// text is how a test writes l; empty after an error.
+// text formats l for a comparison; empty after an error.
 func (l commandLine) text(err error) string {
 	switch {
 	case err != nil:

@@ -27,14 +27,14 @@ type backend interface {
 	inPlace() bool
 	// open opens an environment.
 	open(ctx context.Context, cfg openConfig) (opened, error)
-	// demo returns how the demonstration runs in this backend.
+	// demo returns the support of this backend for the demonstration.
 	demo() demoSupport
 }
 
 // remoteBackend is a backend whose environments can outlive the program.
 type remoteBackend interface {
 	backend
-	// serverUsage describes the output of env list and what env gc removes, for the help.
+	// serverUsage describes the output of env list and the garbage that env gc removes, for the help.
 	serverUsage() (list, gc string)
 	// connectFlags returns the subset of flags that selects the server of the environments.
 	connectFlags() []cli.Flag
@@ -46,7 +46,7 @@ type remoteBackend interface {
 		err error)
 	// list returns the environments on the server as rows below a header; no rows if it has none.
 	list(ctx context.Context) (rows [][]string, err error)
-	// gc removes what killed programs left behind and returns that, also after an error.
+	// gc removes the leftovers of killed programs and returns them, also after an error.
 	gc(ctx context.Context, opts remote.CollectOptions) ([]remote.Collected, error)
 }
 
@@ -56,7 +56,7 @@ func backends(notify func(string)) []backend {
 	return []backend{&localBackend{}, &dockerBackend{notify: notify}, &sshBackend{notify: notify}}
 }
 
-// openConfig is what every backend needs to open an environment.
+// openConfig is the configuration that every backend needs to open an environment.
 type openConfig struct {
 	// dir is the value of --workdir.
 	dir string
@@ -79,14 +79,14 @@ type opened struct {
 	isolated bool
 	// account is the remote account whose rights commands have; empty means the user's on this host.
 	account string
-	// keeping is how the environment outlives the program; nil if it cannot.
+	// keeping lets the environment outlive the program; nil if it cannot.
 	keeping *keeping
 }
 
 // keeping is for leaving an environment and for reattaching to it.
 type keeping struct {
 	session string
-	// ttl is how long the environment lives without a client.
+	// ttl is the lifetime of the environment without a client.
 	ttl time.Duration
 	// stored is encoded as JSON for remoteBackend.attach. It holds secrets.
 	stored any

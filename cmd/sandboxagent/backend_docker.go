@@ -32,7 +32,8 @@ func (*dockerBackend) inPlace() bool { return false }
 func (*dockerBackend) serverUsage() (list, gc string) {
 	return "name, state, age, owner and image of all users' containers, and a note",
 		"containers that never started or have ended, and volumes without a container;" +
-			"\n  with --all also your containers whose program has ended, and unused helpers"
+			"\n  with --all also your containers whose program has ended, unused helpers, and unused" +
+			"\n  layers on images"
 }
 
 func (*dockerBackend) connectFlags() []cli.Flag { return nil }
@@ -225,7 +226,7 @@ type dockerEnvironment struct {
 func (d *dockerEnvironment) Close() error {
 	err := d.Environment.Close()
 	if err != nil {
-		err = fmt.Errorf("%w (\"sandboxagent env gc\" removes what is left)", err)
+		err = fmt.Errorf("%w (\"sandboxagent env gc\" removes the leftovers)", err)
 	}
 	return errors.Join(err, d.engine.Close())
 }

@@ -10,12 +10,12 @@ import (
 )
 
 // open starts a helper on the host, which kills everything that was started also when this process
-// is killed. The helper is the embedded one; a program without it, or one that cannot store or
-// start it, runs itself as the helper.
+// is killed. The helper is the embedded one; a program that has none, or cannot store or start
+// it, runs itself as the helper.
 func (b *localBackend) open(ctx context.Context, o openConfig) (opened, error) {
 	cfg := local.Config{Dir: o.dir, Inherit: &o.inherit, Vars: o.vars}
 	start := func(h local.Helper) (*local.SupervisedEnvironment, error) {
-		if b.sandbox.wanted() {
+		if b.sandbox.requested() {
 			return local.Sandboxed(ctx, cfg, h, b.sandbox.Sandbox)
 		}
 		return local.Supervised(ctx, cfg, h)

@@ -12,7 +12,7 @@ func (b *localBackend) open(ctx context.Context, o openConfig) (opened, error) {
 		_, err := local.Sandboxed(ctx, local.Config{}, local.Helper{}, b.sandbox.Sandbox)
 		return opened{}, sandboxError(err, b.sandbox)
 	}
-	if b.sandbox.wanted() {
+	if b.sandbox.requested() {
 		o.notify("commands run without a sandbox: Windows has none")
 	}
 	e, err := local.New(local.Config{Dir: o.dir, Inherit: &o.inherit, Vars: o.vars})

@@ -99,7 +99,7 @@ func (b *sshBackend) open(ctx context.Context, o openConfig) (_ opened, err erro
 	if cfg.Vars, err = remoteVars(o); err != nil {
 		return opened{}, err
 	}
-	if b.sandbox.wanted() {
+	if b.sandbox.requested() {
 		cfg.Sandbox = &b.sandbox.Sandbox
 	}
 	if err := cfg.Validate(); err != nil {
@@ -132,7 +132,7 @@ func (b *sshBackend) open(ctx context.Context, o openConfig) (_ opened, err erro
 // remotePathError turns mistakes about names on a remote host into usageErrors.
 func remotePathError(err error, s sandboxOptions) error {
 	var path *fs.PathError
-	if errors.As(err, &path) && s.wanted() {
+	if errors.As(err, &path) && s.requested() {
 		for _, name := range slices.Concat(s.Write, s.Read) {
 			if path.Path == name || strings.HasSuffix(path.Path, "/"+strings.TrimPrefix(name, "~/")) {
 				return usagef("--allow-write, --allow-read: %s: %s; it must exist on the host", path.Path,
@@ -141,7 +141,7 @@ func remotePathError(err error, s sandboxOptions) error {
 		}
 	}
 	var start *ssh.StartError
-	if errors.Is(err, fs.ErrInvalid) && s.wanted() && errors.As(err, &start) {
+	if errors.Is(err, fs.ErrInvalid) && s.requested() && errors.As(err, &start) {
 		return invalidSandbox(err, s)
 	}
 	return workdirError(err)

@@ -13,18 +13,18 @@ import (
 func (p *program) gcCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "env gc",
-		Usage:     "remove what killed programs left behind",
+		Usage:     "remove the leftovers of killed programs",
 		ArgsUsage: "[flags]",
 		Description: "Removes:\n" + serverHelp(func(b remoteBackend) string {
 			_, gc := b.serverUsage()
 			return gc
 		}) + `
-It removes nothing that is in use, and no image: an environment whose client has gone ends by itself
-after its TTL. Exit codes: 0 all garbage is removed, 6 something could not be removed.`,
+It removes nothing that is in use, and no other image. An environment ends by itself --ttl after its
+last client disconnects. Exit codes: 0 all garbage is removed, 6 something could not be removed.`,
 		Flags: append([]cli.Flag{
 			&cli.BoolFlag{
 				Name: "dry-run", DisableDefaultText: true,
-				Usage: "print what would be removed, and remove nothing",
+				Usage: "print the leftovers, and remove nothing",
 			},
 			&cli.BoolFlag{
 				Name: "all", DisableDefaultText: true,

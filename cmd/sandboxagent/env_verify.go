@@ -41,7 +41,7 @@ func (p *program) verifyCommand() *cli.Command {
 		})
 	return &cli.Command{
 		Name:      "env verify",
-		Usage:     "open an environment and test from the inside that its guarantees hold",
+		Usage:     "open an environment and run a probe in it that tests its guarantees",
 		ArgsUsage: "[flags]",
 		Description: `
 Each line has ok or BROKEN, the property, the value found, the value expected, and the enforcer of
@@ -144,8 +144,8 @@ type verification struct {
 	rights string
 }
 
-// prepareHost creates what no command may find: a file, a listener on TCP and one on a unix socket,
-// and a variable of this process. The caller calls remove in the end.
+// prepareHost creates resources that no command may reach: a file, listeners on TCP and on a unix
+// socket, and a variable of this process. The caller calls remove in the end.
 func prepareHost(ctx context.Context) (host verify.Host, remove func() error, err error) {
 	// A user's private temporary directory would be inaccessible to commands anyway, which proves
 	// nothing.
@@ -174,7 +174,7 @@ func prepareHost(ctx context.Context) (host verify.Host, remove func() error, er
 		[]byte("canary\n"), 0o600), os.Chmod(name, 0o644), os.Setenv(canaryVar, "canary")); err != nil {
 		return host, nil, errors.Join(err, remove())
 	}
-	program, _ := os.Executable() // without a name it is not looked for
+	program, _ := os.Executable() // without a name the probe does not search for it
 	return verify.Host{
 		Files: []string{filepath.ToSlash(name)}, Listening: []string{l.Addr().String()},
 		Sockets: []string{filepath.ToSlash(socket)},
@@ -195,7 +195,7 @@ func (p *program) showVerification(r verification, format string) error {
 		showPromises(table, r)
 		return errors.Join(table.Flush(), end())
 	}
-	_, _ = fmt.Fprintln(table, "RESULT\tNAME\tFOUND\tWANTED\tBY") // Flush returns the error
+	_, _ = fmt.Fprintln(table, "RESULT\tNAME\tFOUND\tEXPECTED\tBY") // Flush returns the error
 	broken := 0
 	for _, f := range r.Findings {
 		word := "ok"

@@ -48,14 +48,14 @@ func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error
 	if err != nil {
 		return 0, err
 	}
-	wanted, err := parsePatchFlags(c, s.backend)
+	settings, err := parsePatchFlags(c, s.backend)
 	if err != nil {
 		return 0, err
 	}
-	s.copyTree = c.IsSet("workdir") || wanted != patchSettings{}
+	s.copyTree = c.IsSet("workdir") || settings != patchSettings{}
 	e, err := p.open(ctx, s)
 	if err != nil {
-		_, err = unstarted(ctx, wanted.file, err)
+		_, err = unstarted(ctx, settings.file, err)
 		return 0, err
 	}
 	defer func() {
@@ -72,9 +72,9 @@ func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error
 			}
 		}
 	}()
-	change, err := startPatch(ctx, wanted, e)
+	change, err := startPatch(ctx, settings, e)
 	if err != nil {
-		_, err = unstarted(ctx, wanted.file, err)
+		_, err = unstarted(ctx, settings.file, err)
 		return 0, err
 	}
 	cmd := env.Command{Argv: slices.Clone(argv), Stdin: p.std.in, Timeout: s.timeout}
@@ -88,7 +88,7 @@ func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error
 		e.kill()
 	}
 	file, err := change.finish(ctx, e.plain, code == codeDone)
-	if wanted.apply && code != codeDone && file != "" {
+	if settings.apply && code != codeDone && file != "" {
 		p.notify("the changes are not applied, since the command failed; the patch is in " + file)
 	}
 	if err := errors.Join(err, s.fetch(ctx, e)); err != nil {

@@ -62,7 +62,7 @@ func runCode(ctx context.Context, status agent.Status) int {
 	return codeEnvironment
 }
 
-// execCode returns the exit code of the command exec, from what Exec returned.
+// execCode returns the exit code of the command exec for the results of Environment.Exec.
 func execCode(ctx context.Context, res env.Result, err error) int {
 	var start *env.StartError
 	if code, ok := signalCode(ctx); ok && err != nil {

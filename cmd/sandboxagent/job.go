@@ -30,7 +30,7 @@ type job struct {
 	fetch func(context.Context, *environment) error
 	// sink receives all events; the job waits for it. May be nil.
 	sink func(event.Event) error
-	// interactive allows the model to ask the user.
+	// interactive allows the model to put questions to the user.
 	interactive bool
 	// outputs shows the results of tools.
 	outputs bool
@@ -55,7 +55,7 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 		j.config.Sinks = append(j.config.Sinks, j.sink)
 	}
 	if j.interactive {
-		j.config.Ask = func(ctx context.Context, question string) (string, error) {
+		j.config.Answer = func(ctx context.Context, question string) (string, error) {
 			return p.prompt(ctx, show, question)
 		}
 	}
@@ -116,7 +116,7 @@ func attempt(ctx context.Context, j *job) (res agent.Result, file string, err er
 }
 
 // unstarted writes an empty patch if ctx ended before the first snapshot, when nothing was changed.
-// It returns the name of the file, and err joined with its own error.
+// It returns the name of the file, and err joined with its error.
 func unstarted(ctx context.Context, patchFile string, err error) (string, error) {
 	if ctx.Err() == nil || patchFile == "" {
 		return "", err

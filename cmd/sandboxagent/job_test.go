@@ -15,8 +15,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// TestRunAgentPanic checks that a panic outside the agent's own care is the end of the run and not
-// of the program.
+// TestRunAgentPanic checks that a panic that the agent does not recover ends the run and not the
+// program.
 func TestRunAgentPanic(t *testing.T) {
 	j := &job{task: "x", env: &environment{log: slog.New(slog.DiscardHandler)}, config: agent.Config{
 		Client: explodingClient{}, Profile: profile.OpenAI("m"),

@@ -17,7 +17,7 @@ import (
 // keptDir holds, in the state directory, a file for each environment that can be reattached to.
 const keptDir = "environments"
 
-// keptTime is how long the file of an environment is kept whose program was killed.
+// keptTime is the time for which the file of an environment is kept whose program was killed.
 const keptTime = 30 * 24 * time.Hour
 
 // keptFile is the content of a file in keptDir. It holds secrets.

@@ -28,7 +28,7 @@ import (
 // beVar makes the test binary be the program of that name in mainPrograms.
 const beVar = "SANDBOXAGENT_TEST_BE"
 
-// mainPrograms are programs that tests run as processes of their own.
+// mainPrograms are programs that tests run as separate processes.
 func mainPrograms() map[string]func() {
 	be := func(change func(*program)) func() {
 		return func() {

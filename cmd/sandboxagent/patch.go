@@ -38,7 +38,7 @@ type changes interface {
 // patch records the changes of a command to the working directory. A nil patch does nothing.
 type patch struct {
 	settings patchSettings
-	to       destination // if a file is wanted
+	to       destination // if settings name a file
 	// tree is the uploaded workspace; nil in an environment that works in place, where before is its
 	// first snapshot.
 	tree   *workspace.Workspace

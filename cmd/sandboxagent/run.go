@@ -210,8 +210,8 @@ func (p *program) runTask(ctx context.Context, c *cli.Context) (int, error) {
 	return record.ExitCode, nil
 }
 
-// prepare validates everything possible before the first request to the model, and asks the user
-// last.
+// prepare validates everything possible before the first request to the model, and gets the consent
+// of the user last.
 func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSettings, err error) {
 	s, err := p.parseRunFlags(ctx, c)
 	if err != nil {
@@ -269,7 +269,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSet
 	}
 	if s.readOnly {
 		j.config.Policy.Allow = readOnlyTools(slices.Concat(m.profile.Tools, p.tools))
-		j.hints = append(j.hints, tool.ReadOnlyNote())
+		j.hints = append(j.hints, tool.ReadOnlyText())
 	}
 	return j, s, nil
 }

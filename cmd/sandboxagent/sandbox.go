@@ -58,12 +58,14 @@ type sandboxOptions struct {
 	env.Sandbox
 }
 
-// wanted reports whether commands should run in a sandbox.
-func (o sandboxOptions) wanted() bool { return o.mode == sandboxAuto || o.mode == sandboxRequire }
+// requested reports whether commands should run in a sandbox.
+func (o sandboxOptions) requested() bool {
+	return o.mode == sandboxAuto || o.mode == sandboxRequire
+}
 
 // report writes the weaknesses of the sandbox of an opened environment.
 func (o sandboxOptions) report(info env.Info, notify func(string)) {
-	if text := sandboxNote(info); text != "" && o.wanted() {
+	if text := sandboxWeakness(info); text != "" && o.requested() {
 		notify(text)
 	}
 }
@@ -129,9 +131,9 @@ func isolates(info env.Info) bool {
 		info.Strength(env.HiddenSecrets) == env.Enforced
 }
 
-// sandboxNote returns the state of a sandbox that is not the strongest, with the missing
+// sandboxWeakness returns the state of a sandbox that is not the strongest, with the missing
 // guarantees; else empty.
-func sandboxNote(info env.Info) string {
+func sandboxWeakness(info env.Info) string {
 	guarantee := func(p env.GuaranteeName) (found env.Guarantee, ok bool) {
 		i := slices.IndexFunc(info.Guarantees, func(g env.Guarantee) bool { return g.Name == p })
 		if i < 0 {

@@ -10,8 +10,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
-// TestSandboxNote checks that the note of a weaker sandbox names the missing guarantees.
-func TestSandboxNote(t *testing.T) {
+// TestSandboxWeakness checks that the text about a weaker sandbox names the missing guarantees.
+func TestSandboxWeakness(t *testing.T) {
 	hooks := env.Guarantee{Name: env.KeptHooks, Strength: env.Absent, By: "nobody"}
 	processes := env.Guarantee{Name: env.HiddenProcesses, Strength: env.Absent}
 	sockets := env.Guarantee{Name: env.HiddenSockets, Strength: env.BestEffort}
@@ -22,8 +22,8 @@ func TestSandboxNote(t *testing.T) {
 		guarantees []env.Guarantee
 		want       string
 	}{
-		"nothing is said": {nil, ""},
-		"the best":        {[]env.Guarantee{isolation(env.Enforced), sockets}, ""},
+		"no guarantees": {nil, ""},
+		"the best":      {[]env.Guarantee{isolation(env.Enforced), sockets}, ""},
 		"one beside links": {
 			[]env.Guarantee{
 				isolation(env.Enforced), sockets, hooks,
@@ -34,11 +34,11 @@ func TestSandboxNote(t *testing.T) {
 			[]env.Guarantee{processes, isolation(env.BestEffort), sockets, hooks},
 			"the sandbox is not the strongest: a box; missing guarantees: hidden-processes, kept-hooks",
 		},
-		"one that keeps all": {
+		"all guarantees": {
 			[]env.Guarantee{isolation(env.BestEffort), sockets}, "the sandbox is not the strongest: a box",
 		},
 	} {
-		if got := sandboxNote(env.Info{Guarantees: test.guarantees}); got != test.want {
+		if got := sandboxWeakness(env.Info{Guarantees: test.guarantees}); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
@@ -56,7 +56,7 @@ func TestSandboxError(t *testing.T) {
 		want    string
 		usage   bool
 	}{
-		"what may be written": {
+		"writable paths": {
 			open, write, "--allow-write: a sandbox cannot allow changes of /", true,
 		},
 		"the directory": {

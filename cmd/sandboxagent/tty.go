@@ -42,7 +42,7 @@ func (p *program) onTerminal(cmd *env.Command, given []string) error {
 		_ = term.Restore(fd, before) // a terminal that is gone needs nothing
 	})
 	p.restore.Store(&restore)
-	// before the size is asked for, so that no change is missed
+	// before the size is read, so that no change is missed
 	changed := watchTerminal(done, restore)
 	sizes := make(chan env.TTYSize)
 	cmd.TTY.Size, cmd.TTY.Resize = terminalSize(fd), sizes

@@ -129,7 +129,7 @@ func TestExecTTYShell(t *testing.T) {
 	p := newProcess(t, "exec", "-t", "--var=PS1=prompt>", "--", "bash", "--norc", "--noprofile")
 	s := openTerminal(t, p)
 	s.await("prompt>")
-	// a job of its own shows that the shell controls the terminal
+	// a separate job shows that the shell controls the terminal
 	s.send("sleep 1000 & jobs; echo $((40+2))\r")
 	s.await("42\n")
 	s.send("exit 4\r")
@@ -248,7 +248,7 @@ func TestExecTTYPanic(t *testing.T) {
 	func() {
 		defer func() {
 			if recover() == nil {
-				t.Error("there was no panic")
+				t.Error("no panic")
 			}
 		}()
 		p.execute(t.Context(), explodingRunner{}, cmd)

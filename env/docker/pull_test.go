@@ -124,7 +124,7 @@ func TestPullMissing(t *testing.T) {
 		len(p.lines("Status: Downloaded newer image")) != 1 {
 		t.Errorf("the progress is %q", p.lines(""))
 	}
-	asked := p.Asked("")
+	asked := p.Requests("")
 	if len(asked) == 0 {
 		t.Error("the registry was not asked")
 	}
@@ -132,7 +132,7 @@ func TestPullMissing(t *testing.T) {
 	if again, err := p.open(t, t.Context(), docker.Config{Image: image}); err != nil || again != id {
 		t.Errorf("then it is %s, %v", again, err)
 	}
-	if more := p.Asked("")[len(asked):]; len(more) > 0 || p.tries() != 1 {
+	if more := p.Requests("")[len(asked):]; len(more) > 0 || p.tries() != 1 {
 		t.Errorf("the registry is asked for an existing image: %q", more)
 	}
 }
@@ -162,7 +162,7 @@ func TestPullNever(t *testing.T) {
 		Pull:  docker.PullNever,
 	})
 	wantProblem(t, err, p.Host()+"/tool:1", docker.ImageMissing)
-	if asked := p.Asked(""); len(asked) > 0 || p.tries() > 0 {
+	if asked := p.Requests(""); len(asked) > 0 || p.tries() > 0 {
 		t.Errorf("the registry was asked: %q", asked)
 	}
 }
@@ -174,7 +174,7 @@ func TestPullBadReference(t *testing.T) {
 		_, err := p.open(t, t.Context(), docker.Config{Image: image})
 		wantProblem(t, err, image, docker.ImageBadReference)
 	}
-	if asked := p.Asked(""); len(asked) > 0 {
+	if asked := p.Requests(""); len(asked) > 0 {
 		t.Errorf("the registry was asked: %q", asked)
 	}
 }
@@ -474,9 +474,9 @@ func TestPullOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	asked := p.Asked("")
+	asked := p.Requests("")
 	logins := slices.DeleteFunc(slices.Clone(asked), func(a string) bool { return a != "GET /v2/" })
-	if len(p.Asked("GET /v2/tool/blobs/")) != 2 || len(logins) != 1 {
+	if len(p.Requests("GET /v2/tool/blobs/")) != 2 || len(logins) != 1 {
 		t.Errorf("it was pulled more than once: %q", asked)
 	}
 	if firstLines.Load() != before {

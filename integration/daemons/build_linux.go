@@ -25,8 +25,8 @@ func product(reference string) (images.Image, bool) {
 	return images.Image{}, false
 }
 
-// loadProduct loads one of the product's images. What the cache does not have from the same source
-// is built, with the host's network, on the images that its Dockerfile names.
+// loadProduct loads one of the product's images. An image that the cache does not have from the
+// same source is built, with the host's network, on the images that its Dockerfile names.
 func (d *Docker) loadProduct(ctx context.Context, cache string, image images.Image) error {
 	source, err := images.Dockerfile(image.Name)
 	if err != nil {
@@ -69,7 +69,7 @@ func (d *Docker) build(ctx context.Context, image images.Image) error {
 	return stream(ctx, d.client, "/build", query, &tar)
 }
 
-// feed sends the daemon what is written to the other end of r; made then gets the writer's error.
+// feed sends the daemon the data written to the other end of r; made then gets the writer's error.
 func (d *Docker) feed(
 	ctx context.Context, path string, query url.Values, r *io.PipeReader, made <-chan error,
 ) error {

@@ -27,12 +27,12 @@ const (
 // DockerConfig configures a daemon. The zero value is a daemon on a unix socket whose
 // containers have either no network or the host's.
 type DockerConfig struct {
-	// Dir is the parent of the daemon's own directory; default os.TempDir(). The name of a unix
+	// Dir is the parent of the daemon's directory; default os.TempDir(). The name of a unix
 	// socket must be short, so a deep directory does not work.
 	Dir string
 	// Bridge gives the daemon a bridge network. Nothing forwards packets from it to other networks.
 	Bridge bool
-	// TLS makes the daemon listen on a TCP port of 127.0.0.1 as well, where it asks for a client's
+	// TLS makes the daemon listen on a TCP port of 127.0.0.1 as well, where it requires a client's
 	// certificate.
 	TLS bool
 	// Args are additional arguments of dockerd.
@@ -44,7 +44,7 @@ type DockerConfig struct {
 
 // DockerHost returns the address of the daemon that tests share, in the form that DOCKER_HOST has.
 // Without one the test is skipped, or fails if the variable SANDBOXAGENT_REQUIRE holds docker.
-// Tests remove what they make there.
+// Tests remove the objects that they make in it.
 func DockerHost(t testing.TB) string {
 	t.Helper()
 	host := os.Getenv(HostVar)

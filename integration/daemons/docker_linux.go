@@ -57,7 +57,7 @@ func Available() error {
 }
 
 // StartDocker starts a daemon and returns when it answers; the caller calls Stop. It first removes
-// what killed processes have left.
+// the leftovers of killed processes.
 func StartDocker(ctx context.Context, config DockerConfig) (*Docker, error) {
 	if err := Available(); err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func StartDocker(ctx context.Context, config DockerConfig) (*Docker, error) {
 		config.Dir = os.TempDir()
 	}
 	if err := sweep(config.Dir); err != nil {
-		return nil, fmt.Errorf("remove what an earlier run left: %w", err)
+		return nil, fmt.Errorf("remove the leftovers of an earlier run: %w", err)
 	}
 	dir, err := os.MkdirTemp(config.Dir, fmt.Sprintf("%s%d-", dirPrefix, os.Getpid()))
 	if err != nil {
@@ -101,7 +101,7 @@ func (d *Docker) TLSHost() string {
 }
 
 // CertDir is a directory with the certificates for TLSHost under the names that DOCKER_CERT_PATH
-// asks for.
+// requires.
 func (d *Docker) CertDir() string { return filepath.Join(d.dir, "certificates") }
 
 // Pid is the process of the daemon, as it was last started.
@@ -163,9 +163,9 @@ func (d *Docker) launch() (int64, error) {
 	if err := d.removePIDFiles(); err != nil {
 		return 0, err
 	}
-	// The first start makes the mount namespace: what the daemon mounts ends with its last process,
-	// and the sockets of its containers, which containerd puts into a fixed directory, are its own. It
-	// has the directory's name in it, by which the processes inside are found.
+	// The first start makes the mount namespace: the daemon's mounts end with its last process, and
+	// the fixed directory of containerd's sockets is separate. The mounts have the directory's name as
+	// their source, by which members finds the processes of the namespace.
 	const script = `for dir in /run/containerd /etc/docker; do
 	mkdir -p "$dir" && mount -t tmpfs "$0" "$dir" || exit 1
 done
@@ -326,7 +326,7 @@ func (d *Docker) Stop() error {
 		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 		removeContainers(ctx, d.client)
 		cancel()
-		// remove kills what SIGTERM leaves.
+		// remove kills the processes that SIGTERM leaves.
 		if err := d.end(unix.SIGTERM); err != nil {
 			_ = d.end(unix.SIGKILL)
 		}

@@ -57,7 +57,7 @@ func container(t *testing.T, d *Docker, config map[string]any) int {
 	return is.State.Pid
 }
 
-// left lists what remains of a daemon.
+// left lists the leftovers of a daemon.
 func left(d *Docker) []string {
 	var found []string
 	name := filepath.Base(d.dir)
@@ -113,8 +113,8 @@ func TestDockerLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestDockerOfKilledRun starts a daemon in a process that is killed, and then one that cleans up
-// after that.
+// TestDockerOfKilledRun starts a daemon in a process that is killed; the next daemon removes its
+// leftovers.
 func TestDockerOfKilledRun(t *testing.T) {
 	dir := os.Getenv("DAEMONS_TEST_DIR")
 	if dir != "" {
@@ -158,7 +158,7 @@ func TestDockerOfKilledRun(t *testing.T) {
 	if err := sweep(dir); err != nil || !alive(pid) {
 		t.Fatalf("the daemon of a run that lives was swept away: %v", err)
 	}
-	// It is not waited for yet: one that has ended does not count even then.
+	// Nobody waits for the killed process yet: a zombie does not count as its daemon's maker.
 	_ = child.Process.Kill()
 	t.Cleanup(func() { _ = child.Wait() })
 	ended := func() bool { return !alive(child.Process.Pid) }

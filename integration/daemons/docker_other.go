@@ -39,7 +39,7 @@ func (d *Docker) Start(context.Context) error { return errSystem }
 // Restart ends the daemon by SIGTERM and starts it again.
 func (d *Docker) Restart(context.Context) error { return errSystem }
 
-// Stop ends the daemon and removes what it made.
+// Stop ends the daemon and removes its files.
 func (d *Docker) Stop() error { return errSystem }
 
 // Load puts test images into the daemon.

@@ -25,12 +25,12 @@ func makeDropbearKey(ctx context.Context, name string) (string, error) {
 	return publicKey(string(out))
 }
 
-// dropbear returns the command that starts dropbear, and what it logs when it listens.
+// dropbear returns the command that starts dropbear, and the text that it logs when it listens.
 func (s *SSHD) dropbear() (argv []string, listening string) {
 	argv = append([]string{
 		s.program, "-F", "-E", "-s", "-p", s.Address(), "-P", s.file("pid"), "-r", s.file("host_key"),
 	}, s.config.Options...)
-	if len(s.config.Vars) > 0 { // commands get what the server has
+	if len(s.config.Vars) > 0 { // commands inherit the server's variables
 		argv = slices.Concat([]string{"/usr/bin/env", "-i"}, s.config.Vars, argv, []string{"-e"})
 	}
 	return argv, "Not backgrounding"

@@ -1,7 +1,7 @@
 package daemons
 
-// The images that Load makes without a registry. Those that a registry has carry the names that
-// they have there.
+// The images that Load makes without a registry. Those that public registries have carry the same
+// names.
 const (
 	// Debian is a minimal Debian: apt, bash, coreutils, neither git nor ripgrep.
 	Debian = "debian:bookworm-slim"

@@ -23,7 +23,7 @@ import (
 // source makes one image: files writes its root as a tar stream.
 type source struct {
 	files   func(ctx context.Context, cache string, w io.Writer) error
-	arch    string   // empty for the machine's own
+	arch    string   // empty for the machine's
 	changes []string // instructions of a Dockerfile
 }
 
@@ -166,7 +166,7 @@ func fillCache(cache, name string, fill func(*os.File) error) error {
 	return err
 }
 
-// debian makes the root of a minimal Debian, less documents and what apt has cached.
+// debian makes the root of a minimal Debian, less documents and apt's cache.
 func debian(ctx context.Context, cache string, w io.Writer) error {
 	const suite = "bookworm"
 	mirror := debianMirror(ctx, suite)
@@ -269,7 +269,7 @@ func probeFor(arch string) func(context.Context, string, io.Writer) error {
 }
 
 // goroot makes a root with the Go that builds this program, where the image of the go command has
-// it, less the data of Go's own tests, which are a third of its files.
+// it, less the data of Go's tests, which are a third of its files.
 func goroot(ctx context.Context, _ string, w io.Writer) error {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOROOT").Output()
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/images"
 )
 
-// The media types of what a registry stores of an image.
+// The media types of the parts of an image in a registry.
 const (
 	manifestType = "application/vnd.docker.distribution.manifest.v2+json"
 	configType   = "application/vnd.docker.container.image.v1+json"
@@ -81,8 +81,8 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	handler(w, req)
 }
 
-// Asked returns the requests so far, as "METHOD PATH", whose path has a part.
-func (r *Registry) Asked(part string) []string {
+// Requests returns the requests so far, as "METHOD PATH", whose path has a part.
+func (r *Registry) Requests(part string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var found []string

@@ -68,7 +68,7 @@ func ip(args ...string) error {
 	return nil
 }
 
-// sweep removes what daemons below dir have left whose makers have ended.
+// sweep removes the leftovers of daemons below dir whose makers have ended.
 func sweep(dir string) error {
 	// Other processes that start daemons do the same.
 	lock, err := os.Open(dir)
@@ -134,8 +134,8 @@ func remove(dir string) error {
 }
 
 // members returns the processes in the mount namespaces that hold a mount of the daemon whose
-// directory has the given name: the daemon, its containerd, their shims, and what runs in
-// containers. The caller's own namespace is none.
+// directory has the given name: the daemon, its containerd, their shims, and the
+// processes of containers. The caller's namespace is excluded.
 func members(name string) []int {
 	own, _ := os.Readlink("/proc/self/ns/mnt")
 	entries, _ := os.ReadDir("/proc")

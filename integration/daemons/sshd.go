@@ -16,8 +16,8 @@ import (
 type SSHDConfig struct {
 	// Account is the user that the server admits; nil is the user of the tests. It needs root.
 	Account *Account
-	// Options are lines of sshd_config that precede the server's own, so that they take effect, or
-	// arguments of dropbear.
+	// Options are lines of sshd_config that precede the server's defaults, so that they take effect,
+	// or arguments of dropbear.
 	Options []string
 	// Vars are environment variables of commands, as "NAME=value".
 	Vars []string
@@ -130,7 +130,7 @@ func (c SSHDConfig) validate() error {
 	}
 	a := c.Account
 	if c.Dropbear && (a == nil || c.Sftp == SftpInternal) {
-		return errors.New("sshd: dropbear needs an account, and has no sftp of its own")
+		return errors.New("sshd: dropbear needs an account, and has no sftp server")
 	}
 	if a == nil {
 		return nil

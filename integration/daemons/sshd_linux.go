@@ -68,7 +68,7 @@ func startSSHD(ctx context.Context, config SSHDConfig) (s *SSHD, err error) {
 	return nil, errors.Join(err, os.RemoveAll(s.dir))
 }
 
-// find looks up the programs.
+// find finds the programs.
 func (s *SSHD) find() error {
 	programs := map[string]*string{"ssh": &s.client, "ssh-keygen": new(string), "sshd": &s.program}
 	if s.config.Dropbear {
@@ -92,7 +92,7 @@ func (s *SSHD) find() error {
 }
 
 // freePort returns an unused port outside the range of ephemeral ports, so that it stays free while
-// the server is stopped: a reconnecting client could get it as its own.
+// the server is stopped: a reconnecting client could get it as its local port.
 func freePort() int {
 	for range 100 {
 		port := 20_000 + rand.IntN(12_000)
@@ -307,8 +307,8 @@ const taken = "Address already in use"
 
 func (s *SSHD) file(name string) string { return filepath.Join(s.dir, name) }
 
-// Address is where the server listens, as "127.0.0.1:port". It stays the same when the server is
-// started again.
+// Address is the address on which the server listens, as "127.0.0.1:port". It stays the same when
+// the server is started again.
 func (s *SSHD) Address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
 // User is the name of the user that the server admits.

@@ -77,7 +77,7 @@ func TestSSHDLeavesNothing(t *testing.T) {
 			if err != nil && !errors.Is(err, os.ErrPermission) {
 				t.Fatal(err)
 			}
-			// Other tests of the machine make mounts of their own.
+			// Other tests on the machine make mounts, too.
 			lines := slices.DeleteFunc(strings.SplitAfter(string(text), "\n"), func(line string) bool {
 				return strings.HasSuffix(name, "mountinfo") && !strings.Contains(line, "sandboxagent-sshd-") &&
 					!strings.Contains(line, " /etc/")
@@ -96,7 +96,7 @@ func TestSSHDLeavesNothing(t *testing.T) {
 				dir = s.dir
 				cmd := linger(t, s, "sleep 100")
 				if diff := gocmp.Diff(before, state()); diff != "" {
-					t.Errorf("the machine sees what only the server should: %s", diff)
+					t.Errorf("the server has changed the machine: %s", diff)
 				}
 				server, _ := s.process()
 				pids, processes = append(s.Sessions(), server.Process.Pid), s.Processes()
@@ -104,7 +104,7 @@ func TestSSHDLeavesNothing(t *testing.T) {
 					t.Errorf("the connections are %v", s.Sessions())
 				}
 				for _, pid := range pids {
-					pids = append(pids, s.own(children(pid))...)
+					pids = append(pids, s.servers(children(pid))...)
 				}
 				s.Stop()
 				s.Stop()

@@ -17,7 +17,7 @@ func startSSHD(context.Context, SSHDConfig) (*SSHD, error) {
 
 func (s *SSHD) remove(context.Context) error { return nil }
 
-// Address is where the server listens.
+// Address is the address on which the server listens.
 func (s *SSHD) Address() string { return "" }
 
 // User is the name of the user that the server admits.

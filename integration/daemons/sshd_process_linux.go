@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// command returns the command that starts the server, and what the server logs when it listens.
+// command returns the command that starts the server, and the text that it logs when it listens.
 func (s *SSHD) command() (argv []string, listening string) {
 	argv, listening = []string{
 		s.program, "-D", "-e", "-f", s.file("sshd_config"),
@@ -27,14 +27,14 @@ func (s *SSHD) command() (argv []string, listening string) {
 // Sessions lists the processes of the connections, one for each.
 func (s *SSHD) Sessions() []int {
 	cmd, _ := s.process()
-	return s.own(children(cmd.Process.Pid))
+	return s.servers(children(cmd.Process.Pid))
 }
 
 // Cut ends all connections. The server and the commands continue.
 func (s *SSHD) Cut() {
 	for _, pid := range s.Sessions() {
 		// the unprivileged part, which has the connection
-		for _, below := range s.own(children(pid)) {
+		for _, below := range s.servers(children(pid)) {
 			_ = unix.Kill(below, unix.SIGKILL)
 		}
 		_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
@@ -60,8 +60,8 @@ func (s *SSHD) Processes() []int {
 	return found
 }
 
-// own returns the processes that run the server's programs.
-func (s *SSHD) own(pids []int) []int {
+// servers returns the processes that run the server's programs.
+func (s *SSHD) servers(pids []int) []int {
 	var found []int
 	for _, pid := range pids {
 		if s.serves(program(pid)) {
@@ -72,7 +72,7 @@ func (s *SSHD) own(pids []int) []int {
 }
 
 // serves reports whether a program is the server's: some versions have more programs, whose names
-// begin with that of the server.
+// start with that of the server.
 func (s *SSHD) serves(program string) bool {
 	return strings.HasPrefix(filepath.Base(program), filepath.Base(s.program))
 }

@@ -7,8 +7,8 @@ import (
 	"os/exec"
 )
 
-// ownGroup leaves the command in this program's group: a console sends its signals to both.
-func ownGroup(*exec.Cmd) {}
+// separateGroup leaves the command in this program's group: a console sends its signals to both.
+func separateGroup(*exec.Cmd) {}
 
 func sendGroup(*exec.Cmd, os.Signal) {}
 

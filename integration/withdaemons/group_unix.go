@@ -8,7 +8,8 @@ import (
 	"syscall"
 )
 
-func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
+// separateGroup lets the command run in a separate process group.
+func separateGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 // sendGroup sends a signal to the command and its descendants; those that have ended need none.
 func sendGroup(cmd *exec.Cmd, s os.Signal) {

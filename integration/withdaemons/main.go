@@ -127,7 +127,7 @@ func command(argv, vars []string, signals <-chan os.Signal, stderr io.Writer) in
 	cmd.Env = vars
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.WaitDelay = 5 * time.Second
-	ownGroup(cmd)
+	separateGroup(cmd)
 	if err := cmd.Start(); err != nil {
 		fmt.Fprintf(stderr, "withdaemons: %v\n", err)
 		return 126

@@ -135,7 +135,7 @@ func (l *loop) runTool(ctx context.Context, c call, skip string) (o tool.Outcome
 	l.send(event.ToolCallStart{CallID: c.ID, Name: c.Name, Arguments: c.Arguments})
 	defer func() {
 		if o.Result.CallID == "" {
-			o = l.refuse(c, tool.KindCanceled, tool.NotRunNote(skipNotStored))
+			o = l.refuse(c, tool.KindCanceled, tool.NotRunText(skipNotStored))
 		}
 		l.send(toolCallEnd(o))
 	}()
@@ -145,15 +145,15 @@ func (l *loop) runTool(ctx context.Context, c call, skip string) (o tool.Outcome
 	durable := offered && !t.ReadOnly
 	switch {
 	case c.duplicate:
-		o = l.refuse(c, tool.KindValidation, tool.DuplicateNote(c.original))
+		o = l.refuse(c, tool.KindValidation, tool.DuplicateText(c.original))
 	case skip != "":
-		o = l.refuse(c, tool.KindCanceled, tool.NotRunNote(skip))
+		o = l.refuse(c, tool.KindCanceled, tool.NotRunText(skip))
 	case ctx.Err() != nil:
-		o = l.refuse(c, tool.KindCanceled, tool.NotRunNote(skipStopped))
+		o = l.refuse(c, tool.KindCanceled, tool.NotRunText(skipStopped))
 	case !offered:
-		o = l.refuse(c, tool.KindUnknownTool, tool.NotOfferedNote(c.Name, l.offered))
+		o = l.refuse(c, tool.KindUnknownTool, tool.NotOfferedText(c.Name, l.offered))
 	case c.overLimit:
-		o = l.refuse(c, tool.KindCanceled, tool.NotRunNote(skipLimit))
+		o = l.refuse(c, tool.KindCanceled, tool.NotRunText(skipLimit))
 	default:
 		if durable {
 			if err := l.storeStart(c); err != nil {
@@ -224,14 +224,14 @@ func toolCallEnd(o tool.Outcome) event.ToolCallEnd {
 }
 
 // refuse returns the outcome of a call that does not run.
-func (l *loop) refuse(c call, kind tool.ErrorKind, note string) tool.Outcome {
+func (l *loop) refuse(c call, kind tool.ErrorKind, message string) tool.Outcome {
 	return tool.Outcome{
 		Call: c.ToolCall,
 		Result: llm.ToolResult{
-			CallID: c.ID, Name: c.Name, Parts: []llm.Part{llm.Text(note)}, IsError: true,
+			CallID: c.ID, Name: c.Name, Parts: []llm.Part{llm.Text(message)}, IsError: true,
 		},
-		Output:  event.InlineOutput([]byte(note)),
-		Err:     &tool.Error{Kind: kind, Message: note},
+		Output:  event.InlineOutput([]byte(message)),
+		Err:     &tool.Error{Kind: kind, Message: message},
 		Started: l.clock.Now(),
 	}
 }
@@ -281,14 +281,14 @@ func (l *loop) exit(ctx context.Context, x tool.Exit) (ending, bool, error) {
 	return ending{signal: SignalGiveUp, status: StatusTaskFailed}, true, nil
 }
 
-// question asks the user, or ends the run if nobody answers.
+// question gets the user's answer to text, or ends the run without one.
 func (l *loop) question(ctx context.Context, text string) (ending, bool, error) {
-	if l.ask == nil {
+	if l.answer == nil {
 		l.res.Question = text
 		return ending{signal: SignalQuestion, status: StatusAwaitingHuman}, true, nil
 	}
 	l.step(SignalQuestion)
-	answer, err := l.ask(ctx, text)
+	answer, err := l.answer(ctx, text)
 	if ctx.Err() != nil {
 		return stopped(ctx), true, nil
 	}
@@ -323,12 +323,12 @@ func (l *loop) detectLoop(calls []call) error {
 	if !found {
 		return nil
 	}
-	note := tool.LoopNote(d.window)
-	if err := l.recordText(session.TurnSteering, note); err != nil {
+	message := tool.LoopText(d.window)
+	if err := l.recordText(session.TurnSteering, message); err != nil {
 		return err
 	}
-	l.send(event.LoopDetection{Message: note})
-	l.send(event.SteeringInjected{Text: note})
+	l.send(event.LoopDetection{Message: message})
+	l.send(event.SteeringInjected{Text: message})
 	return nil
 }
 

@@ -55,9 +55,9 @@ type Config struct {
 	Backups bool
 	// Verify is the check of a completed task.
 	Verify Verify
-	// Ask asks the user a question of the model and returns the answer. With nil a question ends the
+	// Answer returns the answer of the user to a question of the model. With nil a question ends the
 	// run, with status awaiting_human, and the next input is the answer.
-	Ask func(ctx context.Context, question string) (string, error)
+	Answer func(ctx context.Context, question string) (string, error)
 	// Sinks receive every event of every session, in order; the loop waits for them. The error of a
 	// sink ends the run.
 	Sinks []func(event.Event) error
@@ -100,7 +100,7 @@ type ToolPolicy struct {
 	Disabled bool
 	// Allow lists the tools that are offered; nil means all.
 	Allow []string
-	// MaxParallel bounds how many read-only calls run at once; default DefaultMaxParallel.
+	// MaxParallel bounds the read-only calls that run at once; default DefaultMaxParallel.
 	MaxParallel int
 }
 
@@ -108,8 +108,8 @@ type ToolPolicy struct {
 type Verify struct {
 	// Command runs in the environment's shell; empty means no check. Exit code 0 passes.
 	Command string
-	// Attempts is how many checks may fail before the run fails; the model gets the output of all
-	// failed checks but the last. Default DefaultVerifyAttempts.
+	// Attempts is the number of checks that may fail before the run fails; the model gets the output
+	// of all failed checks but the last. Default DefaultVerifyAttempts.
 	Attempts int
 	// Timeout bounds one check; default DefaultVerifyTimeout.
 	Timeout time.Duration

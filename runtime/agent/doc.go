@@ -10,13 +10,13 @@
 // # States
 //
 // A run moves through the states of [State] along one table of (state, signal) → state; a pair that
-// the table lacks is a defect and ends the run. The steps are part of the [Result]. A session
+// the table lacks is a defect and ends the run. The transitions are part of the [Result]. A session
 // itself is idle, processing, awaiting input or closed.
 //
 // # History
 //
 // Every turn is in the session's journal before the session acts on it; runtime/session documents
-// the journal. Every tool call of a recorded answer gets exactly one result, whatever happens.
+// the journal. Every tool call of a recorded answer gets exactly one result, also after a failure.
 // Equal histories make byte-identical requests.
 //
 // # Events

@@ -46,7 +46,7 @@ func TestQuestion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := &model{answers: []answer{calls(call("a", "ask_user", nil)), {text: "the left one then"}}}
 			cfg := config(m, ask)
-			cfg.Ask = fn
+			cfg.Answer = fn
 			s := newSession(t, cfg)
 			res := submit(t, s, "go")
 			if res.Status != agent.StatusAwaitingHuman || res.Question != "which one?" ||

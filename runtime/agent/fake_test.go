@@ -189,7 +189,7 @@ func (r *recorder) types() []string {
 	return out
 }
 
-// events collects what a sink receives.
+// events collects the events of a sink.
 type events struct {
 	mu  sync.Mutex
 	all []event.Event

@@ -91,7 +91,7 @@ func TestTrace(t *testing.T) {
 	cfg.Sinks = append(cfg.Sinks, log.sink)
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	cfg.Clock = &movable{now: &now}
-	cfg.Ask = func(context.Context, string) (string, error) { return "the left one", nil }
+	cfg.Answer = func(context.Context, string) (string, error) { return "the left one", nil }
 	s := newSession(t, cfg)
 	s.Steer("be careful")
 	s.FollowUp("go on")

@@ -41,7 +41,7 @@ func (h *history) list() []session.Turn {
 	return slices.Clip(h.turns)
 }
 
-// count counts what Limits.MaxTurns limits: inputs, answers, and sets of results.
+// count returns the number of turns that Limits.MaxTurns limits: inputs, answers, sets of results.
 func (h *history) count() int {
 	n := 0
 	for _, t := range h.list() {

@@ -48,7 +48,7 @@ func TestUndefinedStepIsAnError(t *testing.T) {
 	if _, err := m.signal(SignalStart); err == nil {
 		t.Error("a final state accepted a signal")
 	}
-	if m.state != StateCompleted || len(m.steps) != 0 {
+	if m.state != StateCompleted || len(m.transitions) != 0 {
 		t.Error("a refused signal had an effect")
 	}
 }

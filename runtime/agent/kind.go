@@ -24,13 +24,14 @@ const (
 // Subagents configures the agents that a model starts with the tools spawn_agent, send_input, wait
 // and close_agent.
 //
-// A sub-agent has a session of its own, which belongs to the session of the agent that started it:
-// its own history, the same environment or a directory of it, and at most the same tools. It ends
+// A sub-agent has a separate session, which belongs to the session of its parent, the agent that
+// started it: a separate history, the same environment or a directory of it, and at most the same
+// tools. It ends
 // with the run that started it, or when the check of that run starts. After its task it accepts
 // others until it is closed.
 //
 // Limits of rounds, calls and turns count for each agent alone, and no agent gets more turns than
-// the one that started it. The limit of tokens counts for an agent and all agents below it
+// its parent. The limit of tokens counts for an agent and all agents below it
 // together, and MaxDuration for all agents of a run.
 type Subagents struct {
 	// MaxDepth is the depth of nested agents; zero means DefaultAgentDepth, less than zero disables
@@ -39,7 +40,7 @@ type Subagents struct {
 	// MaxTurns is the limit of turns of a sub-agent without one in its call or kind; zero means
 	// DefaultAgentTurns.
 	MaxTurns int
-	// MaxRunning is how many sub-agents of an agent may run at once; zero means DefaultMaxAgents.
+	// MaxRunning bounds the running sub-agents of an agent; zero means DefaultMaxAgents.
 	MaxRunning int
 	// Kinds are offered besides the built-in general and explore, or replace these by their names.
 	Kinds []Kind
@@ -73,7 +74,7 @@ type Kind struct {
 	// Instructions are the last layer of its system prompt, after the user's.
 	Instructions string
 	// Tools are the names of its tools, of those of the agent that starts it; nil means all of these.
-	// No sub-agent can ask the user.
+	// No sub-agent has ask_user.
 	Tools []string
 	// ReadOnly removes all tools that change anything, and makes the environment read-only.
 	ReadOnly bool

@@ -101,7 +101,7 @@ func TestParseKind(t *testing.T) {
 	}
 }
 
-// FuzzParseKind checks that what was read can be used, and is the same when it is written and read
+// FuzzParseKind checks that a parsed kind can be used, and is the same when it is written and read
 // again.
 func FuzzParseKind(f *testing.F) {
 	f.Add("---\nname: a\ndescription: d\ntools: [x, \"y\"]\nread_only: true\nmodel: m\nmax_turns: " +

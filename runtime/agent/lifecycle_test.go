@@ -53,7 +53,7 @@ func TestAbortWithinRun(t *testing.T) {
 			cfg.Tools[0].Run = func(context.Context, *tool.Call) (tool.Result, error) {
 				return tool.Result{Question: "?"}, nil
 			}
-			cfg.Ask = func(context.Context, string) (string, error) { (*s).Abort(); return "yes", nil }
+			cfg.Answer = func(context.Context, string) (string, error) { (*s).Abort(); return "yes", nil }
 		},
 	}
 	for name, arrange := range tests {
@@ -126,7 +126,7 @@ func TestPanicInStreamBody(t *testing.T) {
 	within(t, func() { _ = s.Close() })
 }
 
-// TestCloseIsFinal lets inputs and Close come at the same time. Whatever comes first, nothing runs
+// TestCloseIsFinal lets inputs and Close come at the same time. In either order nothing runs
 // after Close, and the session stays closed.
 func TestCloseIsFinal(t *testing.T) {
 	for range 300 {

@@ -35,7 +35,7 @@ type inputs struct {
 	scope    tool.Scope
 	agents   *subagents
 	verify   Verify
-	ask      func(ctx context.Context, question string) (string, error)
+	answer   func(ctx context.Context, question string) (string, error)
 
 	history  *history
 	budget   *budget
@@ -53,8 +53,8 @@ type loop struct {
 	machine machine
 	res     Result
 	rounds  int
-	checks  int // how many checks of Verify have run
-	empty   int // how many answers in a row had neither text nor a call
+	checks  int // checks of Verify that have run
+	empty   int // answers in a row without text and calls
 	// request is the last request, and model the profile of its model; tools and offered are the
 	// tools that its answer may call.
 	request llm.Request
@@ -146,7 +146,7 @@ func recoverAs(err *error, log *slog.Logger) {
 	}
 }
 
-// work runs the loop until its end. The error is a panic, or one that interrupts a step.
+// work runs the loop until its end. The error is a panic, or interrupts a step.
 func (l *loop) work(ctx context.Context) (e ending, err error) {
 	defer recoverAs(&err, l.log)
 	if err := l.start(); err != nil {
@@ -199,7 +199,7 @@ func (l *loop) start() error {
 		parts = append(parts, llm.Text(l.in.Text))
 	}
 	if len(l.in.Hints) > 0 {
-		parts = append(parts, llm.Text("\n\n"+tool.HintsNote(l.in.Hints)))
+		parts = append(parts, llm.Text("\n\n"+tool.HintsText(l.in.Hints)))
 	}
 	parts = append(parts, l.in.Parts...)
 	if err := l.record(session.Turn{Kind: session.TurnUser, Parts: parts}); err != nil {
@@ -318,7 +318,7 @@ func (l *loop) complete(ctx context.Context) (ending, bool, error) {
 	}
 	l.agents.stop() // the files under check do not change any more
 	l.step(SignalCheck)
-	passed, note, err := l.check(ctx)
+	passed, message, err := l.check(ctx)
 	switch {
 	case ctx.Err() != nil:
 		return stopped(ctx), true, nil
@@ -334,10 +334,10 @@ func (l *loop) complete(ctx context.Context) (ending, bool, error) {
 		err = fmt.Errorf("agent: the check %q did not pass in %d attempts", l.verify.Command, l.checks)
 		return ending{SignalGiveUp, StatusVerifyFailed, err}, true, nil
 	}
-	if err := l.recordText(session.TurnSteering, note); err != nil {
+	if err := l.recordText(session.TurnSteering, message); err != nil {
 		return ending{}, false, err
 	}
-	l.send(event.SteeringInjected{Text: note})
+	l.send(event.SteeringInjected{Text: message})
 	l.res.Exit = nil // the check rejected it
 	l.step(SignalRejected)
 	return ending{}, false, nil
@@ -370,7 +370,7 @@ func errorCode(r Result) string {
 // close writes the run's last entry and event.
 func (l *loop) close() {
 	l.res.Turns = l.history.count()
-	l.res.Steps = l.machine.steps
+	l.res.Transitions = l.machine.transitions
 	err := l.store.Append(session.TypeRunEnded, l.res.entry())
 	if err == nil {
 		err = l.store.Sync()

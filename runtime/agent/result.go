@@ -23,7 +23,7 @@ const (
 	StatusVerifyFailed Status = "verify_failed"
 	// StatusLimit: a limit was reached; Result.Limit names it.
 	StatusLimit Status = "limit_reached"
-	// StatusAwaitingHuman: the model asked the user; the next input is the answer.
+	// StatusAwaitingHuman: the model has a question for the user; the next input is the answer.
 	StatusAwaitingHuman Status = "awaiting_human"
 	// StatusModelError: a request to the model failed.
 	StatusModelError Status = "model_error"
@@ -80,10 +80,10 @@ type Result struct {
 	// Agents lists the tasks of sub-agents in this run, in the order of their ends. Usage and Changes
 	// include them.
 	Agents []event.AgentResult
-	// Steps are the steps of the state machine.
-	Steps    []Transition
-	Started  time.Time
-	Duration time.Duration
+	// Transitions are those of the state machine, in order.
+	Transitions []Transition
+	Started     time.Time
+	Duration    time.Duration
 }
 
 // ToolCallRecord is one tool call of a run.
@@ -124,8 +124,8 @@ func (r Result) entry() session.RunEnded {
 		RunID: r.RunID, Status: string(r.Status), Limit: r.Limit, Exit: r.Exit, Usage: r.Usage,
 		ModelCalls: r.ModelCalls, Agents: r.Agents, DurationMS: r.Duration.Milliseconds(),
 	}
-	for _, t := range r.Steps {
-		e.Steps = append(e.Steps, t.event())
+	for _, t := range r.Transitions {
+		e.Transitions = append(e.Transitions, t.event())
 	}
 	if r.Err != nil {
 		e.Error = r.Err.Error()

@@ -27,7 +27,7 @@ const (
 	SessionClosed        SessionState = "closed"
 )
 
-// flushTimeout is how long Close waits for slow observers.
+// flushTimeout bounds the wait of Close for slow observers.
 const flushTimeout = 2 * time.Second
 
 // Session is a conversation with its history. It works on one input at a time; its methods may be
@@ -254,7 +254,7 @@ func (s *Session) Submit(ctx context.Context, text string) (Result, error) {
 }
 
 // Run works on in and then on the queued follow-ups. It returns the result of the last run. The
-// error is Result.Err, or, if the run could not start, ErrClosed, ErrBusy or one that wraps
+// error is Result.Err, or, if the run could not start, ErrClosed, ErrBusy or wraps
 // ErrConfig. A cancelled ctx aborts the run and closes the session; a deadline is a timeout, which
 // leaves the session idle.
 func (s *Session) Run(ctx context.Context, in Input) (res Result, err error) {
@@ -320,7 +320,7 @@ func (s *Session) newLoop(in Input) *loop {
 			client: cfg.Client, profile: cfg.Profile, surroundings: s.surroundings,
 			settings: s.currentSettings, limits: func() Limits { return s.limitsOf(in) },
 			env: cfg.Env, registry: s.registry, policy: cfg.Policy, scope: scope, agents: s.agents,
-			verify: cfg.Verify, ask: cfg.Ask,
+			verify: cfg.Verify, answer: cfg.Answer,
 			history: &s.history, budget: &s.budget, steering: &s.steering, store: s.store,
 			emit:  func(d event.Data) error { return s.emit(in.RunID, d) },
 			clock: cfg.Clock, log: cfg.Log,
@@ -384,10 +384,10 @@ func (s *Session) endRun(res Result) {
 // run, whose call of Run returns then. It closes an idle session before it returns.
 func (s *Session) Abort() { s.stop("aborted") }
 
-// Close aborts the current run, delivers the last events, closes the session, and waits for all
-// that. It must not be called by a sink, a tool, Config.Ask, or the body of an iteration over
+// Close aborts the current run, delivers the last events, closes the session, and waits for all of
+// it. It must not be called by a sink, a tool, Config.Answer, or the body of an iteration over
 // RunStream, for which it waits; these call Abort. A second Close returns the error of the first,
-// which is one of the store.
+// an error of the store.
 func (s *Session) Close() error {
 	s.stop("closed")
 	<-s.closed

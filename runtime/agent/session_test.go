@@ -199,7 +199,7 @@ func TestSettingsChangeInMidRun(t *testing.T) {
 }
 
 func TestEqualEntriesMakeEqualRequests(t *testing.T) {
-	ask := func() []llm.Request {
+	requests := func() []llm.Request {
 		var n callLog
 		m := &model{answers: []answer{calls(call("", "look", object{"b": 1, "a": 2}),
 			call("", "look", nil)), {text: "x"}, {text: "y"}}}
@@ -209,8 +209,8 @@ func TestEqualEntriesMakeEqualRequests(t *testing.T) {
 		}
 		return m.requests
 	}
-	if diff := cmp.Diff(ask(), ask()); diff != "" {
-		t.Errorf("the same session asks differently:\n%s", diff)
+	if diff := cmp.Diff(requests(), requests()); diff != "" {
+		t.Errorf("the same session sends different requests:\n%s", diff)
 	}
 }
 

@@ -17,7 +17,7 @@ const (
 	StateToolRunning  State = "tool_running"
 	// StateReflecting: Verify checks a task that the model reports as completed.
 	StateReflecting State = "reflecting"
-	// StateAwaitingHuman: the model asked the user. Without an answer, a run ends here.
+	// StateAwaitingHuman: the model has a question for the user. Without an answer the run ends.
 	StateAwaitingHuman State = "awaiting_human"
 	StateCompleted     State = "completed"
 	StateFailed        State = "failed"
@@ -119,10 +119,10 @@ func (e *TransitionError) Error() string {
 	return fmt.Sprintf("agent: no step for signal %q in state %q", e.Signal, e.State)
 }
 
-// machine follows the table and records the steps.
+// machine follows the table and records its transitions.
 type machine struct {
-	state State
-	steps []Transition
+	state       State
+	transitions []Transition
 }
 
 func (m *machine) signal(s Signal) (Transition, error) {
@@ -132,6 +132,6 @@ func (m *machine) signal(s Signal) (Transition, error) {
 	}
 	t := Transition{From: m.state, Signal: s, To: to}
 	m.state = to
-	m.steps = append(m.steps, t)
+	m.transitions = append(m.transitions, t)
 	return t, nil
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// maxOpenAgents is how many sub-agents of an agent may be open.
+// maxOpenAgents bounds the open sub-agents of an agent.
 const maxOpenAgents = 64
 
 // lineage is the position of a session in a tree of agents. The zero value is that of a root.
@@ -298,7 +298,7 @@ func (a *subagents) config(
 	cfg.Limits.MaxTokens, cfg.Limits.MaxDuration = 0, 0
 	cfg.Settings.Model = cmp.Or(r.Model, kind.Model, cfg.Settings.Model)
 	cfg.Settings.Instructions = strings.TrimSpace(a.userInstructions(in) + "\n\n" + kind.Instructions)
-	cfg.Verify, cfg.Ask, cfg.Tools = Verify{}, nil, nil
+	cfg.Verify, cfg.Answer, cfg.Tools = Verify{}, nil, nil
 	cfg.Profile.Tools, cfg.Policy.Allow = a.tools(kind, offered)
 	if cfg.Env == nil {
 		if r.Dir != "" {

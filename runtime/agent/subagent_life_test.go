@@ -108,7 +108,7 @@ func endTree(
 	return true
 }
 
-// TestAgentsEndWithTheirRun starts a run after one that ended while a sub-agent ran.
+// TestAgentsEndWithTheirRun starts a run after another ended while a sub-agent ran.
 func TestAgentsEndWithTheirRun(t *testing.T) {
 	b := newBlocker()
 	c := &cast{scripts: map[string][]answer{

@@ -20,7 +20,7 @@ const (
 	docsLimit = 32 << 10
 	// gitTimeout bounds each git command; the result of a slower one is missing.
 	gitTimeout = 5 * time.Second
-	// gitCommits is how many commits the system prompt has.
+	// gitCommits is the number of commits in the system prompt.
 	gitCommits = "8"
 )
 
@@ -211,7 +211,7 @@ func readDocs(ctx context.Context, e env.FileReader, dirs, names []string, left 
 		text := strings.ToValidUTF8(string(b), "\uFFFD")
 		cut := len(b) > left
 		if cut {
-			text = strings.ToValidUTF8(string(b[:left]), "") + "\n" + tool.DocsCutNote(docsLimit)
+			text = strings.ToValidUTF8(string(b[:left]), "") + "\n" + tool.DocsCutText(docsLimit)
 		}
 		docs = append(docs, profile.Doc{Path: c.Name, Text: text})
 		if left -= len(b); cut || left <= 0 {

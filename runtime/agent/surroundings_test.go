@@ -202,9 +202,9 @@ func TestVerify(t *testing.T) {
 			}
 			if tt.name == "never passes" {
 				msgs := m.request(t, 1).Messages
-				if note := msgs[len(msgs)-1].Text(); !strings.Contains(note, "why") ||
-					!strings.Contains(note, "exit code 3") {
-					t.Errorf("the model got %q", note)
+				if message := msgs[len(msgs)-1].Text(); !strings.Contains(message, "why") ||
+					!strings.Contains(message, "exit code 3") {
+					t.Errorf("the model got %q", message)
 				}
 			}
 			checkPairs(t, s.History())

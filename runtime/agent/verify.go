@@ -10,11 +10,11 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// checkOutput is how many bytes of each end of a check's output the model sees.
+// checkOutput is the number of bytes of each end of a check's output that the model sees.
 const checkOutput = 8 << 10
 
-// check runs the command of Verify. If it does not pass, note is the message for the model.
-func (l *loop) check(ctx context.Context) (passed bool, note string, err error) {
+// check runs the command of Verify. If it does not pass, message is the message for the model.
+func (l *loop) check(ctx context.Context) (passed bool, message string, err error) {
 	l.checks++
 	out, res, err := env.Output(ctx, l.env, env.Command{
 		Argv:    append(append([]string{}, l.env.Info().Shell...), l.verify.Command),
@@ -34,9 +34,9 @@ func (l *loop) check(ctx context.Context) (passed bool, note string, err error) 
 		return true, "", nil
 	}
 	text := tool.Sanitize(strings.ToValidUTF8(string(out.Stdout.Bytes()), string(utf8.RuneError)))
-	note = tool.VerifyNote(l.verify.Command, res.ExitCode, res.TimedOut, res.Elapsed, text)
+	message = tool.VerifyText(l.verify.Command, res.ExitCode, res.TimedOut, res.Elapsed, text)
 	l.res.Failures = append(l.res.Failures, Failure{
-		Source: FailureVerify, Kind: "check_failed", Message: note, Time: l.clock.Now(),
+		Source: FailureVerify, Kind: "check_failed", Message: message, Time: l.clock.Now(),
 	})
-	return false, note, nil
+	return false, message, nil
 }

@@ -114,7 +114,7 @@ func (r *retry) attempt(
 	last, done := 0, false
 	for d, err := range r.inner.Stream(ctx, req) {
 		if done {
-			// The answer is complete, whatever happens to the connection after it.
+			// The answer is complete, even if the connection fails after it.
 			continue
 		}
 		if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// The instructions of a family are its own text followed by the common one.
+// The instructions of a family are its text followed by the common text.
 var (
 	//go:embed common.md
 	commonInstructions string

@@ -58,8 +58,7 @@ func TestFamilies_9_2(t *testing.T) {
 	}
 }
 
-// TestSearchParameters checks what the models of a family may ask of a search, and under which
-// other names.
+// TestSearchParameters checks the parameters of the search tools of each family, and their aliases.
 func TestSearchParameters(t *testing.T) {
 	const all = "case_insensitive glob_filter max_results output_mode path pattern*"
 	want := map[string][2]string{
@@ -116,7 +115,7 @@ func TestSearchParameters(t *testing.T) {
 	}
 }
 
-// TestInstructions_9_2_4 looks for the topics that the instructions of each family must treat.
+// TestInstructions_9_2_4 checks that the instructions of each family treat all topics.
 func TestInstructions_9_2_4(t *testing.T) {
 	shared := map[string]string{
 		"identity": `^You are a software engineer`, "changing files": `(?m)^# Changing files$`,

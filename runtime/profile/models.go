@@ -179,12 +179,12 @@ func lineAt(data []byte, offset int64) int {
 	return 1 + bytes.Count(data[:min(offset, int64(len(data)))], []byte{'\n'})
 }
 
-// object parses an object; each parses the value of a key. What names the object in errors.
-func (t *tableReader) object(what string, each func(key string) error) error {
+// object parses an object; each parses the value of a key. Errors name the object.
+func (t *tableReader) object(name string, each func(key string) error) error {
 	if token, err := t.dec.Token(); err != nil {
 		return err
 	} else if token != json.Delim('{') {
-		return fmt.Errorf("%s must be an object", what)
+		return fmt.Errorf("%s must be an object", name)
 	}
 	var seen []string
 	for t.dec.More() {

@@ -53,7 +53,7 @@ type Profile struct {
 
 // WithModel returns the profile for another model of the same provider, with figures from the table
 // that the profile was created with. A profile that [New], [OpenAI], [Anthropic] or [Gemini] did
-// not return keeps its figures, and so does one that is for this model already.
+// not return keeps its figures, as does a profile for this model.
 func (p Profile) WithModel(name string) Profile {
 	if p.models == nil || name == p.Model {
 		p.Model = name

@@ -61,7 +61,7 @@ func TestUnknownIsNotInvented(t *testing.T) {
 // TestToolsThatAreNotOffered checks that the prompt names the tools which the instructions mention
 // and the run does not offer.
 func TestToolsThatAreNotOffered(t *testing.T) {
-	const said = "\nNot available in this run, although mentioned above: "
+	const sentence = "\nNot available in this run, although mentioned above: "
 	for _, p := range []profile.Profile{
 		profile.OpenAI("m"), profile.Anthropic("m"), profile.Gemini("m"),
 	} {
@@ -72,7 +72,7 @@ func TestToolsThatAreNotOffered(t *testing.T) {
 				reading = append(reading, tool.ToolSpec)
 			}
 		}
-		if got := p.System(profile.Surroundings{}, all, ""); strings.Contains(got, said) {
+		if got := p.System(profile.Surroundings{}, all, ""); strings.Contains(got, sentence) {
 			t.Errorf("%s: something is missing:\n%s", p.ID, got)
 		}
 		for _, offered := range [][]llm.ToolSpec{reading, nil} {
@@ -82,7 +82,7 @@ func TestToolsThatAreNotOffered(t *testing.T) {
 			if other := p.System(profile.Surroundings{}, offered, ""); other != got {
 				t.Errorf("%s: what the profile has counts:\n%s", p.ID, cmp.Diff(other, got))
 			}
-			_, list, _ := strings.Cut(got, said)
+			_, list, _ := strings.Cut(got, sentence)
 			list, _, _ = strings.Cut(list, "\n")
 			for _, tool := range p.Tools {
 				name := "`" + tool.Name + "`"

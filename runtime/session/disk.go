@@ -31,7 +31,7 @@ type Disk struct {
 
 	mu      sync.Mutex
 	outputs map[string]string // call ID → file
-	backups int               // how many exist
+	backups int               // the number of backups that exist
 }
 
 var _ Store = (*Disk)(nil)

@@ -68,7 +68,7 @@ type Limits struct {
 	MaxTokens int64 `json:"max_tokens,omitempty"`
 	// MaxDuration is wall-clock time of one run.
 	MaxDuration time.Duration `json:"max_duration_ns,omitempty"`
-	// LoopWindow is how many calls are compared to find a loop. NoLoopDetection disables the
+	// LoopWindow is the number of calls that are compared to find a loop. NoLoopDetection disables the
 	// comparison.
 	LoopWindow      int  `json:"loop_window,omitempty"`
 	NoLoopDetection bool `json:"no_loop_detection,omitempty"`
@@ -148,14 +148,14 @@ type AgentStarted struct {
 
 // RunEnded holds the outcome of a run, in the words of agent.Result.
 type RunEnded struct {
-	RunID      string              `json:"run_id"`
-	Status     string              `json:"status"`
-	Limit      string              `json:"limit,omitempty"`
-	Error      string              `json:"error,omitempty"`
-	Exit       *tool.Exit          `json:"exit,omitempty"`
-	Usage      llm.Usage           `json:"usage"`
-	ModelCalls int                 `json:"model_calls"`
-	Agents     []event.AgentResult `json:"agents,omitempty"`
-	Steps      []event.Status      `json:"steps"`
-	DurationMS int64               `json:"duration_ms"`
+	RunID       string              `json:"run_id"`
+	Status      string              `json:"status"`
+	Limit       string              `json:"limit,omitempty"`
+	Error       string              `json:"error,omitempty"`
+	Exit        *tool.Exit          `json:"exit,omitempty"`
+	Usage       llm.Usage           `json:"usage"`
+	ModelCalls  int                 `json:"model_calls"`
+	Agents      []event.AgentResult `json:"agents,omitempty"`
+	Transitions []event.Status      `json:"steps"`
+	DurationMS  int64               `json:"duration_ms"`
 }

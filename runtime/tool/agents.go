@@ -59,7 +59,7 @@ type AgentState struct {
 	ID     string
 	Kind   string
 	Status AgentStatus
-	// Output is the sub-agent's last text, Turns how many turns it took. Problem is the reason of a
+	// Output is the sub-agent's last text, Turns the number of its turns. Problem is the reason of a
 	// failure.
 	Output  string
 	Problem string

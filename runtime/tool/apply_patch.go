@@ -49,10 +49,10 @@ func applyPatch(ctx context.Context, call *Call, args applyPatchArgs) (Result, e
 
 // patcher applies the operations of a patch.
 type patcher struct {
-	e     env.Environment
-	root  root
-	files []*touched
-	notes []string
+	e       env.Environment
+	root    root
+	files   []*touched
+	remarks []string
 }
 
 // touched is a file that the patch has changed. before and now report whether it existed before the
@@ -153,7 +153,7 @@ func (p *patcher) update(ctx context.Context, op v4a.Op) error {
 		err = p.move(ctx, op, from, to, content)
 	}
 	if err == nil {
-		p.note(op.Path, op.Chunks, matches)
+		p.remark(op.Path, op.Chunks, matches)
 	}
 	return err
 }
@@ -181,7 +181,7 @@ func (p *patcher) rewrite(
 	ctx context.Context, name string, at location, data []byte, content string,
 ) error {
 	if string(data) == content {
-		p.notes = append(p.notes, fmt.Sprintf("%s: the patch changes nothing in it", shown(name)))
+		p.remarks = append(p.remarks, fmt.Sprintf("%s: the patch changes nothing in it", shown(name)))
 		return nil
 	}
 	written, err := p.e.WriteFile(ctx, at.name, strings.NewReader(content),
@@ -216,7 +216,8 @@ func (p *patcher) move(ctx context.Context, op v4a.Op, from, to location, conten
 func (p *patcher) wrote(name string, w env.Written) {
 	p.touch(name, !w.Created, true)
 	if w.InPlace {
-		p.notes = append(p.notes, fmt.Sprintf("%s was%s", shown(name), strings.Trim(inPlace(w), "()")))
+		p.remarks = append(p.remarks, fmt.Sprintf("%s was%s", shown(name),
+			strings.Trim(inPlace(w), "()")))
 	}
 }
 
@@ -230,15 +231,15 @@ func (p *patcher) touch(name string, before, now bool) {
 	p.files = append(p.files, &touched{name: name, before: before, now: now})
 }
 
-// note names to the model the chunks that did not match exactly.
-func (p *patcher) note(name string, chunks []v4a.Chunk, matches []v4a.Match) {
+// remark names to the model the chunks that did not match exactly.
+func (p *patcher) remark(name string, chunks []v4a.Chunk, matches []v4a.Match) {
 	for i, m := range matches {
 		switch {
 		case m.Appended && len(chunks[i].Hints) > 0:
-			p.notes = append(p.notes, fmt.Sprintf("%s, chunk %d: it has no old lines, so its lines were "+
-				"added at the end of the file, not below the @@ line", shown(name), i+1))
+			p.remarks = append(p.remarks, fmt.Sprintf("%s, chunk %d: it has no old lines, so its lines "+
+				"were added at the end of the file, not below the @@ line", shown(name), i+1))
 		case m.Level > v4a.Exact:
-			p.notes = append(p.notes, fmt.Sprintf("%s, chunk %d: matched at line %d only %s; unchanged "+
+			p.remarks = append(p.remarks, fmt.Sprintf("%s, chunk %d: matched at line %d only %s; unchanged "+
 				"lines were kept as they are, and new ones are indented as in the file", shown(name), i+1,
 				m.Line, m.Level))
 		}
@@ -262,7 +263,7 @@ func (p *patcher) changes() []event.FileChange {
 	return changes
 }
 
-// summary has one line for each file, then the notes.
+// summary has one line for each file, then the remarks.
 func (p *patcher) summary() string {
 	marks := map[event.ChangeKind]string{
 		event.FileCreated: "A", event.FileModified: "M", event.FileDeleted: "D",
@@ -271,7 +272,7 @@ func (p *patcher) summary() string {
 	for _, c := range p.changes() {
 		fmt.Fprintf(&b, "%s %s\n", marks[c.Kind], oneLine(c.Path))
 	}
-	for _, n := range p.notes {
+	for _, n := range p.remarks {
 		fmt.Fprintf(&b, "[%s]\n", n)
 	}
 	if b.Len() == 0 {
@@ -285,7 +286,7 @@ func (p *patcher) failure(cause *Error, rest []v4a.Op) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "the patch was not applied completely: %s %s: %s\n", rest[0].Kind,
 		shown(rest[0].Path), cause.Message)
-	if len(p.files) == 0 && len(p.notes) == 0 {
+	if len(p.files) == 0 && len(p.remarks) == 0 {
 		b.WriteString("Nothing was changed.\n")
 	} else {
 		b.WriteString("Applied before that, and not undone:\n" + p.summary())

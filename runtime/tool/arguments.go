@@ -17,7 +17,7 @@ const (
 	MaxArguments = 4 << 20
 	// maxNesting is the largest depth of nested arguments.
 	maxNesting = 64
-	// maxProblems is how many violations of a schema a result lists.
+	// maxProblems bounds the violations of a schema that a result lists.
 	maxProblems = 5
 )
 
@@ -63,7 +63,7 @@ func parseArguments(
 }
 
 // sameInAnyCase rejects keys that differ only in case. Package json decodes both into the same
-// field of a struct, so the tool could run with another value than the one that was validated.
+// field of a struct, so the tool could run with another value than the validated one.
 func sameInAnyCase(object map[string]any) error {
 	seen := map[string]string{}
 	for _, key := range slices.Sorted(maps.Keys(object)) {

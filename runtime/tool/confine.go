@@ -12,7 +12,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// maxLinks is how many symlinks a name may lead through.
+// maxLinks bounds the symlinks that a name may lead through.
 const maxLinks = 40
 
 // root confines names to the working directory of an environment, also where symlinks lead out of

@@ -4,5 +4,5 @@
 // the host.
 //
 // A call runs through one pipeline: look up, validate, execute, truncate, record. A failure becomes
-// an error result from which the model learns what to do differently; it never ends the loop.
+// an error result that names a remedy for the model; it never ends the loop.
 package tool

@@ -64,7 +64,7 @@ func editFile(ctx context.Context, call *Call, args editFileArgs) (Result, error
 	s := plural(e.lines)
 	return Result{
 		Text: fmt.Sprintf("made %d replacement%s in %s, at line%s %s%s%s", len(e.lines), s,
-			shown(args.Path), s, list(e.lines), inPlace(written), e.note),
+			shown(args.Path), s, list(e.lines), inPlace(written), e.remark),
 		Changes: []event.FileChange{{Path: changedName(call.Env, args.Path), Kind: event.FileModified}},
 	}, nil
 }
@@ -74,8 +74,8 @@ type edited struct {
 	content string
 	// lines are the numbers of the lines where a replacement starts.
 	lines []int
-	// note informs the model that the text did not match exactly.
-	note string
+	// remark informs the model that the text did not match exactly.
+	remark string
 }
 
 // edit replaces old in content where it matches exactly, or otherwise where lines match those of
@@ -110,7 +110,7 @@ func edit(name, content, old, replacement string, all bool) (edited, error) {
 		if !ok {
 			return edited{}, unclear(name, body, old, lines[0], level)
 		}
-		e = edited{content: content, lines: lines, note: loosely(level)}
+		e = edited{content: content, lines: lines, remark: loosely(level)}
 	}
 	if e.content == body {
 		return edited{}, errorf(KindValidation, "new_string would not change %s", shown(name))
@@ -156,8 +156,8 @@ func toCRLF(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", "\n"), "\n", "\r\n")
 }
 
-// mostCounted is how many occurrences are counted when only one is allowed. Finding each may take
-// time proportional to the length of old.
+// mostCounted bounds the occurrences that are counted when only one is allowed. Finding each may
+// take time proportional to the length of old.
 const mostCounted = 100
 
 // occurrences returns the lines where old starts. If all are to be replaced, they do not overlap;

@@ -91,8 +91,8 @@ func TestEditFileLoosely(t *testing.T) {
 				if diff := cmp.Diff(want, e.content); diff != "" {
 					t.Error(diff)
 				}
-				if loose := e.note != ""; loose != (tt.level != "") || !strings.Contains(e.note, tt.level) {
-					t.Errorf("the note is %q, want %q", e.note, tt.level)
+				if loose := e.remark != ""; loose != (tt.level != "") || !strings.Contains(e.remark, tt.level) {
+					t.Errorf("the remark is %q, want %q", e.remark, tt.level)
 				}
 			})
 		}
@@ -103,7 +103,7 @@ func TestEditFileLooselySpecialFiles(t *testing.T) {
 	for _, tt := range []struct {
 		name, file, old, new string
 		all                  bool
-		want, note           string
+		want, remark         string
 		wantErr              string
 	}{
 		{
@@ -151,16 +151,16 @@ func TestEditFileLooselySpecialFiles(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || e.content != tt.want || (e.note != "") != (tt.note != "") ||
-				!strings.Contains(e.note, tt.note) {
-				t.Errorf("got %q, %q, %v", e.content, e.note, err)
+			if err != nil || e.content != tt.want || (e.remark != "") != (tt.remark != "") ||
+				!strings.Contains(e.remark, tt.remark) {
+				t.Errorf("got %q, %q, %v", e.content, e.remark, err)
 			}
 		})
 	}
 }
 
 // The result reports a loose match, and a loose match that is not unique changes nothing.
-func TestEditFileTellsLevel(t *testing.T) {
+func TestEditFileReportsLevel(t *testing.T) {
 	m := newMemory(map[string]string{"f": "x\n\ta\n", "g": "\ta\n  a\n"})
 	o := use(t, m, "edit_file", `{"file_path": "f", "old_string": "    a", "new_string": "    b"}`)
 	want := "made 1 replacement in f, at line 2\n[old_string matched only ignoring leading and " +
@@ -249,10 +249,10 @@ func FuzzEditFile(f *testing.F) {
 		if diff := cmp.Diff(before[:first], after[:min(first, len(after))]); diff != "" {
 			t.Fatalf("lines above the match were changed:\n%s", diff)
 		}
-		// What follows the replaced lines is still the end of the file.
+		// The text after the replaced lines is still the end of the file.
 		last := first + strings.Count(strings.TrimSuffix(strings.TrimPrefix(old, "\uFEFF"), "\n"), "\n") +
 			1
-		if last < len(before) && e.note != "" &&
+		if last < len(before) && e.remark != "" &&
 			!strings.HasSuffix(e.content, strings.Join(before[last:], "")) {
 			t.Fatalf("lines below the match were changed: %q", e.content)
 		}
@@ -261,7 +261,7 @@ func FuzzEditFile(f *testing.F) {
 			t.Fatalf("the byte order mark was lost or made: %q", e.content)
 		}
 		if places, level := v4a.Find(strings.TrimPrefix(content, "\uFEFF"), strings.TrimPrefix(old,
-			"\uFEFF")); e.note != "" && len(places) != 1 {
+			"\uFEFF")); e.remark != "" && len(places) != 1 {
 			t.Fatalf("found %s at %v, and yet it was applied", level, places)
 		}
 	})

@@ -16,8 +16,8 @@ func errorf(kind ErrorKind, format string, args ...any) *Error {
 	return &Error{Kind: kind, Message: err.Error(), Err: errors.Unwrap(err)}
 }
 
-// classify turns the error of a tool into an *Error. Errors of an environment get a message from
-// which a model learns what it can do.
+// classify turns the error of a tool into an *Error. Errors of an environment get a message that
+// names a remedy for the model.
 func classify(ctx context.Context, err error) *Error {
 	var e *Error
 	if errors.As(err, &e) {

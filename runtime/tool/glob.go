@@ -11,18 +11,18 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// anthropicGlobFiles is how many files Claude models are shown.
+// anthropicGlobFiles bounds the files that AnthropicGlob shows.
 const anthropicGlobFiles = 100
 
 // Glob returns the tool glob, which shows all files.
 func Glob() Tool { return globTool("", nil, globDefaults{matchCase: true}) }
 
-// AnthropicGlob returns the tool glob as Claude models know it: it shows the 100 newest files.
+// AnthropicGlob returns the tool glob in the form of Claude Code: it shows the 100 newest files.
 func AnthropicGlob() Tool {
 	return globTool("", nil, globDefaults{matchCase: true, limit: anthropicGlobFiles})
 }
 
-// GeminiGlob returns the tool glob as Gemini models know it: it ignores case by default.
+// GeminiGlob returns the tool glob in the form of gemini-cli: it ignores case by default.
 func GeminiGlob() Tool {
 	return globTool(`,
 			"case_sensitive": {"type": "boolean",
@@ -32,10 +32,10 @@ func GeminiGlob() Tool {
 		map[string]string{"dir_path": "path"}, globDefaults{})
 }
 
-// globDefaults are what differs between the variants of glob.
+// globDefaults are the differences between the variants of glob.
 type globDefaults struct {
 	matchCase bool
-	// limit is how many files are shown, 0 for all.
+	// limit is the largest number of files that are shown, 0 for all.
 	limit int
 }
 
@@ -71,27 +71,27 @@ func glob(ctx context.Context, call *Call, args globArgs, defaults globDefaults)
 		opts.Limit = defaults.limit + 1 // so that a longer list is recognised
 	}
 	entries, err := search.Glob(ctx, call.Env, opts)
-	note, err := unreadable(err)
+	remark, err := unreadable(err)
 	if err != nil {
 		return Result{}, err
 	}
 	if defaults.limit > 0 && len(entries) > defaults.limit {
 		entries = entries[:defaults.limit]
-		note = fmt.Sprintf("[these are the %d newest files, more match: narrow the pattern or the "+
-			"path]\n", defaults.limit) + note
+		remark = fmt.Sprintf("[these are the %d newest files, more match: narrow the pattern or the "+
+			"path]\n", defaults.limit) + remark
 	}
 	out := bufio.NewWriter(call.Out)
 	for _, entry := range entries {
 		_, _ = fmt.Fprintln(out, oneLine(below(args.Path, entry.Name))) // Flush returns the error.
 	}
 	if len(entries) == 0 {
-		note = "[no files match]\n" + note
+		remark = "[no files match]\n" + remark
 	}
-	return Result{Text: note}, out.Flush()
+	return Result{Text: remark}, out.Flush()
 }
 
-// below joins a directory and a name in it. It keeps "..", which path.Join resolves as if there
-// were no symlinks.
+// below joins a directory and a name in it. It keeps "..", since path.Join would resolve it without
+// regard to symlinks.
 func below(dir, name string) string {
 	if !slices.Contains(strings.Split(dir, "/"), "..") {
 		return path.Join(dir, name)

@@ -21,7 +21,7 @@ const (
 // Grep returns the tool grep with the parameters that all models get.
 func Grep() Tool { return grepTool("", nil, false) }
 
-// AnthropicGrep returns the tool grep with the additional parameters that Claude models know: lines
+// AnthropicGrep returns the tool grep with the additional parameters of Claude Code: lines
 // around matches, types of files, matches of several lines, and an offset.
 func AnthropicGrep() Tool {
 	return grepTool(`,
@@ -44,7 +44,7 @@ func AnthropicGrep() Tool {
 		}, true)
 }
 
-// GeminiGrep returns the tool grep with the additional parameters that Gemini models know: lines
+// GeminiGrep returns the tool grep with the additional parameters of gemini-cli: lines
 // around matches, files to leave out, names only, literal patterns, ignored files, and a limit for
 // each file.
 func GeminiGrep() Tool {
@@ -174,10 +174,10 @@ func (a *grepArgs) options() (search.GrepOptions, error) {
 	return opts, nil
 }
 
-// most returns how many results to show, 0 for all.
+// most returns the number of results to show, 0 for all.
 func (a *grepArgs) most() int { return int(or(a.Max, search.DefaultMaxMatches)) }
 
-// around returns how many lines before and after a match to show.
+// around returns the numbers of lines to show before and after a match.
 func (a *grepArgs) around() (before, after int, err error) {
 	type count struct {
 		name string
@@ -213,7 +213,7 @@ func grep(ctx context.Context, call *Call, args grepArgs, pages bool) (Result, e
 	if flushErr := out.Flush(); err == nil {
 		err = flushErr
 	}
-	note, err := unreadable(err)
+	remark, err := unreadable(err)
 	if err != nil {
 		return Result{}, err
 	}
@@ -223,28 +223,28 @@ func grep(ctx context.Context, call *Call, args grepArgs, pages bool) (Result, e
 		if pages {
 			more = fmt.Sprintf("go on with offset %d", opts.MaxMatches)
 		}
-		note += fmt.Sprintf("[stopped after %d results, more match: narrow the pattern or the path, or "+
-			"%s]\n", args.most(), more)
+		remark += fmt.Sprintf("[stopped after %d results, more match: narrow the pattern or the path, "+
+			"or %s]\n", args.most(), more)
 	case g.results == 0:
-		note += fmt.Sprintf("[no matches in %d files]\n", stats.Files)
+		remark += fmt.Sprintf("[no matches in %d files]\n", stats.Files)
 	case g.results <= g.offset:
-		note += fmt.Sprintf("[%d results match, and offset leaves out %d]\n", g.results, g.offset)
+		remark += fmt.Sprintf("[%d results match, and offset leaves out %d]\n", g.results, g.offset)
 	}
 	if stopped := map[search.GrepStop]string{
 		search.GrepOverTime:  search.DefaultGrepTime.String(),
 		search.GrepOverBytes: fmt.Sprintf("%d GiB", search.DefaultGrepBytes>>30),
 	}[stats.Stopped]; stopped != "" {
-		note += fmt.Sprintf("[stopped after %s with a part of the files not searched, since the pattern "+
-			"requires no literal text: narrow the path, or add text to the pattern]\n", stopped)
+		remark += fmt.Sprintf("[stopped after %s with a part of the files not searched, since the "+
+			"pattern requires no literal text: narrow the path, or add text to the pattern]\n", stopped)
 	}
 	if stats.SkippedBinary > 0 {
-		note += fmt.Sprintf("[%d binary files were not searched]\n", stats.SkippedBinary)
+		remark += fmt.Sprintf("[%d binary files were not searched]\n", stats.SkippedBinary)
 	}
-	return Result{Text: note}, nil
+	return Result{Text: remark}, nil
 }
 
-// unreadable turns an error about unreadable parts of a tree into a note to the model.
-func unreadable(err error) (note string, rest error) {
+// unreadable turns an error about unreadable parts of a tree into a remark to the model.
+func unreadable(err error) (remark string, rest error) {
 	var u *search.UnreadableError
 	if !errors.As(err, &u) {
 		return "", err

@@ -13,11 +13,11 @@ type grepOutput struct {
 	out *bufio.Writer
 	// numbers reports whether lines have numbers.
 	numbers bool
-	// offset is how many results are left out before the first that is written.
+	// offset is the number of results that are left out before the first that is written.
 	offset int
 	// groups reports whether "--" separates lines that are not adjacent.
 	groups bool
-	// before is how many lines before a match are written.
+	// before is the number of lines that are written before a match.
 	before int
 
 	// results counts all results, with those left out.

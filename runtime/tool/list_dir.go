@@ -9,7 +9,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// maxListed is how many entries list_dir shows.
+// maxListed bounds the entries that list_dir shows.
 const maxListed = 2000
 
 // ListDir returns the tool list_dir.

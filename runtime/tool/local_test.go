@@ -91,7 +91,7 @@ func TestLocalReadThenEdit_9_12(t *testing.T) {
 }
 
 // No patch leaves the working directory of a real machine.
-func TestLocalPatchStaysInside_F17(t *testing.T) {
+func TestLocalPatchStaysInWorkDir_F17(t *testing.T) {
 	e, dir := here(t, map[string]string{"a.txt": "one\n"})
 	outside := filepath.Join(filepath.Dir(dir), "outside")
 	if err := os.Mkdir(outside, 0o755); err != nil {

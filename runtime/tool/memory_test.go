@@ -53,7 +53,7 @@ func (n *node) Info() (fs.FileInfo, error) { return n, nil }
 var _ env.Environment = (*memory)(nil)
 
 // newMemory makes an environment with files. A name that ends in / is a directory; a content that
-// begins with "-> " makes a link. Relative names are below /work.
+// starts with "-> " makes a symlink. Relative names are below /work.
 func newMemory(files map[string]string) *memory {
 	m := &memory{
 		nodes: map[string]*node{"/": {name: "/", mode: fs.ModeDir | 0o755}}, shell: []string{"sh", "-c"},
@@ -111,7 +111,7 @@ func (m *memory) follow(name string, last bool) (string, error) {
 		final := strings.Trim(strings.Join(todo, ""), ".") == ""
 		switch {
 		case n == nil && !final:
-			// What is missing may be made; the rest is taken as it is.
+			// A missing name may be created.
 			return path.Join(append([]string{next}, todo...)...), nil
 		case n != nil && n.link != "" && (!final || last):
 			if links++; links > 40 {

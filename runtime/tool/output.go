@@ -134,7 +134,7 @@ func (r *recorder) lose(err error) {
 	}
 }
 
-// finish ends the output with trailer, on a line of its own. It returns the whole output and the
+// finish ends the output with trailer, on a separate line. It returns the whole output and the
 // text for the model; readable reports whether the model can read outputs in the spool.
 func (r *recorder) finish(
 	trailer string, readable bool,
@@ -177,8 +177,8 @@ func (r *recorder) finish(
 // nameable matches the IDs that are unambiguous after output:// in a sentence.
 var nameable = lazyregexp.New(`^[A-Za-z0-9_.:-]{1,128}$`)
 
-// where explains to the model how to see what was left out. readable reports whether the model can
-// read the output by its ID.
+// where explains to the model how to read the omitted output. readable reports whether the model
+// can read the output by its ID.
 func (r *recorder) where(readable bool) string {
 	switch {
 	case r.lost != nil:

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// defaultReadLines is how many lines read_file shows by default.
+	// defaultReadLines is the number of lines that read_file shows by default.
 	defaultReadLines = 2000
-	// maxReadLine is how many bytes of a line read_file shows.
+	// maxReadLine is the number of bytes of a line that read_file shows.
 	maxReadLine = 512 << 10
-	// maxReadBytes is how many bytes of a file read_file shows in one call.
+	// maxReadBytes is the number of bytes of a file that read_file shows in one call.
 	maxReadBytes = 4 << 20
-	// maxCounted is how many further bytes read_file reads to count the lines of the file.
+	// maxCounted is the number of further bytes that read_file reads to count the lines of the file.
 	maxCounted = 16 << 20
 	// maxImage is the largest image that is shown, in bytes. Some providers accept no larger one.
 	maxImage = 5 << 20

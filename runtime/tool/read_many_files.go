@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maxManyFiles is how many files read_many_files reads.
+	// maxManyFiles bounds the files that read_many_files reads.
 	maxManyFiles = 100
 	// maxManyFile is the size in bytes of the largest file that read_many_files shows.
 	maxManyFile = 1 << 20
@@ -44,7 +44,7 @@ func readManyFiles(ctx context.Context, call *Call, args readManyFilesArgs) (Res
 		return Result{}, errorf(KindValidation, "paths and patterns are both missing; name the "+
 			"files to read")
 	}
-	names, note, err := manyNames(ctx, call.Env, args.Paths, args.Patterns)
+	names, remark, err := manyNames(ctx, call.Env, args.Paths, args.Patterns)
 	if err != nil {
 		return Result{}, err
 	}
@@ -62,16 +62,16 @@ func readManyFiles(ctx context.Context, call *Call, args readManyFilesArgs) (Res
 		return Result{}, err
 	}
 	if m.failed != nil && m.readable == 0 {
-		return Result{Text: note}, errorf(m.failed.Kind, "none of the files could be read")
+		return Result{Text: remark}, errorf(m.failed.Kind, "none of the files could be read")
 	}
-	return Result{Text: note}, nil
+	return Result{Text: remark}, nil
 }
 
-// manyNames returns the names of the files to read, each once, and a note to the model about those
-// left out.
+// manyNames returns the names of the files to read, each once, and a remark to the model about
+// those left out.
 func manyNames(
 	ctx context.Context, e env.Environment, paths, patterns []string,
-) (names []string, note string, err error) {
+) (names []string, remark string, err error) {
 	seen := map[string]bool{}
 	add := func(name string) (fits bool) {
 		key := path.Clean(name)
@@ -90,7 +90,7 @@ func manyNames(
 		if err != nil {
 			return nil, "", err
 		}
-		note += unread
+		remark += unread
 		left := 0
 		for _, entry := range found {
 			if !add(entry.Name) {
@@ -99,13 +99,13 @@ func manyNames(
 		}
 		switch {
 		case left > 0:
-			note += fmt.Sprintf("[%d more files match %s; give a narrower pattern or their names]\n", left,
+			remark += fmt.Sprintf("[%d more files match %s; give a narrower pattern or their names]\n", left,
 				shown(pattern))
 		case len(found) == 0:
-			note += fmt.Sprintf("[no files match %s]\n", shown(pattern))
+			remark += fmt.Sprintf("[no files match %s]\n", shown(pattern))
 		}
 	}
-	return names, note, nil
+	return names, remark, nil
 }
 
 // manyView writes files one below the other.

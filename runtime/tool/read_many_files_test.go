@@ -110,7 +110,7 @@ func TestReadManyFilesAtOnce(t *testing.T) {
 	}
 }
 
-// What is shown of all files together is bounded; those after it are named.
+// The output of all files together is bounded; the files after it are named.
 func TestReadManyFilesTogether(t *testing.T) {
 	files := map[string]string{}
 	names := make([]string, 0, 8)

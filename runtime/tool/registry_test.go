@@ -34,7 +34,7 @@ func TestRegistry(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !r.Unregister("a") || r.Unregister("a") {
-		t.Error("unregister does not tell whether the tool was there")
+		t.Error("Unregister does not report whether the tool existed")
 	}
 	if diff := cmp.Diff([]string{"b", "c"}, r.Names()); diff != "" {
 		t.Error(diff)
@@ -50,7 +50,7 @@ func TestRegistry(t *testing.T) {
 		t.Errorf("got %v, %v", got, ok)
 	}
 	if _, ok := r.Get("a"); ok {
-		t.Error("the removed tool is still there")
+		t.Error("the removed tool still exists")
 	}
 	if diff := cmp.Diff([]string{"a", "b", "c"}, clone.Names()); diff != "" {
 		t.Error(diff)

@@ -60,8 +60,8 @@ func (s Scope) logger() *slog.Logger {
 // whose Result answers the call; every failure is an error result. If ctx ends, Run still waits for
 // the tool, so that nothing of the call runs after Run has returned.
 func (r *Registry) Run(ctx context.Context, s Scope, c llm.ToolCall) Outcome {
-	began := time.Now()
-	o := Outcome{Call: c, Started: began}
+	started := time.Now()
+	o := Outcome{Call: c, Started: started}
 	if s.Clock != nil {
 		o.Started = s.Clock.Now()
 	}
@@ -103,7 +103,7 @@ func (r *Registry) Run(ctx context.Context, s Scope, c llm.ToolCall) Outcome {
 	if failure == nil {
 		o.Exit, o.Question = result.Exit, result.Question
 	}
-	o.Duration = time.Since(began)
+	o.Duration = time.Since(started)
 	return o
 }
 

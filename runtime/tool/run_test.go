@@ -182,7 +182,7 @@ func TestRunOutcome(t *testing.T) {
 	}
 }
 
-// jumping is a clock that goes back by an hour each time it is looked at.
+// jumping is a clock that goes back by an hour at each call.
 type jumping struct{ now time.Time }
 
 func (c *jumping) Now() time.Time {
@@ -334,7 +334,7 @@ func TestRunCanceled(t *testing.T) {
 		o.Result.Text() != want || ran {
 		t.Errorf("%s: %q, ran: %v", kind(o), o.Result.Text(), ran)
 	}
-	// A call that succeeds in spite of the end of its context has succeeded, and one that fails for
+	// A call that succeeds in spite of the end of its context has succeeded, and a call that fails for
 	// another reason reports that reason.
 	for _, err := range []error{nil, errors.New("other")} {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -405,7 +405,7 @@ func TestRun_9_5_Truncation(t *testing.T) {
 	}
 }
 
-// Every call, whatever its arguments, gets exactly one well-formed result.
+// Every call, with any arguments, gets exactly one well-formed result.
 func FuzzRun(f *testing.F) {
 	f.Add("read_file", `{"file_path":"a.txt"}`)
 	f.Add("edit_file", `{"file_path":"a.txt","old_string":"a","new_string":"b"}`)

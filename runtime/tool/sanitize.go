@@ -88,7 +88,8 @@ const (
 const (
 	esc = 0x1b
 	bel = 0x07
-	// longestLine is how many bytes of a line are delayed for a carriage return that may replace them.
+	// longestLine bounds the bytes of a line that are delayed for a carriage return that may replace
+	// them.
 	longestLine = 8 << 10
 	// longestControl is the length of the longest control sequence that is removed.
 	longestControl = 64
@@ -147,7 +148,7 @@ func (c *cleaner) flush(dst []byte) []byte {
 	return dst
 }
 
-// plain returns how many bytes at the start of p are printable ASCII, outside a sequence.
+// plain returns the number of bytes at the start of p that are printable ASCII, outside a sequence.
 func (c *cleaner) plain(p []byte) int {
 	if c.state != inText || c.cr {
 		return 0

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Schemas that would make the validation leave the document or never end are refused, in whatever
-// keyword they do it.
+// Schemas that would make the validation leave the document or never end are refused, by any
+// keyword.
 func TestSchemasRefused(t *testing.T) {
 	for name, tt := range map[string]struct{ rest, want string }{
 		"other document": {

@@ -34,7 +34,7 @@ func (s *stopping) Walk(
 	return search.Walk(ctx, s.memory, root, opts, fn)
 }
 
-// Every variant of grep reports that a search stopped at a limit, whatever its results.
+// Every variant of grep reports that a search stopped at a limit, with any results.
 func TestGrepStopped(t *testing.T) {
 	const (
 		overTime = "[stopped after 30s with a part of the files not searched, since the pattern " +
@@ -48,7 +48,7 @@ func TestGrepStopped(t *testing.T) {
 		if name == "Anthropic" {
 			more = "go on with offset 1"
 		}
-		for at, note := range map[search.GrepStop]string{
+		for at, remark := range map[search.GrepStop]string{
 			search.GrepOverTime:  overTime,
 			search.GrepOverBytes: overBytes, "": "",
 		} {
@@ -56,17 +56,17 @@ func TestGrepStopped(t *testing.T) {
 				args args
 				want string
 			}{
-				"matches": {args{"pattern": "[0-9]"}, "a:1:1\nb:1:2\n" + note +
+				"matches": {args{"pattern": "[0-9]"}, "a:1:1\nb:1:2\n" + remark +
 					"[1 binary files were not searched]\n"},
-				"no matches": {args{"pattern": "[A-Z]"}, "[no matches in 2 files]\n" + note +
+				"no matches": {args{"pattern": "[A-Z]"}, "[no matches in 2 files]\n" + remark +
 					"[1 binary files were not searched]\n"},
 				"files": {args{
 					"pattern": "[0-9]", "path": "a", "output_mode": "files_with_matches",
-				}, "a\n" + note},
+				}, "a\n" + remark},
 				"more than allowed": {
 					args{"pattern": "[0-9]", "max_results": 1},
 					"a:1:1\n[stopped after 1 results, more match: narrow the pattern or the path, or " + more +
-						"]\n" + note,
+						"]\n" + remark,
 				},
 			} {
 				t.Run(strings.Join([]string{name, string(at), what}, "/"), func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestGrepStopped(t *testing.T) {
 					o := registry(t, tool).Run(t.Context(), Scope{Env: s}, call(t, "grep", tt.args))
 					checkText(t, o, "", tt.want)
 					if len(s.opts) != 1 || s.opts[0].MaxTime != 0 || s.opts[0].MaxBytes != 0 {
-						t.Errorf("the note names the default limits, but the options are %+v", s.opts)
+						t.Errorf("the remark names the default limits, but the options are %+v", s.opts)
 					}
 				})
 			}

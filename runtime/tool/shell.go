@@ -43,7 +43,7 @@ func shell(ctx context.Context, call *Call, args shellArgs) (Result, error) {
 	case len(info.Shell) == 0:
 		return Result{}, errorf(KindOther, "this environment has no shell: %s", info.NoShell)
 	}
-	timeout, note := commandTimeout(call, args.Timeout)
+	timeout, remark := commandTimeout(call, args.Timeout)
 	result, err := call.Env.Exec(ctx, env.Command{
 		Argv:   append(slices.Clone(info.Shell), args.Command),
 		Stdout: call.Out, Stderr: call.Out,
@@ -58,7 +58,7 @@ func shell(ctx context.Context, call *Call, args shellArgs) (Result, error) {
 		return Result{}, err
 	}
 	if result.Detached {
-		note += "[A background process of this command still runs; its further output is discarded.]\n"
+		remark += "[A background process of this command still runs; its further output is discarded.]\n"
 	}
 	elapsed := result.Elapsed.Round(time.Millisecond)
 	var end string
@@ -67,7 +67,7 @@ func shell(ctx context.Context, call *Call, args shellArgs) (Result, error) {
 		return Result{}, errorf(KindShellTimeout, "[The command was killed, with all processes that it "+
 			"had started, because it ran for more than %d ms. Its output until then is above. If it needs "+
 			"longer, call shell again with a larger timeout_ms, at most %d.]\n%s",
-			timeout.Milliseconds(), call.MaxTimeout.Milliseconds(), note)
+			timeout.Milliseconds(), call.MaxTimeout.Milliseconds(), remark)
 	case result.OutOfMemory:
 		end = fmt.Sprintf("killed for using too much memory, exit code %d, after", result.ExitCode)
 	case result.Signal != "":
@@ -75,16 +75,16 @@ func shell(ctx context.Context, call *Call, args shellArgs) (Result, error) {
 	default:
 		end = fmt.Sprintf("exit code %d after", result.ExitCode)
 	}
-	end = fmt.Sprintf("[%s %s]\n%s", end, elapsed, note)
+	end = fmt.Sprintf("[%s %s]\n%s", end, elapsed, remark)
 	if result.ExitCode != 0 || result.OutOfMemory || result.Signal != "" {
 		return Result{}, errorf(KindShellExit, "%s", end)
 	}
 	return Result{Text: end}, nil
 }
 
-// commandTimeout returns the timeout of a command, and a note to the model if it is not the
+// commandTimeout returns the timeout of a command, and a remark to the model if it is not the
 // requested one.
-func commandTimeout(call *Call, requested integer) (timeout time.Duration, note string) {
+func commandTimeout(call *Call, requested integer) (timeout time.Duration, remark string) {
 	if requested == 0 {
 		return min(call.DefaultTimeout, call.MaxTimeout), ""
 	}

@@ -23,7 +23,7 @@ type Tool struct {
 	NeedsShell bool
 	// Waits marks a tool that waits for an event. Repeated calls of it are not counted as a loop.
 	Waits bool
-	// Limit bounds what the model sees of the output. The session's configuration may override it.
+	// Limit bounds the output that the model sees. The session's configuration may override it.
 	Limit Limit
 	// Terminal marks a tool whose output is meant for a terminal. The model sees the output as
 	// [Sanitize] returns it; Outcome.Output keeps all bytes.
@@ -58,7 +58,7 @@ type Call struct {
 	Outputs func(id string) (io.ReadCloser, error)
 }
 
-// Result is the result of a call, besides what it wrote to Call.Out.
+// Result is the result of a call, besides the output in Call.Out.
 type Result struct {
 	// Text is appended to the output in Out.
 	Text string
@@ -91,7 +91,7 @@ const (
 	KeepHeadTail Keep = "head_tail"
 )
 
-// Limit bounds what the model sees of an output. Characters (Unicode code points) are cut first,
+// Limit bounds the output that the model sees. Characters (Unicode code points) are cut first,
 // then lines.
 type Limit struct {
 	// Chars is the largest number of characters; zero means the default of 30,000.
@@ -151,7 +151,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Outcome is a finished call.
 type Outcome struct {
 	Call llm.ToolCall
-	// Result is what the model sees.
+	// Result is the result for the model.
 	Result llm.ToolResult
 	// Output is everything the call produced.
 	Output event.Output

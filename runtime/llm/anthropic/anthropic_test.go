@@ -36,7 +36,7 @@ func wire() clienttest.Wire {
 			"ANTHROPIC_PROFILE":        "from-the-process", "ANTHROPIC_CONFIG_DIR": "/from-the-process",
 		},
 		Stream: func(text string) string {
-			return sse(begun, start("0", `{"type":"text","text":""}`),
+			return sse(opened, start("0", `{"type":"text","text":""}`),
 				piece("0", `{"type":"text_delta","text":"`+text+`"}`), stop("0"), ended("end_turn"), stopped)
 		},
 		Refused: refused(), Unsendable: unsendable(),
@@ -96,14 +96,14 @@ func refused() map[string]clienttest.Failure {
 	}
 }
 
-// The whole conversation of several rounds is one that a strict server accepts, and thinking goes
+// A strict server accepts the whole conversation of several rounds, and thinking goes
 // back as it was.
 func TestConversation(t *testing.T) {
 	w := wire()
 	second := w.Reply()
 	second.Reasoning = "Once more."
 	second.Calls = []llmtest.Call{{Name: "shell", Arguments: `{"command": broken`}, {Name: "shell"}}
-	srv, c := w.Connect(t, llmtest.Sequence(w.Reply(), second, llmtest.Say("done")))
+	srv, c := w.Connect(t, llmtest.Sequence(w.Reply(), second, llmtest.Text("done")))
 	req := clienttest.Converse(t, c, w.Request(), 3)
 	// The server decodes the request of the client, but for consecutive results, which make one
 	// message.

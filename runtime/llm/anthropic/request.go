@@ -48,9 +48,9 @@ func (c *client) request(req llm.Request) (wireRequest, error) {
 	return body, nil
 }
 
-// messages returns the wire form of a conversation. The server has only users and assistants, who
-// alternate: the messages between two answers become one, results of calls first, as the server
-// requires.
+// messages returns the wire form of a conversation. The server has only the roles user and
+// assistant, which alternate: the messages between two answers become one, results of calls first,
+// as the server requires.
 func (c *client) messages(messages []llm.Message) ([]wireMessage, error) {
 	var out []wireMessage
 	for i, m := range messages {
@@ -83,7 +83,7 @@ func resultsFirst(b *wireBlock) int {
 }
 
 // trimmed removes the white space at the end of a conversation whose last message is an answer,
-// which the model continues. The server rejects it only there.
+// which the model continues. The server rejects it only at that end.
 func trimmed(messages []wireMessage) []wireMessage {
 	n := len(messages)
 	if n == 0 || messages[n-1].Role != roleAssistant {
@@ -194,8 +194,8 @@ func result(r llm.ToolResult) (*wireBlock, error) {
 }
 
 // input returns the arguments of a call as the object that the server requires. Other arguments go
-// into an object under the name that Anthropic defines for them, so that the model sees its own
-// text.
+// into an object under the name that Anthropic defines for them, so that the model sees the
+// text that it wrote.
 func input(arguments string) json.RawMessage {
 	return exchange.ArgumentsObject(arguments, "INVALID_JSON")
 }

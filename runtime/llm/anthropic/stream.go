@@ -104,7 +104,7 @@ func (d *decoder) start(index int, raw json.RawMessage) ([]llm.Delta, error) {
 		return nil, fmt.Errorf("a block is not understood: %w", err)
 	}
 	if d.blocks[index] != nil {
-		return nil, fmt.Errorf("block %d began twice", index)
+		return nil, fmt.Errorf("block %d started twice", index)
 	}
 	if d.blocks == nil {
 		d.blocks = make(map[int]*block)

@@ -26,7 +26,7 @@ func ended(reason string) string {
 }
 
 const (
-	begun = `{"type":"message_start","message":{"id":"msg","model":"m",` +
+	opened = `{"type":"message_start","message":{"id":"msg","model":"m",` +
 		`"usage":{"input_tokens":3,"cache_read_input_tokens":2,"cache_creation_input_tokens":1,` +
 		`"output_tokens":1}}}`
 	stopped = `{"type":"message_stop"}`
@@ -40,13 +40,13 @@ func TestStreams(t *testing.T) {
 		want   []llm.Part
 		finish llm.FinishReason
 	}{
-		"text that begins with content": {
-			list(begun, aText, piece("0", `{"type":"text_delta","text":"b"}`), stop("0"), ended("end_turn"),
+		"text that starts with content": {
+			list(opened, aText, piece("0", `{"type":"text_delta","text":"b"}`), stop("0"), ended("end_turn"),
 				stopped),
 			parts(llm.Text("ab")), llm.FinishStop,
 		},
 		"unknown events, blocks and pieces": {
-			list(begun, `{"type":"ping"}`, `{"type":"new","index":"x","delta":7}`, aText,
+			list(opened, `{"type":"ping"}`, `{"type":"new","index":"x","delta":7}`, aText,
 				piece("0", `{"type":"citations_delta","citation":{"x":1}}`), stop("0"),
 				start("1", `{"type":"server_tool_use","id":"s","name":"web_search","input":{}}`),
 				piece("1", `{"type":"input_json_delta","partial_json":"{}"}`), stop("1"), ended("new_reason"),
@@ -54,7 +54,7 @@ func TestStreams(t *testing.T) {
 			parts(llm.Text("a")), llm.FinishStop,
 		},
 		"thinking between calls": {
-			list(begun, start("0", `{"type":"thinking","thinking":"","signature":"","new":{"a": 1.50}}`),
+			list(opened, start("0", `{"type":"thinking","thinking":"","signature":"","new":{"a": 1.50}}`),
 				piece("0", `{"type":"thinking_delta","thinking":"h<"}`),
 				piece("0", `{"type":"thinking_delta","thinking":"m"}`),
 				piece("0", `{"type":"signature_delta","signature":"s+"}`),
@@ -73,7 +73,7 @@ func TestStreams(t *testing.T) {
 			llm.FinishToolCalls,
 		},
 		"thinking without a signature": {
-			list(begun, start("0", `{"type":"thinking","thinking":"h"}`), stop("0"),
+			list(opened, start("0", `{"type":"thinking","thinking":"h"}`), stop("0"),
 				start("1", `{"type":"thinking","thinking":""}`), stop("1"), ended("end_turn"), stopped),
 			[]llm.Part{{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{
 				Text: "h", Provider: "anthropic",
@@ -81,34 +81,34 @@ func TestStreams(t *testing.T) {
 			llm.FinishStop,
 		},
 		"pieces beat the start": {
-			list(begun, start("0", `{"type":"tool_use","id":"c","name":"x","input":{"k":1}}`),
+			list(opened, start("0", `{"type":"tool_use","id":"c","name":"x","input":{"k":1}}`),
 				piece("0", `{"type":"input_json_delta","partial_json":"{\"k\":2}"}`), stop("0"),
 				ended("tool_use"), stopped),
 			parts(called("c", "x", `{"k":2}`)), llm.FinishToolCalls,
 		},
 		"calls decide": {
-			list(begun, start("0", aTool), stop("0"), ended("end_turn"), stopped),
+			list(opened, start("0", aTool), stop("0"), ended("end_turn"), stopped),
 			parts(called("c", "x", "")), llm.FinishToolCalls,
 		},
 		"stop sequence": {
-			list(begun, aText, stop("0"), ended("stop_sequence"), stopped), parts(llm.Text("a")),
+			list(opened, aText, stop("0"), ended("stop_sequence"), stopped), parts(llm.Text("a")),
 			llm.FinishStop,
 		},
 		"max_tokens": {
-			list(begun, aText, stop("0"), start("1", aTool), stop("1"), ended("max_tokens"), stopped),
+			list(opened, aText, stop("0"), start("1", aTool), stop("1"), ended("max_tokens"), stopped),
 			parts(llm.Text("a")), llm.FinishLength,
 		},
 		"context is full": {
-			list(begun, aText, stop("0"), ended("model_context_window_exceeded"), stopped),
+			list(opened, aText, stop("0"), ended("model_context_window_exceeded"), stopped),
 			parts(llm.Text("a")), llm.FinishLength,
 		},
 		"refusal": {
-			list(begun, aText, stop("0"), ended("refusal"), stopped), parts(llm.Text("a")),
+			list(opened, aText, stop("0"), ended("refusal"), stopped), parts(llm.Text("a")),
 			llm.FinishContentFilter,
 		},
-		"no content": {list(begun, ended("end_turn"), stopped), nil, llm.FinishStop},
+		"no content": {list(opened, ended("end_turn"), stopped), nil, llm.FinishStop},
 		"what follows": {
-			list(begun, aText, stop("0"), ended("end_turn"), stopped, `{"type":`), parts(llm.Text("a")),
+			list(opened, aText, stop("0"), ended("end_turn"), stopped, `{"type":`), parts(llm.Text("a")),
 			llm.FinishStop,
 		},
 	}
@@ -139,7 +139,7 @@ func TestLastUsageCounts(t *testing.T) {
 	last := `{"type":"message_delta","delta":{"stop_reason":"end_turn"},` +
 		`"usage":{"input_tokens":30,"cache_read_input_tokens":null,"cache_creation_input_tokens":10,` +
 		`"output_tokens":50,"output_tokens_details":{"thinking_tokens":40}}}`
-	resp, err := llm.Complete(t.Context(), wire().Raw(t, sse(begun, aText, stop("0"), last, stopped)),
+	resp, err := llm.Complete(t.Context(), wire().Raw(t, sse(opened, aText, stop("0"), last, stopped)),
 		newRequest())
 	if want := (llm.Usage{
 		Input: 30, Output: 50, Reasoning: 40, CacheRead: 2, CacheWrite: 10,
@@ -150,7 +150,7 @@ func TestLastUsageCounts(t *testing.T) {
 
 func TestStreamErrors(t *testing.T) {
 	failed := func(typ, message string) string {
-		return sse(begun, aText,
+		return sse(opened, aText,
 			`{"type":"error","error":{"type":"`+typ+`","message":"`+message+`"},"request_id":"r"}`)
 	}
 	tests := map[string]struct {
@@ -177,26 +177,26 @@ func TestStreamErrors(t *testing.T) {
 		"no JSON":    {sse(`{"type":`), llm.KindStream, "not valid JSON"},
 		"no type":    {sse(`{}`), llm.KindStream, "no type"},
 		"wrong form": {
-			sse(begun, `{"type":"content_block_delta","index":"x"}`), llm.KindStream, "is not understood",
+			sse(opened, `{"type":"content_block_delta","index":"x"}`), llm.KindStream, "is not understood",
 		},
 		"wrong block": {
-			sse(begun, start("0", `{"type":7}`)), llm.KindStream, "a block is not understood",
+			sse(opened, start("0", `{"type":7}`)), llm.KindStream, "a block is not understood",
 		},
 		"no block": {
-			sse(begun, `{"type":"content_block_start","index":0}`), llm.KindStream,
+			sse(opened, `{"type":"content_block_start","index":0}`), llm.KindStream,
 			"a block is not understood",
 		},
-		"block twice": {sse(begun, aText, aText), llm.KindStream, "began twice"},
+		"block twice": {sse(opened, aText, aText), llm.KindStream, "started twice"},
 		"piece of no block": {
-			sse(begun, piece("1", `{"type":"text_delta","text":"b"}`)), llm.KindStream, "has not started",
+			sse(opened, piece("1", `{"type":"text_delta","text":"b"}`)), llm.KindStream, "has not started",
 		},
-		"piece after its end": {sse(begun, aText, stop("0"),
+		"piece after its end": {sse(opened, aText, stop("0"),
 			piece("0", `{"type":"text_delta","text":"b"}`)), llm.KindStream, "has not started"},
 		"end within a block": {
-			sse(begun, aText, ended("end_turn"), stopped), llm.KindStream, "within a block",
+			sse(opened, aText, ended("end_turn"), stopped), llm.KindStream, "within a block",
 		},
 		"no message_stop": {
-			sse(begun, aText, stop("0"), ended("end_turn")), llm.KindStream, "before it was complete",
+			sse(opened, aText, stop("0"), ended("end_turn")), llm.KindStream, "before it was complete",
 		},
 		"nothing at all": {"", llm.KindStream, "before it was complete"},
 	}

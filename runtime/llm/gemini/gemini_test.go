@@ -84,8 +84,8 @@ func answered(id, name string, parts ...llm.Part) llm.Message {
 	return clienttest.Result(llm.ToolResult{CallID: id, Name: name, Parts: parts})
 }
 
-// The whole conversation of several rounds is one that a strict server accepts: signatures go back
-// as they were, calls have the ids that the model gave them, and results stand in the order of the
+// A strict server accepts the whole conversation of several rounds: signatures are sent back
+// unchanged, calls have the ids that the model gave them, and results stand in the order of the
 // calls.
 func TestConversation(t *testing.T) {
 	noIDs := wire().Reply()
@@ -96,8 +96,8 @@ func TestConversation(t *testing.T) {
 	}
 	for _, model := range []string{"gemini-3-pro", "gemini-2.5-flash", "gemini-flash-latest"} {
 		t.Run(model, func(t *testing.T) {
-			srv, c := wire().Connect(t, llmtest.Sequence(wire().Reply(), noIDs, llmtest.Say("wait"),
-				llmtest.Say("done")))
+			srv, c := wire().Connect(t, llmtest.Sequence(wire().Reply(), noIDs, llmtest.Text("wait"),
+				llmtest.Text("done")))
 			req := newRequest()
 			req.Model = model
 			req.Messages[0].Parts = append(req.Messages[0].Parts, picture())
@@ -152,10 +152,9 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// A conversation that another provider's model has begun goes on with a model that wants
-// signatures.
+// A model that requires signatures continues the conversation of another provider's model.
 func TestForeignHistory(t *testing.T) {
-	srv, c := wire().Connect(t, llmtest.Sequence(llmtest.Say("ok")))
+	srv, c := wire().Connect(t, llmtest.Sequence(llmtest.Text("ok")))
 	req := newRequest()
 	req.Messages = append(
 		req.Messages,
@@ -192,7 +191,7 @@ func TestForeignHistory(t *testing.T) {
 
 // The order identifies calls with equal ids.
 func TestResultsOfEqualIDs(t *testing.T) {
-	_, c := wire().Connect(t, llmtest.Sequence(llmtest.Say("ok")))
+	_, c := wire().Connect(t, llmtest.Sequence(llmtest.Text("ok")))
 	req := newRequest()
 	req.Messages = append(
 		req.Messages, llm.Message{Role: llm.RoleAssistant, Parts: []llm.Part{

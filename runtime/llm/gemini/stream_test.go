@@ -128,8 +128,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// What came goes back: the parts of an answer are sent as they were received, but for what needs no
-// way back.
+// The parts of an answer are sent back as they were received, except those that the server does not
+// need.
 func TestPartsGoBack(t *testing.T) {
 	sent := []string{
 		`{"text":"a"}`, `{"text":"b","thoughtSignature":"s1"}`, `{"text":"c"}`,

@@ -466,7 +466,7 @@ func (r *messagesReader) toolUse(raw json.RawMessage, thoughts []json.RawMessage
 }
 
 // argumentsOf returns the arguments as the model wrote them. Arguments that are not an object come
-// back inside one.
+// back in one.
 func argumentsOf(input json.RawMessage) (string, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(input, &fields); err != nil || fields == nil {

@@ -4,7 +4,7 @@
 //
 //	srv := llmtest.NewServer(t, llmtest.Sequence(
 //		llmtest.Use(llmtest.Call{Name: "shell", Arguments: `{"command":"ls"}`}),
-//		llmtest.Say("Done."),
+//		llmtest.Text("Done."),
 //	))
 //	client, err := openai.New(openai.Config{
 //		BaseURL: srv.URL(), APIKey: srv.Key(), HTTPClient: srv.Client(),

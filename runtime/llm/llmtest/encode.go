@@ -121,7 +121,7 @@ func (w *responsesWriter) message(req *Request, r Reply) {
 func (w *responsesWriter) calls(req *Request, r Reply) {
 	var items []object
 	first := len(w.items)
-	begin := func(i int) {
+	start := func(i int) {
 		item := object{
 			"id": fmt.Sprintf("fc_%d_%d", req.Number, i), "type": "function_call", "status": "in_progress",
 			"call_id": r.Calls[i].ID, "name": r.Calls[i].Name, "arguments": "",
@@ -142,14 +142,14 @@ func (w *responsesWriter) calls(req *Request, r Reply) {
 		items[i]["arguments"], items[i]["status"] = args, "completed"
 		w.done(items[i])
 	}
-	walkCalls(r, begin, grow, end)
+	walkCalls(r, start, grow, end)
 }
 
 // walkCalls visits the calls one after the other, or their pieces in turn.
-func walkCalls(r Reply, begin func(int), grow func(int, string), end func(int)) {
+func walkCalls(r Reply, start func(int), grow func(int, string), end func(int)) {
 	if !r.Fault.Interleave {
 		for i, c := range r.Calls {
-			begin(i)
+			start(i)
 			for _, piece := range pieces(c.Arguments) {
 				grow(i, piece)
 			}
@@ -160,7 +160,7 @@ func walkCalls(r Reply, begin func(int), grow func(int, string), end func(int)) 
 	rest := make([][]string, len(r.Calls))
 	most := 0
 	for i, c := range r.Calls {
-		begin(i)
+		start(i)
 		rest[i] = pieces(c.Arguments)
 		most = max(most, len(rest[i]))
 	}

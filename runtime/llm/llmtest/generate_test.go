@@ -180,7 +180,7 @@ func TestGenerateViolations(t *testing.T) {
 }
 
 func TestGenerateRequest(t *testing.T) {
-	s := llmtest.NewServer(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("ok") })
+	s := llmtest.NewServer(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Text("ok") })
 	body := `{"contents":[` + userContent + `,` + modelCalls(`{"text":"I look."}`, functionCall("",
 		"x", skip), functionCall("b", "y", "")) + `,` +
 		results(functionResponse("", "x", ""), `{"functionResponse":{"id":"b","name":"y",`+

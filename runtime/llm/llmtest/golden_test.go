@@ -146,7 +146,7 @@ func goldenCases() map[string]goldenCase {
 }
 
 // The bodies of requests that the strict server takes are compared with files, so that a change of
-// what is sent is seen in review.
+// review shows the requests.
 func TestGoldenRequests(t *testing.T) {
 	for wire, s := range speakers() {
 		for name, tt := range goldenCases() {
@@ -188,7 +188,7 @@ func TestGoldenRequests(t *testing.T) {
 // converse runs the conversation of a case, and returns the last request.
 func converse(t *testing.T, s speaker, tt goldenCase) *llmtest.Request {
 	t.Helper()
-	replies := []llmtest.Reply{llmtest.Say("done")}
+	replies := []llmtest.Reply{llmtest.Text("done")}
 	if len(tt.reply.Calls) > 0 {
 		replies = slices.Insert(replies, 0, tt.reply)
 	}

@@ -75,7 +75,7 @@ func testViolations(t *testing.T, path string, tests map[string]violation) {
 	t.Helper()
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := llmtest.NewServer(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("ok") })
+			s := llmtest.NewServer(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Text("ok") })
 			status, answer := post(t, s, path, s.Key(), tt.body)
 			violations := s.TakeViolations()
 			if got := s.Requests(); len(got) != 1 || string(got[0].Body) != tt.body {
@@ -312,13 +312,13 @@ func TestChangedReasoningIsAViolation(t *testing.T) {
 			item = string(e.Item)
 		}
 	}
-	said := `{"type":"message","role":"assistant","content":[{"type":"output_text","text":"x"}]}`
-	if status, answer := post(t, s, responsesPath, s.Key(), responses(userItem, item, said,
+	answered := `{"type":"message","role":"assistant","content":[{"type":"output_text","text":"x"}]}`
+	if status, answer := post(t, s, responsesPath, s.Key(), responses(userItem, item, answered,
 		userItem)); status != 200 {
 		t.Errorf("unchanged: %s", answer)
 	}
 	post(t, s, responsesPath, s.Key(), responses(userItem, strings.Replace(item, "gAAAA", "gBBBB", 1),
-		said, userItem))
+		answered, userItem))
 	if v := s.TakeViolations(); len(v) != 1 || !strings.Contains(v[0], `"rs_0" was changed`) {
 		t.Errorf("changed: %q", v)
 	}

@@ -27,7 +27,7 @@ func messages(turns ...string) string {
 		`]}`
 }
 
-func said(role string, blocks ...string) string {
+func message(role string, blocks ...string) string {
 	return `{"role":"` + role + `","content":[` + strings.Join(blocks, ",") + `]}`
 }
 
@@ -50,14 +50,14 @@ func TestMessagesViolations(t *testing.T) {
 	testViolations(t, messagesPath, map[string]violation{
 		"sound":                 {more(whole, `"tool_choice":{"type":"auto"},"system":"s"`+oneTool), ""},
 		"sound, users in a row": {messages(userTurn, userTurn), ""},
-		"sound, 4 marks":        {messages(said("user", marked, marked, marked, marked)), ""},
-		"sound, empty result": {messages(userTurn, callTurn, said("user",
+		"sound, 4 marks":        {messages(message("user", marked, marked, marked, marked)), ""},
+		"sound, empty result": {messages(userTurn, callTurn, message("user",
 			`{"type":"tool_result","tool_use_id":"c"}`, textBlock, imageBlock)), ""},
 		"sound, thinking": {more(messages(userTurn),
 			`"thinking":{"type":"enabled","budget_tokens":1024}`), ""},
-		"sound, calls of before": {more(messages(userTurn, callTurn, resultTurn, said("assistant",
+		"sound, calls of before": {more(messages(userTurn, callTurn, resultTurn, message("assistant",
 			textBlock), userTurn), `"thinking":{"type":"enabled","budget_tokens":1024}`), ""},
-		"sound, redacted": {messages(userTurn, said("assistant",
+		"sound, redacted": {messages(userTurn, message("assistant",
 			`{"type":"redacted_thinking","data":"x"}`, textBlock), userTurn), ""},
 		"no JSON":       {`{`, "unexpected EOF"},
 		"unknown field": {more(whole, `"input":1`), `unknown field "input"`},
@@ -65,63 +65,65 @@ func TestMessagesViolations(t *testing.T) {
 			instead(t, whole, `"role"`, `"name":"x","role"`), `unknown field "name"`,
 		},
 		"unknown field in a block": {
-			messages(said("user", `{"type":"text","text":"x","x":1}`)), `unknown field "x"`,
+			messages(message("user", `{"type":"text","text":"x","x":1}`)), `unknown field "x"`,
 		},
 		"no model":      {instead(t, whole, `"model":"m",`, ""), "model is missing"},
 		"not a stream":  {instead(t, whole, `"stream":true,`, ""), "stream is not set"},
 		"no max_tokens": {instead(t, whole, `"max_tokens":5000,`, ""), "max_tokens is missing"},
 		"no messages":   {messages(), "messages are empty"},
-		"role system":   {messages(said("system", textBlock)), `the role "system" is unknown`},
+		"role system":   {messages(message("system", textBlock)), `the role "system" is unknown`},
 		"role tool": {
-			messages(userTurn, callTurn, said("tool", okBlock)), `the role "tool" is unknown`,
+			messages(userTurn, callTurn, message("tool", okBlock)), `the role "tool" is unknown`,
 		},
 		"begins with an answer": {
-			messages(said("assistant", textBlock), userTurn), "the first message is not the user's",
+			messages(message("assistant", textBlock), userTurn), "the first message is not the user's",
 		},
 		"ends with an answer": {
-			messages(userTurn, said("assistant", textBlock)), "does not end with a user message",
+			messages(userTurn, message("assistant", textBlock)), "does not end with a user message",
 		},
-		"empty content": {messages(said("user")), "content is empty"},
+		"empty content": {messages(message("user")), "content is empty"},
 		"no content":    {messages(`{"role":"user"}`), "content is neither"},
-		"empty answer":  {messages(userTurn, said("assistant"), userTurn), "content is empty"},
+		"empty answer":  {messages(userTurn, message("assistant"), userTurn), "content is empty"},
 		"empty text":    {messages(`{"role":"user","content":""}`), "no visible character"},
-		"blank text": {messages(userTurn, said("assistant",
+		"blank text": {messages(userTurn, message("assistant",
 			`{"type":"text","text":" \n"}`), userTurn), "no visible character"},
 		"blank system": {
 			more(messages(userTurn), `"system":[{"type":"text","text":" "}]`), "no visible character",
 		},
-		"unknown block": {messages(said("user", `{"type":"video"}`)), `a block of type "video"`},
+		"unknown block": {messages(message("user", `{"type":"video"}`)), `a block of type "video"`},
 		"image in an answer": {
-			messages(userTurn, said("assistant", imageBlock), userTurn), "an image is not allowed",
+			messages(userTurn, message("assistant", imageBlock), userTurn), "an image is not allowed",
 		},
 		"image of a wrong type": {
-			messages(said("user", instead(t, imageBlock, "png", "tiff"))), `type "image/tiff"`,
+			messages(message("user", instead(t, imageBlock, "png", "tiff"))), `type "image/tiff"`,
 		},
-		"image is no base64": {messages(said("user", instead(t, imageBlock, "cG5n", "?"))), "not base64"},
+		"image is no base64": {
+			messages(message("user", instead(t, imageBlock, "cG5n", "?"))), "not base64",
+		},
 		"image by address": {
-			messages(said("user", instead(t, imageBlock, "base64", "url"))), "not base64",
+			messages(message("user", instead(t, imageBlock, "base64", "url"))), "not base64",
 		},
-		"call by the user": {messages(said("user", callBlock)), `a block of type "tool_use"`},
+		"call by the user": {messages(message("user", callBlock)), `a block of type "tool_use"`},
 		"result by the model": {
-			messages(userTurn, callTurn, said("assistant", okBlock), userTurn),
+			messages(userTurn, callTurn, message("assistant", okBlock), userTurn),
 			`a block of type "tool_result"`,
 		},
 		"result without call": {messages(userTurn, resultTurn), "which was not made before"},
 		"two results": {
-			messages(userTurn, callTurn, said("user", okBlock, okBlock)), "answered more than once",
+			messages(userTurn, callTurn, message("user", okBlock, okBlock)), "answered more than once",
 		},
 		"no result": {messages(userTurn, callTurn, userTurn), `the call "c" of x has no result`},
 		"result not first": {
-			messages(userTurn, callTurn, said("user", textBlock, okBlock)), "does not stand first",
+			messages(userTurn, callTurn, message("user", textBlock, okBlock)), "does not stand first",
 		},
-		"results in two messages": {messages(userTurn, said("assistant", callBlock,
+		"results in two messages": {messages(userTurn, message("assistant", callBlock,
 			instead(t, callBlock, `"c"`, `"d"`)), resultTurn, instead(t, resultTurn, `"c"`,
 			`"d"`)), `the call "d" of x has no result`},
-		"blank result": {messages(userTurn, callTurn, said("user", instead(t, okBlock, "ok",
+		"blank result": {messages(userTurn, callTurn, message("user", instead(t, okBlock, "ok",
 			" "))), "no visible character"},
-		"result of a wrong type": {messages(userTurn, callTurn, said("user", instead(t, okBlock,
+		"result of a wrong type": {messages(userTurn, callTurn, message("user", instead(t, okBlock,
 			`"ok"`, "7"))), "the content of a result is neither"},
-		"error without a text": {messages(userTurn, callTurn, said("user",
+		"error without a text": {messages(userTurn, callTurn, message("user",
 			`{"type":"tool_result","tool_use_id":"c","is_error":true}`)), "the result of an error is empty"},
 		"call with an odd ID": {
 			messages(userTurn, instead(t, callTurn, `"c"`, `"c:1"`), userTurn), `"c:1" is not the ID`,
@@ -138,22 +140,22 @@ func TestMessagesViolations(t *testing.T) {
 		"calls of one ID": {
 			messages(userTurn, callTurn, resultTurn, callTurn, resultTurn), `two calls have the ID "c"`,
 		},
-		"made-up thinking": {messages(userTurn, said("assistant",
+		"made-up thinking": {messages(userTurn, message("assistant",
 			`{"type":"thinking","thinking":"x","signature":"y"}`,
 			textBlock), userTurn), "invalid signature"},
-		"thinking, not signed": {messages(userTurn, said("assistant",
+		"thinking, not signed": {messages(userTurn, message("assistant",
 			`{"type":"thinking","thinking":"x"}`, textBlock), userTurn), "invalid signature"},
-		"thinking with a mark": {messages(userTurn, said("assistant",
+		"thinking with a mark": {messages(userTurn, message("assistant",
 			`{"type":"thinking","cache_control":{"type":"ephemeral"}}`,
 			textBlock), userTurn), "unknown field"},
-		"thinking last": {messages(userTurn, said("assistant", textBlock,
+		"thinking last": {messages(userTurn, message("assistant", textBlock,
 			`{"type":"redacted_thinking","data":"x"}`), userTurn), "the last block is thinking"},
-		"redacted without data": {messages(userTurn, said("assistant", `{"type":"redacted_thinking"}`,
+		"redacted without data": {messages(userTurn, message("assistant", `{"type":"redacted_thinking"}`,
 			textBlock), userTurn), "has no data"},
-		"5 marks": {more(messages(said("user", marked, marked, marked, marked)),
+		"5 marks": {more(messages(message("user", marked, marked, marked, marked)),
 			`"cache_control":{"type":"ephemeral"}`), "more than 4"},
 		"mark of a wrong kind": {
-			messages(said("user", instead(t, marked, "1h", "2h"))), "is not ephemeral",
+			messages(message("user", instead(t, marked, "1h", "2h"))), "is not ephemeral",
 		},
 		"budget too small": {
 			more(whole, `"thinking":{"type":"enabled","budget_tokens":1023}`), "budget_tokens are not",
@@ -244,7 +246,7 @@ func TestMessagesThinkingComesBack(t *testing.T) {
 			use := llmtest.Reply{Reasoning: "hm", Text: "x", Calls: []llmtest.Call{{
 				Name: "a", Arguments: "{}",
 			}, {Name: "b", Arguments: "{}"}}}
-			s := llmtest.NewServer(t, llmtest.Sequence(use, llmtest.Say("done")))
+			s := llmtest.NewServer(t, llmtest.Sequence(use, llmtest.Text("done")))
 			c := messagesClient(t, s)
 			req := llm.Request{Model: "m", Messages: []llm.Message{llm.UserText("x")}}
 			resp, err := llm.Complete(t.Context(), c, req)
@@ -281,7 +283,7 @@ func messagesClient(t *testing.T, s *llmtest.Server) llm.Client {
 
 // A brain receives the request of the client.
 func TestMessagesRequest(t *testing.T) {
-	s := llmtest.NewServer(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("ok") })
+	s := llmtest.NewServer(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Text("ok") })
 	image := llm.Part{Kind: llm.PartImage, Image: &llm.Image{MIME: "image/png", Data: []byte("png")}}
 	call := llm.Part{Kind: llm.PartToolCall, ToolCall: &llm.ToolCall{
 		ID: "c", Name: "x", Arguments: `{"a":"<\\u003c&>"}`,

@@ -120,8 +120,8 @@ const (
 	AtEnd Point = "end"
 )
 
-// Say returns an answer of text.
-func Say(text string) Reply { return Reply{Text: text} }
+// Text returns an answer of text.
+func Text(text string) Reply { return Reply{Text: text} }
 
 // Use returns an answer of tool calls.
 func Use(calls ...Call) Reply { return Reply{Calls: calls} }

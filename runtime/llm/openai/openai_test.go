@@ -87,12 +87,12 @@ func TestAPI(t *testing.T) {
 	}
 }
 
-// The whole conversation of several rounds is one that a strict server accepts, and reasoning goes
+// A strict server accepts the whole conversation of several rounds, and reasoning goes
 // back as it was.
 func TestConversation(t *testing.T) {
 	onBoth(t, func(t *testing.T, api openai.API) {
 		w := wire(api)
-		srv, c := w.Connect(t, llmtest.Sequence(w.Reply(), w.Reply(), llmtest.Say("done")))
+		srv, c := w.Connect(t, llmtest.Sequence(w.Reply(), w.Reply(), llmtest.Text("done")))
 		clienttest.Converse(t, c, w.Request(), 3)
 		last := srv.Requests()[2]
 		reasoning := 0

@@ -89,7 +89,7 @@ func TestEncryptedReasoningByModel(t *testing.T) {
 		req := newRequest()
 		req.Model = model
 		if _, got := fields(t, openai.Responses, req)["include"]; got != want {
-			t.Errorf("%s: include is there: %t, want %t", model, got, want)
+			t.Errorf("%s: has include: %t, want %t", model, got, want)
 		}
 	}
 }

@@ -180,7 +180,7 @@ func (d *responsesDecoder) rest(
 	}
 	missing, ok := strings.CutPrefix(whole, call.args.String())
 	if !ok {
-		return nil, fmt.Errorf("the arguments of tool call %d are not what their pieces were", call.index)
+		return nil, fmt.Errorf("the arguments of tool call %d differ from their pieces", call.index)
 	}
 	if missing == "" {
 		return deltas, nil

@@ -265,7 +265,7 @@ func TestStreamErrors(t *testing.T) {
 			openai.Responses,
 			sse(event("response.function_call_arguments.delta", `"output_index":0,"delta":"{x"`),
 				event("response.function_call_arguments.done", `"output_index":0,"arguments":"{y}"`)),
-			llm.KindStream, "are not what their pieces were",
+			llm.KindStream, "differ from their pieces",
 		},
 		"[DONE] is no end of a response": {
 			openai.Responses, sse("[DONE]"), llm.KindStream, "before it was complete",

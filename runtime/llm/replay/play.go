@@ -39,7 +39,7 @@ func (p *Player) Next(req llm.Request) (Turn, error) {
 	return turn, nil
 }
 
-// Remaining returns how many turns have not been played.
+// Remaining returns the number of turns that have not been played.
 func (p *Player) Remaining() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -107,7 +107,7 @@ func testIdle(t *testing.T, w Wire) {
 		})
 	}
 	t.Run("a slow receiver is not idleness", func(t *testing.T) {
-		w.inFakeTime(t, llmtest.Say("some text of several pieces"), Config{IdleTimeout: time.Second}, 0,
+		w.inFakeTime(t, llmtest.Text("some text of several pieces"), Config{IdleTimeout: time.Second}, 0,
 			func(t *testing.T, c llm.Client) {
 				for _, err := range c.Stream(t.Context(), w.Request()) {
 					if err != nil {
@@ -154,7 +154,7 @@ func testCancel(t *testing.T, w Wire) {
 
 // Nothing is sent before the iteration, and each iteration sends once.
 func testIteration(t *testing.T, w Wire) {
-	srv, c := w.Connect(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("x") })
+	srv, c := w.Connect(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Text("x") })
 	stream := c.Stream(t.Context(), w.Request())
 	if n := len(srv.Requests()); n != 0 {
 		t.Errorf("%d requests before iteration", n)
@@ -199,7 +199,7 @@ func testBreak(t *testing.T, w Wire) {
 }
 
 func testReuse(t *testing.T, w Wire) {
-	_, c := w.Connect(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("x") })
+	_, c := w.Connect(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Text("x") })
 	opened := 0
 	ctx := httptrace.WithClientTrace(t.Context(),
 		&httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
@@ -223,7 +223,7 @@ func testSessions(t *testing.T, w Wire) {
 		if r.Number%3 == 0 {
 			return llmtest.Reply{Fault: llmtest.Fault{Status: 503}}
 		}
-		return llmtest.Say(r.Messages[0].Text())
+		return llmtest.Text(r.Messages[0].Text())
 	})
 	c = atOnce(c, 20)
 	errs := make(chan error)
@@ -247,7 +247,7 @@ func testSessions(t *testing.T, w Wire) {
 
 // The HTTP client alone selects the proxy.
 func testProxy(t *testing.T, w Wire) {
-	srv := llmtest.NewServer(t, llmtest.Sequence(llmtest.Say("x")))
+	srv := llmtest.NewServer(t, llmtest.Sequence(llmtest.Text("x")))
 	proxy, err := url.Parse(srv.Root())
 	if err != nil {
 		t.Fatal(err)

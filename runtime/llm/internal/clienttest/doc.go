@@ -1,5 +1,4 @@
-// Package clienttest checks a client of a model server against the contract of llm.Client, whatever
-// its wire format.
+// Package clienttest checks a client of a model server against the contract of llm.Client.
 //
 // One call runs the whole suite:
 //
@@ -14,6 +13,6 @@
 //
 // Every case is a subtest, such as "cancel/in_a_text", and depends on no other. The server is that
 // of package llmtest, which rejects requests that a real one would reject. The tests of the
-// client's own package cover what is particular to its wire format, with the helpers of [Wire], and
+// client's own package cover the particulars of its wire format, with the helpers of [Wire], and
 // check that no goroutine is left after all tests.
 package clienttest

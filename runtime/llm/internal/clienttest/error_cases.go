@@ -172,7 +172,7 @@ func testRetryAfter(t *testing.T, w Wire) {
 func testStorm(t *testing.T, w Wire) {
 	for _, status := range []int{429, 500, 503, 504, 529} {
 		srv, c := w.Connect(t, llmtest.Storm(3, llmtest.Fault{Status: status},
-			llmtest.Sequence(llmtest.Say("calm"))))
+			llmtest.Sequence(llmtest.Text("calm"))))
 		resp, err := llm.Complete(t.Context(), atOnce(c, 0), w.Request())
 		if err != nil || resp.Message.Text() != "calm" || len(srv.Requests()) != 4 {
 			t.Errorf("%d: got %q, %v after %d requests", status, resp.Message.Text(), err,
@@ -232,8 +232,8 @@ func testNetwork(t *testing.T, w Wire) {
 	secure.StartTLS()
 	defer secure.Close()
 	for name, address := range map[string]string{
-		// No system gives port 1 to a program that asks for any free port, so nothing comes to listen
-		// there.
+		// No system gives port 1 to a program that requests any free port, so nothing comes to listen
+		// on it.
 		"refused":             "http://127.0.0.1:1",
 		"no such host":        "http://no-such-host.invalid",
 		"TLS to a plain port": strings.Replace(plain.URL, "http:", "https:", 1),

@@ -94,7 +94,7 @@ func testVariables(t *testing.T, w Wire) {
 }
 
 func testSameBytes(t *testing.T, w Wire) {
-	srv, c := w.Connect(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Say("x") })
+	srv, c := w.Connect(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Text("x") })
 	for range 20 {
 		req := w.Request()
 		// Equal maps whose iteration order differs.
@@ -112,7 +112,7 @@ func testSameBytes(t *testing.T, w Wire) {
 }
 
 func testInvalidUTF8(t *testing.T, w Wire) {
-	srv, c := w.Connect(t, llmtest.Sequence(llmtest.Say("x")))
+	srv, c := w.Connect(t, llmtest.Sequence(llmtest.Text("x")))
 	req := w.Request()
 	req.Messages = []llm.Message{
 		llm.UserText("a\xff\x00b\xed\xa0\x80é"),

@@ -7,7 +7,7 @@ import (
 )
 
 // ArgumentsObject returns the arguments of a call as Object does. Other arguments become an object
-// with their text under name, so that the model sees its own text.
+// with their text under name, so that the model sees it.
 func ArgumentsObject(arguments, name string) json.RawMessage {
 	if object, ok := Object(arguments); ok {
 		return object

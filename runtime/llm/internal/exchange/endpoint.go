@@ -45,7 +45,7 @@ type Endpoint struct {
 }
 
 // New returns the server that cfg describes. Provider and base URL default to the given ones. New
-// sends nothing. Its errors begin with the provider and do not repeat the base URL, which may hold
+// sends nothing. Its errors start with the provider and do not repeat the base URL, which may hold
 // a password.
 func New(cfg Config, provider, baseURL string) (*Endpoint, error) {
 	if cfg.APIKey == "" && cfg.BaseURL == "" {

@@ -58,7 +58,7 @@ func (e *Endpoint) Stream(
 	ctx context.Context, send func(context.Context, *Exchange) (Decoder, error),
 ) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
-		x, ctx := e.begin(ctx)
+		x, ctx := e.newExchange(ctx)
 		defer x.end()
 		dec, err := send(ctx, x)
 		if err != nil {
@@ -114,8 +114,8 @@ func (x *Exchange) decode(dec Decoder, emit func(llm.Delta) bool) error {
 	}
 }
 
-// begin returns an exchange, which the caller ends, and its context.
-func (e *Endpoint) begin(parent context.Context) (*Exchange, context.Context) {
+// newExchange returns an exchange, which the caller ends, and its context.
+func (e *Endpoint) newExchange(parent context.Context) (*Exchange, context.Context) {
 	ctx, cancel := context.WithCancelCause(parent)
 	x := &Exchange{endpoint: e, cancel: cancel}
 	x.cause = func() (error, bool) {

@@ -18,7 +18,7 @@ type eventReader struct {
 	src *bufio.Reader
 	// tooLong makes the error for an event above maxEvent.
 	tooLong func() error
-	begun   bool
+	started bool
 }
 
 func newEventReader(x *Exchange) *eventReader {
@@ -64,9 +64,9 @@ func (r *eventReader) line(used int) ([]byte, error) {
 		if errors.Is(err, bufio.ErrBufferFull) {
 			continue
 		}
-		if !r.begun {
+		if !r.started {
 			line = bytes.TrimPrefix(line, []byte("\ufeff"))
-			r.begun = true
+			r.started = true
 		}
 		return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r")), err
 	}

@@ -215,7 +215,7 @@ func unclear(have []line, at int, level Level) error {
 		"is ambiguous; give the lines exactly as in the file:%s", level, at+1, excerpt(texts(have)))
 }
 
-// excerpt formats the first lines for a message, each on a line of its own.
+// excerpt formats the first lines for a message, each on a separate line.
 func excerpt(lines []string) string {
 	const most = 8
 	var b strings.Builder

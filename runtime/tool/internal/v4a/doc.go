@@ -16,7 +16,7 @@
 // exactly, without trailing space, without space at both ends, and with typographic punctuation
 // folded to ASCII. At the exact level the first match counts. At the others only a single match
 // counts, because a guess could change the wrong lines. Lines that a chunk keeps stay in the file
-// byte by byte, whatever level matched. Where the old lines have another indentation than the file,
+// byte by byte at every level. Where the old lines have another indentation than the file,
 // new lines get the indentation of the file; if it does not follow from that of the old ones, the
 // chunk does not fit.
 package v4a

@@ -5,7 +5,7 @@ import (
 	"unicode"
 )
 
-// Level is how closely the old lines of a chunk match the file.
+// Level is the exactness with which the old lines of a chunk match the file.
 type Level int
 
 // Levels, from closest to loosest.

@@ -72,7 +72,7 @@ func common(was, now []string) []int {
 	if len(was)*len(now) > largest {
 		return kept
 	}
-	// length[i][j] is how many lines was[i:] and now[j:] have in common.
+	// length[i][j] is the number of lines that was[i:] and now[j:] have in common.
 	length := make([][]int32, len(was)+1)
 	for i := range length {
 		length[i] = make([]int32, len(now)+1)

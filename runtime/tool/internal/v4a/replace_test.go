@@ -94,7 +94,7 @@ type style struct {
 	step   string
 }
 
-// text returns lines in the style. Each line is its depth, as so many dots, and what follows.
+// text returns lines in the style. Each line is its depth, as so many dots, and its content.
 func (s style) text(lines []string) string {
 	var b strings.Builder
 	for _, l := range lines {
@@ -105,7 +105,7 @@ func (s style) text(lines []string) string {
 }
 
 // TestStructureStays edits programs whose blocks are made by indentation, in a style that is not
-// the file's. Whatever is applied must have the blocks that were meant.
+// the file's. Every applied edit must have the intended blocks.
 func TestStructureStays(t *testing.T) {
 	programs := [][3][]string{ // the lines above, the replaced lines, the new lines
 		{{"class A:", ".def f():"}, {"..a"}, {"..a", "", ".def g():", "..b"}},
