@@ -194,10 +194,8 @@ func TestNoSandbox(t *testing.T) {
 
 // TestSandboxUnsuitableDir works in directories in which a sandbox protects little.
 func TestSandboxUnsuitableDir(t *testing.T) {
-	home, err := os.UserHomeDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	home := t.TempDir()
+	t.Setenv("HOME", home)
 	const hint = "work in the directory of a project"
 	for _, dir := range []string{"/", "/usr", home} {
 		e, err := local.Sandboxed(t.Context(), local.Config{Dir: dir}, thisProgram(t), env.Sandbox{})
