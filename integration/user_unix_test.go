@@ -27,7 +27,7 @@ func TestOrdinaryUser(t *testing.T) {
 	for _, pkg := range []string{"env", "env/local", "env/internal/wire", "env/sandboxd"} {
 		t.Run(path.Base(pkg), func(t *testing.T) {
 			t.Parallel()
-			dir, err := os.MkdirTemp("", "sandboxagent-user-") //nolint:usetesting // others must reach it
+			dir, err := os.MkdirTemp("", "user-") //nolint:usetesting // others must reach it
 			if err != nil {
 				t.Fatal(err)
 			}

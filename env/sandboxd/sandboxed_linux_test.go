@@ -72,11 +72,11 @@ func TestSandboxedHelper(t *testing.T) {
 				if out, err := git.CombinedOutput(); err != nil {
 					t.Fatalf("%v\n%s", err, out)
 				}
-				directory := filepath.Join(t.TempDir(), "helper")
+				socket := socketPath(t)
+				directory := filepath.Dir(socket)
 				if err := os.Mkdir(directory, 0o700); err != nil {
 					t.Fatal(err)
 				}
-				socket := filepath.Join(directory, "s")
 				ttl := "1m" // enough for a client to reconnect on a slow machine
 				if end == "client" {
 					ttl = "3s"

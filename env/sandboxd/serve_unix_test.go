@@ -58,8 +58,9 @@ func TestHelperEnds(t *testing.T) {
 	}{
 		{"Close", func(e *client.Client, _ *process) error { return e.Close() }, 0},
 		{"end of the stream", func(_ *client.Client, p *process) error {
-			_ = p.Close() // the client may have closed it before
-			return nil
+			err := p.in.Close()
+			_ = p.out.Close() // the client closes it too when the helper ends
+			return err
 		}, 0},
 		{"end of stdin", func(_ *client.Client, p *process) error { return p.in.Close() }, 0},
 		{"SIGTERM", send(unix.SIGTERM), 143},

@@ -108,13 +108,28 @@ func (s *Server) Client() *http.Client { return s.client }
 // idempotent.
 func (s *Server) Close() {
 	s.closed.Do(func() {
+		s.mu.Lock()
 		close(s.quit)
+		s.mu.Unlock()
 		// The listener is closed in any case, and a connection that does not close has no remedy.
 		_ = s.http.Close()
 		<-s.served
 		s.active.Wait()
 		s.client.CloseIdleConnections()
 	})
+}
+
+// enter registers a handler in active, unless Close was called.
+func (s *Server) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	select {
+	case <-s.quit:
+		return false
+	default:
+		s.active.Add(1)
+		return true
+	}
 }
 
 // Requests returns the requests so far, including those with violations.
@@ -145,7 +160,9 @@ func (s *Server) violate(w http.ResponseWriter, p protocol, format string, args 
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	s.active.Add(1)
+	if !s.enter() {
+		return
+	}
 	defer s.active.Done()
 	p, ok := protocolOf(r.URL.Path)
 	switch {
