@@ -88,11 +88,11 @@ short: $(GOTESTSUM) withdaemons
 	$(WITH) sh -ec '$(SUM) -short -count=1 -race $(RACE); \
 		$(SUM) -short -count=1 -p 3 $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE))")'
 
-# Under the race detector the soak has a tenth of its sessions, large calls are smaller, and few searches are compared with
-# ripgrep: these tests run again without it.
+# Under the race detector the soak has a tenth of its sessions, fewer helpers are opened, large calls are smaller, and few searches are
+# compared with ripgrep: these tests run again without it.
 full: $(GOTESTSUM) withdaemons
 	$(WITH) sh -ec 'GORACE=atexit_sleep_ms=0 $(SUM) -race -count=1 -p 3 -timeout 60m ./...; \
-		$(SUM) -count=1 -timeout 20m -run "^Test(Fault30|Faults\$$|GrepParity\$$|RipgrepMakesNoDifference\$$)" \
+		$(SUM) -count=1 -timeout 20m -run "^Test(Fault30|Faults\$$|GrepParity\$$|RipgrepMakesNoDifference\$$|SupervisedCycles\$$)" \
 			./integration ./env/local ./env/search'
 
 withdaemons:

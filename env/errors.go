@@ -17,11 +17,11 @@ var (
 	// ErrUnknownOutcome means that the connection was lost after a command was sent: it may have run.
 	ErrUnknownOutcome = errors.New("the outcome is unknown: the command may have run")
 	// ErrProtocol means that the helper of a remote environment violated the protocol: it may be
-	// hostile. The client discards what it sends and sends it nothing more.
+	// hostile. The client discards its data and sends nothing more.
 	ErrProtocol = errors.New("protocol violation")
 	// ErrIsDir means that the operation needs a file and the name is a directory.
 	ErrIsDir = errors.New("is a directory")
-	// ErrNotDir means that the operation needs a directory and the name is none.
+	// ErrNotDir means that the operation needs a directory and the name is another file.
 	ErrNotDir = errors.New("not a directory")
 	// ErrNotRegular means that the name is a device, a socket or a FIFO.
 	ErrNotRegular = errors.New("not a regular file")

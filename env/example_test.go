@@ -23,7 +23,7 @@ func (u under) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
 	return u.Environment.Exec(ctx, cmd)
 }
 
-// Make an environment of your own by changing what another one does, or from nothing. The suite in
+// An environment of your own can embed another and replace methods, as here. The suite in
 // package envtest proves that it keeps the contract: envtest.Run(t, envtest.Options{…}).
 func Example_customEnvironment() {
 	e, err := local.New(local.Config{Dir: os.TempDir()})
@@ -32,9 +32,9 @@ func Example_customEnvironment() {
 		return
 	}
 	defer func() { _ = e.Close() }()
-	var place env.Environment = under{e, []string{"env", "GREETING=hello"}}
+	var custom env.Environment = under{e, []string{"env", "GREETING=hello"}}
 
-	out, _, err := env.Output(context.Background(), place, env.Command{Argv: []string{
+	out, _, err := env.Output(context.Background(), custom, env.Command{Argv: []string{
 		"printenv",
 		"GREETING",
 	}}, env.OutputOptions{})

@@ -12,7 +12,7 @@ import (
 // FS returns the working directory of e as a file system of package io/fs. It implements
 // fs.ReadDirFS, fs.ReadLinkFS, fs.StatFS and fs.ReadFileFS; unlike [ReadFile], the latter has no
 // limit of size. Names follow fs.ValidPath and so cannot leave the working directory, but symlinks
-// can: FS is no confinement.
+// can: FS does not confine its callers.
 //
 // Package io/fs has no contexts, so ctx serves all calls, which fail after its end. The file system
 // may be used concurrently, a single open file may not.

@@ -2,7 +2,7 @@ package env
 
 import "slices"
 
-// Info describes an environment. The environment itself reports it; a hostile one may lie.
+// Info describes an environment, which reports it itself: a hostile environment may lie.
 type Info struct {
 	// Backend names the backend, such as "local".
 	Backend string
@@ -16,7 +16,7 @@ type Info struct {
 	// {"/bin/bash", "-c"}. If it is empty, NoShell is the reason.
 	Shell   []string
 	NoShell string
-	// Guarantees lists the guarantees of the environment. A promise that is not listed is absent.
+	// Guarantees lists the guarantees of the environment. A guarantee that is not listed is absent.
 	Guarantees []Guarantee
 }
 
@@ -26,46 +26,46 @@ func (i Info) Clone() Info {
 	return i
 }
 
-// A Promise names what a Guarantee is about.
-type Promise string
+// GuaranteeName identifies a guarantee.
+type GuaranteeName string
 
-// Promises of environments.
+// Names of guarantees.
 const (
 	// KillTree: after a timeout or a cancellation no descendant of the command is left.
-	KillTree Promise = "kill-tree"
+	KillTree GuaranteeName = "kill-tree"
 	// CleanClose: after Close no process that the environment started is left.
-	CleanClose Promise = "clean-close"
+	CleanClose GuaranteeName = "clean-close"
 	// CleanCrash: after the client died without Close, no process that the environment started is
 	// left.
-	CleanCrash Promise = "clean-crash"
+	CleanCrash GuaranteeName = "clean-crash"
 	// AtomicWrite: a reader never sees half a written file.
-	AtomicWrite Promise = "atomic-write"
+	AtomicWrite GuaranteeName = "atomic-write"
 	// Isolation: commands cannot read, change or signal anything outside the environment.
-	Isolation Promise = "isolation"
+	Isolation GuaranteeName = "isolation"
 )
 
 // Parts of Isolation, which an environment lists one by one where it has only some of them.
 const (
 	// ConfinedWrites: commands change no file outside the working directory, a private directory for
 	// temporary files, and the files of Sandbox.Write.
-	ConfinedWrites Promise = "confined-writes"
+	ConfinedWrites GuaranteeName = "confined-writes"
 	// HiddenSecrets: commands cannot read the usual files of secrets, such as ~/.ssh.
-	HiddenSecrets Promise = "hidden-secrets"
+	HiddenSecrets GuaranteeName = "hidden-secrets"
 	// NoNetwork: commands reach no other machine, and no server of this one through the network.
-	NoNetwork Promise = "no-network"
+	NoNetwork GuaranteeName = "no-network"
 	// HiddenSockets: commands cannot connect to unix sockets of processes outside the sandbox.
-	HiddenSockets Promise = "hidden-sockets"
+	HiddenSockets GuaranteeName = "hidden-sockets"
 	// HiddenProcesses: commands cannot see or signal processes outside the sandbox.
-	HiddenProcesses Promise = "hidden-processes"
+	HiddenProcesses GuaranteeName = "hidden-processes"
 	// NoNewRights: commands gain no rights through set-id programs, mounts, namespaces or other
 	// processes.
-	NoNewRights Promise = "no-new-rights"
+	NoNewRights GuaranteeName = "no-new-rights"
 	// KeptHooks: commands cannot change the hooks and settings of the working directory's repository,
 	// which make git run programs outside the sandbox.
-	KeptHooks Promise = "kept-hooks"
+	KeptHooks GuaranteeName = "kept-hooks"
 )
 
-// Strength is how strong a guarantee is.
+// Strength ranks a guarantee.
 type Strength string
 
 // Strengths, from strongest to weakest.
@@ -78,18 +78,18 @@ const (
 	Absent Strength = "absent"
 )
 
-// Guarantee is a promise of an environment with its strength.
+// Guarantee is a property that an environment states for every command, with its strength.
 type Guarantee struct {
-	Promise  Promise  `json:"promise"`
-	Strength Strength `json:"strength"`
-	// By names in a few words the enforcing mechanism and its limits.
+	Name     GuaranteeName `json:"promise"`
+	Strength Strength      `json:"strength"`
+	// By names the enforcing mechanism and its limits in a few words.
 	By string `json:"by"`
 }
 
-// Strength returns the strength of p; Absent if p is not listed.
-func (i Info) Strength(p Promise) Strength {
+// Strength returns the strength of the guarantee name; Absent if it is not listed.
+func (i Info) Strength(name GuaranteeName) Strength {
 	for _, g := range i.Guarantees {
-		if g.Promise == p {
+		if g.Name == name {
 			return g.Strength
 		}
 	}

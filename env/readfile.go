@@ -30,7 +30,7 @@ func readFile(ctx context.Context, e FileReader, name string, limit int64) ([]by
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // All data has been read, or there is an error already.
+	defer func() { _ = f.Close() }() // All data has been read, or an error is returned already.
 
 	var size int64
 	if info, err := f.Stat(); err == nil {

@@ -2,18 +2,18 @@ package env
 
 // Sandbox configures the sandbox around the commands of an environment. The zero value is the
 // strongest sandbox that the machine has, without a network, or none on a machine without one;
-// Info.Guarantees lists what is enforced and its limits.
+// Info.Guarantees lists the guarantees and their limits.
 //
 // In a sandbox commands change files only in the working directory, in a private directory for
-// temporary files, and in Write. They read what the user may read, except the usual files of
-// secrets, such as ~/.ssh. With bubblewrap they run in their own namespaces, see no other
+// temporary files, and in Write. They read the files that the user may read, except the usual files
+// of secrets, such as ~/.ssh. With bubblewrap they run in their own namespaces, see no other
 // processes, and find the hooks and settings of the working directory's repository mounted
 // read-only. With Landlock alone they do not.
 type Sandbox struct {
 	// Require makes a machine without a sandbox an error.
 	Require bool
-	// Enforce lists promises that must be Enforced; one that is not is an error, also without Require.
-	Enforce []Promise
+	// Enforce lists guarantees that must be Enforced; otherwise it is an error, even without Require.
+	Enforce []GuaranteeName
 	// Network lets commands use the network of the machine.
 	Network bool
 	// Write lists more files and directories that commands may change: absolute names that exist.

@@ -44,7 +44,7 @@ func badInputs(missing, link string) []badInput {
 		address(6, "unreachable host", []string{closed}, "tcp://127.0.0.1:1", "connection refused",
 			"is it running, and is DOCKER_HOST right?"),
 		address(2, "malformed address", []string{"DOCKER_HOST=docker.example.com"},
-			`DOCKER_HOST: "docker.example.com" is none such as unix:///`),
+			`DOCKER_HOST: "docker.example.com" is not an address such as unix:///`),
 		address(2, "unknown context", []string{"DOCKER_HOST=", "DOCKER_CONTEXT=none-of-this-name"},
 			`the docker context "none-of-this-name"`, `"docker context ls" lists`),
 		address(2, "no certificates",

@@ -421,7 +421,7 @@ func (j *job) changes(t *testing.T) (names []string) {
 // runsUnsandboxed checks that the program runs commands without a sandbox where it may, and reports
 // that in a note and in events.
 func (j *job) runsUnsandboxed(t *testing.T) {
-	const note = "sandboxagent: note: commands run as this user on this machine; there is no sandbox: "
+	const note = "sandboxagent: note: commands run as this user on this machine; no sandbox: "
 	got := j.program(t, "exec", "--sandbox=auto", "--", "sh", "-c", all("by-auto"))
 	if got.code != 3 || got.stdout != unconfined || strings.Count(got.stderr, "\n") != 1 {
 		t.Errorf("%+v", got)
@@ -441,7 +441,7 @@ func (j *job) runsUnsandboxed(t *testing.T) {
 	}
 	wantContains(t, "standard error", got.stderr, append([]string{note, "without a sandbox"},
 		j.reasons...)...)
-	j.checkGuarantees(t, got.stdout, map[env.Promise]env.Strength{
+	j.checkGuarantees(t, got.stdout, map[env.GuaranteeName]env.Strength{
 		env.Isolation: env.Absent, env.ConfinedWrites: env.Absent, env.HiddenSecrets: env.Absent,
 		env.NoNetwork: env.Absent,
 	})
@@ -451,7 +451,9 @@ func (j *job) runsUnsandboxed(t *testing.T) {
 }
 
 // checkGuarantees checks the guarantees of a run, in its first and last events.
-func (j *job) checkGuarantees(t *testing.T, stdout string, want map[env.Promise]env.Strength) {
+func (j *job) checkGuarantees(
+	t *testing.T, stdout string, want map[env.GuaranteeName]env.Strength,
+) {
 	t.Helper()
 	events, res := records(t, stdout)
 	reported := [][]env.Guarantee{res.Guarantees}
@@ -470,7 +472,7 @@ func (j *job) checkGuarantees(t *testing.T, stdout string, want map[env.Promise]
 			}
 		}
 		for _, g := range guarantees {
-			if g.Promise == env.Isolation {
+			if g.Name == env.Isolation {
 				wantContains(t, "the reason", g.By, append([]string{j.by}, j.reasons...)...)
 			}
 		}
@@ -503,7 +505,7 @@ func (j *job) confines(t *testing.T) {
 
 // enforces checks the guarantees, and --enforce for each.
 func (j *job) enforces(t *testing.T) {
-	want := map[env.Promise]env.Strength{
+	want := map[env.GuaranteeName]env.Strength{
 		env.Isolation: env.Enforced, env.HiddenProcesses: env.Enforced,
 		env.ConfinedWrites: env.Enforced, env.HiddenSecrets: env.Enforced, env.NoNetwork: env.Enforced,
 		env.NoNewRights: env.Enforced,
@@ -526,8 +528,9 @@ func (j *job) enforces(t *testing.T) {
 		if got.code != 125 || got.stdout != "" {
 			t.Errorf("%s: %+v", promise, got)
 		}
-		wantContains(t, string(promise), got.stderr, append([]string{"no sandbox here enforces " +
-			string(promise)}, j.reasons...)...)
+		wantContains(t, string(promise), got.stderr, append([]string{
+			"no sandbox of this machine enforces " + string(promise),
+		}, j.reasons...)...)
 	}
 	if got := j.program(t, append(strong, "--", "touch", "strong")...); got.code != 0 {
 		t.Errorf("%q: %+v", strong, got)

@@ -114,7 +114,7 @@ func TestSSHMessages(t *testing.T) {
 			[]string{"--memory has no effect with --env=ssh; it is for --env=docker"},
 		},
 		{"a network without a sandbox", flags(s, "--network=none"), []string{
-			"no sandbox works here", "home directory",
+			"no sandbox works on this machine", "home directory",
 		}},
 		{"apply", flags(s, "--apply"), []string{"--apply has no effect with --env=ssh"}},
 		{"variables of this machine", flags(s, "--inherit-vars=all"), []string{"--pass-var"}},

@@ -267,7 +267,7 @@ func (b *dockerBackend) list(ctx context.Context) (rows [][]string, err error) {
 			rows = [][]string{{"NAME", "STATE", "AGE", "OWNER", "IMAGE", "NOTE"}}
 		}
 		for _, s := range all {
-			rows = append(rows, []string{s.Name, s.State, age(s.Created), s.Owner, s.Image, s.Note})
+			rows = append(rows, []string{s.Name, s.State, age(s.Created), s.Owner, s.Image, s.Reason})
 		}
 		return err
 	})

@@ -36,7 +36,7 @@ func remoteFlags() []cli.Flag {
 
 // parseRemoteFlags reads remoteFlags but --keep. notify receives lines for the user.
 func parseRemoteFlags(c *cli.Context, notify func(string)) (remote.Options, error) {
-	o := remote.Options{TTL: cmp.Or(c.Duration("ttl"), defaultTTL), Note: notify}
+	o := remote.Options{TTL: cmp.Or(c.Duration("ttl"), defaultTTL), Warn: notify}
 	if c.IsSet("ttl") && c.Duration("ttl") == 0 {
 		return o, usagef("--ttl is 0; leave it out for the default")
 	}

@@ -86,7 +86,7 @@ func (b *sshBackend) parseConnection(c *cli.Context) error {
 	b.target = ssh.Target{
 		Host: c.String("host"), Identities: c.StringSlice("identity"),
 		KnownHosts: c.String("known-hosts"), AcceptNew: c.Bool("accept-new-host-key"),
-		Passphrase: passphrasePrompt(), Note: b.notify,
+		Passphrase: passphrasePrompt(), Warn: b.notify,
 	}
 	if b.target.Host == "" {
 		return usagef("--host is missing: --env=ssh needs one, as [USER@]HOST[:PORT]")
@@ -193,7 +193,7 @@ func (b *sshBackend) attach(
 	}
 	host, err := ssh.Connect(ctx, ssh.Target{
 		Host: kept.Target.Host, Identities: kept.Target.Identities, KnownHosts: kept.Target.KnownHosts,
-		Passphrase: passphrasePrompt(), Note: b.notify,
+		Passphrase: passphrasePrompt(), Warn: b.notify,
 	})
 	if err != nil {
 		return nil, nil, sshError(err)
@@ -216,7 +216,7 @@ func (b *sshBackend) list(ctx context.Context) (rows [][]string, err error) {
 			if !l.Created.IsZero() {
 				started = age(l.Created)
 			}
-			rows = append(rows, []string{l.Session, l.State, started, l.TTL.String(), l.Owner, l.Note})
+			rows = append(rows, []string{l.Session, l.State, started, l.TTL.String(), l.Owner, l.Reason})
 		}
 		return err
 	})

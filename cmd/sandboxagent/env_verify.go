@@ -223,6 +223,6 @@ func showPromises(w io.Writer, r verification) {
 	}
 	_, _ = fmt.Fprintln(w, "PROMISE\tSTRENGTH\tBY")
 	for _, g := range r.Promises {
-		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", g.Promise, g.Strength, cmp.Or(g.By, "-"))
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", g.Name, g.Strength, cmp.Or(g.By, "-"))
 	}
 }

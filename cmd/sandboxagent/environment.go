@@ -134,7 +134,7 @@ func (r *recording) upload(
 	if r.err != nil {
 		return nil, workdirError(r.err)
 	}
-	for _, line := range r.tree.Notes() {
+	for _, line := range r.tree.Warnings() {
 		notify(line)
 	}
 	if err := r.tree.Upload(ctx, e); err != nil {

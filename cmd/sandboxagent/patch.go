@@ -216,7 +216,7 @@ func (p *patch) changes(ctx context.Context, e env.Environment) (changes, error)
 		if err != nil {
 			return nil, err
 		}
-		for _, line := range found.Notes() {
+		for _, line := range found.Warnings() {
 			p.notify(line)
 		}
 		return found, nil

@@ -69,7 +69,7 @@ func (o sandboxOptions) report(info env.Info, notify func(string)) {
 }
 
 // promises are the values of --enforce.
-var promises = []env.Promise{
+var promises = []env.GuaranteeName{
 	env.Isolation, env.ConfinedWrites, env.HiddenSecrets, env.NoNetwork, env.HiddenSockets,
 	env.HiddenProcesses, env.NoNewRights, env.KeptHooks,
 }
@@ -111,7 +111,7 @@ func parseSandboxFlags(c *cli.Context) (o sandboxOptions, err error) {
 	return o, nil
 }
 
-func parsePromise(name string) (env.Promise, error) {
+func parsePromise(name string) (env.GuaranteeName, error) {
 	var known []string
 	for _, p := range promises {
 		if string(p) == name {
@@ -132,8 +132,8 @@ func isolates(info env.Info) bool {
 // sandboxNote returns the state of a sandbox that is not the strongest, with the missing
 // guarantees; else empty.
 func sandboxNote(info env.Info) string {
-	guarantee := func(p env.Promise) (found env.Guarantee, ok bool) {
-		i := slices.IndexFunc(info.Guarantees, func(g env.Guarantee) bool { return g.Promise == p })
+	guarantee := func(p env.GuaranteeName) (found env.Guarantee, ok bool) {
+		i := slices.IndexFunc(info.Guarantees, func(g env.Guarantee) bool { return g.Name == p })
 		if i < 0 {
 			return env.Guarantee{}, false
 		}
@@ -163,7 +163,7 @@ func sandboxNote(info env.Info) string {
 func notKept(info env.Info) (names []string) {
 	for _, g := range info.Guarantees {
 		if g.Strength == env.Absent {
-			names = append(names, string(g.Promise))
+			names = append(names, string(g.Name))
 		}
 	}
 	return names
@@ -196,7 +196,7 @@ func sandboxError(err error, o sandboxOptions) error {
 // make writable came from --allow-write.
 func invalidSandbox(err error, o sandboxOptions) error {
 	text := strings.TrimSuffix(err.Error(), ": "+fs.ErrInvalid.Error())
-	if len(o.Write) > 0 && strings.Contains(text, " be changed") {
+	if len(o.Write) > 0 && strings.Contains(text, "a sandbox cannot allow changes") {
 		return usagef("--allow-write: %s", text)
 	}
 	return usagef("%s (--workdir, --sandbox=off)", text)

@@ -12,11 +12,11 @@ import (
 
 // TestSandboxNote checks that the note of a weaker sandbox names the missing guarantees.
 func TestSandboxNote(t *testing.T) {
-	hooks := env.Guarantee{Promise: env.KeptHooks, Strength: env.Absent, By: "nobody"}
-	processes := env.Guarantee{Promise: env.HiddenProcesses, Strength: env.Absent}
-	sockets := env.Guarantee{Promise: env.HiddenSockets, Strength: env.BestEffort}
+	hooks := env.Guarantee{Name: env.KeptHooks, Strength: env.Absent, By: "nobody"}
+	processes := env.Guarantee{Name: env.HiddenProcesses, Strength: env.Absent}
+	sockets := env.Guarantee{Name: env.HiddenSockets, Strength: env.BestEffort}
 	isolation := func(s env.Strength) env.Guarantee {
-		return env.Guarantee{Promise: env.Isolation, Strength: s, By: "a box"}
+		return env.Guarantee{Name: env.Isolation, Strength: s, By: "a box"}
 	}
 	for name, test := range map[string]struct {
 		guarantees []env.Guarantee
@@ -46,7 +46,7 @@ func TestSandboxNote(t *testing.T) {
 
 // TestSandboxError checks that errors name the flag at fault.
 func TestSandboxError(t *testing.T) {
-	open := fmt.Errorf("a sandbox in which / may be changed is none: %w", fs.ErrInvalid)
+	open := fmt.Errorf("a sandbox cannot allow changes of /: %w", fs.ErrInvalid)
 	mode := fmt.Errorf("the mode of d keeps root out; change that, or work without a sandbox: %w",
 		fs.ErrInvalid)
 	write := sandboxOptions{Sandbox: env.Sandbox{Write: []string{"/"}}}
@@ -57,7 +57,7 @@ func TestSandboxError(t *testing.T) {
 		usage   bool
 	}{
 		"what may be written": {
-			open, write, "--allow-write: a sandbox in which / may be changed is none", true,
+			open, write, "--allow-write: a sandbox cannot allow changes of /", true,
 		},
 		"the directory": {
 			mode, write, "the mode of d keeps root out; change that, or work without a sandbox " +
@@ -71,7 +71,7 @@ func TestSandboxError(t *testing.T) {
 		},
 		"the machine": {
 			&local.SandboxError{Reasons: []error{open}}, write,
-			"local: no sandbox works here: a sandbox in which / may be changed is none: invalid " +
+			"local: no sandbox works on this machine: a sandbox cannot allow changes of /: invalid " +
 				"argument", false,
 		},
 	} {

@@ -61,7 +61,7 @@ func (a Address) hostOptions(host string) ([]client.Opt, string, error) {
 	if !isSSH(host) {
 		if _, err := client.ParseHostURL(host); err != nil {
 			const examples = "unix:///var/run/docker.sock, tcp://host:2376 or ssh://host"
-			return nil, "", badConfig("address", "%q is none such as %s: %v", host, examples, err)
+			return nil, "", badConfig("address", "%q is not an address such as %s: %v", host, examples, err)
 		}
 		secure := client.WithTLSClientConfigFromEnv()
 		if dir := a.Certificates; dir != "" {

@@ -147,7 +147,7 @@ func benchConfig(b *testing.B, e *docker.Engine) docker.Config {
 	if _, err := e.FindImage(b.Context(), c.Image); err != nil {
 		b.Skip(err)
 	}
-	c.Note = nil
+	c.Warn = nil
 	return c
 }
 

@@ -83,7 +83,7 @@ func config(tb testing.TB, c docker.Config) docker.Config {
 	}
 	c.Pull = docker.PullNever
 	c.Helper.Binary = helperProgram
-	c.Note = func(line string) { tb.Log(line) }
+	c.Warn = func(line string) { tb.Log(line) }
 	return c
 }
 

@@ -186,7 +186,7 @@ func (e *Engine) checkSecurity(ctx context.Context, c Config) error {
 		}
 		if _, profile, ok := strings.Cut(o, "profile="); ok && profile != "builtin" &&
 			profile != "default" {
-			c.Note("the daemon's system call filter is " + profile + " instead of Docker's default")
+			c.Warn("the daemon's system call filter is " + profile + " instead of Docker's default")
 		}
 		return nil
 	}
@@ -206,7 +206,7 @@ func (e *Engine) findImage(
 }
 
 // detached returns a context for a call that has to complete although ctx may end: the daemon does
-// not undo what it has started.
+// not undo a started operation.
 func detached(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), limit)
 }

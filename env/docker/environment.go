@@ -25,8 +25,8 @@ type served = remote.Environment
 // Environment is an environment in a container. Engine.Open and Engine.Attach return it.
 //
 // It implements env.Environment, search.Searcher and env.MultiReader, and has the methods Kill,
-// Leave and Session of remote.Environment. Close removes the container, for all of its clients; one
-// that is gone already is no error. If the daemon does not answer, Close returns an error after a
+// Leave and Session of remote.Environment. Close removes the container, for all of its clients; a
+// missing one is not an error. If the daemon does not answer, Close returns an error after a
 // minute, and the container ends by itself after Config.TTL.
 type Environment struct {
 	*served

@@ -41,7 +41,7 @@ func (e *Engine) image(ctx context.Context, c Config) (image.InspectResponse, st
 			return found, images.DefaultReference, e.checkPlatform(ctx, c, images.DefaultReference, found)
 		}
 		ref = images.PublicReference
-		c.Note(fmt.Sprintf("the image is %s, which may lack git and other tools; the daemon lacks %s",
+		c.Warn(fmt.Sprintf("the image is %s, which may lack git and other tools; the daemon lacks %s",
 			ref, images.DefaultReference))
 	}
 	if c.Pull != PullAlways {

@@ -32,8 +32,8 @@ type Listed struct {
 	// ID and Name are the container's; Session is a part of the name.
 	ID, Name string
 	Image    string
-	// Abandoned: the container runs, and the process of this user and machine that created it has
-	// ended.
+	// Abandoned reports that the container runs, and that its creator, a process of this user and
+	// machine, has ended.
 	Abandoned bool
 }
 
@@ -51,10 +51,10 @@ func (e *Engine) List(ctx context.Context) ([]Listed, error) {
 			name = strings.TrimPrefix(c.Names[0], "/")
 		}
 		session, ok := sessionOf(name, c.Labels)
-		if !ok { // an image can pass such labels on
+		if !ok { // an image can have such labels
 			continue
 		}
-		ttl, _ := time.ParseDuration(c.Labels[labelLease]) // loaders have none
+		ttl, _ := time.ParseDuration(c.Labels[labelLease]) // loaders have no TTL
 		l := Listed{
 			Listed: remote.Listed{
 				Session: session, State: c.State, Created: time.Unix(c.Created, 0), TTL: ttl,
@@ -100,7 +100,7 @@ func sessionOf(name string, labels map[string]string) (session string, ok bool) 
 	return "", false
 }
 
-// assess sets Garbage, Abandoned and Note. orphan reports that the creating process has ended.
+// assess sets Garbage, Abandoned and Reason. orphan reports that the creating process has ended.
 func (l *Listed) assess(labels map[string]string, now time.Time, orphan bool) {
 	by, err := time.Parse(time.RFC3339, labels[labelReady])
 	live := slices.Contains([]container.ContainerState{
@@ -109,27 +109,27 @@ func (l *Listed) assess(labels map[string]string, now time.Time, orphan bool) {
 	switch {
 	case live && orphan:
 		l.Abandoned = l.State == container.StateRunning
-		l.Note = "its client has ended; it ends " + labels[labelLease] + " after that"
+		l.Reason = "its client has ended; it ends " + labels[labelLease] + " after that"
 	case live:
-		l.Note = "in use" // without a client it ends by itself
+		l.Reason = "in use" // without a client it ends by itself
 	case l.State == container.StateRemoving:
-		l.Note = "it is being removed"
+		l.Reason = "it is being removed"
 	case l.State != container.StateCreated:
-		l.Garbage, l.Note = true, "it has ended"
+		l.Garbage, l.Reason = true, "it has ended"
 	case labels[labelKind] == kindLoader && now.Sub(l.Created) > loaderTimeout:
-		l.Garbage, l.Note = true, "its loader has died"
+		l.Garbage, l.Reason = true, "its loader has died"
 	case labels[labelKind] == kindLoader:
-		l.Note = "it is being filled"
+		l.Reason = "it is being filled"
 	case orphan:
-		l.Garbage, l.Note = true, "its client ended before it started"
+		l.Garbage, l.Reason = true, "its client ended before it started"
 	case err != nil || now.After(by):
-		l.Garbage, l.Note = true, "it was never started"
+		l.Garbage, l.Reason = true, "it was never started"
 	default:
-		l.Note = "it is about to start"
+		l.Reason = "it is about to start"
 	}
 }
 
-// Collect removes what clients that died left behind: containers, and volumes without a container.
+// Collect removes the remains of clients that died: containers, and volumes without a container.
 // With o.All it also removes containers that are Abandoned, and the volumes with helpers and the
 // layers on images, which later containers would use. It never removes an object in use.
 func (e *Engine) Collect(
@@ -142,7 +142,7 @@ func (e *Engine) Collect(
 	return o.Collect(func(add func(kind, name, reason string, remove func() error)) error {
 		for _, l := range list {
 			if l.Garbage || o.All && l.Abandoned {
-				add("container", l.Name, l.Note, func() error { return e.remove(ctx, l.ID) })
+				add("container", l.Name, l.Reason, func() error { return e.remove(ctx, l.ID) })
 			}
 		}
 		addVolume := func(name, reason string) {

@@ -162,7 +162,7 @@ func (e *Engine) launch(ctx context.Context, c Config, h *handle, s spec) (_ *st
 			err := fmt.Errorf("the daemon cannot enforce a limit: %s", strings.TrimSpace(w))
 			return nil, startError(h.image, err)
 		}
-		c.Note("docker: " + w)
+		c.Warn("docker: " + w)
 	}
 	e.watch.follow(h.id)
 	hijacked, err := e.api.ContainerAttach(ctx, h.id, container.AttachOptions{

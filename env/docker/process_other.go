@@ -2,7 +2,7 @@
 
 package docker
 
-// startTime returns nothing: the start of a process is not known on this system.
+// startTime returns nothing: the start of a process is unknown on this system.
 func startTime(int) string { return "" }
 
 // namespace returns nothing, for the same reason.

@@ -22,7 +22,7 @@ const helperFilters = 2
 // volumeData matches the path of an anonymous volume in its file system.
 var volumeData = lazyregexp.New(`/volumes/[0-9a-f]{64}/_data$`)
 
-// Verify proves from the inside the guarantees of the container's configuration, and that host,
+// Verify checks from inside the guarantees of the container's configuration, and that host,
 // which may be the zero value, is not found in it. An error means that nothing is proved.
 func (e *Environment) Verify(ctx context.Context, host verify.Host) (_ verify.Report, err error) {
 	defer func() {

@@ -98,8 +98,8 @@ func TestVerifyFilterOfDaemon(t *testing.T) {
 		"name=apparmor":                   {refused: true},
 	} {
 		noted := false
-		note := func(line string) { noted = strings.Contains(line, "system call filter") }
-		c := docker.Config{Options: remote.Options{Note: note}}
+		warn := func(line string) { noted = strings.Contains(line, "system call filter") }
+		c := docker.Config{Options: remote.Options{Warn: warn}}
 		err := docker.CheckSecurity(t.Context(), c, option)
 		if noted != want.noted || (err != nil) != want.refused {
 			t.Errorf("%s: noted %v, %v", option, noted, err)

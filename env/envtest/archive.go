@@ -69,8 +69,8 @@ func archive(entries ...tarEntry) io.Reader { return bytes.NewReader(pack(entrie
 
 func emptyArchive() io.Reader { return archive() }
 
-// unpack returns the entries of a tar stream, one line each with what counts, and the error that
-// ended it, if any.
+// unpack returns the entries of a tar stream, one line each with the compared fields, and the error
+// that ended it, if any.
 func unpack(r io.Reader) ([]string, error) {
 	var lines []string
 	t := tar.NewReader(r)

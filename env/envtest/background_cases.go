@@ -53,10 +53,10 @@ func backgroundSilent(c *caseT) {
 	c.wantExit("a command with a child that does not hold its pipes", r, 0)
 	c.equal("stdout", r.stdout, "out\n")
 	if r.Detached {
-		c.errorf("nobody holds the pipes, but Detached is true")
+		c.errorf("no process holds the pipes, but Detached is true")
 	}
 	c.alive(m)
-	for range 3 { // what was killed may take a moment to be gone
+	for range 3 { // a killed process may take a moment to disappear
 		if r := c.exec(c.script("echo out")); r.Detached {
 			c.errorf("a command without children has Detached set")
 		}
@@ -137,7 +137,7 @@ func (c *caseT) closeSeen(markers []marker) {
 	}
 }
 
-// diesWithClose returns a case in which Close kills what command leaves behind.
+// diesWithClose returns a case in which Close kills the remaining processes of command.
 func diesWithClose(command func(*caseT) (env.Command, []marker)) func(*caseT) {
 	return func(c *caseT) {
 		cmd, m := command(c)

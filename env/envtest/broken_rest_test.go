@@ -263,10 +263,10 @@ func brokenRest() []breakage {
 			[]string{"info/system"},
 		},
 		{"Info names nobody who enforces a promise", infoOf(func(info *env.Info) {
-			info.Guarantees = []env.Guarantee{{Promise: env.KillTree, Strength: env.Enforced}}
+			info.Guarantees = []env.Guarantee{{Name: env.KillTree, Strength: env.Enforced}}
 		}), []string{"info/plausible"}},
 		{"Info promises to kill processes that escape", infoOf(func(info *env.Info) {
-			info.Guarantees = []env.Guarantee{{Promise: env.KillTree, Strength: env.Enforced, By: "nobody"}}
+			info.Guarantees = []env.Guarantee{{Name: env.KillTree, Strength: env.Enforced, By: "nobody"}}
 		}), []string{"kill/env_cleared_escapee_dies"}},
 		{
 			"Info names another directory", infoOf(func(info *env.Info) { info.WorkDir = "/" }),

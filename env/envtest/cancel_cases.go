@@ -12,7 +12,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// cancelCases are the cases of searches that are cancelled. What they search takes much longer than
+// cancelCases are the cases of cancelled searches. A whole search takes much longer than
 // a case may.
 func cancelCases() []testCase {
 	return []testCase{
@@ -31,7 +31,7 @@ func (c *caseT) endless(name string) {
 	c.unix()
 	c.write(c.name(name), strings.Repeat("needle\n", 20_000))
 	if !c.test(`dd if=/dev/null of="$1" bs=1048576 seek=1048576 count=0 2>/dev/null`, c.abs(name)) {
-		c.pointless("a file of a TiB cannot be made here")
+		c.pointless("a file of a TiB cannot be made")
 	}
 }
 

@@ -51,7 +51,7 @@ func (l *lockedBuffer) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-// take returns what was written since the last call.
+// take returns the output since the last call.
 func (l *lockedBuffer) take() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +68,7 @@ func (c *caseT) script(text string, args ...string) env.Command {
 	return env.Command{Argv: append([]string{"sh", "-c", text, "sh"}, args...)}
 }
 
-// sh runs a script that is not what the case tests, and returns its output. The script must work.
+// sh runs a script that prepares a case, and returns its output. The script must work.
 func (c *caseT) sh(text string, args ...string) string { return c.shIn(c.dir, text, args...) }
 
 // shIn is sh in the directory dir.
@@ -83,8 +83,8 @@ func (c *caseT) shIn(dir, text string, args ...string) string {
 	return r.stdout
 }
 
-// test runs a script that answers by its exit code. It does not rely on output, which may be what
-// is broken: a case must not be skipped for that.
+// test runs a script and reports whether its exit code is 0. It does not read output: an
+// environment with broken output must not skip a case.
 func (c *caseT) test(text string, args ...string) bool {
 	r := c.exec(c.script(text, args...))
 	if r.err != nil {
@@ -114,7 +114,7 @@ func (c *caseT) ordinaryUser() {
 // unix ends the case if the files of the environment have no Unix modes, symlinks and so on.
 func (c *caseT) unix() {
 	if c.e.Info().OS == "windows" {
-		c.pointless("files have no Unix modes here")
+		c.pointless("files have no Unix modes")
 	}
 }
 
@@ -149,7 +149,7 @@ func (c *caseT) is(what string, err, target error) {
 	}
 }
 
-// facts are what commands in an environment find out about it.
+// facts are the properties of an environment that its commands report.
 type facts struct {
 	sh   bool
 	proc bool // Processes can be read from /proc.
@@ -178,7 +178,7 @@ func (p *subject) learn(ctx context.Context) facts {
 // A marker is the command line of processes that no other process has: sleep with a random number.
 type marker string
 
-// marker returns the command line of a new marker. What is left of its processes is killed at the
+// marker returns the command line of a new marker. Its remaining processes are killed at the
 // end of the case.
 func (c *caseT) marker() marker {
 	f := c.subject.learn(c.ctx)

@@ -385,7 +385,7 @@ func copyRoundTrip(c *caseT) {
 	}
 	err = c.e.CopyIn(c.ctx, c.name("b"), r)
 	if err := errors.Join(err, r.Close()); err != nil {
-		c.fatalf("CopyIn of what CopyOut gives: %v", err)
+		c.fatalf("CopyIn of the archive of CopyOut: %v", err)
 	}
 	c.wantOut("a tree that was copied in, out and in", lines(tree()), c.name("b"))
 }

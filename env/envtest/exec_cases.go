@@ -298,7 +298,7 @@ func execDirBad(c *caseT) {
 		c.is(fmt.Sprintf("Dir %q", tc.dir), r.err, tc.target)
 	}
 	if _, err := c.e.Stat(c.ctx, c.name("ran")); !errors.Is(err, fs.ErrNotExist) {
-		c.errorf("a command with a bad Dir ran (Stat of what it writes: %v)", err)
+		c.errorf("a command with a bad Dir ran (Stat of its output file: %v)", err)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// write writes a file that is not what the case tests. It must work.
+// write writes a file that prepares a case. It must work.
 func (c *caseT) write(name, data string) {
 	c.writeMode(name, data, 0)
 }

@@ -41,12 +41,12 @@ func killCases() []testCase {
 	}
 }
 
-// timeOutKills returns a case that runs what command returns until its timeout.
+// timeOutKills returns a case that runs the result of command until its timeout.
 func timeOutKills(command func(*caseT) (env.Command, []marker)) func(*caseT) {
 	return func(c *caseT) { c.timeOutKills(command(c)) }
 }
 
-// cancelKills returns a case that cancels what command returns.
+// cancelKills returns a case that cancels the result of command.
 func cancelKills(command func(*caseT) (env.Command, []marker)) func(*caseT) {
 	return func(c *caseT) { c.cancelKills(command(c)) }
 }
@@ -174,10 +174,10 @@ func killSetsidDoubleFork(c *caseT) {
 	c.cancelKills(cmd, m)
 }
 
-// killEnvCleared is for environments that keep the promise against commands that work against it.
+// killEnvCleared is for environments whose guarantee also holds for commands that work against it.
 func killEnvCleared(c *caseT) {
 	if c.e.Info().Strength(env.KillTree) == env.BestEffort {
-		c.pointless("the environment makes its promise only for commands that do not work against it")
+		c.pointless("the guarantee holds only for commands that do not work against it")
 	}
 	c.timeOutKills(c.sleepers(2, `( env -i PATH="$PATH" `+c.setsid()+orphan+`); sleep "$2"`))
 }

@@ -46,20 +46,20 @@ func infoPlausible(c *caseT) {
 	if (len(info.Shell) == 0) != (info.NoShell != "") {
 		c.errorf("Shell is %q and NoShell %q; exactly one of them must be set", info.Shell, info.NoShell)
 	}
-	seen := make(map[env.Promise]bool)
+	seen := make(map[env.GuaranteeName]bool)
 	for _, g := range info.Guarantees {
-		if seen[g.Promise] {
-			c.errorf("the promise %q is stated twice", g.Promise)
+		if seen[g.Name] {
+			c.errorf("the guarantee %q is stated twice", g.Name)
 		}
-		seen[g.Promise] = true
+		seen[g.Name] = true
 		switch g.Strength {
 		case env.Enforced, env.BestEffort:
 			if g.By == "" {
-				c.errorf("the promise %q has no By", g.Promise)
+				c.errorf("the guarantee %q has no By", g.Name)
 			}
 		case env.Absent:
 		default:
-			c.errorf("the promise %q has the strength %q", g.Promise, g.Strength)
+			c.errorf("the guarantee %q has the strength %q", g.Name, g.Strength)
 		}
 	}
 }

@@ -25,7 +25,7 @@ func readFilesCases() []testCase {
 	}
 }
 
-// wantContents records a failure unless contents are what ReadFile gives for each of names, alone.
+// wantContents records a failure unless contents equal the results of ReadFile for each of names.
 func (c *caseT) wantContents(
 	what string, e env.Environment, names []string, limit int64,
 ) []env.FileContent {
@@ -53,7 +53,7 @@ func (c *caseT) wantContents(
 	return contents
 }
 
-// condition is what callers branch on in an error of a file.
+// condition returns the condition that callers branch on in an error of a file.
 func condition(err error) error {
 	for _, is := range []error{
 		fs.ErrNotExist, fs.ErrPermission, fs.ErrInvalid, env.ErrIsDir, env.ErrNotDir, env.ErrNotRegular,

@@ -15,7 +15,7 @@ import (
 
 // spy is an environment that records the arguments of its methods and returns set results.
 type spy struct {
-	// err is what every method returns.
+	// err is the error of every method.
 	err error
 	// ran is called by Exec, if set.
 	ran func(cmd env.Command)
@@ -23,8 +23,8 @@ type spy struct {
 	calls []string // the names of the methods called
 	ctx   context.Context
 	args  []any
-	input string // what a reader among the arguments gave
-	ioErr error  // what a reader or writer among the arguments returned
+	input string // the content of a reader among the arguments
+	ioErr error  // the error of a reader or writer among the arguments
 
 	file   *spyStream
 	stream *spyStream
@@ -36,7 +36,7 @@ var (
 	_ env.MultiReader = (*spy)(nil)
 )
 
-// What a spy returns.
+// Results of a spy.
 var (
 	spyResult  = filled[env.Result]()
 	spyWritten = filled[env.Written]()
@@ -171,7 +171,7 @@ func (s *spy) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry
 	return []search.Entry{spyEntry}, s.err
 }
 
-// spyContent is what files and streams of a spy hold before they fail with errSpyRead.
+// spyContent is the content of a spy's files and streams, which then fail with errSpyRead.
 const spyContent = "content"
 
 var errSpyRead = errors.New("the spy's stream broke")

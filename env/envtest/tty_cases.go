@@ -68,7 +68,7 @@ func (c *caseT) run(cmd env.Command) *screen {
 	cmd.Stdin, cmd.Stdout = r, &s.out
 	go func() {
 		result := c.exec(cmd)
-		_ = r.Close() // What is typed from now on goes nowhere.
+		_ = r.Close() // Later input goes nowhere.
 		s.result <- result
 	}()
 	c.cleanup(func() { _ = w.Close() })
@@ -90,7 +90,7 @@ func (s *screen) shows(text string) {
 // types types text in the background, because a terminal may take it only when its command reads.
 func (s *screen) types(text string, last bool) {
 	go func() {
-		// That nobody takes it is seen by what the command does.
+		// The effect on the command shows that no process takes it.
 		_, _ = io.WriteString(s.keys, text)
 		if last {
 			_ = s.keys.Close()
@@ -98,7 +98,7 @@ func (s *screen) types(text string, last bool) {
 	}()
 }
 
-// end waits for the command and returns its result, with what the screen shows.
+// end waits for the command and returns its result, with the text on the screen.
 func (s *screen) end() ran {
 	r := <-s.result
 	r.stdout = s.seen + s.out.take()
@@ -168,7 +168,7 @@ until test -f "$1"; do sleep 0.1 2>/dev/null || sleep 1; done; echo "now $(stty 
 		select {
 		case sizes <- size:
 		case <-time.After(c.patience()):
-			c.fatalf("nobody receives from Resize while the command runs")
+			c.fatalf("Exec does not receive from Resize while the command runs")
 		}
 	}
 	s := c.run(cmd)
@@ -206,7 +206,7 @@ func ttyResizeEnds(c *caseT) {
 	for range 20 {
 		select {
 		case silent <- env.TTYSize{Columns: 100, Rows: 30}:
-			c.fatalf("somebody received from Resize after Exec had returned")
+			c.fatalf("a value was received from Resize after Exec had returned")
 		case <-time.After(time.Millisecond):
 		}
 	}
@@ -239,7 +239,7 @@ func ttyInput(c *caseT) {
 	s.shows("ready")
 	s.types(text, true)
 	c.wantExit("a command that reads a terminal", s.end(), 0)
-	c.equal("what was typed into a terminal in raw mode", c.read(c.name("copy")), text)
+	c.equal("the input of a terminal in raw mode", c.read(c.name("copy")), text)
 
 	s = c.run(c.onTerminal(`stty -echo; echo ready; read -r line; echo "first $line"
 read -r line; echo "second $line"; exit 3`))

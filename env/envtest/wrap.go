@@ -216,7 +216,7 @@ func wrapExec(c *wrapCheck) error {
 	return err
 }
 
-// extraExec checks what wrapExec does not: nil streams, a terminal, one writer for both, writers
+// extraExec checks more cases than wrapExec: nil streams, a terminal, one writer for both, writers
 // that cannot be compared, errors of writers.
 func (c *wrapCheck) extraExec(wrap func(env.Environment) env.Environment) {
 	c.method = "Exec"

@@ -13,7 +13,7 @@ import (
 
 // CopyIn implements env.Environment.
 func (e *Environment) CopyIn(ctx context.Context, dir string, archive io.Reader) error {
-	path, err := e.begin(ctx, "copyin", dir)
+	path, err := e.startOp(ctx, "copyin", dir)
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (e *Environment) CopyIn(ctx context.Context, dir string, archive io.Reader)
 func (e *Environment) CopyOut(
 	ctx context.Context, dir string, names ...string,
 ) (io.ReadCloser, error) {
-	path, err := e.begin(ctx, "copyout", dir)
+	path, err := e.startOp(ctx, "copyout", dir)
 	if err != nil {
 		return nil, err
 	}

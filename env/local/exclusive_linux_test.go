@@ -262,7 +262,7 @@ func TestUntaggedAreEndedByClose(t *testing.T) {
 
 func TestExclusiveInfo(t *testing.T) {
 	alone(t, func(t *testing.T) {
-		want := map[env.Promise]env.Strength{
+		want := map[env.GuaranteeName]env.Strength{
 			env.KillTree: env.BestEffort, env.CleanClose: env.BestEffort,
 			env.CleanCrash: env.BestEffort,
 		}
@@ -277,7 +277,7 @@ func TestExclusiveInfo(t *testing.T) {
 		}
 		for _, g := range e.Info().Guarantees {
 			if g.By == "" {
-				t.Errorf("%s has no By", g.Promise)
+				t.Errorf("%s has no By", g.Name)
 			}
 		}
 		if vars := output(t, e, sh("env")); strings.Contains(vars, "SANDBOXAGENT_EXEC_") {
@@ -309,7 +309,7 @@ func TestLimitInForce(t *testing.T) {
 					t.Errorf("a command sees %s", vars)
 				}
 				reported := slices.ContainsFunc(e.Info().Guarantees, func(g env.Guarantee) bool {
-					return g.Promise == env.KillTree &&
+					return g.Name == env.KillTree &&
 						strings.Contains(g.By, "a limit of real-time CPU time is in force")
 				})
 				if reported == tt.tagged {

@@ -220,7 +220,7 @@ const (
 )
 
 // await waits for done, or for an event that ends the command before. If both have come, done
-// counts, unless Close has begun: which of these two was first is unknown.
+// counts, unless Close has started: which of these two was first is unknown.
 func (x *execution) await(
 	ctx context.Context, timeout <-chan time.Time, done <-chan struct{},
 ) reason {

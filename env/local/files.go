@@ -15,7 +15,7 @@ import (
 
 // Open implements env.Environment.
 func (e *Environment) Open(ctx context.Context, name string) (fs.File, error) {
-	path, err := e.begin(ctx, "open", name)
+	path, err := e.startOp(ctx, "open", name)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func (f *file) Read(p []byte) (int, error) {
 	}
 	n, err := f.f.Read(p)
 	var pe *fs.PathError
-	if errors.As(err, &pe) { // io.EOF is none and stays as it is
+	if errors.As(err, &pe) { // not io.EOF, which callers compare
 		err = pathError("read", f.name, err)
 	}
 	return n, err
@@ -84,7 +84,7 @@ func (f *file) Close() error { return pathError("close", f.name, f.f.Close()) }
 
 // Stat implements env.Environment.
 func (e *Environment) Stat(ctx context.Context, name string) (fs.FileInfo, error) {
-	path, err := e.begin(ctx, "stat", name)
+	path, err := e.startOp(ctx, "stat", name)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (e *Environment) Stat(ctx context.Context, name string) (fs.FileInfo, error
 
 // Lstat implements env.Environment.
 func (e *Environment) Lstat(ctx context.Context, name string) (fs.FileInfo, error) {
-	path, err := e.begin(ctx, "lstat", name)
+	path, err := e.startOp(ctx, "lstat", name)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func (e *Environment) Lstat(ctx context.Context, name string) (fs.FileInfo, erro
 
 // ReadLink implements env.Environment.
 func (e *Environment) ReadLink(ctx context.Context, name string) (string, error) {
-	path, err := e.begin(ctx, "readlink", name)
+	path, err := e.startOp(ctx, "readlink", name)
 	if err != nil {
 		return "", err
 	}
@@ -130,7 +130,7 @@ func (e *Environment) ReadLink(ctx context.Context, name string) (string, error)
 
 // ReadDir implements env.Environment.
 func (e *Environment) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, error) {
-	path, err := e.begin(ctx, "readdir", name)
+	path, err := e.startOp(ctx, "readdir", name)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func list(ctx context.Context, path string) (entries []fs.DirEntry, err error) {
 
 // Remove implements env.Environment. The root of a file system is never removed.
 func (e *Environment) Remove(ctx context.Context, name string, opts env.RemoveOptions) error {
-	path, err := e.begin(ctx, "remove", name)
+	path, err := e.startOp(ctx, "remove", name)
 	if err != nil {
 		return err
 	}

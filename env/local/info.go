@@ -18,9 +18,9 @@ func describe(dir string, base variables, set *proctree.Set) env.Info {
 		WorkDir:   filepath.ToSlash(dir),
 		Guarantees: append(
 			set.Guarantees(),
-			env.Guarantee{Promise: env.AtomicWrite, Strength: env.BestEffort, By: replacedBy},
+			env.Guarantee{Name: env.AtomicWrite, Strength: env.BestEffort, By: replacedBy},
 			env.Guarantee{
-				Promise: env.Isolation, Strength: env.Absent,
+				Name: env.Isolation, Strength: env.Absent,
 				By: "commands run as this user on this machine",
 			},
 		),

@@ -7,13 +7,15 @@
 //
 // # Processes
 //
-// A command leads a session, so it has its own process group and no controlling
-// terminal. Its tree is the members of its session, its descendants, and, on Linux, every process
-// with the command's marker, a variable named SANDBOXAGENT_EXEC_ plus an identifier. The marker
-// identifies processes that have left the session and lost their parents. A process that also
-// clears or overwrites its variables escapes, and Info reports that. New changes nothing
-// process-wide: no sub-reaper flag, no signal handlers, no limits. [Exclusive] does, for a process
-// that exists for the environment alone, and finds more.
+// Each command leads a session, so it has its own process group and no controlling terminal. After
+// a timeout or a cancellation New's environment kills the members of that session, their
+// descendants and, on Linux and macOS, every process that has the command's marker: an environment
+// variable named SANDBOXAGENT_EXEC_ plus an identifier, which children inherit. A process escapes
+// if it leaves the session, loses its parents and clears its variables; Info reports that. New
+// changes nothing process-wide: no sub-reaper flag, no signal handlers, no limits.
+//
+// [Exclusive] is for programs that do nothing but serve one environment, as the helper does. It
+// finds more processes, because it makes this process the parent of all orphans.
 //
 // # Files
 //
@@ -40,8 +42,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
-// Config is the configuration of an environment. The zero value works in the current directory with
-// the filtered variables of this process.
+// Config configures an environment. The zero value has the current directory as the working
+// directory, and the filtered variables of this process.
 type Config struct {
 	// Dir is the working directory; empty means the current one. It must exist.
 	Dir string
@@ -70,7 +72,7 @@ type Environment struct {
 	set     *proctree.Set
 
 	closing  sync.Once
-	done     chan struct{}  // closed when Close begins
+	done     chan struct{}  // closed when Close starts
 	swept    chan struct{}  // closed when Close has killed all processes
 	sweepErr error          // the processes that Close could not kill; valid once swept is closed
 	work     sync.WaitGroup // calls in progress and goroutines that read output
@@ -84,16 +86,19 @@ type Environment struct {
 
 var _ env.Environment = (*Environment)(nil)
 
-// New returns an environment that works in cfg.Dir. It returns a *fs.PathError if cfg.Dir is not an
-// existing directory.
+// New returns an environment whose working directory is cfg.Dir. It returns a *fs.PathError if
+// cfg.Dir is not an existing directory.
 func New(cfg Config) (*Environment, error) { return open(cfg, proctree.New) }
 
-// Exclusive is New for a process that exists for one environment, such as a helper or PID 1 of a
-// container. Such a process starts no processes by other means, and has at most one exclusive
-// environment at a time. On Linux it permanently becomes the parent of all orphans below it, and
-// finds processes that New cannot: those that clear their variables, leave their session and lose
-// their parents. Close kills all descendants of this process. On other Unix systems Exclusive finds
-// the processes that New finds, and Info reports that; on Windows Exclusive is New.
+// Exclusive returns an environment that may change this process, for a program that does nothing
+// but serve it. The program must start no other processes, and has at most one exclusive
+// environment at a time.
+//
+// On Linux this process permanently becomes the parent of all orphans among its descendants.
+// Exclusive so finds processes that New does not: those that clear their variables, leave their
+// session and lose their parents. Close kills all descendants of this process. On other Unix
+// systems Exclusive finds the processes that New finds, and Info reports that. On Windows it equals
+// New.
 func Exclusive(cfg Config) (*Environment, error) { return open(cfg, proctree.Supervise) }
 
 func open(cfg Config, newSet func() (*proctree.Set, error)) (*Environment, error) {
@@ -199,8 +204,8 @@ func (e *Environment) close() error {
 // errClosing is the cause with which bind ends a context.
 var errClosing = errors.New("the environment is being closed")
 
-// enter registers a call in progress. It reports false after Close has begun; otherwise the caller
-// calls e.work.Done.
+// enter registers a call in progress. It reports false after the start of Close; otherwise the
+// caller calls e.work.Done.
 func (e *Environment) enter() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -211,7 +216,7 @@ func (e *Environment) enter() bool {
 	return true
 }
 
-// bind returns a context that also ends, with fs.ErrClosed as its cause, when Close begins.
+// bind returns a context that also ends, with fs.ErrClosed as its cause, when Close starts.
 func (e *Environment) bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -224,9 +229,9 @@ func (e *Environment) bind(ctx context.Context) (context.Context, context.Cancel
 	return ctx, func() { cancel(context.Canceled) }
 }
 
-// begin registers a file operation and returns the system's name of the file. On success the caller
-// calls e.work.Done at the end of the operation.
-func (e *Environment) begin(ctx context.Context, op, name string) (string, error) {
+// startOp registers a file operation and returns the system's name of the file. On success the
+// caller calls e.work.Done at the end of the operation.
+func (e *Environment) startOp(ctx context.Context, op, name string) (string, error) {
 	if err := contextError(ctx); err != nil {
 		return "", &fs.PathError{Op: op, Path: name, Err: err}
 	}

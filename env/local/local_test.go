@@ -178,7 +178,7 @@ func TestInfo(t *testing.T) {
 	if len(info.Shell) == 0 && info.NoShell == "" {
 		t.Error("neither a shell nor a reason for having none")
 	}
-	for _, p := range []env.Promise{env.KillTree, env.CleanClose, env.AtomicWrite} {
+	for _, p := range []env.GuaranteeName{env.KillTree, env.CleanClose, env.AtomicWrite} {
 		if got := info.Strength(p); got != env.BestEffort {
 			t.Errorf("%s is %s", p, got)
 		}
@@ -188,7 +188,7 @@ func TestInfo(t *testing.T) {
 	}
 	for _, g := range info.Guarantees {
 		if g.By == "" {
-			t.Errorf("%s has no By", g.Promise)
+			t.Errorf("%s has no By", g.Name)
 		}
 	}
 	if runtime.GOOS == "linux" && info.OSVersion == "" {

@@ -27,7 +27,7 @@ func splitPath(path string) []string {
 	return elements
 }
 
-// join returns name in dir. A name that begins with a slash is on the drive of dir.
+// join returns name in dir. A name that starts with a slash is on the drive of dir.
 func join(dir, name string) string {
 	if strings.HasPrefix(name, `\`) {
 		return filepath.VolumeName(dir) + name

@@ -15,7 +15,7 @@ import (
 // fails for a symlink, and for a file that was replaced by another type. The file is not safe for
 // concurrent use.
 func (e *Environment) OpenRegular(ctx context.Context, name string) (io.ReadCloser, int64, error) {
-	path, err := e.begin(ctx, "open", name)
+	path, err := e.startOp(ctx, "open", name)
 	if err != nil {
 		return nil, 0, err
 	}

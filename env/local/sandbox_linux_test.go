@@ -81,8 +81,10 @@ func TestSandboxedContract(t *testing.T) {
 func TestSandboxInfo(t *testing.T) {
 	eachSandbox(t, func(t *testing.T, by sandbox.Mechanism) {
 		info := sandboxed(t, by, local.Config{}, env.Sandbox{}).Info()
-		strong := []env.Promise{env.ConfinedWrites, env.HiddenSecrets, env.NoNetwork, env.NoNewRights}
-		weak := []env.Promise{env.KeptHooks}
+		strong := []env.GuaranteeName{
+			env.ConfinedWrites, env.HiddenSecrets, env.NoNetwork, env.NoNewRights,
+		}
+		weak := []env.GuaranteeName{env.KeptHooks}
 		if by == sandbox.Bubblewrap {
 			strong = append(strong, env.HiddenProcesses, env.Isolation)
 			weak = append(weak, env.HiddenSockets)
@@ -100,7 +102,7 @@ func TestSandboxInfo(t *testing.T) {
 				t.Errorf("%s is %s", p, got)
 			}
 			_, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t),
-				env.Sandbox{Enforce: []env.Promise{p}}, by)
+				env.Sandbox{Enforce: []env.GuaranteeName{p}}, by)
 			var unable *local.SandboxError
 			if !errors.As(err, &unable) || len(unable.Missing) != 1 || unable.Missing[0] != p ||
 				!strings.Contains(err.Error(), string(p)) {
@@ -112,7 +114,7 @@ func TestSandboxInfo(t *testing.T) {
 			t.Errorf("with a network, %s is %s", env.NoNetwork, got)
 		}
 		_, err := local.SandboxedBy(t.Context(), local.Config{Dir: t.TempDir()}, thisProgram(t),
-			env.Sandbox{Network: true, Enforce: []env.Promise{env.NoNetwork}}, by)
+			env.Sandbox{Network: true, Enforce: []env.GuaranteeName{env.NoNetwork}}, by)
 		var unable *local.SandboxError
 		if !errors.As(err, &unable) {
 			t.Errorf("Enforce no network, with one: %v", err)
@@ -139,17 +141,17 @@ func TestSandboxMatchesDocs(t *testing.T) {
 	}
 	eachSandbox(t, func(t *testing.T, by sandbox.Mechanism) {
 		for _, g := range sandboxed(t, by, local.Config{}, env.Sandbox{}).Info().Guarantees {
-			switch g.Promise {
+			switch g.Name {
 			case env.KillTree, env.CleanClose, env.CleanCrash, env.AtomicWrite:
 				continue // which need no sandbox
 			}
-			cells := declared[string(g.Promise)]
+			cells := declared[string(g.Name)]
 			if len(cells) == 0 ||
 				!strings.HasPrefix(strings.TrimSpace(cells[columns[by]]), words[g.Strength]) {
-				t.Errorf("%s is %s, and docs/security.md has %q", g.Promise, g.Strength, cells)
+				t.Errorf("%s is %s, and docs/security.md has %q", g.Name, g.Strength, cells)
 			}
 			if g.By == "" {
-				t.Errorf("%s has no By", g.Promise)
+				t.Errorf("%s has no By", g.Name)
 			}
 		}
 	})
@@ -164,8 +166,8 @@ func TestNoSandbox(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = e.Close() })
 	for _, g := range e.Info().Guarantees {
-		if g.Promise == env.Isolation && (g.Strength != env.Absent || !strings.Contains(g.By,
-			"there is no sandbox: ")) {
+		if g.Name == env.Isolation && (g.Strength != env.Absent || !strings.Contains(g.By,
+			"no sandbox: ")) {
 			t.Errorf("%+v", g)
 		}
 	}
@@ -189,7 +191,7 @@ func TestSandboxUnsuitableDir(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = e.Close() })
 		for _, g := range e.Info().Guarantees {
-			if g.Promise == env.Isolation &&
+			if g.Name == env.Isolation &&
 				(g.Strength != env.Absent || strings.Count(g.By, hint) != 1) {
 				t.Errorf("%s: %+v", dir, g)
 			}
@@ -214,7 +216,7 @@ func TestSandboxInvalidPaths(t *testing.T) {
 		"a missing directory to write":  {dir, env.Sandbox{Write: []string{dir + "/no"}}, dir + "/no"},
 		"a missing file to read":        {dir, env.Sandbox{Read: []string{dir + "/no"}}, dir + "/no"},
 		"a relative name":               {dir, env.Sandbox{Write: []string{"no"}}, "not absolute"},
-		"a sandbox that writes all":     {dir, env.Sandbox{Write: []string{"/"}}, "/ may be changed"},
+		"a sandbox that writes all":     {dir, env.Sandbox{Write: []string{"/"}}, "cannot allow changes"},
 		"a missing directory, required": {dir + "/no", env.Sandbox{Require: true}, "no such"},
 	} {
 		t.Run(name, func(t *testing.T) {

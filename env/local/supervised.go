@@ -11,7 +11,7 @@ import (
 // Helper is the program of the helper. The zero value is the one that "make build" embeds for this
 // platform; it is stored in the user's cache directory.
 type Helper struct {
-	// Path is a program that calls sandboxd.Main, such as the caller's own one.
+	// Path is a program that calls sandboxd.Main; the running program may be one.
 	Path string
 	// Args are arguments of that program that come before those that it hands to sandboxd.Main.
 	Args []string
@@ -53,8 +53,8 @@ type SupervisedEnvironment struct {
 func (e *SupervisedEnvironment) Info() env.Info {
 	info := e.remote.Info()
 	for i, g := range info.Guarantees {
-		if g.Promise == env.Isolation && e.noSandbox != "" {
-			info.Guarantees[i].By += "; there is no sandbox: " + e.noSandbox
+		if g.Name == env.Isolation && e.noSandbox != "" {
+			info.Guarantees[i].By += "; no sandbox: " + e.noSandbox
 		}
 	}
 	return info

@@ -167,7 +167,7 @@ func (k *keyboard) end() {
 }
 
 // typeEnd types the end-of-file character. In canonical mode, which is line by line, it means the
-// end only at the beginning of a line; elsewhere it ends the line, and is typed twice.
+// end only at the start of a line; elsewhere it ends the line, and is typed twice.
 func (k *keyboard) typeEnd() {
 	mode, err := k.mode()
 	if err != nil {
@@ -194,7 +194,7 @@ func (k *keyboard) mode() (mode *unix.Termios, err error) {
 // canonical reports whether programs get the input line by line.
 func canonical(mode *unix.Termios) bool { return mode.Lflag&unix.ICANON != 0 }
 
-// edited reports whether a program reads key by key and shows itself what is typed. Where the
+// edited reports whether a program reads key by key and echoes the input itself. Where the
 // terminal shows it, a key would spoil the output.
 func edited(mode *unix.Termios) bool { return mode.Lflag&(unix.ICANON|unix.ECHO) == 0 }
 
@@ -209,8 +209,8 @@ func eofKey(mode *unix.Termios) byte {
 // enabled reports whether a key that has a meaning to a terminal is set.
 func enabled(key byte) bool { return key != 0 && key != 0xff }
 
-// unfinished reports whether a line was begun and not ended, neither by its end nor by a key that
-// throws it away.
+// unfinished reports whether a line was started and not ended, neither by its end nor by a key that
+// discards it.
 func (k *keyboard) unfinished(mode *unix.Termios) bool {
 	if !k.typed || k.last == '\n' || k.last == '\r' && mode.Iflag&unix.ICRNL != 0 {
 		return false

@@ -13,5 +13,5 @@ func varName(entry string) (string, bool) {
 	return entry[:i], true
 }
 
-// completeVars adds what no command can do without: nothing.
+// completeVars adds the variables that every command needs: none on Unix.
 func completeVars(list []string) []string { return list }

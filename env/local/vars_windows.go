@@ -6,7 +6,7 @@ import (
 )
 
 // varName returns the name in "NAME=value" in upper case, since names differ only by letters. The
-// names of the variables that hold the current directory of a drive begin with an equals sign.
+// names of the variables that hold the current directory of a drive start with an equals sign.
 func varName(entry string) (string, bool) {
 	if entry == "" {
 		return "", false

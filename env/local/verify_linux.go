@@ -61,21 +61,21 @@ func (e *SupervisedEnvironment) Verify(
 // expect returns the checks for the guarantees of e.
 func (e *SupervisedEnvironment) expect(host verify.Host) verify.Expect {
 	info, p := e.Info(), e.plan
-	promised := func(promise env.Promise) bool { return info.Strength(promise) != env.Absent }
+	has := func(name env.GuaranteeName) bool { return info.Strength(name) != env.Absent }
 	x := verify.Expect{
-		NoNewRights: promised(env.NoNewRights), Filters: 1,
+		NoNewRights: has(env.NoNewRights), Filters: 1,
 		Writable: []string{info.WorkDir, p.Temp},
 	}
 	x.By, x.SocketsBy = enforcers(p)
-	if promised(env.ConfinedWrites) {
+	if has(env.ConfinedWrites) {
 		if x.Unwritable = e.outside(); p.By == sandbox.Bubblewrap {
 			x.ReadOnly, x.Unwritable = x.Unwritable, nil // which takes mounts
 		}
 	}
-	if promised(env.KeptHooks) {
+	if has(env.KeptHooks) {
 		x.Kept = p.ReadOnly[:min(len(p.ReadOnly), maxSecrets)]
 	}
-	if promised(env.HiddenSecrets) {
+	if has(env.HiddenSecrets) {
 		x.Unreadable = slices.DeleteFunc(slices.Clone(p.Hidden), func(name string) bool {
 			_, err := os.Lstat(name)
 			return err != nil ||
@@ -84,14 +84,14 @@ func (e *SupervisedEnvironment) expect(host verify.Host) verify.Expect {
 		})
 		x.Unreadable = x.Unreadable[:min(len(x.Unreadable), maxSecrets)]
 	}
-	if promised(env.NoNetwork) {
+	if has(env.NoNetwork) {
 		x.NoNetwork, x.NoSockets = p.By == sandbox.Bubblewrap, p.By == sandbox.Landlock
 		x.Host.Listening = host.Listening
 	}
-	if promised(env.HiddenSockets) {
+	if has(env.HiddenSockets) {
 		x.Host.Sockets = host.Sockets
 	}
-	if promised(env.HiddenProcesses) {
+	if has(env.HiddenProcesses) {
 		x.Host.Process, x.Host.Name = host.Process, host.Name
 	}
 	if p.By == sandbox.Bubblewrap {

@@ -24,11 +24,12 @@ const (
 	modeBits = fs.ModePerm | fs.ModeSetuid | fs.ModeSetgid | fs.ModeSticky
 )
 
-// WriteFile implements env.Environment. The package comment lists what a replaced file keeps.
+// WriteFile implements env.Environment. The package comment lists the properties that a replaced
+// file keeps.
 func (e *Environment) WriteFile(
 	ctx context.Context, name string, r io.Reader, opts env.WriteOptions,
 ) (env.Written, error) {
-	path, err := e.begin(ctx, "write", name)
+	path, err := e.startOp(ctx, "write", name)
 	if err != nil {
 		return env.Written{}, err
 	}
@@ -111,7 +112,7 @@ func (w *writing) check(path string) error {
 }
 
 // resolve follows symlinks in the last element of a name, which need not exist. The last element of
-// the result is no symlink; its directories may be.
+// the result is not a symlink; its directories may be.
 func resolve(path string) (string, error) {
 	for range maxLinks {
 		dir, base := filepath.Split(path)

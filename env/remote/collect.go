@@ -5,30 +5,30 @@ import (
 	"time"
 )
 
-// Listed is an environment on a server, or the remains of one. Backends embed it beside what only
-// they have.
+// Listed is an environment on a server, or the remains of one. Backends embed it in a type with
+// more fields.
 type Listed struct {
 	// Session is the name of the environment.
 	Session string
-	// State is the backend's word for its state, such as "running".
+	// State is its state as the backend names it, such as "running".
 	State string
 	// Created is when it was opened, by the server's clock; zero if unknown.
 	Created time.Time
-	// TTL is how long it lives without a client; 0 if unknown.
+	// TTL is its lifetime without a client; 0 if unknown.
 	TTL time.Duration
 	// Owner names its creator: a user, a machine or an address. It may be empty.
 	Owner string
-	// Garbage means that the environment is of no use any more.
+	// Garbage reports that no client can use the environment any more.
 	Garbage bool
-	// Note is the reason for Garbage or its absence.
-	Note string
+	// Reason explains why the environment is Garbage, or why not.
+	Reason string
 }
 
-// CollectOptions select what Collect removes. The zero value removes garbage only.
+// CollectOptions select the objects that Collect removes. The zero value removes garbage only.
 type CollectOptions struct {
 	// DryRun removes nothing.
 	DryRun bool
-	// All removes more than garbage; the backend determines what.
+	// All removes environments in use too; each backend documents which.
 	All bool
 }
 
@@ -36,7 +36,7 @@ type CollectOptions struct {
 type Collected struct {
 	// Kind is the kind of the object, such as "container".
 	Kind, Name string
-	// Reason is why it is removed.
+	// Reason is the reason for the removal.
 	Reason string
 	// Err is the error of the removal.
 	Err error

@@ -1,17 +1,20 @@
-// Package remote makes an environment of a byte stream: a helper, the program sandboxd, serves the
-// environment at one end, and [Open] uses it from the other. The backends docker and ssh are this
-// package and their own way to create a container or to log in; other backends can be the same.
+// Package remote opens an environment over a byte stream: a helper, the program sandboxd, serves
+// the environment at one end of the stream, and [Open] is the client at the other. The backends
+// docker and ssh add only the creation of a container and the login; other backends can do the
+// same.
 //
 // # Writing a backend
 //
 // The configuration of a backend embeds [Options], which Options.Complete validates. Then a backend
 //
-//  1. creates the sandbox, and labels it with Options.Session for later listing;
-//  2. delivers the helper that Helper.Resolve returns for the platform of the sandbox;
-//  3. starts Program.Serve in the sandbox, and passes stdin and stdout of that process to [Open] as
-//     Config.Stream;
-//  4. opens more streams in Config.Dial, by Program.Dial in another process of the sandbox;
-//  5. releases the sandbox in Config.Close.
+// 1. creates the sandbox, and labels it with Options.Session for later listing; 2. delivers the
+// helper that Helper.Resolve returns for the platform of the sandbox; 3. starts Program.Serve in
+// the sandbox, and passes stdin and stdout of that process to [Open] as
+//
+//	Config.Stream;
+//
+// 4. opens more streams in Config.Dial, by Program.Dial in another process of the sandbox; 5.
+// releases the sandbox in Config.Close.
 //
 // The client calls Config.Dial when it has lost a stream, and resumes commands and files where they
 // stopped. An error that wraps env.ErrGone ends the environment, such as for exit code [ExitGone]
@@ -22,11 +25,11 @@
 //
 // The helper kills everything that it started and exits when its stream ends, or, with a socket,
 // when it has had no client for Options.TTL. So nothing survives a client that is killed, provided
-// that the sandbox ends with the helper. CollectOptions.Collect is for what clients leave that die
-// earlier.
+// that the sandbox ends with the helper. CollectOptions.Collect removes sandboxes whose client died
+// before their helper ran.
 //
-// Another process can use a running environment: Environment.Ticket returns what [Attach] needs,
-// and Environment.Leave disconnects without ending it.
+// Another process can use a running environment: Environment.Ticket returns the argument of
+// [Attach], and Environment.Leave disconnects without ending it.
 //
 // # Testing
 //

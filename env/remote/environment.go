@@ -27,7 +27,7 @@ type Config struct {
 	// Stream is the first stream to the helper, such as stdin and stdout of its process. Its Close
 	// must end Read and Write. Open and Attach close it when they fail. It may be nil.
 	Stream io.ReadWriteCloser
-	// Dial returns another stream to the helper, when there was no first one or it was lost. Calls do
+	// Dial returns another stream to the helper, when Stream is nil or was lost. Calls do
 	// not overlap. An error that wraps env.ErrGone ends the environment. With nil, a lost stream does.
 	Dial func(ctx context.Context) (io.ReadWriteCloser, error)
 	// TTL bounds the attempts to connect again. It is the one that the helper was started with.
@@ -47,14 +47,14 @@ type Config struct {
 	// nil the helper's is reported.
 	Isolation func(helper env.Guarantee) env.Guarantee
 	// Close, if set, is called by the first Environment.Close and returns its error. It calls
-	// closeHelper, which takes half a minute at most, and releases what the backend holds.
+	// closeHelper, which takes half a minute at most, and releases the resources of the backend.
 	Close func(closeHelper func() error) error
 	// Left, if set, is called by Environment.Leave after the client has disconnected.
 	Left func()
 }
 
-// Ticket identifies a running environment for Attach. It is a secret: its holder can do in the
-// environment what its owner can. Its fields are for encoding; their meaning may change. Backends
+// Ticket identifies a running environment for Attach. It is a secret: its holder has all rights of
+// the owner in the environment. Its fields are for encoding; their meaning may change. Backends
 // embed it beside the data that they need to find their sandbox.
 type Ticket struct {
 	Session string        `json:"session"`
@@ -160,14 +160,14 @@ func (c Config) describe(info env.Info) env.Info {
 	var isolation env.Guarantee
 	var others []env.Guarantee
 	for _, g := range info.Guarantees {
-		if g.Promise == env.Isolation {
+		if g.Name == env.Isolation {
 			isolation = g
 		} else {
 			others = append(others, g)
 		}
 	}
 	if isolation = c.Isolation(isolation); isolation.Strength != "" {
-		isolation.Promise = env.Isolation
+		isolation.Name = env.Isolation
 		others = append(others, isolation)
 	}
 	info.Guarantees = others

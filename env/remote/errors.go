@@ -27,7 +27,7 @@ func (e *ConfigError) Unwrap() error { return e.Err }
 type StartError struct {
 	// Backend is the name of the backend.
 	Backend string
-	// Object names what did not start, such as "a container of debian".
+	// Object names the object that did not start, such as "a container of debian".
 	Object string
 	Err    error
 }

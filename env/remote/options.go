@@ -33,8 +33,8 @@ type Options struct {
 	// Session names the environment: up to 63 lower-case letters, digits and hyphens. The default is
 	// random.
 	Session string
-	// Note, if set, gets one line for each notable condition that is no error.
-	Note func(line string)
+	// Warn, if set, is called with one line for each unexpected condition that is no error.
+	Warn func(line string)
 }
 
 var sessionPattern = lazyregexp.New(`^[a-z0-9][a-z0-9-]{0,62}$`)
@@ -73,8 +73,8 @@ func (o Options) Complete(backend string) (Options, error) {
 	}
 	o.StartTimeout = cmp.Or(o.StartTimeout, DefaultStartTimeout)
 	o.Session = cmp.Or(o.Session, strings.ToLower(rand.Text()))
-	if o.Note == nil {
-		o.Note = func(string) {}
+	if o.Warn == nil {
+		o.Warn = func(string) {}
 	}
 	return o, nil
 }
@@ -145,7 +145,7 @@ func (p *Program) Content() ([]byte, error) {
 const ExitGone = 3
 
 // Serve returns the command line that serves an environment on stdin and stdout. Name is the path
-// of the program. With a socket, which is a path or "@name", the helper serves later clients there,
+// of the program. With a socket, which is a path or "@name", the helper serves later clients on it,
 // and outlives its streams by ttl; without one the socket and ttl are empty.
 func (p *Program) Serve(name, socket string, ttl time.Duration) []string {
 	argv := append([]string{name}, p.Args...)

@@ -46,7 +46,7 @@ func TestComplete(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", tt.o, err, tt.field)
 		}
 		if err == nil && (!IsSession(got.Session) || got.TTL != DefaultTTL ||
-			got.StartTimeout != DefaultStartTimeout || got.Note == nil) {
+			got.StartTimeout != DefaultStartTimeout || got.Warn == nil) {
 			t.Errorf("%+v is completed as %+v", tt.o, got)
 		}
 	}
@@ -69,8 +69,8 @@ func TestCommandLines(t *testing.T) {
 }
 
 func TestIsolation(t *testing.T) {
-	kill := env.Guarantee{Promise: env.KillTree, Strength: env.Enforced, By: "helper"}
-	found := env.Guarantee{Promise: env.Isolation, Strength: env.Absent, By: "helper"}
+	kill := env.Guarantee{Name: env.KillTree, Strength: env.Enforced, By: "helper"}
+	found := env.Guarantee{Name: env.Isolation, Strength: env.Absent, By: "helper"}
 	info := env.Info{Backend: "local", Guarantees: []env.Guarantee{found, kill}}
 	for name, tt := range map[string]struct {
 		isolation func(env.Guarantee) env.Guarantee
@@ -81,7 +81,7 @@ func TestIsolation(t *testing.T) {
 			func(g env.Guarantee) env.Guarantee {
 				return env.Guarantee{Strength: env.Enforced, By: "not " + g.By}
 			},
-			[]env.Guarantee{kill, {Promise: env.Isolation, Strength: env.Enforced, By: "not helper"}},
+			[]env.Guarantee{kill, {Name: env.Isolation, Strength: env.Enforced, By: "not helper"}},
 		},
 		"removed": {func(env.Guarantee) env.Guarantee { return env.Guarantee{} }, []env.Guarantee{kill}},
 	} {

@@ -20,10 +20,10 @@ func checkListener(fd, pid int, abstract bool) error {
 		return os.NewSyscallError("getsockopt", err)
 	}
 	if pid != 0 && int(cred.Pid) != pid {
-		return fmt.Errorf("process %d listens there, not %d: %w", cred.Pid, pid, fs.ErrPermission)
+		return fmt.Errorf("process %d listens on the socket, not %d: %w", cred.Pid, pid, fs.ErrPermission)
 	}
 	if self := os.Geteuid(); pid == 0 && cred.Uid != 0 && int(cred.Uid) != self {
-		return fmt.Errorf("user %d listens there, not %d: %w", cred.Uid, self, fs.ErrPermission)
+		return fmt.Errorf("user %d listens on the socket, not %d: %w", cred.Uid, self, fs.ErrPermission)
 	}
 	return nil
 }

@@ -99,7 +99,7 @@ func TestImpostorGetsNoToken(t *testing.T) {
 			t.Errorf("%s: the impostor %s", tt.name, got)
 		}
 		code := b.code(t)
-		if !tt.token && (code != 1 || !strings.Contains(b.stderrText.String(), "listens there")) {
+		if !tt.token && (code != 1 || !strings.Contains(b.stderrText.String(), "listens on the socket")) {
 			t.Errorf("%s: exit code %d, %q", tt.name, code, b.stderrText)
 		}
 	}

@@ -6,8 +6,8 @@
 //	sandboxd dial --socket PATH|@NAME [--pid N]     connect stdin and stdout to that socket
 //	sandboxd serve --sandbox JSON …                 start another helper in a sandbox
 //	sandboxd serve --confined [--nested]            the helper in the sandbox
-//	sandboxd tidy                                   remove what a sandbox leaves, after its end
-//	sandboxd probe                                  report what a command sees; see package verify
+//	sandboxd tidy                                   clean up after the end of a sandbox
+//	sandboxd probe                                  report a command's access; see package verify
 //
 // With --dir DIR, serve removes that directory in the end, and its parent if that is empty.
 //

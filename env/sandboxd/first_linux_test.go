@@ -123,7 +123,7 @@ func TestFirstProcess(t *testing.T) {
 	if got := output(t, e, sh("echo $PPID; id -u")); got != fmt.Sprintf("1\n%d\n", nobody) {
 		t.Fatalf("parent and user: %q", got)
 	}
-	for _, promise := range []env.Promise{env.CleanClose, env.CleanCrash} {
+	for _, promise := range []env.GuaranteeName{env.CleanClose, env.CleanCrash} {
 		if s := e.Info().Strength(promise); s != env.Enforced {
 			t.Errorf("%s: %s", promise, s)
 		}
@@ -187,9 +187,9 @@ func TestInfoWithoutProtection(t *testing.T) {
 			e, _ := first(t, n)
 			for _, g := range e.Info().Guarantees {
 				if g.Strength == env.Enforced {
-					t.Errorf("%s is reported as enforced by %s", g.Promise, g.By)
+					t.Errorf("%s is reported as enforced by %s", g.Name, g.By)
 				}
-				if g.Promise == env.CleanCrash &&
+				if g.Name == env.CleanCrash &&
 					(g.Strength != env.BestEffort || !strings.Contains(g.By, "hostile")) {
 					t.Errorf("%+v", g)
 				}

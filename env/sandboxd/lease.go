@@ -77,7 +77,7 @@ func (l *lease) wait(ctx context.Context) bool {
 		if clients == 0 {
 			tick = l.clock.after(step)
 		}
-		began := l.clock.elapsed()
+		start := l.clock.elapsed()
 		select {
 		case <-ctx.Done():
 			return false
@@ -85,7 +85,7 @@ func (l *lease) wait(ctx context.Context) bool {
 			continue
 		case <-tick:
 		}
-		if left -= step; l.clock.elapsed()-began >= step+l.ttl {
+		if left -= step; l.clock.elapsed()-start >= step+l.ttl {
 			left = l.ttl
 		}
 	}

@@ -173,7 +173,7 @@ func removeDir(name string) error {
 func mainDial(args []string) int {
 	flags := newFlags("dial")
 	socket := flags.String("socket", "", "the unix socket to connect to")
-	pid := flags.Int("pid", 0, "the process that must be listening there")
+	pid := flags.Int("pid", 0, "the process that must listen on the socket")
 	if err := parse(flags, args); err != nil {
 		return usage(err)
 	}

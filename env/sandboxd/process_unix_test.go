@@ -114,10 +114,11 @@ func launch(t *testing.T, argv []string, prepare func(*exec.Cmd)) *process {
 	return p
 }
 
-// Read, Write and Close make the standard streams of the helper a stream.
+// Read, Write and Close make the standard streams of the helper a stream. Close closes stdin last:
+// it ends the helper, whose end closes the other pipe.
 func (p *process) Read(b []byte) (int, error)  { return p.out.Read(b) }
 func (p *process) Write(b []byte) (int, error) { return p.in.Write(b) }
-func (p *process) Close() error                { return errors.Join(p.in.Close(), p.out.Close()) }
+func (p *process) Close() error                { return errors.Join(p.out.Close(), p.in.Close()) }
 
 // code waits for the end of the helper and returns its exit code.
 func (p *process) code(t *testing.T) int {

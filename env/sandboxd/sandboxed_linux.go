@@ -147,9 +147,11 @@ func refusal(none *sandbox.Unavailable) error {
 		for _, p := range none.Missing {
 			missing = append(missing, string(p))
 		}
-		return fmt.Errorf("no sandbox here enforces %s: %s", strings.Join(missing, ", "), none.Why())
+		return fmt.Errorf(
+			"no sandbox of this machine enforces %s: %s", strings.Join(missing, ", "), none.Why(),
+		)
 	}
-	return fmt.Errorf("no sandbox works here: %s", none.Why())
+	return fmt.Errorf("no sandbox works on this machine: %s", none.Why())
 }
 
 // protectedPaths returns the files of this helper that sandboxed commands must not modify: this

@@ -99,7 +99,7 @@ func TestSandboxedHelper(t *testing.T) {
 				t.Cleanup(func() { _ = c.Close() })
 				isolation := env.Guarantee{}
 				for _, g := range c.Info().Guarantees {
-					if g.Promise == env.Isolation {
+					if g.Name == env.Isolation {
 						isolation = g
 					}
 				}
@@ -223,14 +223,14 @@ func TestSandboxErrors(t *testing.T) {
 	}{
 		"the root directory": {
 			helper.Sandbox{Dir: "/", Sandbox: env.Sandbox{Require: true}},
-			"no sandbox works here: / ",
+			"no sandbox works on this machine: / ",
 		},
 		"a guarantee": {
 			helper.Sandbox{
 				Dir:     t.TempDir(),
-				Sandbox: env.Sandbox{Network: true, Enforce: []env.Promise{env.NoNetwork}},
+				Sandbox: env.Sandbox{Network: true, Enforce: []env.GuaranteeName{env.NoNetwork}},
 			},
-			"no sandbox here enforces no-network: ",
+			"no sandbox of this machine enforces no-network: ",
 		},
 		"a missing directory": {helper.Sandbox{Dir: "/nowhere/at/all"}, "stat /nowhere/at/all: "},
 		"a missing directory to read": {
@@ -257,7 +257,7 @@ func TestSandboxErrors(t *testing.T) {
 		}
 		defer func() { _ = c.Close() }()
 		if text := c.Info().Guarantees; c.Info().Strength(env.Isolation) != env.Absent ||
-			!strings.Contains(text[len(text)-1].By+text[0].By, "there is no sandbox: / ") {
+			!strings.Contains(text[len(text)-1].By+text[0].By, "; no sandbox: / ") {
 			t.Errorf("%+v", text)
 		}
 		output(t, c, sh("true"))

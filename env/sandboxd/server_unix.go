@@ -279,15 +279,15 @@ func (d *helperServer) describe(info env.Info) env.Info {
 	}
 	if d.plan != nil {
 		info.Guarantees = slices.DeleteFunc(
-			info.Guarantees, func(g env.Guarantee) bool { return g.Promise == env.Isolation },
+			info.Guarantees, func(g env.Guarantee) bool { return g.Name == env.Isolation },
 		)
 		info.Guarantees = append(info.Guarantees, d.plan.Guarantees()...)
 	}
 	for i, g := range info.Guarantees {
 		switch {
-		case g.Promise != env.Isolation:
+		case g.Name != env.Isolation:
 		case d.noSandbox != "":
-			info.Guarantees[i].By += "; there is no sandbox: " + d.noSandbox
+			info.Guarantees[i].By += "; no sandbox: " + d.noSandbox
 		case d.plan != nil && d.plan.WhyWeaker != "":
 			info.Guarantees[i].By += "; it is not " + d.plan.WhyWeaker
 		}

@@ -135,7 +135,7 @@ func checkDir(dir string) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !info.IsDir():
-		return fmt.Errorf("%s is no directory: %w", dir, fs.ErrPermission)
+		return fmt.Errorf("%s is not a directory: %w", dir, fs.ErrPermission)
 	case !ok || int(stat.Uid) != os.Geteuid():
 		return fmt.Errorf("%s belongs to another user: %w", dir, fs.ErrPermission)
 	case info.Mode().Perm()&0o077 != 0:
@@ -177,7 +177,7 @@ func removeStale(path string) error {
 	}
 	c, err := net.Dial("unix", path)
 	if err == nil {
-		return errors.Join(fmt.Errorf("a helper listens there: %w", fs.ErrExist), c.Close())
+		return errors.Join(fmt.Errorf("a helper listens on it: %w", fs.ErrExist), c.Close())
 	}
 	if !errors.Is(err, unix.ECONNREFUSED) {
 		return err

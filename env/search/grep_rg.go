@@ -42,7 +42,7 @@ type ripgrep struct {
 
 // findRipgrep returns an installed ripgrep, or nil if none is usable or needed. It refuses one in
 // the working directory of e or in the searched root, directly or by a symlink, and one in a
-// relative directory of PATH: commands could have put it there.
+// relative directory of PATH: commands could have created it.
 func findRipgrep(e env.FileReader, pattern *grep.Pattern, root string) *ripgrep {
 	run, ok := e.(env.Environment)
 	if _, near := e.(regularOpener); !ok || !near || pattern.Literal() {

@@ -94,8 +94,8 @@ type grepFile struct {
 // grepResult is a part of the results of one file.
 type grepResult struct {
 	matches []GrepMatch
-	// begins is true for the first part of a text file, with matches or without.
-	begins bool
+	// first is true for the first part of a text file, with matches or without.
+	first  bool
 	binary bool
 	// unread is the error that ended reading the file.
 	unread error
@@ -249,10 +249,10 @@ func (g *grepper) cut(ctx context.Context, name string) error {
 // deliver passes results to fn, also those before a limit ended the search.
 func (g *grepper) deliver(piece []grepResult) error {
 	for _, r := range piece {
-		if r.begins && g.stats.Truncated {
+		if r.first && g.stats.Truncated {
 			return fs.SkipAll
 		}
-		if r.begins {
+		if r.first {
 			g.stats.Files++
 		}
 		if r.binary {
@@ -356,7 +356,7 @@ func (w *grepWorker) file(f grepFile) error {
 		return nil
 	}
 	if f.known {
-		w.current().begins, w.current().binary = !f.binary, f.binary
+		w.current().first, w.current().binary = !f.binary, f.binary
 		return w.ctx.Err()
 	}
 	file, _, err := w.open(f)
@@ -367,12 +367,12 @@ func (w *grepWorker) file(f grepFile) error {
 		return w.ctx.Err()
 	}
 	defer func() { _ = file.Close() }() // It was only read.
-	begun, matches, last := false, 0, 0
-	begin := func() {
-		w.current().begins, begun = w.current().begins || !begun, true
+	started, matches, last := false, 0, 0
+	start := func() {
+		w.current().first, started = w.current().first || !started, true
 	}
 	err = w.lines(file, f, func(l grep.Line) error {
-		begin()
+		start()
 		if matches == w.perFile && w.perFile > 0 {
 			if l.Number > last+w.after {
 				return errEnough
@@ -398,7 +398,7 @@ func (w *grepWorker) file(f grepFile) error {
 		w.current().binary = true
 		return w.ctx.Err()
 	}
-	begin()
+	start()
 	switch {
 	case matches == 0:
 	case w.mode == GrepFiles:

@@ -34,7 +34,7 @@ type Snapshot struct {
 	// prefix is the name of the directory in its git repository, with a trailing slash; empty at the
 	// top of one, and outside.
 	prefix string
-	// unreadable are the files and directories whose changes are not known.
+	// unreadable are the files and directories whose changes are unknown.
 	unreadable map[string]error
 	// base has the contents that both snapshots share.
 	base  *Snapshot

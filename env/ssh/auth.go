@@ -205,7 +205,7 @@ func (l *login) add(s gossh.Signer, from string, certs []*gossh.Certificate) {
 	})
 }
 
-// addLocked adds an encrypted key. Its passphrase is asked for after the server has accepted its
+// addLocked adds an encrypted key. Its passphrase is requested after the server has accepted its
 // public part; at once, if the public part is encrypted too.
 func (l *login) addLocked(ctx context.Context, k *keyFile, certs []*gossh.Certificate) {
 	if k.public == nil && !k.named {

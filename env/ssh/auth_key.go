@@ -17,8 +17,8 @@ import (
 const (
 	// maxKeyFile bounds a file with a key or a certificate.
 	maxKeyFile = 256 << 10
-	// maxAsks bounds the questions for one passphrase.
-	maxAsks = 3
+	// maxPrompts bounds the questions for one passphrase.
+	maxPrompts = 3
 )
 
 // keyFile is the content of a key file.
@@ -79,7 +79,7 @@ func readKeyFile(id identityFile) (*keyFile, error) {
 	case beside != nil: // such as one of a token, which only the agent can use
 		k.public = beside
 	default:
-		return bad(err, "is no private key that can be used here: %s",
+		return bad(err, "cannot be used as a private key: %s",
 			cleanText(strings.TrimPrefix(err.Error(), "ssh: ")))
 	}
 	return k, nil
@@ -165,7 +165,7 @@ func signWith(
 	return s.Sign(rand, data)
 }
 
-// open returns the signer of an encrypted key. It asks for the passphrase once per key. pause stops
+// open returns the signer of an encrypted key. It requests the passphrase once per key. pause stops
 // the clock of the connection until its result is called. Errors are *keyError.
 func (r *route) open(ctx context.Context, k *keyFile, pause func() func()) (gossh.Signer, error) {
 	bad := func(err error, reason string) (gossh.Signer, error) {
@@ -173,8 +173,8 @@ func (r *route) open(ctx context.Context, k *keyFile, pause func() func()) (goss
 	}
 	defer pause()()
 	select {
-	case r.asking <- struct{}{}:
-		defer func() { <-r.asking }()
+	case r.prompting <- struct{}{}:
+		defer func() { <-r.prompting }()
 	case <-ctx.Done():
 		return bad(context.Cause(ctx), "is locked: "+context.Cause(ctx).Error())
 	}
@@ -186,11 +186,11 @@ func (r *route) open(ctx context.Context, k *keyFile, pause func() func()) (goss
 		return signer, nil
 	}
 	if r.passphrase == nil {
-		return bad(nil, fmt.Sprintf("is encrypted, and no terminal can ask for its passphrase; add it "+
-			"to ssh-agent with \"ssh-add %s\"", k.path))
+		return bad(nil, fmt.Sprintf("is encrypted, and no terminal can prompt for its passphrase; "+
+			"add it to ssh-agent with \"ssh-add %s\"", k.path))
 	}
 	var err error
-	for range maxAsks {
+	for range maxPrompts {
 		var pass []byte
 		if pass, err = r.passphrase(ctx, k.path); err != nil {
 			return bad(err, "is encrypted, and its passphrase was not given: "+cleanText(err.Error()))
@@ -208,7 +208,7 @@ func (r *route) open(ctx context.Context, k *keyFile, pause func() func()) (goss
 		r.mu.Unlock()
 		return signer, nil
 	}
-	reason := fmt.Sprintf("is encrypted, and %d passphrases were wrong", maxAsks)
+	reason := fmt.Sprintf("is encrypted, and %d passphrases were wrong", maxPrompts)
 	if !errors.Is(err, x509.IncorrectPasswordError) {
 		reason += ": " + cleanText(err.Error())
 	}

@@ -120,7 +120,7 @@ func TestLogin(t *testing.T) {
 		},
 		"a locked key, and no prompt": {
 			files: map[string]string{"id_ed25519": locked},
-			want:  "id_ed25519 is encrypted, and no terminal can ask for its passphrase; add it to",
+			want:  "id_ed25519 is encrypted, and no terminal can prompt for its passphrase; add it to",
 		},
 		"a locked key, and an asker without a terminal": {
 			files: map[string]string{"id_ed25519": locked}, ask: &asker{}, asks: 1,
@@ -342,7 +342,7 @@ func TestPassphraseEndsWithTheContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- r.try(ctx) }()
-	eventually(t, "the prompt", func() bool { return len(r.asking) == 1 })
+	eventually(t, "the prompt", func() bool { return len(r.prompting) == 1 })
 	gone := errors.New("the user is gone")
 	cancel(gone)
 	if err := <-done; !errors.Is(err, gone) {
@@ -375,7 +375,7 @@ func TestNamedIdentityValidated(t *testing.T) {
 	for name, tc := range map[string]struct{ file, want string }{
 		"missing":           {m.dot("missing"), "does not exist"},
 		"a directory":       {m.home, "is a directory"},
-		"no key":            {m.write(t, "text", "hello"), "is no private key that can be used here"},
+		"no key":            {m.write(t, "text", "hello"), "cannot be used as a private key"},
 		"others can use it": {open, "has the mode 0640"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -15,7 +15,7 @@ type Config struct {
 	// Options apply to all backends. StartTimeout bounds Open on a connected host.
 	remote.Options
 
-	// WorkDir is the working directory, which must exist. A relative one, or one that begins with
+	// WorkDir is the working directory, which must exist. A relative one, or one that starts with
 	// "~/", is in the home directory, which is the default.
 	WorkDir string
 	// HelperDir is a directory of the host, named as WorkDir is, that the helper is put into; it

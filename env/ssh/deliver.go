@@ -38,7 +38,7 @@ func (h *Host) deliver(ctx context.Context, p *remote.Program, target string) er
 	return nil
 }
 
-// deliverSFTP is deliver by SFTP, in a session of its own.
+// deliverSFTP is deliver by SFTP, in a separate session.
 func (h *Host) deliverSFTP(ctx context.Context, data []byte, target string) error {
 	startCtx, cancel := context.WithTimeoutCause(ctx, sftpTime,
 		fmt.Errorf("no answer within %s", sftpTime))

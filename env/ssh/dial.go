@@ -31,7 +31,7 @@ func (r *route) dialCounted(ctx context.Context) (*gossh.Client, *atomic.Int64, 
 	return last.client, received, nil
 }
 
-// countedConn counts what it reads.
+// countedConn counts the bytes that it reads.
 type countedConn struct {
 	net.Conn
 	received *atomic.Int64

@@ -1,5 +1,6 @@
-// Package ssh opens environments on a host over SSH. Commands run in place, with the rights of the
-// user who logs in and in that user's files. The host needs Linux, an SSH server and a POSIX shell.
+// Package ssh opens environments on a host over SSH. Commands run on the host itself, with the
+// rights and the files of the user who logs in. The host needs Linux, an SSH server and a POSIX
+// shell.
 //
 // Connect logs in; the environments of one Host share its connection. Host.Open copies the helper,
 // the program sandboxd, into the user's cache directory, under a name with its digest, which is

@@ -34,8 +34,8 @@ var (
 	_ env.MultiReader = (*Environment)(nil)
 )
 
-// Ticket identifies an environment for Attach. It is a secret: its holder can do in the
-// environment what its owner can. Its fields are for encoding only.
+// Ticket identifies an environment for Attach. It is a secret: its holder has all
+// rights of the owner in the environment. Its fields are for encoding only.
 type Ticket struct {
 	remote.Ticket
 	Dir     string `json:"dir"`
@@ -78,7 +78,7 @@ func (p *helperProcess) connection(ttl fmt.Stringer) remote.Config {
 		Isolation: func(g env.Guarantee) env.Guarantee {
 			if g.Strength == "" {
 				return env.Guarantee{
-					Strength: env.Absent, By: "nobody: commands have all the rights of " + p.host.String(),
+					Strength: env.Absent, By: "commands have all the rights of " + p.host.String(),
 				}
 			}
 			g.By = "on " + p.host.String() + ": " + g.By

@@ -45,7 +45,7 @@ func (e *ConnectError) Error() string {
 	return text
 }
 
-// hint returns what to check, or an empty string.
+// hint returns a remedy, or an empty string.
 func (e *ConnectError) hint() string {
 	var name *net.DNSError
 	var slow *timeoutError

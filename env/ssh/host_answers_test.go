@@ -21,7 +21,7 @@ func TestParseListed(t *testing.T) {
 	got, err := parseListed("env 1 4711 1700000000 60000ms 192.0.2.1 /tmp/sandboxagent-0/e-abc")
 	want := Listed{Listed: remote.Listed{
 		Session: "abc", State: "running", Created: time.Unix(1_700_000_000, 0), TTL: time.Minute,
-		Owner: "192.0.2.1", Note: "process 4711",
+		Owner: "192.0.2.1", Reason: "process 4711",
 	}, PID: 4711, dir: "/tmp/sandboxagent-0/e-abc"}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(Listed{})); err != nil || diff != "" {
 		t.Errorf("%v (-want +got):\n%s", err, diff)

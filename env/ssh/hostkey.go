@@ -23,9 +23,9 @@ const (
 	// maxKnownHosts bounds a known_hosts file, and maxKnownLine one of its lines.
 	maxKnownHosts = 16 << 20
 	maxKnownLine  = 60 << 10
-	// maxBadLines bounds the invalid lines of a file, and maxNotedLines those that are reported.
-	maxBadLines   = 100
-	maxNotedLines = 3
+	// maxBadLines bounds the invalid lines of a file, and maxWarnedLines those that are reported.
+	maxBadLines    = 100
+	maxWarnedLines = 3
 )
 
 // hostKeys are the keys in known_hosts files.
@@ -39,7 +39,7 @@ type hostKeys struct {
 }
 
 // readKnownHosts reads known_hosts files; missing ones are empty.
-func readKnownHosts(names []string, note func(string)) (*hostKeys, error) {
+func readKnownHosts(names []string, warn func(string)) (*hostKeys, error) {
 	k := &hostKeys{names: map[string]string{}, authorities: map[string]bool{}}
 	var files []string
 	for _, name := range names {
@@ -52,7 +52,7 @@ func readKnownHosts(names []string, note func(string)) (*hostKeys, error) {
 		}
 		file := name
 		if err == nil {
-			file, err = validKnownHosts(name, data, note)
+			file, err = validKnownHosts(name, data, warn)
 		}
 		if err != nil {
 			return nil, badConfig("known-hosts", "%s", cleanText(err.Error()))
@@ -78,7 +78,7 @@ func readKnownHosts(names []string, note func(string)) (*hostKeys, error) {
 
 // validKnownHosts returns a file with the valid lines of a known_hosts file: the file itself, or
 // a temporary one in which the invalid lines, with which the library rejects a file, are blank.
-func validKnownHosts(name string, data []byte, note func(string)) (string, error) {
+func validKnownHosts(name string, data []byte, warn func(string)) (string, error) {
 	lines := bytes.Split(data, []byte("\n"))
 	file := name
 	var err error
@@ -88,10 +88,10 @@ func validKnownHosts(name string, data []byte, note func(string)) (string, error
 			return file, nil
 		}
 		lines[n-1] = nil
-		if bad < maxNotedLines {
-			note(fmt.Sprintf("%s:%d: the line is ignored: %s", name, n, reason))
-		} else if bad == maxNotedLines {
-			note(name + ": more lines are ignored")
+		if bad < maxWarnedLines {
+			warn(fmt.Sprintf("%s:%d: the line is ignored: %s", name, n, reason))
+		} else if bad == maxWarnedLines {
+			warn(name + ": more lines are ignored")
 		}
 		if file, err = writeTemporary(file, name, bytes.Join(lines, []byte("\n"))); err != nil {
 			return "", err
@@ -164,7 +164,7 @@ type hostCheck struct {
 
 // newHostCheck reads the known_hosts files for a host.
 func (r *route) newHostCheck(h *hop) (*hostCheck, error) {
-	keys, err := readKnownHosts(slices.Concat(h.userKnown, h.globalKnown), r.note)
+	keys, err := readKnownHosts(slices.Concat(h.userKnown, h.globalKnown), r.warn)
 	return &hostCheck{route: r, hop: h, keys: keys}, err
 }
 
@@ -323,14 +323,14 @@ func (c *hostCheck) accept(key gossh.PublicKey) error {
 		c.route.mu.Lock()
 		c.route.pinned[name] = key
 		c.route.mu.Unlock()
-		c.route.note(fmt.Sprintf("the host %s is new: its key %s is trusted from now on, but no file "+
+		c.route.warn(fmt.Sprintf("the host %s is new: its key %s is trusted from now on, but no file "+
 			"keeps it", name, shown))
 		return nil
 	}
 	if err := appendKnownHost(file, name, key, c.hop.hashNames); err != nil {
 		return badConfig("known-hosts", "add the key of %s: %v", name, err)
 	}
-	c.route.note(fmt.Sprintf("the host %s is new: its key %s was added to %s", name, shown, file))
+	c.route.warn(fmt.Sprintf("the host %s is new: its key %s was added to %s", name, shown, file))
 	return nil
 }
 

@@ -190,7 +190,7 @@ func TestAcceptedKeyStored(t *testing.T) {
 			var notes []string
 			r := m.route(t, Target{
 				Host: s.String(), AcceptNew: true, KnownHosts: hosts,
-				Note: func(line string) { notes = append(notes, line) },
+				Warn: func(line string) { notes = append(notes, line) },
 			})
 			for range 2 {
 				if err := r.try(t.Context()); err != nil {

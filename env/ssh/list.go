@@ -25,9 +25,9 @@ const (
 	maxListed = 10_000
 )
 
-// Listed is an environment of the logged-in user on a host. Its State is "running" or "dead"; one
-// whose helper was killed is garbage. Its Owner is the address of the client that opened it; empty
-// if unknown.
+// Listed is an environment of the logged-in user on a host. Its State is "running", or "dead" if
+// its helper was killed; then it is Garbage. Its Owner is the address of the client that opened it,
+// or empty.
 type Listed struct {
 	remote.Listed
 	// PID is the process ID of the helper.
@@ -36,7 +36,7 @@ type Listed struct {
 	dir string
 }
 
-// List returns the environments of the logged-in user on the host, from whatever client. It
+// List returns the environments of the logged-in user on the host, of all clients. It
 // ignores invalid entries: a command can create a directory of any name.
 func (h *Host) List(ctx context.Context) ([]Listed, error) {
 	lines, err := h.runList(ctx, "list", "")
@@ -66,9 +66,9 @@ func parseListed(line string) (Listed, error) {
 		return Listed{}, unexpected(line)
 	}
 	l := Listed{PID: pid, dir: words[6]}
-	l.Session, l.State, l.Note = session, "running", fmt.Sprintf("process %d", pid)
+	l.Session, l.State, l.Reason = session, "running", fmt.Sprintf("process %d", pid)
 	if words[1] != "1" {
-		l.State, l.Garbage, l.Note = "dead", true, "its helper was killed"
+		l.State, l.Garbage, l.Reason = "dead", true, "its helper was killed"
 	}
 	if created > 0 {
 		l.Created = time.Unix(created, 0)
@@ -82,8 +82,8 @@ func parseListed(line string) (Listed, error) {
 	return l, nil
 }
 
-// Collect removes what killed helpers left on the host: their directories, and the processes whose
-// variables name them. With o.All it ends running environments too.
+// Collect removes the remains of killed helpers on the host: their directories, and the processes
+// whose variables name them. With o.All it ends running environments too.
 func (h *Host) Collect(
 	ctx context.Context, o remote.CollectOptions,
 ) ([]remote.Collected, error) {
@@ -96,7 +96,7 @@ func (h *Host) Collect(
 			if !l.Garbage && !o.All {
 				continue
 			}
-			reason := l.Note
+			reason := l.Reason
 			if !l.Garbage {
 				reason = "it was running"
 			}

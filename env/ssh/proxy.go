@@ -58,7 +58,7 @@ func dialProxy(h *hop) (net.Conn, error) {
 	return c, nil
 }
 
-// Read reads stdout of the command. Its end is an error with what the command wrote to stderr.
+// Read reads stdout of the command. Its end is an error with the stderr of the command.
 func (c *proxyConn) Read(p []byte) (int, error) {
 	n, err := c.stdout.Read(p)
 	if err != nil {

@@ -41,7 +41,7 @@ func TestSandboxLandlock(t *testing.T) {
 	s := withoutBubblewrap(t)
 	work, h := repository(t, s), connect(t, target(t, s))
 	e := open(t, h, ssh.Config{WorkDir: work, Sandbox: &env.Sandbox{Require: true}})
-	for p, want := range map[env.Promise]env.Strength{
+	for p, want := range map[env.GuaranteeName]env.Strength{
 		env.Isolation: env.BestEffort, env.ConfinedWrites: env.Enforced, env.HiddenSecrets: env.Enforced,
 		env.NoNetwork:   env.Enforced,
 		env.NoNewRights: env.Enforced, env.HiddenProcesses: env.Absent, env.KeptHooks: env.Absent,
@@ -74,14 +74,14 @@ func TestSandboxLandlock(t *testing.T) {
 		t.Errorf("%s is left", temp)
 	}
 
-	for _, p := range []env.Promise{env.HiddenProcesses, env.KeptHooks} {
+	for _, p := range []env.GuaranteeName{env.HiddenProcesses, env.KeptHooks} {
 		_, err := h.Open(t.Context(), config(t, ssh.Config{
 			WorkDir: work,
-			Sandbox: &env.Sandbox{Enforce: []env.Promise{p}},
+			Sandbox: &env.Sandbox{Enforce: []env.GuaranteeName{p}},
 		}))
 		var failed *ssh.StartError
 		if !errors.As(err, &failed) || !strings.Contains(err.Error(), string(p)) ||
-			!strings.Contains(err.Error(), "bwrap is no program") {
+			!strings.Contains(err.Error(), "bwrap is not a program") {
 			t.Errorf("with %s demanded: %v", p, err)
 		}
 	}

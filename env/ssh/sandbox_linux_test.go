@@ -85,7 +85,7 @@ func TestSandbox(t *testing.T) {
 			e := open(t, connect(t, target(t, s)),
 				ssh.Config{WorkDir: work, Sandbox: &env.Sandbox{Require: true}})
 			info := e.Info()
-			for _, p := range []env.Promise{
+			for _, p := range []env.GuaranteeName{
 				env.Isolation, env.ConfinedWrites, env.HiddenSecrets,
 				env.NoNetwork, env.HiddenProcesses, env.NoNewRights,
 			} {
@@ -169,9 +169,9 @@ func TestSandboxReturn(t *testing.T) {
 }
 
 // guarantee returns the guarantee of an environment for a promise.
-func guarantee(e env.Environment, p env.Promise) env.Guarantee {
+func guarantee(e env.Environment, p env.GuaranteeName) env.Guarantee {
 	for _, g := range e.Info().Guarantees {
-		if g.Promise == p {
+		if g.Name == p {
 			return g
 		}
 	}

@@ -95,7 +95,7 @@ func (l localFiles) configFile(named string) (file string, ok bool) {
 	return named, named != os.DevNull
 }
 
-// readSettings returns what "ssh -G" prints for a host. Without an OpenSSH client they are empty.
+// readSettings returns the output of "ssh -G" for a host, or no settings without an OpenSSH client.
 func (r *resolver) readSettings(ctx context.Context, a address) (settings, error) {
 	file, ok := r.configFile(r.target.ConfigFile)
 	if !ok {
@@ -106,7 +106,7 @@ func (r *resolver) readSettings(ctx context.Context, a address) (settings, error
 		if r.target.ConfigFile != "" {
 			return nil, badConfig("config", "%s: it takes an OpenSSH client to read it", file)
 		}
-		r.noteOnce("no OpenSSH client is installed, so ~/.ssh/config and /etc/ssh/ssh_config have no " +
+		r.warnOnce("no OpenSSH client is installed, so ~/.ssh/config and /etc/ssh/ssh_config have no " +
 			"effect")
 		return nil, nil
 	}
@@ -158,16 +158,16 @@ func runBounded(ctx context.Context, cmd *exec.Cmd, limit time.Duration) ([]byte
 type resolver struct {
 	localFiles
 	target Target
-	note   func(line string)
-	// noted are lines that were reported: jump hosts share one ssh_config.
-	noted map[string]bool
-	hops  []*hop
+	warn   func(line string)
+	// warned has the lines that were reported: jump hosts share one ssh_config.
+	warned map[string]bool
+	hops   []*hop
 }
 
-func (r *resolver) noteOnce(line string) {
-	if !r.noted[line] {
-		r.noted[line] = true
-		r.note(line)
+func (r *resolver) warnOnce(line string) {
+	if !r.warned[line] {
+		r.warned[line] = true
+		r.warn(line)
 	}
 }
 
@@ -255,7 +255,7 @@ func (r *resolver) makeHop(a address, s settings) (*hop, error) {
 	if err := r.addKnownHosts(h, s); err != nil {
 		return nil, err
 	}
-	r.noteUnsupported(s)
+	r.warnUnsupported(s)
 	return h, nil
 }
 
@@ -402,14 +402,14 @@ func splitFiles(values []string) (files []string) {
 	return files
 }
 
-// noteUnsupported reports settings that have no effect here, and whose absence is no less safe.
-func (r *resolver) noteUnsupported(s settings) {
+// warnUnsupported reports settings that have no effect here, and whose absence is no less safe.
+func (r *resolver) warnUnsupported(s settings) {
 	for _, keyword := range []string{
 		"addressfamily", "bindaddress", "bindinterface",
 		"knownhostscommand", "pkcs11provider",
 	} {
 		if v := s.get(keyword); v != "" && v != "any" {
-			r.noteOnce(fmt.Sprintf("the ssh_config sets %s, which is not supported and has no effect",
+			r.warnOnce(fmt.Sprintf("the ssh_config sets %s, which is not supported and has no effect",
 				keyword))
 		}
 	}

@@ -227,10 +227,10 @@ func TestInvalidSettings(t *testing.T) {
 		"revoked keys":   {config: "RevokedHostKeys ~/x", want: "RevokedHostKeys is not supported"},
 		"a missing file": {target: Target{ConfigFile: "/no/such/file"}, want: "/no/such/file"},
 		"a host like a flag": {
-			target: Target{Host: "-oProxyCommand=id"}, field: "host", want: "begins with a hyphen",
+			target: Target{Host: "-oProxyCommand=id"}, field: "host", want: "starts with a hyphen",
 		},
 		"a user like a flag": {
-			target: Target{Host: "-lroot@h"}, field: "host", want: "begins with a hyphen",
+			target: Target{Host: "-lroot@h"}, field: "host", want: "starts with a hyphen",
 		},
 		"a negative time": {target: Target{Timeout: -1}, field: "timeout", want: "negative"},
 	} {
@@ -279,7 +279,7 @@ func TestSettingsNotes(t *testing.T) {
 			var notes []string
 			r, err := resolve(t.Context(), Target{
 				Host: "me@h",
-				Note: func(line string) { notes = append(notes, line) },
+				Warn: func(line string) { notes = append(notes, line) },
 			})
 			if err != nil {
 				t.Fatal(err)

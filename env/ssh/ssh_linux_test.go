@@ -74,7 +74,7 @@ func target(tb testing.TB, s *daemons.SSHD) ssh.Target {
 	return ssh.Target{
 		Host: s.User() + "@" + s.Address(), ConfigFile: os.DevNull, Identities: []string{s.Key()},
 		KnownHosts: s.KnownHosts(),
-		Note:       func(line string) { tb.Log(line) },
+		Warn:       func(line string) { tb.Log(line) },
 	}
 }
 
@@ -97,7 +97,7 @@ func connect(tb testing.TB, t ssh.Target) *ssh.Host {
 func config(tb testing.TB, c ssh.Config) ssh.Config {
 	tb.Helper()
 	c.Helper.Binary = helperProgram
-	c.Note = func(line string) { tb.Log(line) }
+	c.Warn = func(line string) { tb.Log(line) }
 	return c
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// maxNoise bounds what a login may print before the first answer.
+	// maxNoise bounds the output of a login before the first answer.
 	maxNoise = 1 << 20
 	// exitTime bounds the wait for the exit code after the end of stdout.
 	exitTime = 2 * time.Second
@@ -92,7 +92,7 @@ func retry(ctx context.Context, tries int) bool {
 	}
 }
 
-// start starts a command line in a session of its own, with the user's login shell. It may start it
+// start starts a command line in a new session, with the user's login shell. It may start it
 // more than once, so the command must have no effect before it reads stdin, or be idempotent.
 func (h *Host) start(ctx context.Context, line string) (*process, error) {
 	for tries := 1; ; tries++ {
@@ -176,7 +176,7 @@ const shellLine = "exec /bin/sh"
 
 // runScript sends a script to a shell of the host, after its variables, and passes the answers to a
 // function until it returns true or an error. The caller closes the process, whose stdin then
-// belongs to what the script started.
+// belongs to the program that the script started.
 func (h *Host) runScript(
 	ctx context.Context, vars [][2]string, script string, answer func(line string) (bool, error),
 ) (_ *process, err error) {
@@ -223,7 +223,7 @@ func quoteAll(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
-// answers reads the lines of a script that begin with its mark, and drops all others.
+// answers reads the lines of a script that start with its mark, and drops all others.
 type answers struct {
 	p    *process
 	mark string

@@ -9,7 +9,7 @@ import (
 	"os/exec"
 )
 
-// tooOpen always returns false: access to files is not in their mode here.
+// tooOpen always returns false: on this system the mode of a file does not decide on access.
 func tooOpen(string) (fs.FileMode, bool) { return 0, false }
 
 // shellCommand returns an error: killTree could not end the descendants of the command.

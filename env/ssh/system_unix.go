@@ -21,7 +21,7 @@ func tooOpen(file string) (fs.FileMode, bool) {
 	return mode, ok && int(stat.Uid) == os.Getuid() && mode&0o077 != 0
 }
 
-// shellCommand returns a command that a shell runs in a session of its own: it has no terminal,
+// shellCommand returns a command that a shell runs in a new session: it has no terminal,
 // and killTree ends it with its descendants.
 func shellCommand(line string) (*exec.Cmd, error) {
 	return isolate(exec.Command("/bin/sh", "-c", line)), nil

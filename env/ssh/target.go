@@ -61,8 +61,8 @@ type Target struct {
 	// Timeout bounds connection and login to each host; 0 means ConnectTimeout of the ssh_config,
 	// or DefaultDialTimeout.
 	Timeout time.Duration
-	// Note, if set, gets one line for each unexpected thing that is no error.
-	Note func(line string)
+	// Warn, if set, is called with one line for each unexpected condition that is no error.
+	Warn func(line string)
 }
 
 // Validate reports the first invalid field of t, as a *ConfigError. It reads the files that t
@@ -119,9 +119,9 @@ type route struct {
 	passphrase func(ctx context.Context, file string) ([]byte, error)
 	report     func(line string)
 
-	// asking is held during a call of passphrase, so that no question is repeated.
-	asking chan struct{}
-	mu     sync.Mutex
+	// prompting is held during a call of passphrase, so that no prompt is repeated.
+	prompting chan struct{}
+	mu        sync.Mutex
 	// opened are decrypted keys, by the digest of their files.
 	opened map[[sha256.Size]byte]gossh.Signer
 	// pinned are accepted host keys that no file keeps, by the name of the host.
@@ -131,8 +131,8 @@ type route struct {
 // String returns user@host:port.
 func (r *route) String() string { return r.hops[len(r.hops)-1].String() }
 
-// note reports something unexpected that is no error.
-func (r *route) note(line string) {
+// warn reports an unexpected condition that is no error.
+func (r *route) warn(line string) {
 	if r.report != nil {
 		r.report(cleanText(line))
 	}
@@ -141,7 +141,7 @@ func (r *route) note(line string) {
 // resolve finds the route to the target.
 func resolve(ctx context.Context, t Target) (*route, error) {
 	r := &route{
-		passphrase: t.Passphrase, report: t.Note, asking: make(chan struct{}, 1),
+		passphrase: t.Passphrase, report: t.Warn, prompting: make(chan struct{}, 1),
 		opened: map[[sha256.Size]byte]gossh.Signer{}, pinned: map[string]gossh.PublicKey{},
 	}
 	if t.Timeout < 0 {
@@ -158,7 +158,7 @@ func resolve(ctx context.Context, t Target) (*route, error) {
 			return nil, badConfig("known-hosts", "%s", cleanText(err.Error()))
 		}
 	}
-	found := resolver{localFiles: findLocalFiles(), target: t, note: r.note, noted: map[string]bool{}}
+	found := resolver{localFiles: findLocalFiles(), target: t, warn: r.warn, warned: map[string]bool{}}
 	if err := found.add(ctx, t.Host, "host", nil, false); err != nil {
 		return nil, err
 	}
@@ -244,7 +244,7 @@ func parseAddress(s string) (address, error) {
 	return a, nil
 }
 
-// checkHost rejects host names that a command line could take for anything else.
+// checkHost rejects host names that a command line could take for something else.
 func checkHost(host string) error {
 	switch {
 	case host == "":
@@ -252,7 +252,7 @@ func checkHost(host string) error {
 	case len(host) > 255:
 		return errors.New("the host name is too long")
 	case strings.HasPrefix(host, "-"):
-		return errors.New("the host name begins with a hyphen")
+		return errors.New("the host name starts with a hyphen")
 	}
 	for _, r := range host {
 		if !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("._-:%", r) {
@@ -262,13 +262,13 @@ func checkHost(host string) error {
 	return nil
 }
 
-// checkUser rejects user names that a command line could take for anything else.
+// checkUser rejects user names that a command line could take for something else.
 func checkUser(name string) error {
 	switch {
 	case name == "" || len(name) > 255:
 		return errors.New("the user name is empty or too long")
 	case strings.HasPrefix(name, "-"):
-		return errors.New("the user name begins with a hyphen")
+		return errors.New("the user name starts with a hyphen")
 	}
 	for _, r := range name {
 		if !unicode.IsPrint(r) || strings.ContainsRune(" '\"`;&<>|(){}$*?[]!#~^", r) {
@@ -282,7 +282,7 @@ func checkUser(name string) error {
 func checkPort(port string) (string, error) {
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || n == 0 {
-		return "", errors.New(strconv.Quote(port) + " is no port; it takes a number from 1 to 65535")
+		return "", errors.New(strconv.Quote(port) + " is not a port (a number from 1 to 65535)")
 	}
 	return strconv.FormatUint(n, 10), nil
 }

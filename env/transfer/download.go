@@ -34,7 +34,7 @@ type DownloadOptions struct {
 }
 
 // Download copies the slash-separated names in the directory dir of an environment, or its whole
-// tree if there are none, into the directory dst of the host; dir/x becomes dst/x. It makes a
+// tree without names, into the directory dst of the host; dir/x becomes dst/x. It makes a
 // missing dst, replaces existing files and keeps others. An empty dir means the working directory.
 // A missing name is fs.ErrNotExist.
 //

@@ -16,7 +16,7 @@ type Mode string
 const (
 	// None keeps nothing.
 	None Mode = "none"
-	// Core keeps what Filtered keeps of the names in CoreNames.
+	// Core keeps the variables of CoreNames that Filtered keeps.
 	Core Mode = "core"
 	// Filtered keeps everything except variables whose name matches SecretNames or whose value
 	// HasSecret.

@@ -14,7 +14,7 @@ const (
 	unreported = "not reported"
 	// byKernel is the default enforcer.
 	byKernel = "the kernel"
-	// elsewhere is the text for what cannot be known of another machine.
+	// elsewhere is the finding for a property of another machine.
 	elsewhere = "not known: the environment is on another machine"
 )
 
@@ -34,7 +34,7 @@ func (x Expect) judge(d document, boot string) Report {
 	return Report{Findings: x.judgement(d, d.Boot != "" && d.Boot != boot).findings}
 }
 
-// request returns what the probe has to attempt: all that a judgement reads.
+// request returns the attempts of the probe: all that a judgement reads.
 func (x Expect) request() request {
 	q := request{Tries: slices.Sorted(maps.Keys(x.judgement(document{}, false).tried))}
 	for _, m := range x.Mounts {

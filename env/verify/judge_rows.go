@@ -77,7 +77,7 @@ func (j *judgement) user(want User) {
 	j.add("user", byKernel, fmt.Sprintf("user %d, group %d, no others", want.UID, want.GID), found, ok)
 }
 
-// files judges what can be read, written and executed.
+// files judges the access to files: reading, writing and executing.
 func (j *judgement) files() {
 	x := j.expect
 	if x.ReadOnly != nil {
@@ -194,7 +194,7 @@ func (j *judgement) mountOf(dir string) (found mountPoint, ok bool) {
 	return found, ok
 }
 
-// network judges what can be reached.
+// network judges the reachable hosts and services.
 func (j *judgement) network() {
 	x := j.expect
 	listening := each("connect tcp", x.Host.Listening)

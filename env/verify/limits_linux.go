@@ -63,7 +63,7 @@ func limits() map[string]string {
 	return all
 }
 
-// number returns a limit; "max" for one that limits nothing.
+// number returns a limit; "max" if it limits nothing.
 func number(value string) string {
 	if n, err := strconv.ParseUint(value, 10, 64); err == nil && n < 1<<60 {
 		return value

@@ -26,7 +26,8 @@ const (
 	outcomeSkipped  = "skipped: the network has a route"
 )
 
-// request lists what the probe attempts. An attempt is a verb and its object, such as "write /tmp".
+// request lists the attempts of the probe. An attempt is a verb and its object, such as "write
+// /tmp".
 type request struct {
 	Tries []string `json:"tries"`
 	// Links are paths whose symlinks are resolved.

@@ -156,8 +156,8 @@ func tryRead(name string) string {
 	return outcome(err)
 }
 
-// tryExecute starts a file that is no program: the kernel reports ENOEXEC only for a file that may
-// be executed.
+// tryExecute starts a file that is not a program: the kernel reports ENOEXEC only for a file that
+// may be executed.
 func tryExecute(dir string) string {
 	f, err := os.CreateTemp(dir, ".probe-")
 	if err != nil {

@@ -1,11 +1,11 @@
-// Package verify proves from the inside what an environment guarantees: a program in it, the probe,
-// reports what a command can see and do, and Run compares the report with an Expect.
+// Package verify checks the guarantees of an environment from inside: a program in it, the probe,
+// tries to read, write, connect and so on, and [Run] compares the outcomes with an [Expect].
 //
-// The probe is the helper's subcommand "probe", which calls Probe. Each Finding is one guarantee:
-// the state found, the state expected, and its enforcer. What the probe does not report counts as
-// broken.
+// The probe is the helper's subcommand "probe", which calls [Probe]. Each [Finding] is one
+// guarantee: the state found, the state expected, and its enforcer. A guarantee that the probe does
+// not report counts as broken.
 //
-// # What it cannot prove
+// # Limits of the proof
 //
 // The probe runs in the sandbox like any command, so its report is only as true as the sandbox:
 // verify a fresh environment. A sandbox that an attacker controls can lie. Defects of the kernel
@@ -72,7 +72,7 @@ type Expect struct {
 	Vars []string
 	// NoCredentials: sockets of privileged daemons and service account tokens are absent.
 	NoCredentials bool
-	// Host is what must not be found of the host.
+	// Host lists properties of the host that the probe must not find.
 	Host Host
 	// Helper is the file of the helper, on a read-only mount; commands cannot read the memory of the
 	// helper.
@@ -90,7 +90,7 @@ type Mount struct {
 	Memory bool
 }
 
-// Host names things of the host that must not be found from the inside. If the kernel of the
+// Host lists properties of the host that the probe must not find. If the kernel of the
 // environment is not that of this machine, their absence proves nothing, and the findings report
 // that.
 type Host struct {
@@ -99,7 +99,7 @@ type Host struct {
 	// Listening are TCP addresses on 127.0.0.1, and Sockets paths of unix sockets.
 	Listening []string
 	Sockets   []string
-	// Process is the ID of a process, and Name its name, such as "sandboxagent". 0 is none.
+	// Process is the ID of a process, and Name its name, such as "sandboxagent". 0 means none.
 	Process int
 	Name    string
 }
@@ -162,7 +162,7 @@ func Run(ctx context.Context, r env.Runner, argv []string, x Expect) (Report, er
 
 var errTooMuch = errors.New("too much output")
 
-// bounded keeps what is written to it and refuses more than limit bytes.
+// bounded is a buffer that refuses more than limit bytes.
 type bounded struct {
 	kept  bytes.Buffer
 	limit int

@@ -96,7 +96,7 @@ func (e *ConflictError) Unwrap() []error {
 // which the error names.
 //
 // If the program is killed, the stage stays, with all removed and all new files by name, and a
-// README with the steps to undo the changes. A workspace excludes it and has a note.
+// README with the steps to undo the changes. A workspace excludes it and warns about it.
 //
 // A file keeps its permissions, except the right to execute, and, where the system allows it, its
 // owner. Directories that become empty are removed. A second Apply is a conflict, unless the

@@ -13,10 +13,10 @@ import (
 // Changes is the difference between a workspace and the content of an environment. It is immutable;
 // its methods may be called concurrently, except Apply.
 type Changes struct {
-	w     *Workspace
-	after *snapshot.Snapshot
-	names []string
-	notes []string
+	w        *Workspace
+	after    *snapshot.Snapshot
+	names    []string
+	warnings []string
 }
 
 // maxTakes bounds the number of snapshots if commands make new git directories meanwhile.
@@ -45,8 +45,8 @@ func (w *Workspace) changes(ctx context.Context, e env.Environment) (*Changes, e
 		more := c.newRepositories(c.names)
 		if len(more) == 0 {
 			for _, dir := range made {
-				c.notes = append(c.notes, dir+" became a git directory in the environment: new files in it "+
-					"are not brought back")
+				c.warnings = append(c.warnings,
+					dir+" became a git directory in the environment: new files in it are not brought back")
 			}
 			return c, nil
 		}
@@ -59,8 +59,8 @@ func (w *Workspace) changes(ctx context.Context, e env.Environment) (*Changes, e
 	return nil, fmt.Errorf("commands keep making git directories, such as %q", made[len(made)-1])
 }
 
-// Notes returns one line for each part of the environment that is not brought back.
-func (c *Changes) Notes() []string { return slices.Clone(c.notes) }
+// Warnings returns one line for each part of the environment that is not brought back.
+func (c *Changes) Warnings() []string { return slices.Clone(c.warnings) }
 
 // Unreadable returns the sorted names of the files and directories that cannot be read in the
 // environment, or are too large. They may have changed; the patch leaves them out, and the trees of

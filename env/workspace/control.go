@@ -52,7 +52,7 @@ func (w *Workspace) exclude(dir string) {
 		return
 	}
 	w.excluded[name], _ = os.Lstat(dir)
-	w.note("%s is a git directory and is not uploaded", name)
+	w.warn("%s is a git directory and is not uploaded", name)
 }
 
 // omits reports whether a name is neither part of the workspace nor of its changes, even if git
@@ -80,17 +80,17 @@ func (w *Workspace) isOmitted(e search.Entry) bool {
 	return w.omits(e.Name)
 }
 
-// noteOmitted adds a note about an omitted name, unless the user expects that.
-func (w *Workspace) noteOmitted(name string) {
+// warnOmitted adds a warning about an omitted name, unless the user expects that.
+func (w *Workspace) warnOmitted(name string) {
 	if _, ok := w.excluded[name]; ok || strings.EqualFold(path.Base(name), gitrepo.DirName) {
 		return
 	}
 	if strings.HasPrefix(name, stagePrefix) {
-		w.note("%s is not uploaded: it has the files of changes that are being made, or were when the "+
+		w.warn("%s is not uploaded: it has the files of changes that are being made, or were when the "+
 			"program was killed; its %s has the steps to undo them", name, readmeName)
 		return
 	}
-	w.note("%s belongs to a version control system and is not uploaded", name)
+	w.warn("%s belongs to a version control system and is not uploaded", name)
 }
 
 // newRepositories returns the directories that the changes with the given names, together with the

@@ -127,11 +127,11 @@ func TestControlDirsStay(t *testing.T) {
 			tt.make(t, host)
 			put(t, host, tree{"edited": text("e")})
 			w := open(t, host, workspace.Options{UploadIgnored: tt.ignore})
-			if !slices.ContainsFunc(w.Notes(), func(n string) bool {
+			if !slices.ContainsFunc(w.Warnings(), func(n string) bool {
 				return strings.HasPrefix(n,
 					tt.dir+" ")
 			}) {
-				t.Errorf("notes %q", w.Notes())
+				t.Errorf("notes %q", w.Warnings())
 			}
 			e, envDir := upload(t, w)
 			noCanary(t, envDir)
@@ -223,8 +223,8 @@ func TestNewGitDirs(t *testing.T) {
 			put(t, envDir, tree{"a": text("A")})
 			put(t, envDir, tt.envDir)
 			c := changes(t, w, e)
-			if (len(c.Notes()) > 0) != (tt.name != "a part") {
-				t.Errorf("notes %q", c.Notes())
+			if (len(c.Warnings()) > 0) != (tt.name != "a part") {
+				t.Errorf("notes %q", c.Warnings())
 			}
 			want := append([]string{"a"}, tt.want...)
 			slices.Sort(want)

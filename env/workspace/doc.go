@@ -20,9 +20,9 @@
 // contain files in them, nor files that would make a directory of the host a git directory.
 //
 // The uploaded .git is always a complete directory, even if it is a linked working tree, a
-// submodule, or a repository that borrows objects on the host. [Workspace.Notes] reports where git
-// can do less in the environment than on the host; a repository that cannot be uploaded at all is
-// an error with the remedy.
+// submodule, or a repository that borrows objects on the host. [Workspace.Warnings] reports where
+// git can do less in the environment than on the host; a repository that cannot be uploaded at all
+// is an error with the remedy.
 //
 // A directory inside a repository is uploaded without a .git; its patch has names that git apply
 // understands on the host.

@@ -30,7 +30,7 @@ func (w *Workspace) findRepositories(ctx context.Context, host env.FileReader) e
 		switch {
 		case e.Err != nil:
 		case w.isOmitted(e):
-			w.noteOmitted(e.Name)
+			w.warnOmitted(e.Name)
 			if e.Mode.IsDir() {
 				return fs.SkipDir
 			}
@@ -47,7 +47,7 @@ func (w *Workspace) findRepositories(ctx context.Context, host env.FileReader) e
 	if err != nil {
 		return err
 	}
-	w.noteConversions(attributed)
+	w.warnConversions(attributed)
 	if w.rules, err = w.makeRules(f.outer, f.prefix, f.ignoring); err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (f *finder) readTop() error {
 	f.w.exclude(git.Private)
 	r, err := openRepository(".", git, true)
 	if errors.Is(err, errBare) {
-		f.w.note("the git repository in %s is not uploaded: %v", f.w.dir, err)
+		f.w.warn("the git repository in %s is not uploaded: %v", f.w.dir, err)
 		f.outer = pushRules(nil, "", f.w.globalRules(nil))
 		return nil
 	}
@@ -117,7 +117,7 @@ func (f *finder) readOuter() error {
 		return nil //nolint:nilerror // A broken repository above does not matter.
 	}
 	f.common = git.Common
-	f.w.note("the directory is in the git repository %s and is uploaded without its history", up)
+	f.w.warn("the directory is in the git repository %s and is uploaded without its history", up)
 	f.outer, f.prefix, err = f.w.outerRules(up, git)
 	return err
 }
@@ -126,18 +126,18 @@ func (f *finder) add(r *repository) {
 	f.w.repos = append(f.w.repos, r)
 	in := path.Join(f.w.dir, r.name)
 	if r.format.promisor {
-		f.w.note("the git repository in %s is a partial clone: objects that it has not fetched are "+
+		f.w.warn("the git repository in %s is a partial clone: objects that it has not fetched are "+
 			"missing in the environment", in)
 	}
 	if r.rebasing {
-		f.w.note("a rebase is in progress in the git repository in %s; in the environment HEAD is "+
+		f.w.warn("a rebase is in progress in the git repository in %s; in the environment HEAD is "+
 			"detached and no rebase is in progress", in)
 	}
 }
 
-// noteConversions adds a note for each repository whose settings or attributes convert files
+// warnConversions adds a warning for each repository whose settings or attributes convert files
 // between index and working tree. Dirs are the directories with an attributes file.
-func (w *Workspace) noteConversions(dirs []string) {
+func (w *Workspace) warnConversions(dirs []string) {
 	kinds := make(map[*repository]map[string]bool)
 	for _, r := range w.repos {
 		kinds[r] = make(map[string]bool)
@@ -159,10 +159,10 @@ func (w *Workspace) noteConversions(dirs []string) {
 		in := path.Join(w.dir, r.name)
 		switch {
 		case kinds[r]["filter"]:
-			w.note("the git repository in %s has filters, which are not uploaded: git reports filtered "+
+			w.warn("the git repository in %s has filters, which are not uploaded: git reports filtered "+
 				"files as modified, and on the host git apply may refuse a patch for them, unlike --apply", in)
 		case len(kinds[r]) > 0:
-			w.note("the git repository in %s converts files (%s): on the host git apply may refuse a "+
+			w.warn("the git repository in %s converts files (%s): on the host git apply may refuse a "+
 				"patch for them, unlike --apply", in, strings.Join(slices.Sorted(maps.Keys(kinds[r])), ", "))
 		}
 	}
@@ -218,7 +218,7 @@ func (f *finder) readInner(name string) {
 		r, err = f.openInner(name, dir, fi)
 	}
 	if err != nil {
-		f.w.note("%s is uploaded without its git repository: %v", name, err)
+		f.w.warn("%s is uploaded without its git repository: %v", name, err)
 		return
 	}
 	f.add(r)
@@ -257,6 +257,6 @@ func (f *finder) addEmptySubmodule(name string) {
 	defer func() { _ = root.Close() }()
 	if fi, err := root.Lstat(filepath.FromSlash(name)); err == nil && fi.IsDir() {
 		f.w.emptySubmodules = append(f.w.emptySubmodules, name)
-		f.w.note("the submodule %s is in a directory that git ignores and is uploaded empty", name)
+		f.w.warn("the submodule %s is in a directory that git ignores and is uploaded empty", name)
 	}
 }

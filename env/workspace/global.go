@@ -42,7 +42,7 @@ func (w *Workspace) globalRules(settings []setting) []byte {
 		return nil
 	}
 	content, err := readHostFile(name)
-	w.noteGlobal(name, err)
+	w.warnGlobal(name, err)
 	return []byte(content)
 }
 
@@ -56,13 +56,13 @@ func (w *Workspace) globalSettings(name string) []setting {
 	if err == nil {
 		settings, err = parseConfig([]byte(content))
 	}
-	w.noteGlobal(name, err)
+	w.warnGlobal(name, err)
 	return settings
 }
 
-func (w *Workspace) noteGlobal(name string, err error) {
+func (w *Workspace) warnGlobal(name string, err error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		w.note("the ignore rules of this user may have no effect: %s: %v", name, err)
+		w.warn("the ignore rules of this user may have no effect: %s: %v", name, err)
 	}
 }
 

@@ -52,7 +52,7 @@ func TestGlobalRules(t *testing.T) {
 				".gitignore": text("!keep.log\n"),
 			})
 			w := open(t, dir, workspace.Options{})
-			for _, note := range w.Notes() {
+			for _, note := range w.Warnings() {
 				if strings.Contains(note, "rules") {
 					t.Errorf("note %q", note)
 				}

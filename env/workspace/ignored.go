@@ -66,7 +66,7 @@ func (w *Workspace) findIgnored(ctx context.Context, host env.FileReader) ([]str
 	})
 	for i, p := range patterns {
 		if !used[i] && err == nil {
-			w.note("no ignored file matches the pattern %q", p)
+			w.warn("no ignored file matches the pattern %q", p)
 		}
 	}
 	return names, err

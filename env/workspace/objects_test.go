@@ -163,7 +163,7 @@ func TestNotes(t *testing.T) {
 			makeRepository(t, dir)
 			tt.make(t, dir)
 			w := open(t, dir, workspace.Options{UploadIgnored: tt.ignored})
-			if notes := w.Notes(); len(notes) != 1 || !strings.Contains(notes[0], tt.want) {
+			if notes := w.Warnings(); len(notes) != 1 || !strings.Contains(notes[0], tt.want) {
 				t.Errorf("notes %q, want one with %q", notes, tt.want)
 			}
 		})
@@ -193,7 +193,7 @@ func TestNoteOfUnreadableDir(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = os.Chmod(filepath.Join(dir, "closed"), 0o700) })
 	same(t, "notes", []string{"closed cannot be read and is not uploaded"}, open(t, dir,
-		workspace.Options{}).Notes())
+		workspace.Options{}).Warnings())
 }
 
 // Open refuses git directories with symlinks into another repository, as git-new-workdir makes

@@ -106,14 +106,14 @@ func address(v string) (string, bool) {
 	return v, !strings.Contains(v, "@")
 }
 
-// schemes are those of addresses whose parts are known to address.
+// schemes are those of the addresses that address can parse.
 func schemes() []string {
 	return []string{"http", "https", "ssh", "git", "git+ssh", "ssh+git", "ftp", "ftps", "file"}
 }
 
 // repositoryFormat is the storage format of a repository, from its settings.
 type repositoryFormat struct {
-	// promisor: objects may be missing, which a remote repository has promised to deliver.
+	// promisor: objects may be missing, which a remote repository is expected to deliver.
 	promisor bool
 	// filters: programs convert contents between index and working tree.
 	filters bool

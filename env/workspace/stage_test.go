@@ -81,7 +81,7 @@ func TestKilledApply(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			notes := strings.Join(w.Notes(), "\n")
+			notes := strings.Join(w.Warnings(), "\n")
 			if !strings.HasPrefix(notes, filepath.Base(stages[0])) || !strings.Contains(notes, readmeName) {
 				t.Errorf("notes %q", notes)
 			}

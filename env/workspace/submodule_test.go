@@ -40,8 +40,8 @@ func TestUploadOfSubmodules(t *testing.T) {
 	needGit(t)
 	host := makeSubmodules(t, t.TempDir())
 	w := open(t, host, workspace.Options{})
-	if len(w.Notes()) > 0 {
-		t.Errorf("notes %q", w.Notes())
+	if len(w.Warnings()) > 0 {
+		t.Errorf("notes %q", w.Warnings())
 	}
 	e, envDir := upload(t, w)
 	same(t, "submodules", git(t, host, "submodule", "status", "--recursive"), git(t, envDir,
@@ -90,8 +90,8 @@ func TestUploadOfPartsWithSubmodules(t *testing.T) {
 	git(t, host, "worktree", "add", "-q", linked)
 	git(t, linked, "submodule", "--quiet", "update", "--init", "--recursive", "lib/outer")
 	w := open(t, linked, workspace.Options{})
-	if len(w.Notes()) > 0 {
-		t.Errorf("notes %q", w.Notes())
+	if len(w.Warnings()) > 0 {
+		t.Errorf("notes %q", w.Warnings())
 	}
 	_, envDir = upload(t, w)
 	for _, name := range []string{"lib/outer/in", "lib/outer", "."} {
@@ -111,11 +111,11 @@ func TestUploadOfIgnoredSubmodule(t *testing.T) {
 	git(t, host, "submodule", "--quiet", "add", "-f", filepath.Join(dir, "inner"), "out/inner")
 	commit(t, host, "with a submodule")
 	w := open(t, host, workspace.Options{})
-	if !slices.ContainsFunc(w.Notes(), func(n string) bool {
+	if !slices.ContainsFunc(w.Warnings(), func(n string) bool {
 		return strings.Contains(n,
 			"is uploaded empty")
 	}) {
-		t.Errorf("notes %q", w.Notes())
+		t.Errorf("notes %q", w.Warnings())
 	}
 	_, envDir := upload(t, w)
 	same(t, "status", status(t, host), status(t, envDir))
@@ -179,7 +179,7 @@ func TestInnerRepositoriesLeadNowhere(t *testing.T) {
 			put(t, inner, tree{"file": text("f\n")})
 			tt.make(t, inner, private)
 			w := open(t, host, workspace.Options{})
-			if notes := w.Notes(); len(notes) != 1 || !strings.Contains(notes[0], "inner") ||
+			if notes := w.Warnings(); len(notes) != 1 || !strings.Contains(notes[0], "inner") ||
 				!strings.Contains(notes[0], tt.note) {
 				t.Errorf("notes %q, want one with %q", notes, tt.note)
 			}

@@ -250,11 +250,11 @@ func TestUploadOfSubdirectory(t *testing.T) {
 	put(t, repo, tree{"dir/sub/c": text("c\n")})
 	commit(t, repo, "sub")
 	w := open(t, filepath.Join(repo, "dir"), workspace.Options{})
-	if !slices.ContainsFunc(w.Notes(), func(n string) bool {
+	if !slices.ContainsFunc(w.Warnings(), func(n string) bool {
 		return strings.Contains(n,
 			"without its history")
 	}) {
-		t.Errorf("notes %q", w.Notes())
+		t.Errorf("notes %q", w.Warnings())
 	}
 	e, envDir := upload(t, w)
 	same(t, "in the environment", tree{"b.txt": text("b\n"), "sub/c": text("c\n")}, read(t, envDir))
@@ -431,7 +431,7 @@ func TestNoteOfFilters(t *testing.T) {
 	dir := t.TempDir()
 	git(t, dir, "init", "-q")
 	put(t, dir, tree{".gitattributes": text("*.bin filter=lfs -text\n")})
-	if notes := open(t, dir, workspace.Options{}).Notes(); len(notes) != 1 ||
+	if notes := open(t, dir, workspace.Options{}).Warnings(); len(notes) != 1 ||
 		!strings.Contains(notes[0], "filters") {
 		t.Errorf("notes %q", notes)
 	}

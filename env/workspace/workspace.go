@@ -56,9 +56,9 @@ type Workspace struct {
 	// excluded are the git directories that are not part of the workspace.
 	excluded excludedDirs
 	// modes maps files to whether they are executable, where only the index records that.
-	modes map[string]bool
-	notes []string
-	rules *ignoreRules
+	modes    map[string]bool
+	warnings []string
+	rules    *ignoreRules
 }
 
 // Open records the directory dir of the host, with symlinks in its path resolved. A missing
@@ -93,7 +93,7 @@ func Open(ctx context.Context, dir string, o Options) (_ *Workspace, err error) 
 		return nil, err
 	}
 	for _, name := range w.before.Unreadable() {
-		w.note("%s cannot be read and is not uploaded", name)
+		w.warn("%s cannot be read and is not uploaded", name)
 	}
 	return w, nil
 }
@@ -132,16 +132,16 @@ func (w *Workspace) snapshotOptions(base *snapshot.Snapshot, include []string) s
 	return o
 }
 
-// note adds a line to the notes, if it is not in them.
-func (w *Workspace) note(format string, args ...any) {
-	if line := fmt.Sprintf(format, args...); !slices.Contains(w.notes, line) {
-		w.notes = append(w.notes, line)
+// warn adds a line to the warnings, if they lack it.
+func (w *Workspace) warn(format string, args ...any) {
+	if line := fmt.Sprintf(format, args...); !slices.Contains(w.warnings, line) {
+		w.warnings = append(w.warnings, line)
 	}
 }
 
-// Notes returns one line for each part of the directory that is not uploaded, or is limited in the
-// environment.
-func (w *Workspace) Notes() []string { return slices.Clone(w.notes) }
+// Warnings returns one line for each part of the directory that is not uploaded, or is limited in
+// the environment.
+func (w *Workspace) Warnings() []string { return slices.Clone(w.warnings) }
 
 // Files returns the number of uploaded files and symlinks, without those in a .git.
 func (w *Workspace) Files() int { return w.before.Len() }

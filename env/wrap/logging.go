@@ -302,7 +302,7 @@ func logGuarantees(list []env.Guarantee) []env.Guarantee {
 	out := make([]env.Guarantee, 0, min(len(list), maxLogStrings))
 	for _, g := range list[:cap(out)] {
 		out = append(out, env.Guarantee{
-			Promise:  env.Promise(text(string(g.Promise))),
+			Name:     env.GuaranteeName(text(string(g.Name))),
 			Strength: env.Strength(text(string(g.Strength))), By: text(g.By),
 		})
 	}

@@ -186,8 +186,8 @@ func TestLoggingFirstRecord(t *testing.T) {
 		return first, size
 	}
 	first, _ := start([]env.Guarantee{
-		{Promise: env.Isolation, Strength: env.BestEffort, By: "Landlock"}, {
-			Promise:  env.KeptHooks,
+		{Name: env.Isolation, Strength: env.BestEffort, By: "Landlock"}, {
+			Name:     env.KeptHooks,
 			Strength: env.Absent, By: fakeKey,
 		},
 	})
@@ -205,7 +205,7 @@ func TestLoggingFirstRecord(t *testing.T) {
 	}
 	long := strings.Repeat("x", 1<<20)
 	if _, size := start(slices.Repeat([]env.Guarantee{{
-		Promise:  env.Promise(long),
+		Name:     env.GuaranteeName(long),
 		Strength: env.Strength(long), By: long,
 	}}, 100)); size > 128<<10 {
 		t.Errorf("the record takes %d bytes, want 128 KiB at most", size)

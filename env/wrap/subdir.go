@@ -69,7 +69,7 @@ func (c *subdir) clean(name string) string {
 	return clean
 }
 
-// below returns what follows dir in the clean absolute name; false if it does not lie below.
+// below returns the rest of the clean absolute name after dir; false if it is not below dir.
 func (c *subdir) below(name string) (string, bool) {
 	dir := strings.TrimSuffix(c.dir, "/")
 	if len(name) < len(dir) {

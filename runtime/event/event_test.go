@@ -26,7 +26,7 @@ var update = flag.Bool("update", false, "write the golden file")
 // everyKind holds an event of each kind.
 func everyKind() []event.Event {
 	usage := llm.Usage{Input: 10, Output: 5, Reasoning: 2, CacheRead: 100, CacheWrite: 7}
-	guarantees := []env.Guarantee{{Promise: env.Isolation, Strength: env.BestEffort, By: "a fence"}}
+	guarantees := []env.Guarantee{{Name: env.Isolation, Strength: env.BestEffort, By: "a fence"}}
 	data := []event.Data{
 		event.SessionStart{
 			Profile: "openai", Model: "gpt-5", Backend: "local", WorkDir: "/w",

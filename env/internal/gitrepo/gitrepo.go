@@ -19,7 +19,7 @@ const maxPointer = 1 << 20
 
 // Dirs are the git directories of one working tree.
 type Dirs struct {
-	// Private holds what belongs to this working tree alone, such as its index. Common holds what
+	// Private has the files of this working tree alone, such as its index. Common has the files that
 	// all working trees of the repository share. Most repositories have one directory for both.
 	Private, Common string
 	// Linked is true if .git is a file that points to the directories.
@@ -27,8 +27,8 @@ type Dirs struct {
 }
 
 // Find returns the git directories of the working tree whose top is the directory top; nil if top
-// is not the top of one. An empty .git directory, or a .git file that points nowhere, is no
-// repository.
+// is not the top of one. An empty .git directory, or a .git file that points nowhere, is not
+// a repository.
 func Find(ctx context.Context, e env.FileReader, top string) (*Dirs, error) {
 	git := pathname.Join(top, DirName)
 	_, err := e.Stat(ctx, pathname.Join(git, Head))

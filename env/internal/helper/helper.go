@@ -88,8 +88,8 @@ func find(files fs.FS, goos, goarch string) (*Program, error) {
 	start := prefix + goos + "-" + goarch + "-"
 	for _, e := range entries {
 		name, ok := strings.CutSuffix(e.Name(), suffix)
-		digest, mine := strings.CutPrefix(name, start)
-		if sum, err := hex.DecodeString(digest); !ok || !mine || err != nil ||
+		digest, matches := strings.CutPrefix(name, start)
+		if sum, err := hex.DecodeString(digest); !ok || !matches || err != nil ||
 			len(sum) != sha256.Size {
 			continue
 		}

@@ -176,7 +176,7 @@ func TestSandbox(t *testing.T) {
 	for _, want := range []Sandbox{
 		{},
 		{Dir: "/a b/\xff\n\"'", Sandbox: env.Sandbox{
-			Require: true, Enforce: []env.Promise{env.NoNetwork}, Network: true, Write: []string{
+			Require: true, Enforce: []env.GuaranteeName{env.NoNetwork}, Network: true, Write: []string{
 				"w\xfe",
 				"'\\",
 			}, Read: []string{"~/r"}, Hide: []string{"/h\x01"},

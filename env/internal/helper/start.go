@@ -12,7 +12,7 @@ import (
 
 // Start configures the environment of a helper. Names and variables may hold any bytes.
 type Start struct {
-	// Dir is the working directory; empty means the helper's own.
+	// Dir is the working directory; empty means that of the helper.
 	Dir string
 	// Vars are variables of every command, as "NAME=value".
 	Vars []string
@@ -49,7 +49,7 @@ func (s *Start) UnmarshalJSON(data []byte) error {
 }
 
 // Sandbox configures a helper that starts another one in a sandbox. Names may hold any bytes. They
-// may be relative to the home directory, or begin with "~/".
+// may be relative to the home directory, or start with "~/".
 type Sandbox struct {
 	// Dir is the working directory.
 	Dir string
@@ -58,13 +58,13 @@ type Sandbox struct {
 
 // sandboxJSON is Sandbox with its names as bytes.
 type sandboxJSON struct {
-	Dir     []byte        `json:"dir,omitempty"`
-	Require bool          `json:"require,omitempty"`
-	Enforce []env.Promise `json:"enforce,omitempty"`
-	Network bool          `json:"network,omitempty"`
-	Write   [][]byte      `json:"write,omitempty"`
-	Read    [][]byte      `json:"read,omitempty"`
-	Hide    [][]byte      `json:"hide,omitempty"`
+	Dir     []byte              `json:"dir,omitempty"`
+	Require bool                `json:"require,omitempty"`
+	Enforce []env.GuaranteeName `json:"enforce,omitempty"`
+	Network bool                `json:"network,omitempty"`
+	Write   [][]byte            `json:"write,omitempty"`
+	Read    [][]byte            `json:"read,omitempty"`
+	Hide    [][]byte            `json:"hide,omitempty"`
 }
 
 // Text returns the configuration as text, for ParseSandbox.

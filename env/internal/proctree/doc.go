@@ -1,30 +1,33 @@
-// Package proctree starts the commands of an environment and finds and kills their process trees.
+// Package proctree starts the commands of an environment, and finds and kills all processes that
+// they have started.
 //
-// A command leads a session. Its tree is the members of its session and groups, all of
-// their descendants, and every process with the mark of the command.
+// Each command leads a session. The process tree of a command consists of the members of its
+// session and of its process groups, of all their descendants, and of every process that has the
+// marker of the command. A marker is a property that children inherit; it identifies processes that
+// have left the session and lost their parents.
 //
 // # Sets made by New
 //
-// The mark is an environment variable named [MarkerPrefix] plus an identifier, with the value 1. It
-// identifies processes that have left the session and lost their parents. Since the identifier is
-// part of the name, a process can have the markers of several nested environments. A process that
-// clears or overwrites its variables, starts a session and loses its parents escapes. New changes
-// nothing process-wide: no sub-reaper flag, no signal handlers, no limits.
+// The marker is an environment variable whose name is [MarkerPrefix] plus an identifier, so that
+// the markers of nested environments do not replace each other. A process escapes if it clears its
+// variables, leaves the session and loses its parents. New changes nothing process-wide: no
+// sub-reaper flag, no signal handlers, no limits.
 //
 // # Sets made by Supervise
 //
-// Supervise is for a process that exists for one environment, such as a helper or PID 1 of a
-// container. Such a process starts no processes by other means: its dead children are reaped here.
+// Supervise is for a process that serves one environment only, such as a helper. All children of
+// such a process must be commands of the Set, because the Set reaps every child that dies.
 //
-// On Linux the process permanently becomes the parent of all orphans below it (a sub-reaper), and
-// each command gets a tag instead of a marker, which a process loses only on purpose: the hard
-// limit of CPU time for real-time threads (RLIMIT_RTTIME), in microseconds, decreases by one with
-// every command, for this process too. It starts far beyond what any thread can use. All
-// descendants of this process belong to its environment, so StopAll leaves none. As PID 1 of a pid
-// namespace the process can also stop all processes of the namespace at once, to kill a fork bomb,
-// and resumes those that entered the namespace from outside, with their descendants. If the limit
-// is already small enough to have an effect, commands get markers.
+// On Linux the process becomes the parent of all orphans among its descendants (a sub-reaper), for
+// good, so StopAll can kill all descendants. The marker of a command is a resource limit, which a
+// process loses only on purpose: the hard limit of CPU time for real-time threads (RLIMIT_RTTIME),
+// far larger than any thread can use. Supervise and each start of a command lower the limit of this
+// process by at least one, and the command inherits the new value. Where the limit is already small
+// enough to have an effect, the markers are variables.
 //
-// On other Unix systems processes are found as by New, and the guarantees report that. On Windows
-// both kinds are a job object.
+// PID 1 of a pid namespace can also stop all processes of the namespace at once, to kill a fork
+// bomb. Afterwards it resumes those that entered the namespace from outside, and their descendants.
+//
+// On other Unix systems Supervise finds the same processes as New, and the guarantees report that.
+// On Windows both Sets are a job object.
 package proctree

@@ -75,10 +75,10 @@ func describeProcess(info *unix.KinfoProc) procInfo {
 	return s
 }
 
-// hasMark reports whether a process has a variable that begins with one of markers. The system
+// hasMarker reports whether a process has a variable that starts with one of markers. The system
 // shows the arguments and variables of this user's processes, except for those of programs that it
 // protects.
-func hasMark(pid int, markers []string) (marked, hidden bool) {
+func hasMarker(pid int, markers []string) (marked, hidden bool) {
 	data, err := unix.SysctlRaw("kern.procargs2", pid)
 	if err != nil {
 		return false, false

@@ -157,10 +157,10 @@ func parseStat(line string) (procInfo, error) {
 	return s, nil
 }
 
-// hasMark reports whether a process has a variable that begins with one of markers. A hidden
+// hasMarker reports whether a process has a variable that starts with one of markers. A hidden
 // process has ended or is between two programs: the new one has its memory already, but neither
 // arguments nor variables.
-func hasMark(pid int, markers []string) (marked, hidden bool) {
+func hasMarker(pid int, markers []string) (marked, hidden bool) {
 	// A process that executes a program between open and read shows no variables either; another try
 	// reads them.
 	for range 3 {
@@ -211,12 +211,12 @@ func memoryOf(dir string) (code, vars uint64) {
 		return 0, 0
 	}
 	code, err0 := strconv.ParseUint(fields[24], 10, 64)
-	begin, err1 := strconv.ParseUint(fields[47], 10, 64)
+	start, err1 := strconv.ParseUint(fields[47], 10, 64)
 	end, err2 := strconv.ParseUint(fields[48], 10, 64)
-	if err0 != nil || err1 != nil || err2 != nil || end < begin {
+	if err0 != nil || err1 != nil || err2 != nil || end < start {
 		return 0, 0
 	}
-	return code, end - begin
+	return code, end - start
 }
 
 // readLive reads a file of a process in /proc that is the same for all threads. That of a main
@@ -267,7 +267,7 @@ func readOnce(name string, size int) ([]byte, error) {
 	return data[:n], err
 }
 
-// hasPrefix reports whether one of vars, which are NUL-terminated, begins with one of markers.
+// hasPrefix reports whether one of vars, which are NUL-terminated, starts with one of markers.
 func hasPrefix(vars []byte, markers []string) bool {
 	return slices.ContainsFunc(markers, func(m string) bool {
 		return bytes.HasPrefix(vars, []byte(m)) || bytes.Contains(vars, []byte("\x00"+m))

@@ -22,4 +22,4 @@ func newProcesses(uint64, map[int]bool) ([]procInfo, bool, error) {
 
 func readProcess(int) (procInfo, error) { return procInfo{}, errors.ErrUnsupported }
 
-func hasMark(int, []string) (marked, hidden bool) { return false, false }
+func hasMarker(int, []string) (marked, hidden bool) { return false, false }

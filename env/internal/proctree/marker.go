@@ -1,4 +1,4 @@
 package proctree
 
-// MarkerPrefix begins the names of all marker variables.
+// MarkerPrefix is the prefix of the names of all marker variables.
 const MarkerPrefix = "SANDBOXAGENT_EXEC_"

@@ -22,7 +22,7 @@ import (
 
 // Set is the processes of one environment. Its methods may be called concurrently.
 type Set struct {
-	marker     string // the prefix of the markers of all commands
+	marker     string // the prefix of the names of all marker variables
 	supervisor *supervisor
 
 	mu      sync.Mutex
@@ -108,12 +108,13 @@ func (s *Set) Start(file string, argv []string, attr *os.ProcAttr) (*Process, er
 	return p, nil
 }
 
-// nextMarker returns the name of a marker for one more command; empty if commands need none.
+// nextMarker returns the name of the marker variable of one more command; empty if its marker is a
+// limit.
 func (s *Set) nextMarker() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.started++
-	if s.supervisor.tagged() {
+	if s.supervisor.marksByLimit() {
 		return ""
 	}
 	return s.marker + strconv.FormatUint(s.started, 36)
@@ -181,7 +182,7 @@ func (s *Set) wholeTree(leaders []*Process) *tree {
 func (s *Set) newTree(leaders []*Process, markers []string, all bool) *tree {
 	t := newTree(leaders)
 	t.all = all
-	t.hasMark = func(pid int) (marked, hidden bool) { return hasMark(pid, markers) }
+	t.hasMarker = func(pid int) (marked, hidden bool) { return hasMarker(pid, markers) }
 	s.supervisor.arm(t)
 	return t
 }
@@ -256,18 +257,18 @@ func (s *Set) Close() error {
 // Guarantees returns the guarantees env.KillTree, env.CleanClose and env.CleanCrash.
 func (s *Set) Guarantees() []env.Guarantee {
 	kill := env.Guarantee{
-		Promise: env.KillTree, Strength: env.BestEffort,
-		By: "process groups only: what leaves its group escapes",
+		Name: env.KillTree, Strength: env.BestEffort,
+		By: "process groups only: a process that leaves its group escapes",
 	}
 	if trackable() == nil {
 		kill.By = fmt.Sprintf("session, descent and %s; "+
-			"what leaves its session and its parents and %s escapes", trackedBy, trackLost)
+			"a process that leaves its session and its parents and %s escapes", trackedBy, trackLost)
 	}
 	clean := kill
-	clean.Promise = env.CleanClose
+	clean.Name = env.CleanClose
 	crash := env.Guarantee{
-		Promise: env.CleanCrash, Strength: env.Absent,
-		By: "a supervisor would be needed: what runs when this process is killed stays",
+		Name: env.CleanCrash, Strength: env.Absent,
+		By: "without a supervisor, commands outlive this process if it is killed",
 	}
 	s.supervisor.guarantee(&kill, &clean, &crash)
 	return []env.Guarantee{kill, clean, crash}

@@ -194,10 +194,10 @@ func (s *Set) Close() error { return windows.CloseHandle(s.all) }
 func (s *Set) Guarantees() []env.Guarantee {
 	const outside = "a job object; a process that another service starts for a command escapes"
 	return []env.Guarantee{
-		{Promise: env.KillTree, Strength: env.BestEffort, By: outside},
-		{Promise: env.CleanClose, Strength: env.BestEffort, By: outside},
+		{Name: env.KillTree, Strength: env.BestEffort, By: outside},
+		{Name: env.CleanClose, Strength: env.BestEffort, By: outside},
 		{
-			Promise: env.CleanCrash, Strength: env.BestEffort,
+			Name: env.CleanCrash, Strength: env.BestEffort,
 			By: "a job object that the system closes with this process",
 		},
 	}

@@ -8,14 +8,15 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// supervisor is empty: these systems have neither a sub-reaper flag nor tags.
+// supervisor is empty: these systems have neither a sub-reaper flag nor limits that could be
+// markers.
 type supervisor struct{}
 
 func supervise() (*supervisor, error) { return &supervisor{}, nil }
 
 func (v *supervisor) close() {}
 
-func (v *supervisor) tagged() bool { return false }
+func (v *supervisor) marksByLimit() bool { return false }
 
 func (v *supervisor) childless() bool { return false }
 
@@ -37,5 +38,6 @@ func (v *supervisor) guarantee(kill, clean, crash *env.Guarantee) {
 	kill.By += same
 	clean.By += same
 	crash.Strength = env.BestEffort
-	crash.By = "the supervisor sees its client go; what kills the supervisor stays, and " + clean.By
+	crash.By = "the supervisor reads the end of its client; a process that kills the " +
+		"supervisor escapes, and " + clean.By
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// supervisor adds descent and tags to a Set made by Supervise. It is nil in a Set made by New.
+// supervisor adds descent and limits to a Set made by Supervise. It is nil in a Set made by New.
 type supervisor struct {
 	first  bool   // this process is PID 1 of its pid namespace
-	tag    uint64 // the first tag; 0 if commands carry none
-	reason string // why they carry none
+	limit  uint64 // the first marker; 0 if the markers are variables
+	reason string // the reason for variables
 	stop   func() // stops the reaping
 
 	// halt is held while all processes of the pid namespace are stopped.
@@ -33,10 +33,10 @@ type supervisor struct {
 	commands   map[int]command // not reaped yet, by number
 }
 
-// command is a command with its tag, or 0.
+// command is a command with the limit that is its marker, or 0.
 type command struct {
 	*Process
-	tag uint64
+	limit uint64
 }
 
 // supervising is set while this process has a supervisor: the sub-reaper flag, the dead children
@@ -65,7 +65,7 @@ func supervise() (*supervisor, error) {
 			return nil, os.NewSyscallError("prctl", err)
 		}
 	}
-	v.tag, v.reason = firstTag()
+	v.limit, v.reason = firstLimit()
 	died, stop, done := make(chan os.Signal, 1), make(chan struct{}), make(chan struct{})
 	signal.Notify(died, unix.SIGCHLD)
 	go func() {
@@ -88,8 +88,8 @@ func (v *supervisor) close() {
 	}
 }
 
-// tagged reports whether commands carry tags, so that they need no marker variable.
-func (v *supervisor) tagged() bool { return v != nil && v.tag != 0 }
+// marksByLimit reports whether the markers of commands are limits instead of variables.
+func (v *supervisor) marksByLimit() bool { return v != nil && v.limit != 0 }
 
 // start starts p by calling fork.
 func (v *supervisor) start(p *Process, fork func() (*os.Process, error)) (err error) {
@@ -99,13 +99,13 @@ func (v *supervisor) start(p *Process, fork func() (*os.Process, error)) (err er
 	}
 	v.fork.Lock()
 	defer v.fork.Unlock()
-	var tag uint64
-	if v.tagged() {
-		tag = nextTag()
+	var limit uint64
+	if v.marksByLimit() {
+		limit = nextLimit()
 	}
 	if p.os, err = fork(); err == nil {
 		v.commandsMu.Lock()
-		v.commands[p.os.Pid] = command{p, tag}
+		v.commands[p.os.Pid] = command{p, limit}
 		v.commandsMu.Unlock()
 	}
 	return err
@@ -146,7 +146,7 @@ func (v *supervisor) childless() bool {
 	return errors.Is(err, unix.ECHILD)
 }
 
-// arm makes a tree use descent and tags. All descendants of this process are members of the whole
+// arm makes a tree use descent and limits. All descendants of this process are members of the whole
 // tree.
 func (v *supervisor) arm(t *tree) {
 	if v == nil {
@@ -154,38 +154,38 @@ func (v *supervisor) arm(t *tree) {
 	}
 	t.below, t.sole = true, t.all
 	t.first, t.halt, t.fork = v.first, &v.halt, &v.fork
-	if !v.tagged() {
+	if !v.marksByLimit() {
 		return
 	}
-	first, tags := v.tag, v.tags(t.leaders)
-	wanted := func(tag uint64) bool {
+	first, limits := v.limit, v.limits(t.leaders)
+	isMarker := func(limit uint64) bool {
 		if t.all {
-			return tag <= first && first-tag < tagRange
+			return limit <= first && first-limit < limitRange
 		}
-		return slices.Contains(tags, tag)
+		return slices.Contains(limits, limit)
 	}
-	t.hasMark = func(pid int) (marked, hidden bool) {
-		tag, ok := tagOf(pid)
+	t.hasMarker = func(pid int) (marked, hidden bool) {
+		limit, ok := limitOf(pid)
 		if !ok {
 			_, err := readProcess(pid)
 			return false, err != nil
 		}
-		return wanted(tag), false
+		return isMarker(limit), false
 	}
-	t.stop = func() { stopTagged(wanted) }
+	t.stop = func() { stopMarked(isMarker) }
 }
 
-// tags returns the tags of commands that have not been reaped.
-func (v *supervisor) tags(commands []*Process) []uint64 {
+// limits returns the markers of the commands that have not been reaped.
+func (v *supervisor) limits(commands []*Process) []uint64 {
 	v.commandsMu.Lock()
 	defer v.commandsMu.Unlock()
-	var tags []uint64
+	var limits []uint64
 	for _, p := range commands {
-		if c := v.commands[p.os.Pid]; c.Process == p && c.tag != 0 {
-			tags = append(tags, c.tag)
+		if c := v.commands[p.os.Pid]; c.Process == p && c.limit != 0 {
+			limits = append(limits, c.limit)
 		}
 	}
-	return tags
+	return limits
 }
 
 // guarantee adds to the guarantees of a Set.
@@ -193,15 +193,16 @@ func (v *supervisor) guarantee(kill, clean, crash *env.Guarantee) {
 	if v == nil {
 		return
 	}
-	const breaks = "what kills the supervisor or gains another user's rights escapes"
-	if v.tagged() {
-		kill.By = "session, descent and a limit that serves as a tag; what leaves its session and " +
-			"its parents and lowers that limit escapes the end of its command, but not Close"
+	const breaks = "a process that kills the supervisor or gains another user's rights escapes"
+	if v.marksByLimit() {
+		kill.By = "session, descent and a limit that serves as a marker; a process that leaves " +
+			"its session and its parents and lowers that limit escapes the end of its command, " +
+			"but not Close"
 	} else {
-		kill.By += "; there are no tags, because " + v.reason
+		kill.By += "; no limit serves as a marker: " + v.reason
 	}
 	if v.first {
-		const kernel = "the kernel ends a pid namespace with its first process, which this is"
+		const kernel = "the kernel ends a pid namespace with its PID 1, which this process is"
 		clean.Strength, clean.By = env.Enforced, kernel
 		crash.Strength, crash.By = env.Enforced, kernel
 		return

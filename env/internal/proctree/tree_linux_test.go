@@ -269,13 +269,13 @@ func TestMainThreadHasEnded(t *testing.T) {
 		}
 	}
 	for marker, want := range map[string]bool{other: true, "ANOTHER": false} {
-		if marked, hidden := hasMark(c.Process.Pid, []string{marker}); marked != want || hidden {
+		if marked, hidden := hasMarker(c.Process.Pid, []string{marker}); marked != want || hidden {
 			t.Errorf("marked by %s: %t, hidden: %t", marker, marked, hidden)
 		}
 	}
 }
 
-// TestMarksAreSeenBetweenPrograms reads the mark of a process that executes one program after
+// TestMarksAreSeenBetweenPrograms reads the marker of a process that executes one program after
 // another, after large variables.
 func TestMarksAreSeenBetweenPrograms(t *testing.T) {
 	const marker = "LOCAL_TEST_MARK"
@@ -292,13 +292,13 @@ func TestMarksAreSeenBetweenPrograms(t *testing.T) {
 		_ = c.Wait()
 	}()
 	for range 3000 {
-		if marked, hidden := hasMark(c.Process.Pid, []string{marker}); !marked && !hidden {
-			t.Fatal("the mark was not found")
+		if marked, hidden := hasMarker(c.Process.Pid, []string{marker}); !marked && !hidden {
+			t.Fatal("the marker was not found")
 		}
 	}
 }
 
-// TestProcessesWithoutVariables reads marks of processes without variables.
+// TestProcessesWithoutVariables reads markers of processes without variables.
 func TestProcessesWithoutVariables(t *testing.T) {
 	c := exec.CommandContext(t.Context(), "/bin/sleep", "600")
 	c.Env = []string{}
@@ -310,9 +310,9 @@ func TestProcessesWithoutVariables(t *testing.T) {
 		_ = c.Wait()
 	}()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-		marked, hidden := hasMark(c.Process.Pid, []string{"LOCAL_TEST_MARK"})
+		marked, hidden := hasMarker(c.Process.Pid, []string{"LOCAL_TEST_MARK"})
 		if marked {
-			t.Fatal("a process without variables was procInfo to have a mark")
+			t.Fatal("a process without variables was reported to have a marker")
 		}
 		if !hidden { // it executes its program now
 			break

@@ -52,11 +52,11 @@ const (
 )
 
 // tree is a set of processes to kill, its members: leaders, the members of their sessions and
-// groups, their descendants, and every other process with their mark.
+// groups, their descendants, and every other process with their markers.
 type tree struct {
-	leaders []*Process                          // not reaped while the tree is used
-	hasMark func(pid int) (marked, hidden bool) // nil without marks
-	// stop sends SIGSTOP to the processes with marks; nil if that is slow
+	leaders   []*Process                          // not reaped while the tree is used
+	hasMarker func(pid int) (marked, hidden bool) // nil without markers
+	// stop sends SIGSTOP to the processes with markers; nil if that is slow
 	stop func()
 	all  bool // members may be older than the leaders
 	// members are descendants of this process, which adopts orphans
@@ -70,7 +70,7 @@ type tree struct {
 
 	since    uint64            // members did not start before
 	known    map[identity]bool // members that were found
-	undoHalt func()            // undoes haltAfter; nil if there is nothing to undo
+	undoHalt func()            // undoes haltAfter; nil without haltAfter
 }
 
 func newTree(leaders []*Process) *tree {
@@ -213,7 +213,7 @@ func (t *tree) stopFresh(
 	return alive, fresh, nil
 }
 
-// stopAfter stops the members with marks after d: a scan of many busy processes may take longer.
+// stopAfter stops the members with markers after d: a scan of many busy processes may take longer.
 // The caller calls cancel.
 func (t *tree) stopAfter(d time.Duration) (cancel func()) {
 	if t.stop == nil {
@@ -340,8 +340,8 @@ func (t *tree) scan() ([]procInfo, error) {
 	}
 }
 
-// members returns the members of list that are alive. It checks each process for marks once, and
-// records that in checked. unclear is true if the marks of one could not be read: it is executing
+// members returns the members of list that are alive. It checks each process for markers once, and
+// records that in checked. unclear is true if the markers of one could not be read: it is executing
 // another program, or has ended.
 func (t *tree) members(
 	list []procInfo, checked map[identity]bool,
@@ -358,10 +358,10 @@ func (t *tree) members(
 	}
 	addRelatives(list, members)
 	for _, s := range list {
-		if members[s.pid] || s.dead || s.kernel || t.hasMark == nil || checked[s.id()] {
+		if members[s.pid] || s.dead || s.kernel || t.hasMarker == nil || checked[s.id()] {
 			continue
 		}
-		marked, hidden := t.hasMark(s.pid)
+		marked, hidden := t.hasMarker(s.pid)
 		if marked {
 			members[s.pid] = true
 		}

@@ -61,7 +61,7 @@ func rootAccess(stat *unix.Stat_t) uint32 {
 // nothing below it.
 func mountable(name string) string {
 	if os.Geteuid() != 0 {
-		return name // other users do not see what is there
+		return name // other users do not see its files
 	}
 	for i, c := range name {
 		if c != '/' || i == 0 {

@@ -88,7 +88,7 @@ func trusted(name string) error {
 		stat, ok := info.Sys().(*syscall.Stat_t)
 		switch {
 		case part == real && (!info.Mode().IsRegular() || info.Mode()&0o111 == 0):
-			return fmt.Errorf("%s is no program", real)
+			return fmt.Errorf("%s is not a program", real)
 		case !ok || stat.Uid != 0:
 			return fmt.Errorf(
 				"%s is not taken: %s belongs to user %d, and not to root", name, part, stat.Uid,
@@ -149,7 +149,7 @@ func (p *Plan) arguments() []string {
 		args = append(args, "--unshare-net")
 	}
 	// Mount points can be created in a file system only while it is writable. Root outside is root
-	// inside too, and owns the settings of the kernel.
+	// in the sandbox too, and owns the settings of the kernel.
 	last := []string{"--remount-ro", "/proc"}
 	bind := func(how string, names []string) {
 		for _, name := range names {
@@ -217,7 +217,7 @@ func (p *Plan) inEmptyDir(name string) bool {
 func (p *Plan) runtime() (names []string) {
 	candidates := runtimeState
 	if p.Network {
-		// The settings of the resolver are often there.
+		// It often has the settings of the resolver.
 		if conf, err := filepath.EvalSymlinks("/etc/resolv.conf"); err == nil {
 			candidates = append(candidates, conf)
 		}

@@ -17,7 +17,7 @@ const maxTries = 3
 
 // Unavailable reports why no sandbox runs, or none that enforces Missing.
 type Unavailable struct {
-	Missing []env.Promise
+	Missing []env.GuaranteeName
 	Reasons []error
 }
 
@@ -42,10 +42,10 @@ func (f *StartFailure) Error() string { return f.Text }
 // Unwrap returns the cause.
 func (f *StartFailure) Unwrap() error { return f.Err }
 
-// StartFunc starts a helper by a plan. It returns what the helper guarantees, and a function that
+// StartFunc starts a helper by a plan. It returns the guarantees of the helper, and a function that
 // ends the helper and calls Plan.Tidy. On an error it has tidied up; an error that another
 // mechanism may avoid is a *StartFailure.
-type StartFunc func(plan Plan) (promises env.Info, end func() error, err error)
+type StartFunc func(plan Plan) (info env.Info, end func() error, err error)
 
 // Machine are the properties of a machine that plans depend on.
 type Machine struct {
@@ -87,15 +87,15 @@ func Choose(
 		return nil, err
 	}
 	for _, by := range on.Mechanisms {
-		promises, end, err := tryMechanism(ctx, policy, by, on.Homes, s.Enforce, none.Why(), start)
+		info, end, err := tryMechanism(ctx, policy, by, on.Homes, s.Enforce, none.Why(), start)
 		var unable *Error
 		var failed *StartFailure
 		switch {
 		case err == nil:
-			if none.Missing = notEnforced(promises, s.Enforce); len(none.Missing) == 0 {
+			if none.Missing = notEnforced(info, s.Enforce); len(none.Missing) == 0 {
 				return nil, nil
 			}
-			none.Reasons = append(none.Reasons, reasons(promises, none.Missing)...)
+			none.Reasons = append(none.Reasons, reasons(info, none.Missing)...)
 			if end == nil { // it was not started
 				break
 			}
@@ -126,7 +126,7 @@ func tryMechanism(
 	policy Policy,
 	by Mechanism,
 	homes []string,
-	enforce []env.Promise,
+	enforce []env.GuaranteeName,
 	weaker string,
 	start StartFunc,
 ) (env.Info, func() error, error) {
@@ -136,9 +136,9 @@ func tryMechanism(
 			return env.Info{}, nil, err
 		}
 		stated := env.Info{Guarantees: plan.Guarantees()}
-		if slices.ContainsFunc(notEnforced(stated, enforce), func(p env.Promise) bool {
+		if slices.ContainsFunc(notEnforced(stated, enforce), func(p env.GuaranteeName) bool {
 			return slices.ContainsFunc(
-				stated.Guarantees, func(g env.Guarantee) bool { return g.Promise == p },
+				stated.Guarantees, func(g env.Guarantee) bool { return g.Name == p },
 			)
 		}) {
 			return stated, nil, plan.Tidy()
@@ -147,9 +147,9 @@ func tryMechanism(
 		if err := makeTemp(&plan); err != nil {
 			return env.Info{}, nil, errors.Join(err, plan.Tidy())
 		}
-		promises, end, err := start(plan)
+		info, end, err := start(plan)
 		if err == nil || tries == maxTries || ctx.Err() != nil || !plan.Outdated() {
-			return promises, end, err
+			return info, end, err
 		}
 	}
 }
@@ -184,17 +184,17 @@ func (r *startRefused) Error() string {
 func (r *startRefused) Unwrap() error { return r.err }
 
 // notEnforced returns the elements of enforce that info does not enforce.
-func notEnforced(info env.Info, enforce []env.Promise) []env.Promise {
+func notEnforced(info env.Info, enforce []env.GuaranteeName) []env.GuaranteeName {
 	return slices.DeleteFunc(
-		slices.Clone(enforce), func(p env.Promise) bool { return info.Strength(p) == env.Enforced },
+		slices.Clone(enforce), func(p env.GuaranteeName) bool { return info.Strength(p) == env.Enforced },
 	)
 }
 
 // reasons returns an error for each of missing, with its enforcer.
-func reasons(info env.Info, missing []env.Promise) (all []error) {
+func reasons(info env.Info, missing []env.GuaranteeName) (all []error) {
 	for _, p := range missing {
 		for _, g := range info.Guarantees {
-			if g.Promise == p {
+			if g.Name == p {
 				all = append(all, fmt.Errorf("%s is %s: %s", p, g.Strength, g.By))
 			}
 		}

@@ -8,14 +8,14 @@
 //   - Bubblewrap gives the helper its own namespaces and mounts. It needs user namespaces.
 //   - Landlock, with a filter of system calls, needs none, and enforces less: see Plan.Guarantees.
 //
-// Start starts the helper by a Plan, or without one. The helper calls ReceivePlan and Enter before
-// anything else. Enter applies what can only be applied from inside, verifies the rest, and fails
-// where the sandbox is not as planned. Plan.Tidy removes what a sandbox leaves; if this process is
-// killed, the tidier, a second process, does so.
+// Start starts the helper by a Plan, or without one. The helper first calls ReceivePlan and Enter.
+// Enter applies the restrictions that a process can only apply to itself, verifies the others, and
+// fails if the sandbox differs from the plan. Plan.Tidy removes the remains of a sandbox; if this
+// process is killed, a second process, the tidier, removes them.
 //
 // Only Linux has a sandbox. Elsewhere Start starts helpers without one.
 //
-// Landlock's system calls are made here and not by landlock-lsm/go-landlock, which restricts all
+// This package makes Landlock's system calls itself, because landlock-lsm/go-landlock restricts all
 // threads of a process. Here the first thread alone must be restricted before the program executes
 // itself again, or processes started by different threads could not signal each other.
 package sandbox

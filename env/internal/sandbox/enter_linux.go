@@ -16,7 +16,7 @@ import (
 )
 
 // Enter puts this process, and every process that it starts, into the sandbox, as far as Command
-// has not done so. It verifies the rest, and returns an *Error about what is not as planned; the
+// has not done so. It verifies the rest, and returns an *Error about differences from the plan; the
 // process then must exit. Nothing takes the sandbox back.
 //
 // Enter is called before anything else. It may execute the program again with the same arguments,
@@ -31,7 +31,7 @@ func Enter(p Plan) error {
 func (p *Plan) enter() error {
 	switch {
 	case p.By != Bubblewrap && p.By != Landlock:
-		return fmt.Errorf("%q is no mechanism: %w", p.By, fs.ErrInvalid)
+		return fmt.Errorf("%q is not a mechanism: %w", p.By, fs.ErrInvalid)
 	case p.Entered:
 		setCloseOnExec()
 		return verifyRights()
@@ -52,7 +52,7 @@ func (p *Plan) enter() error {
 	if err := dropCapabilities(); err != nil {
 		return err
 	}
-	// Inside bubblewrap, Landlock covers what processes outside create, mount or replace later.
+	// Inside bubblewrap, Landlock covers files that other processes create, mount or replace later.
 	if _, err := landlockABI(); err == nil || p.By == Landlock {
 		if err := p.restrict(); err != nil {
 			return err
@@ -98,7 +98,7 @@ func (p *Plan) reexec() error {
 // be another one.
 func (p *Plan) verify() error {
 	if os.Getpid() != 1 {
-		return errors.New("the process has no pid namespace of its own")
+		return errors.New("no pid namespace: the process is not PID 1")
 	}
 	if !readOnly("/") {
 		return errors.New("/ can be changed")

@@ -124,8 +124,8 @@ func TestWhoseBubblewrap(t *testing.T) {
 		candidate, want string
 	}{
 		"missing":                         {w.root + "/no/bwrap", "not installed"},
-		"a directory":                     {w.root, "is no program"},
-		"not executable":                  {put("plain/bwrap", 0o644, 0), "is no program"},
+		"a directory":                     {w.root, "is not a program"},
+		"not executable":                  {put("plain/bwrap", 0o644, 0), "is not a program"},
 		"another user's":                  {put("theirs/bwrap", 0o755, nobody), "belongs to user 65534"},
 		"one that others may change":      {put("open/bwrap", 0o777, 0), "others than root may change"},
 		"one in a directory of another's": {put("directory/bwrap", 0o755, 0), "belongs to user 65534"},

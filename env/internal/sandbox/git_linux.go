@@ -18,7 +18,7 @@ const maxModules = 100
 // read-only, so that a command cannot have git outside run programs. The repository of a linked
 // working tree becomes writable where it is elsewhere.
 //
-// A path that is, or leads over, a symlink goes to Unprotected: a mount there would follow it to a
+// A path that is, or leads over, a symlink goes to Unprotected: a mount on it would follow it to a
 // path of the repository's choice.
 func (p *Plan) protectDir(dir string) {
 	p.protectExisting(filepath.Join(dir, "sandboxagent.yaml"))
@@ -173,7 +173,7 @@ func (p *Plan) modules(git string) (names []string) {
 			case found >= maxModules:
 				return fs.SkipAll
 			case err != nil || !d.IsDir():
-				return nil // there may be none
+				return nil // it may be missing
 			}
 			if !exists(filepath.Join(name, "HEAD")) || !exists(filepath.Join(name, "objects")) {
 				return nil

@@ -100,7 +100,7 @@ func TestLinksToKeep(t *testing.T) {
 				t.Errorf("exit code %d, %s", code, out)
 			}
 			for _, g := range p.Guarantees() {
-				if g.Promise == env.KeptHooks &&
+				if g.Name == env.KeptHooks &&
 					(g.Strength != env.Absent || !strings.Contains(g.By, p.Unprotected[0])) {
 					t.Errorf("%+v", g)
 				}

@@ -8,7 +8,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// Guarantees returns what this plan guarantees once Enter has succeeded.
+// Guarantees returns the guarantees of this plan, which hold once Enter has succeeded.
 func (p *Plan) Guarantees() []env.Guarantee {
 	version, _ := landlockABI() // 0 without Landlock, which Enter allows for bubblewrap only
 	if p.By == Bubblewrap {
@@ -20,42 +20,42 @@ func (p *Plan) Guarantees() []env.Guarantee {
 func (p *Plan) byBubblewrap(landlock int) []env.Guarantee {
 	all := []env.Guarantee{
 		{
-			Promise:  env.Isolation,
+			Name:     env.Isolation,
 			Strength: env.Enforced,
 			By: "bubblewrap: namespaces of user, mounts, processes and IPC, and a filter of " +
-				"system calls; what the other guarantees leave open stays open",
+				"system calls; limited by the other guarantees",
 		},
 		{
-			Promise:  env.ConfinedWrites,
+			Name:     env.ConfinedWrites,
 			Strength: env.Enforced,
 			By:       "bubblewrap: all else is mounted read-only; and Landlock",
 		},
 		{
-			Promise:  env.HiddenSecrets,
+			Name:     env.HiddenSecrets,
 			Strength: env.Enforced,
 			By: "bubblewrap: empty mounts over listed paths, and Landlock for files that are " +
-				"created or replaced there later; secrets elsewhere are readable",
+				"created or replaced at these paths later; secrets elsewhere are readable",
 		},
 		{
-			Promise:  env.NoNetwork,
+			Name:     env.NoNetwork,
 			Strength: env.Enforced,
 			By:       "bubblewrap: a network namespace with a loopback interface only",
 		},
 		{
-			Promise:  env.HiddenSockets,
+			Name:     env.HiddenSockets,
 			Strength: env.BestEffort,
 			By: "bubblewrap: empty mounts over those that exist at the start; one made or " +
 				"renamed later outside /run and /tmp, and one in a writable directory, is reachable",
 		},
-		{Promise: env.HiddenProcesses, Strength: env.Enforced, By: "bubblewrap: a pid namespace"},
+		{Name: env.HiddenProcesses, Strength: env.Enforced, By: "bubblewrap: a pid namespace"},
 		{
-			Promise:  env.NoNewRights,
+			Name:     env.NoNewRights,
 			Strength: env.Enforced,
 			By: "bubblewrap: no_new_privs and no capabilities; a filter of system calls " +
 				"refuses to create set-id programs",
 		},
 		{
-			Promise:  env.KeptHooks,
+			Name:     env.KeptHooks,
 			Strength: env.BestEffort,
 			By: "bubblewrap: hooks and settings of the repository are mounted read-only, until " +
 				"a process outside replaces them; those of other repositories below are not",
@@ -92,7 +92,7 @@ func (p *Plan) weaken(all []env.Guarantee, landlock int) {
 			env.HiddenSecrets,
 			env.Enforced,
 			"bubblewrap: empty mounts over listed paths; secrets elsewhere are readable, and, "+
-				"without Landlock, files that are created or replaced there later",
+				"without Landlock, files that are created or replaced at these paths later",
 		)
 	case landlock >= socketABI:
 		p.set(all, env.HiddenSockets, env.Enforced, "Landlock, and bubblewrap")
@@ -106,39 +106,39 @@ func (p *Plan) byLandlock(version int) []env.Guarantee {
 	}
 	all := []env.Guarantee{
 		{
-			Promise:  env.Isolation,
+			Name:     env.Isolation,
 			Strength: env.BestEffort,
 			By:       fmt.Sprintf("Landlock, version %d, and a filter of system calls", version),
 		},
 		{
-			Promise:  env.ConfinedWrites,
+			Name:     env.ConfinedWrites,
 			Strength: env.Enforced,
 			By:       "Landlock; modes, owners and times of the user's files elsewhere can be changed",
 		},
 		{
-			Promise:  env.HiddenSecrets,
+			Name:     env.HiddenSecrets,
 			Strength: env.Enforced,
 			By:       "Landlock: listed paths cannot be read; names, and secrets elsewhere, can",
 		},
 		{
-			Promise:  env.NoNetwork,
+			Name:     env.NoNetwork,
 			Strength: env.Enforced,
 			By:       "a filter of system calls: no sockets but connected pairs",
 		},
 		{
-			Promise:  env.HiddenSockets,
+			Name:     env.HiddenSockets,
 			Strength: env.Enforced,
 			By:       "a filter of system calls: no sockets but connected pairs",
 		},
-		{Promise: env.HiddenProcesses, Strength: env.Absent, By: signals},
+		{Name: env.HiddenProcesses, Strength: env.Absent, By: signals},
 		{
-			Promise:  env.NoNewRights,
+			Name:     env.NoNewRights,
 			Strength: env.Enforced,
 			By: "no_new_privs and no capabilities; a filter of system calls refuses to create " +
 				"set-id programs",
 		},
 		{
-			Promise:  env.KeptHooks,
+			Name:     env.KeptHooks,
 			Strength: env.Absent,
 			By:       "Landlock cannot protect files in a writable directory",
 		},
@@ -166,7 +166,7 @@ func (p *Plan) byLandlock(version int) []env.Guarantee {
 	return all
 }
 
-func (p *Plan) set(all []env.Guarantee, promise env.Promise, strength env.Strength, by string) {
-	i := slices.IndexFunc(all, func(g env.Guarantee) bool { return g.Promise == promise })
-	all[i] = env.Guarantee{Promise: promise, Strength: strength, By: by}
+func (p *Plan) set(all []env.Guarantee, name env.GuaranteeName, strength env.Strength, by string) {
+	i := slices.IndexFunc(all, func(g env.Guarantee) bool { return g.Name == name })
+	all[i] = env.Guarantee{Name: name, Strength: strength, By: by}
 }

@@ -75,7 +75,7 @@ func planLandlock(p Plan) (Plan, error) {
 		return Plan{}, &Error{
 			By: Landlock,
 			Err: errors.New(
-				"the program that starts the sandbox is in a writable directory, and cannot be protected there",
+				"the program that starts the sandbox is in a writable directory, where it cannot be protected",
 			),
 		}
 	}
@@ -95,8 +95,8 @@ const (
 	networkRights  = unix.LANDLOCK_ACCESS_NET_BIND_TCP | unix.LANDLOCK_ACCESS_NET_CONNECT_TCP
 )
 
-// rulesetAttr returns what a version can restrict, without the network if network is set, and the
-// rights of a writable directory.
+// rulesetAttr returns the operations that a version can restrict, without the network if network is
+// set, and the rights of a writable directory.
 func rulesetAttr(version int, network bool) (attr unix.LandlockRulesetAttr, change uint64) {
 	change = rightsVersion1 | unix.LANDLOCK_ACCESS_FS_REFER | unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	attr.Handled_access_fs = change
@@ -118,7 +118,7 @@ func rulesetAttr(version int, network bool) (attr unix.LandlockRulesetAttr, chan
 // ruleset is a set of rules under construction.
 type ruleset struct {
 	fd     int
-	access uint64 // what it restricts
+	access uint64 // the restricted operations
 }
 
 // restrict applies Landlock to this thread and its descendants: they can read all but hidden
@@ -215,14 +215,14 @@ func (s ruleset) allow(name string, rights uint64) error {
 	return nil
 }
 
-// readablePaths returns directories and files that together are the file system without what is
-// hidden and its ancestors: a right to a directory covers everything below it. Of directories that
+// readablePaths returns directories and files that together are the file system without the hidden
+// paths and their ancestors: a right to a directory covers everything below it. Of directories that
 // cannot be listed it returns the known entries.
 func (p *Plan) readablePaths() (dirs, files []string, err error) {
 	var visit func(dir string) error
 	visit = func(dir string) error {
 		if dir == "/dev" {
-			return nil // root reads disks there
+			return nil // it has disks, which root can read
 		}
 		leads := slices.ContainsFunc(p.Hidden, func(h string) bool { return h != dir && Within(h, dir) })
 		switch {
@@ -239,7 +239,7 @@ func (p *Plan) readablePaths() (dirs, files []string, err error) {
 		for _, name := range names {
 			info, err := os.Lstat(name)
 			switch {
-			case err != nil: // it is not there any more, or not for this user
+			case err != nil: // removed since, or inaccessible to this user
 			case info.IsDir():
 				if err := visit(name); err != nil {
 					return err

@@ -14,7 +14,7 @@ func mountOf(m *mountinfo.Info) Mount {
 	return Mount{Point: m.Mountpoint, Major: m.Major, Minor: m.Minor, Root: m.Root}
 }
 
-// observe records what the plan depends on, as seen from outside the sandbox.
+// observe records the state of the machine that the plan depends on, from outside the sandbox.
 func (p *Plan) observe() error {
 	p.Observed = Observed{Files: make(map[string]File), Namespaces: make(map[string]string)}
 	for _, name := range slices.Concat(p.Write, p.guardedDirs(), p.ReadOnly) {
@@ -66,7 +66,7 @@ func (p *Plan) verifyObserved() error {
 			return err
 		}
 		if own == outside {
-			return fmt.Errorf("the process has no %s namespace of its own", kind)
+			return fmt.Errorf("no %s namespace: the process has that of the host", kind)
 		}
 	}
 	for name, outside := range p.Observed.Files {

@@ -80,7 +80,7 @@ func Start(
 	return p, nil
 }
 
-// Tidy removes what the sandbox of an ended process leaves.
+// Tidy removes the remains of the sandbox of an ended process.
 func (p *Process) Tidy() (err error) {
 	if p.plan != nil {
 		err = p.plan.Tidy()

@@ -357,7 +357,7 @@ func TestNoProject(t *testing.T) {
 	w := newWorld(t)
 	for name, want := range map[string]string{
 		"/": "home directory", "/usr": "whole machine", "/etc": "whole machine", "/tmp": "whole machine",
-		"/proc/self": "lets nothing be changed", "/dev/shm": "lets nothing be changed",
+		"/proc/self": "cannot allow changes", "/dev/shm": "cannot allow changes",
 		w.home: "home directory", w.root: "home directory",
 	} {
 		w.policy.Dir = name
@@ -384,7 +384,7 @@ func TestSecretsInWork(t *testing.T) {
 	need(t, Landlock)
 	p := w.plan(t, Landlock)
 	for _, g := range p.Guarantees() {
-		if g.Promise == env.HiddenSecrets &&
+		if g.Name == env.HiddenSecrets &&
 			(g.Strength != env.BestEffort || !strings.Contains(g.By, w.work+"/.git and "+w.work+"/file")) {
 			t.Errorf("Landlock cannot hide them, and guarantees %+v", g)
 		}

@@ -15,7 +15,7 @@ import (
 // ways out of a sandbox, which succeed for root without one.
 var ways = map[string]struct {
 	script  string
-	promise env.Promise
+	promise env.GuaranteeName
 	// passes, if set, means that Landlock allows it: its guarantee contains this word, or is absent.
 	passes string
 	// alone means that it is not tried without a sandbox: it would change the machine, or not every
@@ -182,7 +182,7 @@ func TestRefused(t *testing.T) {
 				passes := way.passes != "" && by == Landlock
 				plan := w.plan(t, by)
 				all := plan.Guarantees()
-				i := slices.IndexFunc(all, func(g env.Guarantee) bool { return g.Promise == way.promise })
+				i := slices.IndexFunc(all, func(g env.Guarantee) bool { return g.Name == way.promise })
 				switch {
 				case i < 0 || all[i].By == "":
 					t.Errorf("%s has no guarantee, or no enforcer", way.promise)

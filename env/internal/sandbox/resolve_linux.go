@@ -37,7 +37,7 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 			return Plan{}, err
 		}
 		if name == "/" {
-			return Plan{}, fmt.Errorf("a sandbox in which / may be changed is none: %w", fs.ErrInvalid)
+			return Plan{}, fmt.Errorf("a sandbox cannot allow changes of /: %w", fs.ErrInvalid)
 		}
 		plan.Write = append(plan.Write, name)
 	}
@@ -46,7 +46,7 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 	for _, name := range plan.Write {
 		if i := slices.IndexFunc(kernelDirs, func(k string) bool { return Within(name, k) }); i >= 0 {
 			return Plan{}, fmt.Errorf(
-				"%s is in %s, in which a sandbox lets nothing be changed: %w",
+				"%s is in %s, in which a sandbox cannot allow changes: %w",
 				name,
 				kernelDirs[i],
 				fs.ErrInvalid,
@@ -57,7 +57,7 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 		name = resolvePrefix(name)
 		if slices.Contains(plan.Write, name) {
 			return Plan{}, fmt.Errorf(
-				"%s has to stay as it is: a sandbox in which it may be changed is none: %w",
+				"a sandbox cannot allow changes of %s: %w",
 				name,
 				fs.ErrInvalid,
 			)
@@ -103,7 +103,7 @@ func checkDir(dir string, homes []string) ([]string, error) {
 				which = "holds"
 			}
 			return nil, unsuitable(
-				"%s %s the home directory %s, and a sandbox there would not protect the files that "+
+				"%s %s the home directory %s, where a sandbox would not protect the files that "+
 					"programs start with",
 				dir,
 				which,
@@ -113,11 +113,11 @@ func checkDir(dir string, homes []string) ([]string, error) {
 	}
 	if dir == "/" || slices.Contains(systemDirs, dir) {
 		return nil, unsuitable(
-			"%s belongs to the whole machine, and a sandbox there would leave open what it is for", dir,
+			"%s belongs to the whole machine, so a sandbox that may change it protects nothing", dir,
 		)
 	}
 	if slices.ContainsFunc(kernelDirs, func(k string) bool { return Within(dir, k) }) {
-		return nil, unsuitable("a sandbox lets nothing be changed in %s", dir)
+		return nil, unsuitable("a sandbox cannot allow changes in %s", dir)
 	}
 	return homes, nil
 }
@@ -142,7 +142,7 @@ func resolveExisting(name string) (string, error) {
 	}
 	if !utf8.ValidString(name) { // plans are handed over as JSON
 		return "", &Error{
-			Err: fmt.Errorf("the name %q is no UTF-8, and a sandbox takes no others", name),
+			Err: fmt.Errorf("the name %q is not UTF-8, which a sandbox requires", name),
 		}
 	}
 	real, err := realName(name)
@@ -213,7 +213,7 @@ func (p *Plan) guardedDirs() []string {
 func (p *Plan) dirsBetween(below []string) (names []string) {
 	for _, name := range below {
 		if !p.belowWritable(name) {
-			continue // nobody can rename anything there
+			continue // no command can rename anything in it
 		}
 		for dir := filepath.Dir(name); !slices.Contains(p.Write, dir); dir = filepath.Dir(dir) {
 			if !slices.Contains(names, dir) {

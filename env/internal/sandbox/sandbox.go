@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Policy states what a helper in a sandbox may do. Paths are absolute.
+// Policy lists the rights of a helper in a sandbox. Paths are absolute.
 type Policy struct {
 	// Dir is the writable working directory: neither the root nor a home directory.
 	Dir string
@@ -18,7 +18,7 @@ type Policy struct {
 	ReadOnly []string
 	// Read are existing paths that stay readable although their parents are hidden.
 	Read []string
-	// Hide are hidden in addition to the default places of secrets. They may be missing.
+	// Hide are hidden in addition to the usual files of secrets. They may be missing.
 	Hide []string
 	// Network allows the network of the machine.
 	Network bool

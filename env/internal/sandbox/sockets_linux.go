@@ -13,7 +13,7 @@ import (
 func sockets() []string {
 	f, err := os.Open("/proc/net/unix")
 	if err != nil {
-		return nil // where this cannot be read there is no other network to reach either
+		return nil // without it no other network can be reached either
 	}
 	defer f.Close() //nolint:errcheck // it was only read
 	var names []string

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// tidier is a process that removes what a sandbox leaves if both this process and the helper are
+// tidier is a process that removes the remains of a sandbox if both this process and the helper are
 // killed.
 type tidier struct {
 	cmd   *exec.Cmd

@@ -54,7 +54,7 @@ func RunTidier(r io.Reader) error {
 		syscall.SIGHUP,
 		syscall.SIGINT,
 		syscall.SIGTERM,
-	) // it ends with those for whom it is there
+	) // the end of its stdin ends it
 	in := bufio.NewReader(r)
 	line, err := in.ReadBytes('\n')
 	if err != nil {

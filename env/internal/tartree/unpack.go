@@ -27,7 +27,7 @@ type UnpackOptions struct {
 	MaxBytes int64
 	// RefuseOutsideLinks refuses symlinks that lead out of the root, and entries below a symlink, so
 	// that no symlink of the archive leads its reader out of the root. Without it Unpack makes any
-	// symlink, but never writes through one that leaves the root.
+	// symlink, but never writes through a symlink that leaves the root.
 	RefuseOutsideLinks bool
 	// Skip, if set, reports the clean names of the entries to leave out; they count for the limits.
 	// Unpack calls it before it makes any part of an entry.

@@ -15,7 +15,7 @@
 // # Responses
 //
 // A response has status 200 and consists of frames: a byte for the kind, four bytes for the length,
-// big-endian, and the payload. The last frame is a [FrameEnd], which holds the error if there was
+// big-endian, and the payload. The last frame is a [FrameEnd], which holds the error, if
 // one, or a [FrameResult] for a command. A response without a last frame is incomplete, never a
 // success. Another status means that the server does not understand the request. A list is sent as
 // JSON arrays in frames of kind [FrameRecords], content in frames of kind [FrameData], and a single

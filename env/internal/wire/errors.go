@@ -77,7 +77,7 @@ func EncodeError(err error, depth int) *Error {
 		return nil
 	}
 	if depth > 1 {
-		switch e := err.(type) { //nolint:errorlint // each level is encoded as what it is
+		switch e := err.(type) { //nolint:errorlint // each level is encoded by its type
 		case *fs.PathError:
 			return &Error{
 				Type: errorPath, Op: cut(e.Op), Path: cut(e.Path),
@@ -123,7 +123,7 @@ func cut(s string) Text {
 	return Text(s)
 }
 
-// remoteError is an error of the other side without a type of its own.
+// remoteError is an error of the other side that has no specific type.
 type remoteError struct {
 	text  string
 	inner []error

@@ -19,7 +19,7 @@ const (
 	Window = 1 << 20
 
 	// ReceiveBuffer bounds the bytes that a connection holds for all of its streams. HTTP/2 stalls
-	// a connection when streams that nobody reads have used it up.
+	// a connection when unread streams have used it up.
 	ReceiveBuffer = 1 << 30
 	// ReadFrame is the size of HTTP/2's frames.
 	ReadFrame = 256 << 10

@@ -96,7 +96,7 @@ func (c *Client) change(ctx context.Context, r request, content io.Reader, v any
 		return err
 	}
 	if end.Error != nil && v != nil && len(end.Value) > 0 {
-		_ = wire.Decode(end.Value, v) // the error is what counts
+		_ = wire.Decode(end.Value, v) // only the error is used
 	}
 	if err = c.unwrap(end, v); errors.Is(err, env.ErrProtocol) {
 		err = unknownOutcome(err)
@@ -158,10 +158,10 @@ func (w *fileChange) run(ctx context.Context) (*wire.EndRecord, error) {
 		if w.source != nil {
 			_ = w.request.content.Close() // never fails
 		}
-		op, asked := w.requestOutcome(ctx)
+		op, failed := w.requestOutcome(ctx)
 		switch {
-		case asked != nil:
-			return nil, unknownOutcome(asked)
+		case failed != nil:
+			return nil, unknownOutcome(failed)
 		case op.Known && !op.CutOff && op.Outcome != nil:
 			return op.Outcome, nil
 		}
@@ -186,12 +186,12 @@ func (w *fileChange) failure(ctx context.Context) error {
 func (w *fileChange) requestOutcome(ctx context.Context) (wire.ChangeOutcome, error) {
 	var op wire.ChangeOutcome
 	// Even if ctx has ended already this is worth waiting for, though not for ever.
-	asking, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	bounded, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { w.c.after(asking, w.c.limits.response, cancel) })
+	stop := context.AfterFunc(ctx, func() { w.c.after(bounded, w.c.limits.response, cancel) })
 	defer stop()
-	err := w.c.value(asking, request{method: "GET", path: "/op/" + url.PathEscape(w.request.op)}, &op)
-	if err != nil && asking.Err() != nil {
+	err := w.c.value(bounded, request{method: "GET", path: "/op/" + url.PathEscape(w.request.op)}, &op)
+	if err != nil && bounded.Err() != nil {
 		err = errors.Join(env.ContextError(ctx), errSilent)
 	}
 	return op, err

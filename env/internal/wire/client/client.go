@@ -153,7 +153,7 @@ func (c *Client) isClosed() bool {
 	return c.closed
 }
 
-// connection returns the connection, and waits for the next one while there is none. Its error is
+// connection returns the connection, or waits for the next one. Its error is
 // the context's or the one that ended the client.
 func (c *Client) connection(ctx context.Context) (*link, error) {
 	for {

@@ -143,7 +143,7 @@ type content struct {
 	left int // of the frame's payload
 }
 
-// start waits until content is there. At its end the error is io.EOF or the error of the last
+// start waits for content. At its end the error is io.EOF or the error of the last
 // frame.
 func (s *content) start() error {
 	for s.left == 0 {

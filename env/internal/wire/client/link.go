@@ -156,7 +156,7 @@ func (t *attempts) lost(l *link, long time.Duration) {
 }
 
 // redial reconnects. It gives up Redial after the last connection with a response, so that a server
-// that accepts connections and never responds delays nobody for ever.
+// that accepts connections and never responds delays no call for ever.
 func (c *Client) redial(life context.Context, t *attempts) (*link, error) {
 	ctx, cancel := context.WithDeadline(life, t.since.Add(c.cfg.Redial))
 	defer cancel()

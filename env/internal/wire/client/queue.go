@@ -11,11 +11,11 @@ type queue struct {
 	mu     sync.Mutex
 	change sync.Cond
 	buf    []byte // a ring
-	start  int    // of what is held
-	held   int
-	taken  int  // of what is held, what was taken last
-	ended  bool // nothing more is put
-	closed bool // nothing more is taken
+	start  int    // the index of the first byte
+	held   int    // the number of bytes
+	taken  int    // the number of bytes of the last take, still held
+	ended  bool   // put is not called any more
+	closed bool   // take is not called any more
 }
 
 // queueMin is the first size of the buffer.
@@ -27,7 +27,7 @@ func newQueue() *queue {
 	return q
 }
 
-// put adds a copy of p when there is room for it. It reports false if the queue is closed.
+// put adds a copy of p when it has room for it. It reports false if the queue is closed.
 func (q *queue) put(p []byte) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

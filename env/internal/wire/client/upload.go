@@ -115,7 +115,7 @@ func (s *source) fill() {
 	}()
 }
 
-// length returns how many bytes there are to read, or uploadBuffer if that is unknown.
+// length returns the number of remaining bytes, or uploadBuffer if it is unknown.
 func (s *source) length() int {
 	if l, ok := s.r.(interface{ Len() int }); ok && s.immediate {
 		return l.Len()

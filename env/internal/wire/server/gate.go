@@ -60,7 +60,7 @@ func (s *slot) resume() {
 		return
 	}
 	s.mu.Unlock()
-	s.gate <- struct{}{} // those that are inside wait for the system only
+	s.gate <- struct{}{} // operations that hold the gate wait for the system only
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.held { // two that waited for the network came back

@@ -71,7 +71,7 @@ func (r *ring) Write(p []byte) (int, error) {
 	}
 }
 
-// put takes as much of p as there is room for.
+// put takes as much of p as fits.
 func (r *ring) put(p []byte) int {
 	n := min(len(p), int(ringSize-(r.end-r.start)))
 	p = p[:n]
@@ -113,7 +113,7 @@ func (r *ring) attach(number uint64, offset int64) error {
 	return nil
 }
 
-// take copies the next bytes to p. It returns 0 if there are none yet.
+// take copies the next bytes to p. It returns 0 if none has come yet.
 func (r *ring) take(number uint64, p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -23,7 +23,7 @@ type batch struct {
 
 	mu      sync.Mutex
 	buf     []byte
-	timer   *time.Timer // nil until there has been a record
+	timer   *time.Timer // nil until the first record
 	stopped bool
 }
 

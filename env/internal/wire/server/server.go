@@ -22,7 +22,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire"
 )
 
-// Config describes what a Server serves. Open is required.
+// Config configures a Server. Open is required.
 type Config struct {
 	// Open returns the environment to serve, from the Start of the first Hello that is accepted. An
 	// error is sent to that client, and the next Hello tries again. The server closes the
@@ -187,7 +187,7 @@ func (p *peer) enter() bool {
 }
 
 // current reports whether the client has no later connection. Only the latest one starts anything:
-// the client has reported the outcome of what earlier ones started.
+// the client has reported the outcomes of the requests of earlier ones.
 func (p *peer) current() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -238,7 +238,7 @@ func (s *Server) serveHTTP(ctx context.Context, p *peer) {
 		Handler:        p.routes(),
 		Protocols:      &protocols,
 		MaxHeaderBytes: 128 << 10,
-		ErrorLog:       log.New(io.Discard, "", 0), /* not what clients do wrong */
+		ErrorLog:       log.New(io.Discard, "", 0), /* it reports faults of clients */
 		BaseContext:    func(net.Listener) context.Context { return ctx },
 		ConnState: func(_ net.Conn, state http.ConnState) {
 			switch state {

@@ -152,7 +152,7 @@ func (f *feeder) offer(ctx context.Context, data []byte) (over bool, err error) 
 		case <-ctx.Done():
 			s.mu.Lock()
 			if s.piece == f.piece {
-				s.data = nil // the buffer is not ours any longer
+				s.data = nil // the buffer belongs to the reader again
 			}
 			s.mu.Unlock()
 			return false, context.Cause(ctx)

@@ -17,8 +17,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// Env is an environment whose methods are what a test needs. Those that are not set are
-// unsupported.
+// Env is an environment whose methods a test sets. Methods that are not set are unsupported.
 type Env struct {
 	OnExec      func(context.Context, env.Command) (env.Result, error)
 	OnOpen      func(context.Context, string) (fs.File, error)
@@ -211,7 +210,7 @@ type PipeEnd struct {
 func (p *PipeEnd) Close() error { return p.OnClose() }
 
 // NewPipe returns the ends of a stream without deadlines.
-func NewPipe() (ours, theirs io.ReadWriteCloser) {
-	a, b := net.Pipe()
-	return &PipeEnd{a, a, a.Close}, &PipeEnd{b, b, b.Close}
+func NewPipe() (a, b io.ReadWriteCloser) {
+	x, y := net.Pipe()
+	return &PipeEnd{x, x, x.Close}, &PipeEnd{y, y, y.Close}
 }

@@ -1,5 +1,5 @@
 // Package grep finds the lines of a text that match a regular expression. It searches for literals
-// that each match must contain, at the speed of memory, and tries the expression only there.
+// that each match must contain, at the speed of memory, and tries the expression only around them.
 package grep
 
 import (

@@ -53,8 +53,8 @@ func TestParseLimitsOfKernel(t *testing.T) {
 func FuzzParseLimits(f *testing.F) {
 	f.Add([]byte("Max realtime timeout      7                    8  us\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		if tag, ok := parseLimits(data); tag != 0 && !ok {
-			t.Errorf("tag %d that is none", tag)
+		if limit, ok := parseLimits(data); limit != 0 && !ok {
+			t.Errorf("no limit is set, but %d was returned", limit)
 		}
 	})
 }
