@@ -26,6 +26,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/internal/bench"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/anthropic"
@@ -36,39 +37,16 @@ import (
 	journal "github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
-// samples are times of one thing.
-type samples []time.Duration
-
-func (s samples) p(percent int) time.Duration {
-	sorted := slices.Sorted(slices.Values(s))
-	return sorted[min(len(sorted)*percent/100, len(sorted)-1)]
-}
-
-// report prints the median and the 95th percentile in the unit of the name.
-func (s samples) report(b *testing.B, name string, unit time.Duration, suffix string) {
-	b.ReportMetric(float64(s.p(50))/float64(unit), name+"-p50-"+suffix)
-	b.ReportMetric(float64(s.p(95))/float64(unit), name+"-p95-"+suffix)
-}
-
-func timed(b *testing.B, s *samples, fn func() error) {
-	b.Helper()
-	start := time.Now()
-	if err := fn(); err != nil {
-		b.Fatal(err)
-	}
-	*s = append(*s, time.Since(start))
-}
-
 // BenchmarkVersion is the start of the program, against the start of /bin/true.
 func BenchmarkVersion(b *testing.B) {
 	name := command(b)
-	var ours, native samples
+	var ours, native bench.Samples
 	for b.Loop() {
-		timed(b, &native, exec.Command("/bin/true").Run)
-		timed(b, &ours, exec.Command(name, "version").Run)
+		native.Time(b, exec.Command("/bin/true").Run)
+		ours.Time(b, exec.Command(name, "version").Run)
 	}
-	ours.report(b, "version", time.Millisecond, "ms")
-	b.ReportMetric(float64(ours.p(50))/float64(native.p(50)), "x-of-true")
+	ours.Report(b, "version", time.Millisecond, "ms")
+	b.ReportMetric(bench.Ratio(ours, native), "x-of-true")
 }
 
 // BenchmarkFirstRequest is the time from the start of sandboxagent run to the arrival of its first
@@ -103,11 +81,11 @@ func BenchmarkFirstRequest(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer srv.Close()
-			var ours, bare samples
+			var ours, bare bench.Samples
 			for b.Loop() {
 				for _, c := range []struct {
 					sandbox string
-					times   *samples
+					times   *bench.Samples
 				}{{"auto", &ours}, {"off", &bare}} {
 					cmd := exec.Command(name, "run", "--yes", "--sandbox="+c.sandbox, "--workdir", dir, "--model",
 						"openai/gpt-5.2", "--base-url", srv.URL(), "say done")
@@ -127,9 +105,9 @@ func BenchmarkFirstRequest(b *testing.B) {
 					*c.times = append(*c.times, (<-arrived).Sub(start))
 				}
 			}
-			ours.report(b, "first-request", time.Millisecond, "ms")
-			bare.report(b, "no-sandbox", time.Millisecond, "ms")
-			b.ReportMetric(float64(ours.p(50))/float64(bare.p(50)), "x-of-no-sandbox")
+			ours.Report(b, "first-request", time.Millisecond, "ms")
+			bare.Report(b, "no-sandbox", time.Millisecond, "ms")
+			b.ReportMetric(bench.Ratio(ours, bare), "x-of-no-sandbox")
 			if mib, ok := rss.Load().(float64); ok {
 				b.ReportMetric(mib, "MiB-RSS")
 			}
@@ -278,10 +256,10 @@ func benchTurn(b *testing.B, e env.Environment, wire int) {
 		b.Fatal(err)
 	}
 	shell := e.Info().Shell
-	var turns, commands samples
+	var turns, commands bench.Samples
 	for b.Loop() {
 		for range rounds {
-			timed(b, &commands, exec.Command(shell[0], append(slices.Clone(shell[1:]), "true")...).Run)
+			commands.Time(b, exec.Command(shell[0], append(slices.Clone(shell[1:]), "true")...).Run)
 		}
 		start := time.Now()
 		res, err := a.Run(b.Context(), agent.Input{Text: "go on"})
@@ -290,9 +268,9 @@ func benchTurn(b *testing.B, e env.Environment, wire int) {
 		}
 		turns = append(turns, time.Since(start)/rounds)
 	}
-	turns.report(b, "turn", time.Microsecond, "us")
-	commands.report(b, "command", time.Microsecond, "us")
-	b.ReportMetric(float64(turns.p(50)-commands.p(50))/float64(time.Millisecond), "gap-ms")
+	turns.Report(b, "turn", time.Microsecond, "us")
+	commands.Report(b, "command", time.Microsecond, "us")
+	b.ReportMetric(bench.Milliseconds(turns.Percentile(50)-commands.Percentile(50)), "gap-ms")
 }
 
 // BenchmarkPrompt counts the tokens that every request has before the conversation, in an
@@ -357,43 +335,43 @@ func (f clientFunc) Stream(_ context.Context, req llm.Request) iter.Seq2[llm.Del
 func BenchmarkExec(b *testing.B) { environments(b, benchExec) }
 
 func benchExec(b *testing.B, e env.Environment) {
-	var ours, native samples
+	var ours, native bench.Samples
 	for b.Loop() {
-		timed(b, &native, func() error {
+		native.Time(b, func() error {
 			cmd := exec.Command("/bin/true")
 			var out, errs bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &out, &errs
 			return cmd.Run()
 		})
-		timed(b, &ours, func() error {
+		ours.Time(b, func() error {
 			_, _, err := env.Output(b.Context(), e, env.Command{Argv: []string{"/bin/true"}},
 				env.OutputOptions{})
 			return err
 		})
 	}
-	native.report(b, "osexec", time.Microsecond, "us")
-	ours.report(b, "exec", time.Microsecond, "us")
-	b.ReportMetric(float64(ours.p(50))/float64(native.p(50)), "x-of-osexec")
-	b.ReportMetric(float64(ours.p(50)-native.p(50))/float64(time.Millisecond), "above-ms")
+	native.Report(b, "osexec", time.Microsecond, "us")
+	ours.Report(b, "exec", time.Microsecond, "us")
+	b.ReportMetric(bench.Ratio(ours, native), "x-of-osexec")
+	b.ReportMetric(bench.Milliseconds(ours.Percentile(50)-native.Percentile(50)), "above-ms")
 }
 
 // BenchmarkSupervision measures the cost of a helper at the start and the end of an environment,
 // against the start of /bin/true.
 func BenchmarkSupervision(b *testing.B) {
 	command(b)
-	var native, open, closed samples
+	var native, open, closed bench.Samples
 	for b.Loop() {
-		timed(b, &native, exec.Command("/bin/true").Run)
+		native.Time(b, exec.Command("/bin/true").Run)
 		var e env.Environment
-		timed(b, &open, func() (err error) {
+		open.Time(b, func() (err error) {
 			e, err = supervised(b.Context(), b, b.TempDir())
 			return err
 		})
-		timed(b, &closed, func() error { return e.Close() })
+		closed.Time(b, func() error { return e.Close() })
 	}
-	native.report(b, "true", time.Microsecond, "us")
-	open.report(b, "open", time.Microsecond, "us")
-	closed.report(b, "close", time.Microsecond, "us")
+	native.Report(b, "true", time.Microsecond, "us")
+	open.Report(b, "open", time.Microsecond, "us")
+	closed.Report(b, "close", time.Microsecond, "us")
 }
 
 // BenchmarkGiB is a command that prints 1 GiB, of which both ends are kept, against os/exec that
@@ -407,16 +385,16 @@ func BenchmarkGiB(b *testing.B) {
 
 func benchGiB(b *testing.B, e env.Environment) {
 	argv := []string{"head", "-c", strconv.Itoa(1 << 30), "/dev/zero"}
-	var ours, native samples
+	var ours, native bench.Samples
 	growth := 0.0
 	for b.Loop() {
-		timed(b, &native, func() error {
+		native.Time(b, func() error {
 			cmd := exec.Command(argv[0], argv[1:]...)
 			cmd.Stdout = struct{ io.Writer }{io.Discard}
 			return cmd.Run()
 		})
 		before := peakRSS(b, true)
-		timed(b, &ours, func() error {
+		ours.Time(b, func() error {
 			out, _, err := env.Output(b.Context(), e, env.Command{Argv: argv}, env.OutputOptions{})
 			if err == nil && out.Stdout.Size() != 1<<30 {
 				err = fmt.Errorf("%d bytes came", out.Stdout.Size())
@@ -425,8 +403,8 @@ func benchGiB(b *testing.B, e env.Environment) {
 		})
 		growth = max(growth, peakRSS(b, false)-before)
 	}
-	b.ReportMetric(ours.p(50).Seconds(), "s")
-	b.ReportMetric(float64(ours.p(50))/float64(native.p(50)), "x-of-osexec")
+	b.ReportMetric(ours.Percentile(50).Seconds(), "s")
+	b.ReportMetric(bench.Ratio(ours, native), "x-of-osexec")
 	b.ReportMetric(growth, "MiB-growth")
 }
 

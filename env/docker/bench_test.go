@@ -22,6 +22,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 	"github.com/sandboxagent/sandboxagent/images"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
+	"github.com/sandboxagent/sandboxagent/internal/bench"
 )
 
 const (
@@ -30,36 +31,6 @@ const (
 	// burst is how often ours is timed in a row for each slower call of the API.
 	burst = 20
 )
-
-// samples are times of one thing.
-type samples []time.Duration
-
-func (s samples) p(percent int) float64 {
-	sorted := slices.Sorted(slices.Values(s))
-	return float64(sorted[min(len(sorted)*percent/100, len(sorted)-1)]) / float64(time.Millisecond)
-}
-
-func (s *samples) time(b *testing.B, fn func() error) {
-	b.Helper()
-	started := time.Now()
-	if err := fn(); err != nil {
-		b.Fatal(err)
-	}
-	*s = append(*s, time.Since(started))
-}
-
-// compare prints our median and 95th percentile, and others' medians with how many times ours they
-// are.
-func compare(b *testing.B, ours samples, others map[string]samples) {
-	b.Helper()
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(ours.p(50), "ours-p50-ms")
-	b.ReportMetric(ours.p(95), "ours-p95-ms")
-	for name, s := range others {
-		b.ReportMetric(s.p(50), name+"-p50-ms")
-		b.ReportMetric(s.p(50)/ours.p(50), name+"-x")
-	}
-}
 
 // native uses the Engine API as other programs do.
 type native struct {
@@ -185,18 +156,18 @@ func BenchmarkExec(b *testing.B) {
 	e := connect(b)
 	c := benchConfig(b, e)
 	box, n := open(b, e, c), newNative(b, c.Image)
-	var ours, api, command samples
+	var ours, api, command bench.Samples
 	for b.Loop() {
 		time.Sleep(settleTime)
 		for range burst {
-			ours.time(b, func() error { return run(b.Context(), box, "/bin/true") })
+			ours.Time(b, func() error { return run(b.Context(), box, "/bin/true") })
 		}
-		api.time(b, func() error { return n.run(b.Context(), "/bin/true") })
-		command.time(b, func() error {
+		api.Time(b, func() error { return n.run(b.Context(), "/bin/true") })
+		command.Time(b, func() error {
 			return exec.Command("docker", "-H", daemons.DockerHost(b), "exec", n.id, "/bin/true").Run()
 		})
 	}
-	compare(b, ours, map[string]samples{"api": api, "docker": command})
+	bench.Compare(b, ours, map[string]bench.Samples{"api": api, "docker": command})
 }
 
 // BenchmarkFiles compares reading and writing with the Engine API's archive calls.
@@ -211,15 +182,15 @@ func BenchmarkFiles(b *testing.B) {
 		}
 		compareFile := func(name string, ours, api func() error) {
 			b.Run(fmt.Sprintf("%s-%dKiB", name, size>>10), func(b *testing.B) {
-				var mine, others samples
+				var mine, others bench.Samples
 				for b.Loop() {
 					time.Sleep(settleTime)
 					for range times {
-						mine.time(b, ours)
+						mine.Time(b, ours)
 					}
-					others.time(b, api)
+					others.Time(b, api)
 				}
-				compare(b, mine, map[string]samples{"api": others})
+				bench.Compare(b, mine, map[string]bench.Samples{"api": others})
 			})
 		}
 		compareFile("write", func() error {
@@ -250,13 +221,13 @@ func BenchmarkFiles(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
-		var ours, api samples
+		var ours, api bench.Samples
 		for b.Loop() {
-			ours.time(b, func() error {
+			ours.Time(b, func() error {
 				_, err := env.ReadFiles(b.Context(), box, names, 1<<20)
 				return err
 			})
-			api.time(b, func() error {
+			api.Time(b, func() error {
 				for _, name := range names[:10] { // ten times as many take ten times as long
 					if err := n.read(b.Context(), name); err != nil {
 						return err
@@ -266,7 +237,7 @@ func BenchmarkFiles(b *testing.B) {
 			})
 			api[len(api)-1] *= 10
 		}
-		compare(b, ours, map[string]samples{"api": api})
+		bench.Compare(b, ours, map[string]bench.Samples{"api": api})
 	})
 }
 
@@ -297,20 +268,20 @@ func BenchmarkGrep(b *testing.B) {
 			opts := search.GrepOptions{
 				Path: where, Pattern: tt.pattern, IgnoreCase: tt.ignoreCase, MaxMatches: -1,
 			}
-			var ours, api samples
+			var ours, api bench.Samples
 			for b.Loop() {
-				ours.time(b, func() error {
+				ours.Time(b, func() error {
 					_, err := search.Grep(b.Context(), box, opts, func(search.GrepMatch) error { return nil })
 					return err
 				})
-				api.time(b, func() error { return n.run(b.Context(), argv...) })
+				api.Time(b, func() error { return n.run(b.Context(), argv...) })
 			}
-			compare(b, ours, map[string]samples{"exec-rg": api})
+			bench.Compare(b, ours, map[string]bench.Samples{"exec-rg": api})
 		})
 	}
 	// how long a search of seconds continues after it was cancelled
 	b.Run("cancel", func(b *testing.B) {
-		var all samples
+		var all bench.Samples
 		for b.Loop() {
 			ctx, cancel := context.WithCancel(b.Context())
 			var at time.Time
@@ -325,7 +296,7 @@ func BenchmarkGrep(b *testing.B) {
 			all = append(all, time.Since(at))
 			timer.Stop()
 		}
-		compare(b, all, nil)
+		bench.Compare(b, all, nil)
 	})
 }
 
@@ -338,10 +309,10 @@ func BenchmarkReady(b *testing.B) {
 	if err := open(b, e, c).Close(); err != nil { // what is made once
 		b.Fatal(err)
 	}
-	var ours, plain samples
+	var ours, plain bench.Samples
 	for b.Loop() {
 		var box *docker.Environment
-		ours.time(b, func() (err error) {
+		ours.Time(b, func() (err error) {
 			if box, err = e.Open(b.Context(), c); err == nil {
 				_, err = box.Stat(b.Context(), ".")
 			}
@@ -351,14 +322,14 @@ func BenchmarkReady(b *testing.B) {
 			b.Fatal(err)
 		}
 		var id string
-		plain.time(b, func() error {
+		plain.Time(b, func() error {
 			id = n.create(b, c.Image)
 			return n.api.ContainerStart(b.Context(), id, container.StartOptions{})
 		})
 		n.remove(b, id)
 	}
-	b.ReportMetric(ours.p(50)/plain.p(50), "x-of-plain")
-	compare(b, ours, map[string]samples{"plain": plain})
+	b.ReportMetric(bench.Ratio(ours, plain), "x-of-plain")
+	bench.Compare(b, ours, map[string]bench.Samples{"plain": plain})
 }
 
 // BenchmarkManySandboxes runs commands in 64 sandboxes at once, against the exec call from as many

@@ -237,26 +237,9 @@ func contract(t *testing.T, c docker.Config) {
 	e := connect(t)
 	envtest.Run(t, envtest.Options{
 		New:   func(t *testing.T) env.Environment { return start(t, e, c) },
-		Alive: aliveOnHost,
+		Alive: envtest.AliveOnHost,
 		Known: known[c.Image],
 		Bare:  c.Image != daemons.Debian,
 		Small: c.Image != daemons.Debian || c.User != docker.DefaultUser,
 	})
-}
-
-// aliveOnHost reports whether a process with this command line runs on this machine, which the
-// daemon shares.
-func aliveOnHost(t *testing.T, argv ...string) bool {
-	t.Helper()
-	want := strings.Join(argv, "\x00") + "\x00"
-	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		if got, err := os.ReadFile(name); err == nil && string(got) == want {
-			return true
-		}
-	}
-	return false
 }

@@ -155,10 +155,16 @@ func TestCloseAndExec(t *testing.T) {
 	e := connect(t)
 	box := open(t, e, docker.Config{Image: daemons.Busybox})
 	var wg sync.WaitGroup
+	done := make(chan struct{}, 8)
 	for range 8 {
 		wg.Go(func() {
 			for {
-				if _, err := box.Exec(t.Context(), command("/bin/sleep", "0.01")); err != nil {
+				_, err := box.Exec(t.Context(), command("/bin/sleep", "0.01"))
+				select {
+				case done <- struct{}{}:
+				default:
+				}
+				if err != nil {
 					if !errors.Is(err, fs.ErrClosed) {
 						t.Error(err)
 					}
@@ -167,7 +173,9 @@ func TestCloseAndExec(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(20 * time.Millisecond) // some are under way
+	for range cap(done) {
+		<-done
+	}
 	for range 3 {
 		wg.Go(func() {
 			if err := box.Close(); err != nil {

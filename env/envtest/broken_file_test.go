@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -329,46 +330,62 @@ func brokenWrites() []breakage {
 	}
 }
 
-// meeting holds a gate for each environment.
-type meeting struct{ gates sync.Map }
-
-// wait waits, for a bounded time, until another goroutine waits for the same environment.
-func (m *meeting) wait(e env.Environment) {
-	value, _ := m.gates.LoadOrStore(e, make(chan struct{}))
-	gate, _ := value.(chan struct{})
-	select {
-	case gate <- struct{}{}:
-	case <-gate:
-	case <-time.After(2 * time.Second):
+// meeting returns a function that blocks its first caller for an environment until the second call.
+func meeting() func(e env.Environment) {
+	type gate struct {
+		calls atomic.Int32
+		open  chan struct{}
+	}
+	var gates sync.Map
+	return func(e env.Environment) {
+		value, _ := gates.LoadOrStore(e, &gate{open: make(chan struct{})})
+		g, _ := value.(*gate)
+		if g.calls.Add(1) == 2 {
+			close(g.open)
+		}
+		<-g.open
 	}
 }
 
+// checkedBefore returns a breaker that checks IfSHA256 before it calls wait and reads the content.
+func checkedBefore(wait func(e env.Environment)) breaker {
+	return writeOf(func(w *writeCall) (env.Written, error) {
+		if w.opts.IfSHA256 == "" {
+			return w.write()
+		}
+		old, err := os.ReadFile(w.hostName())
+		if err == nil && hash(string(old)) != w.opts.IfSHA256 {
+			return env.Written{}, &fs.PathError{Op: "write", Path: w.name, Err: env.ErrChanged}
+		}
+		wait(w.good)
+		if err == nil {
+			w.opts.IfSHA256 = ""
+		}
+		return w.write()
+	})
+}
+
 func brokenConditions() []breakage {
-	var writers meeting
+	meet := meeting()
 	return []breakage{
 		{"MustNotExist is checked before", writeOf(func(w *writeCall) (env.Written, error) {
 			if _, err := os.Stat(w.hostName()); err == nil && w.opts.MustNotExist {
 				return env.Written{}, &fs.PathError{Op: "write", Path: w.name, Err: fs.ErrExist}
 			}
 			if w.opts.MustNotExist {
-				writers.wait(w.good)
+				meet(w.good)
 			}
 			w.opts.MustNotExist = false
 			return w.write()
 		}), []string{"write/must_not_exist_one_winner"}},
-		{"IfSHA256 is checked before", writeOf(func(w *writeCall) (env.Written, error) {
-			old, err := os.ReadFile(w.hostName())
-			if w.opts.IfSHA256 != "" && err == nil && hash(string(old)) != w.opts.IfSHA256 {
-				return env.Written{}, &fs.PathError{Op: "write", Path: w.name, Err: env.ErrChanged}
-			}
-			if w.opts.IfSHA256 != "" {
-				writers.wait(w.good)
-			}
-			if err == nil {
-				w.opts.IfSHA256 = ""
-			}
-			return w.write()
-		}), []string{"write/if_sha256_checked_last", "write/if_sha256_one_winner"}},
+		{
+			"IfSHA256 is checked before the content is read", checkedBefore(func(env.Environment) {}),
+			[]string{"write/if_sha256_checked_last"},
+		},
+		{
+			"IfSHA256 is checked before another write", checkedBefore(meet),
+			[]string{"write/if_sha256_one_winner"},
+		},
 		{"Remove is always recursive", alter(func(good env.Environment, a *altered) {
 			a.remove = func(ctx context.Context, name string, _ env.RemoveOptions) error {
 				return good.Remove(ctx, name, env.RemoveOptions{Recursive: true})

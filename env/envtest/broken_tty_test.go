@@ -2,11 +2,11 @@ package envtest
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
 )
@@ -109,15 +109,17 @@ func brokenTerminals() []breakage {
 				}()
 			})(t, good)
 		}, []string{"tty/resize_is_not_waited_for"}},
-		{"Resize is waited for", execOf(func(exec execFunc, cmd env.Command) (env.Result, error) {
-			res, err := exec(cmd)
-			if cmd.TTY != nil && cmd.TTY.Resize != nil {
-				select {
-				case <-cmd.TTY.Resize:
-				case <-time.After(5 * time.Second): // longer than the patience of the case
+		{"Resize is waited for", alter(func(good env.Environment, a *altered) {
+			a.exec = func(ctx context.Context, cmd env.Command) (env.Result, error) {
+				res, err := good.Exec(ctx, cmd)
+				if cmd.TTY != nil && cmd.TTY.Resize != nil {
+					select {
+					case <-cmd.TTY.Resize:
+					case <-ctx.Done(): // the end of the case
+					}
 				}
+				return res, err
 			}
-			return res, err
 		}), []string{"tty/resize_is_not_waited_for"}},
 	}
 }

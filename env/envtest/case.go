@@ -19,10 +19,11 @@ const (
 	// caseTime bounds a case, so that an environment that hangs fails one case and not the whole test
 	// binary.
 	caseTime = 5 * time.Minute
-	// closeTime bounds Close.
-	closeTime = 30 * time.Second
+	// closeTime bounds Close. Like pollTime it only ends the wait for an environment that hangs: a
+	// loaded machine may take ten times as long as an idle one.
+	closeTime = time.Minute
 	// pollTime bounds the wait for an effect that the contract guarantees.
-	pollTime = 30 * time.Second
+	pollTime = time.Minute
 )
 
 // A group is a set of cases that share an environment.

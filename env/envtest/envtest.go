@@ -3,6 +3,7 @@ package envtest
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -34,11 +35,24 @@ type Options struct {
 	Small bool
 	// Alive, if set, reports whether a process with exactly the command line argv runs in an
 	// environment that has been closed. It is needed where a second environment from New cannot see
-	// the processes of the first.
+	// the processes of the first. AliveOnHost is one.
 	Alive func(t *testing.T, argv ...string) bool
 
 	// patience, if set, replaces pollTime in tests of the suite itself.
 	patience time.Duration
+}
+
+// AliveOnHost is an Options.Alive for environments whose processes this machine lists in /proc.
+func AliveOnHost(t *testing.T, argv ...string) bool {
+	t.Helper()
+	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(names, func(name string) bool {
+		got, err := os.ReadFile(name)
+		return err == nil && string(got) == strings.Join(argv, "\x00")+"\x00"
+	})
 }
 
 // Run tests the environments that opts.New returns against the contract of package env.

@@ -164,6 +164,7 @@ func TestTreeIsDeadAfterTimeoutAndCancel(t *testing.T) {
 // TestAllIsDeliveredToSlowWriter has a writer that blocks for longer than DrainTime at the first
 // bytes, while the command writes more, exits and leaves a child that holds the pipe.
 func TestAllIsDeliveredToSlowWriter(t *testing.T) {
+	needFull(t, "a writer blocks for longer than env.DrainTime")
 	t.Parallel()
 	needProc(t)
 	e := newEnv(t, local.Config{})

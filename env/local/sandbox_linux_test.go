@@ -3,8 +3,6 @@ package local_test
 import (
 	"errors"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -74,21 +72,8 @@ func TestSandboxedContract(t *testing.T) {
 				}
 				return e
 			},
-			Known: known, Small: true, Alive: onMachine,
+			Known: known, Small: true, Alive: envtest.AliveOnHost,
 		})
-	})
-}
-
-// onMachine reports whether a process with exactly this argv runs, in any sandbox.
-func onMachine(t *testing.T, argv ...string) bool {
-	t.Helper()
-	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return slices.ContainsFunc(names, func(name string) bool {
-		got, err := os.ReadFile(name)
-		return err == nil && string(got) == strings.Join(argv, "\x00")+"\x00"
 	})
 }
 
@@ -196,10 +181,8 @@ func TestNoSandbox(t *testing.T) {
 
 // TestSandboxUnsuitableDir works in directories in which a sandbox protects little.
 func TestSandboxUnsuitableDir(t *testing.T) {
-	home, err := os.UserHomeDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	home := t.TempDir()
+	t.Setenv("HOME", home)
 	const hint = "work in the directory of a project"
 	for _, dir := range []string{"/", "/usr", home} {
 		e, err := local.Sandboxed(t.Context(), local.Config{Dir: dir}, thisProgram(t), env.Sandbox{})

@@ -121,6 +121,7 @@ func TestTTYReopened(t *testing.T) {
 // TestTTYSlowWriter checks that all output from before the exit is delivered, though a writer
 // blocks for longer than Exec waits for the end and a descendant keeps the terminal open.
 func TestTTYSlowWriter(t *testing.T) {
+	needFull(t, "a writer blocks for longer than env.DrainTime")
 	t.Parallel()
 	needProc(t)
 	e := newEnv(t, local.Config{})

@@ -33,7 +33,7 @@ func TestContract(t *testing.T) {
 			}
 			return e
 		},
-		Alive: alive,
+		Alive: envtest.AliveOnHost,
 		Small: testing.Short(),
 	})
 }
@@ -50,20 +50,4 @@ func needBubblewrap(t *testing.T) {
 		t.Fatalf("SANDBOXAGENT_REQUIRE: bwrap: %v: %s", err, out)
 	}
 	t.Skipf("needs bubblewrap and user namespaces: %v: %s", err, out)
-}
-
-// alive reports whether a process with exactly these words runs on this machine.
-func alive(t *testing.T, argv ...string) bool {
-	t.Helper()
-	want := strings.Join(argv, "\x00") + "\x00"
-	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		if got, err := os.ReadFile(name); err == nil && string(got) == want {
-			return true
-		}
-	}
-	return false
 }

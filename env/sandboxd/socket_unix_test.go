@@ -4,6 +4,7 @@ package sandboxd_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -11,10 +12,12 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -208,8 +211,10 @@ func TestHelpersStartSideBySide(t *testing.T) {
 		t.Fatal(err)
 	}
 	var starting sync.WaitGroup
+	var helpers []*process
 	for i := range 4 {
 		p := launch(t, helperArgv(t, "serve", "--socket", filepath.Join(dir, strconv.Itoa(i))), nil)
+		helpers = append(helpers, p)
 		cfg := client.Config{Token: token, Start: start(t, "/")}
 		starting.Go(func() {
 			e, err := open(t, p, cfg, nil)
@@ -222,7 +227,19 @@ func TestHelpersStartSideBySide(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(300 * time.Millisecond) // some have tried by then; the others pass anyway
+	info, err := held.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range helpers {
+		eventually(t, "a helper opens the directory to lock it", func() bool {
+			names, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.Process.Pid))
+			return slices.ContainsFunc(names, func(name string) bool {
+				opened, err := os.Stat(name)
+				return err == nil && os.SameFile(info, opened)
+			})
+		})
+	}
 	if err := held.Close(); err != nil {
 		t.Error(err)
 	}
@@ -276,6 +293,44 @@ func TestDialLeavesInputBlocking(t *testing.T) {
 	}
 }
 
+// TestDialCarriesAllBytes sends a first line and more in one write, and receives all of it back.
+func TestDialCarriesAllBytes(t *testing.T) {
+	t.Parallel()
+	socket := socketPath(t)
+	if err := os.Mkdir(filepath.Dir(socket), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var echoing sync.WaitGroup
+	defer echoing.Wait()
+	defer l.Close() //nolint:errcheck // it ends Accept
+	echoing.Go(func() {
+		if c, err := l.Accept(); err == nil {
+			_, _ = io.Copy(c, c)
+			_ = c.Close()
+		}
+	})
+	b := bridge(t, socket)
+	defer time.AfterFunc(30*time.Second, func() { _ = b.Process.Kill() }).Stop() // bytes are missing
+	sent := make([]byte, 1<<20)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(sent) // never fails
+	sent = append([]byte("{}\n"), sent...)
+	echoing.Go(func() { _, _ = b.Write(sent) })
+	got := make([]byte, len(sent))
+	if n, err := io.ReadFull(b, got); err != nil || !bytes.Equal(got, sent) {
+		t.Errorf("%d of %d bytes came back, the same: %t, %v", n, len(sent), bytes.Equal(got, sent), err)
+	}
+	if err := b.in.Close(); err != nil {
+		t.Error(err)
+	}
+	if code := b.code(t); code != 0 {
+		t.Errorf("exit code %d, %q", code, b.stderrText)
+	}
+}
+
 func TestDialWithoutListener(t *testing.T) {
 	for name, socket := range map[string]string{"missing": socketPath(t), "stale": staleSocket(t)} {
 		p := bridge(t, socket)
@@ -293,16 +348,14 @@ func TestLeaseOfRealHelper(t *testing.T) {
 	t.Parallel()
 	m := mark(t)
 	socket := socketPath(t)
-	e, p := serveSocket(t, socket, nil, "--ttl", "1s")
+	e, p := serveSocket(t, socket, nil, "--ttl", "100ms")
 	stay(t, e, m)
 	second, err := open(t, bridge(t, socket), client.Config{Token: token}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = p.Close() // the client of the first stream is gone
-	for began := time.Now(); time.Since(began) < 3*time.Second/2; time.Sleep(100 * time.Millisecond) {
-		output(t, second, sh("true")) // the second one keeps the helper, beyond its time to live
-	}
+	_ = p.Close()                      // the client of the first stream is gone
+	output(t, second, sh("sleep 0.3")) // the second one keeps the helper, beyond its TTL
 	if len(marked(m)) < 5 {
 		t.Error("processes ended although a client was connected")
 	}

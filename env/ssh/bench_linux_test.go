@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,44 +20,20 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
+	"github.com/sandboxagent/sandboxagent/internal/bench"
 )
 
-// samples are times of one thing.
-type samples []time.Duration
-
-func (s samples) p(percent int) float64 {
-	if len(s) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(s))
-	return float64(sorted[min(len(sorted)*percent/100, len(sorted)-1)]) / float64(time.Millisecond)
-}
-
-func (s *samples) time(b *testing.B, fn func() error) {
+// report adds to bench.Compare the difference of ours to a bare round trip and, with work, to both
+// together.
+func report(b *testing.B, ours, trips, work bench.Samples, others map[string]bench.Samples) {
 	b.Helper()
-	started := time.Now()
-	if err := fn(); err != nil {
-		b.Fatal(err)
-	}
-	*s = append(*s, time.Since(started))
-}
-
-// report prints medians, our 95th percentile, our difference to a bare round trip and, with work,
-// to both together, and the ratios of the others to ours.
-func report(b *testing.B, ours, trips, work samples, others map[string]samples) {
-	b.Helper()
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(ours.p(50), "ours-p50-ms")
-	b.ReportMetric(ours.p(95), "ours-p95-ms")
-	b.ReportMetric(trips.p(50), "trip-p50-ms")
-	b.ReportMetric(ours.p(50)-trips.p(50), "ours-above-trip-ms")
+	bench.Compare(b, ours, others)
+	above := ours.Percentile(50) - trips.Percentile(50)
+	b.ReportMetric(bench.Milliseconds(trips.Percentile(50)), "trip-p50-ms")
+	b.ReportMetric(bench.Milliseconds(above), "ours-above-trip-ms")
 	if len(work) > 0 {
-		b.ReportMetric(work.p(50), "work-p50-ms")
-		b.ReportMetric(ours.p(50)-trips.p(50)-work.p(50), "ours-above-both-ms")
-	}
-	for name, s := range others {
-		b.ReportMetric(s.p(50), name+"-p50-ms")
-		b.ReportMetric(s.p(50)/ours.p(50), name+"-x")
+		b.ReportMetric(bench.Milliseconds(work.Percentile(50)), "work-p50-ms")
+		b.ReportMetric(bench.Milliseconds(above-work.Percentile(50)), "ours-above-both-ms")
 	}
 }
 
@@ -229,15 +204,15 @@ func operations(b *testing.B, e *ssh.Environment, n *native, dir string, trip ti
 	}
 	for _, tt := range all {
 		b.Run(tt.name, func(b *testing.B) {
-			var ours, others, trips, work samples
+			var ours, others, trips, work bench.Samples
 			bare := echo(b, trip/2)
 			for b.Loop() {
-				trips.time(b, bare)
-				work.time(b, tt.work)
-				ours.time(b, tt.ours)
-				others.time(b, tt.native)
+				trips.Time(b, bare)
+				work.Time(b, tt.work)
+				ours.Time(b, tt.ours)
+				others.Time(b, tt.native)
 			}
-			report(b, ours, trips, work, map[string]samples{"native": others})
+			report(b, ours, trips, work, map[string]bench.Samples{"native": others})
 		})
 	}
 }
@@ -273,24 +248,24 @@ func BenchmarkOpen(b *testing.B) {
 	s := daemons.NewSSHD(b, daemons.SSHDConfig{})
 	n := newNative(b, s, s.Address())
 	h := connect(b, target(b, s))
-	var ours, first, others samples
+	var ours, first, others bench.Samples
 	for b.Loop() {
 		var e *ssh.Environment
-		ours.time(b, func() (err error) {
+		ours.Time(b, func() (err error) {
 			e, err = h.Open(b.Context(), config(b, ssh.Config{}))
 			return err
 		})
 		if err := e.Close(); err != nil {
 			b.Fatal(err)
 		}
-		first.time(b, func() error {
+		first.Time(b, func() error {
 			one, err := ssh.Connect(b.Context(), target(b, s))
 			if err != nil {
 				return err
 			}
 			return one.Close()
 		})
-		others.time(b, func() error { return n.run("true") })
+		others.Time(b, func() error { return n.run("true") })
 	}
-	report(b, ours, nil, nil, map[string]samples{"login": first, "ssh-true": others})
+	report(b, ours, nil, nil, map[string]bench.Samples{"login": first, "ssh-true": others})
 }

@@ -23,7 +23,7 @@ import (
 // keepalive takes, else than that of impatient.
 func partitionTime() time.Duration {
 	if testing.Short() {
-		return 4 * time.Second
+		return 3 * time.Second
 	}
 	return 30 * time.Second
 }
@@ -69,7 +69,6 @@ func partition(t *testing.T, s *daemons.SSHD, phase string) {
 	turn := func() {
 		if phase == "stream" {
 			part(t, proxy)
-			time.Sleep(time.Second)
 		}
 		_, _ = io.WriteString(typed, "typed\n")
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/envtest"
 	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
@@ -102,7 +103,9 @@ func TestAttachClose(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		result := background(ctx, other, command("/bin/sleep", "1000"))
-		eventually(t, "the command runs", func() bool { return alive(t, "/bin/sleep", "1000") })
+		eventually(t, "the command runs", func() bool {
+			return envtest.AliveOnHost(t, "/bin/sleep", "1000")
+		})
 		if err := both[closer].Close(); err != nil {
 			t.Error(err)
 		}

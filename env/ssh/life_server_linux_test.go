@@ -122,9 +122,9 @@ func TestSilentHost(t *testing.T) {
 	t.Parallel()
 	h := connect(t, target(t, server(t, daemons.SSHDConfig{
 		Account: ownAccount(t),
-		Options: []string{"ForceCommand sleep 5"},
+		Options: []string{"ForceCommand sleep 2"},
 	})))
-	h.SetScriptTimeout(500 * time.Millisecond)
+	h.SetScriptTimeout(100 * time.Millisecond)
 	_, listErr := h.List(t.Context())
 	_, attachErr := h.Attach(t.Context(), ssh.Ticket{
 		Ticket: remote.Ticket{Session: "x", Token: "z", TTL: time.Minute},

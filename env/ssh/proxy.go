@@ -17,7 +17,7 @@ const proxyExitTime = time.Second
 // proxyConn is a connection over stdin and stdout of a ProxyCommand. Close kills the command and
 // its process group.
 type proxyConn struct {
-	io.Writer
+	stdin  io.Writer
 	stdout io.Reader
 	cmd    *exec.Cmd
 	stderr *helper.StderrTail
@@ -37,14 +37,14 @@ func dialProxy(h *hop) (net.Conn, error) {
 		return nil, err
 	}
 	stdout, w := io.Pipe()
-	c.Writer, c.stdout = stdin, stdout
+	c.stdin, c.stdout = stdin, stdout
 	cmd.Stdout, cmd.Stderr = w, c.stderr
 	cmd.WaitDelay = proxyExitTime // a descendant may keep its pipes
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start ProxyCommand: %w", err)
 	}
 	go func() {
-		_ = cmd.Wait() // Read reports stderr, which explains more
+		_ = cmd.Wait() // Read and Write report stderr, which explains more
 		close(c.exited)
 		_ = w.Close() // never fails
 	}()
@@ -62,9 +62,27 @@ func dialProxy(h *hop) (net.Conn, error) {
 func (c *proxyConn) Read(p []byte) (int, error) {
 	n, err := c.stdout.Read(p)
 	if err != nil {
-		err = fmt.Errorf("ProxyCommand ended: %q: %w", cleanText(c.stderr.String()), err)
+		err = c.ended(err)
 	}
 	return n, err
+}
+
+// Write writes to stdin of the command. Its error is like that of Read: either may see the end of
+// the command first.
+func (c *proxyConn) Write(p []byte) (int, error) {
+	n, err := c.stdin.Write(p)
+	if err != nil {
+		select {
+		case <-c.exited: // stderr is complete
+		case <-time.After(proxyExitTime):
+		}
+		err = c.ended(err)
+	}
+	return n, err
+}
+
+func (c *proxyConn) ended(err error) error {
+	return fmt.Errorf("ProxyCommand ended: %q: %w", cleanText(c.stderr.String()), err)
 }
 
 func (c *proxyConn) Close() error                     { return c.closed() }

@@ -72,5 +72,18 @@ func TestProxyCommandFails(t *testing.T) {
 	var failed *ConnectError
 	if !errors.As(err, &failed) || !strings.Contains(err.Error(), "ProxyCommand ended: \"broken\"") {
 		t.Errorf("got the error %v", err)
+	} // A write may fail before a read does.
+	conn, err := dialProxy(&hop{
+		proxyCommand: "/bin/sh -c 'echo broken >&2; exec <&-; exec sleep 0.2'",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // the command has ended
+	for err == nil {   // until the command has closed its stdin
+		_, err = conn.Write(make([]byte, 1<<10))
+	}
+	if !strings.Contains(err.Error(), "ProxyCommand ended: \"broken\"") {
+		t.Errorf("a write returned %v", err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	envsearch "github.com/sandboxagent/sandboxagent/env/search"
 	"github.com/sandboxagent/sandboxagent/env/ssh"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
+	"github.com/sandboxagent/sandboxagent/internal/bench"
 )
 
 // BenchmarkSearch compares with ripgrep by the program ssh, on a live connection, on loopback and
@@ -60,20 +61,20 @@ func ignore(envsearch.GrepMatch) error { return nil }
 // search compares one search with a command by ssh.
 func search(b *testing.B, n *native, trip time.Duration, command string, fn func() error) {
 	b.Helper()
-	var ours, others, trips samples
+	var ours, others, trips bench.Samples
 	bare := echo(b, trip/2)
 	for b.Loop() {
-		trips.time(b, bare)
-		ours.time(b, fn)
-		others.time(b, func() error { return n.run(command) })
+		trips.Time(b, bare)
+		ours.Time(b, fn)
+		others.Time(b, func() error { return n.run(command) })
 	}
-	report(b, ours, trips, nil, map[string]samples{"rg": others})
+	report(b, ours, trips, nil, map[string]bench.Samples{"rg": others})
 }
 
 // measureCancel reports how long a search of seconds continues after it was cancelled.
 func measureCancel(b *testing.B, e *ssh.Environment, dir string) {
 	b.Helper()
-	var all samples
+	var all bench.Samples
 	for b.Loop() {
 		ctx, cancel := context.WithCancel(b.Context())
 		var at time.Time
@@ -88,6 +89,6 @@ func measureCancel(b *testing.B, e *ssh.Environment, dir string) {
 		timer.Stop()
 	}
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(all.p(50), "p50-ms")
-	b.ReportMetric(all.p(100), "most-ms")
+	b.ReportMetric(bench.Milliseconds(all.Percentile(50)), "p50-ms")
+	b.ReportMetric(bench.Milliseconds(all.Percentile(100)), "most-ms")
 }

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -221,28 +220,11 @@ func TestContract(t *testing.T) {
 				New: func(t *testing.T) env.Environment {
 					return start(t, h, ssh.Config{WorkDir: s.MakeDir(t), Sandbox: tt.sandbox})
 				},
-				Alive: alive,
+				Alive: envtest.AliveOnHost,
 				Small: tt.small,
 			})
 		})
 	}
-}
-
-// alive reports whether a process with this command line runs on this machine, which the servers
-// share.
-func alive(t *testing.T, argv ...string) bool {
-	t.Helper()
-	want := strings.Join(argv, "\x00") + "\x00"
-	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		if got, err := os.ReadFile(name); err == nil && string(got) == want {
-			return true
-		}
-	}
-	return false
 }
 
 // eventually waits for a condition.
