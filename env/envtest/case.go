@@ -40,7 +40,8 @@ type testCase struct {
 	run  func(c *caseT)
 	// fresh gives the case an environment that no other case uses, and which it may close.
 	fresh bool
-	// alone keeps other cases from running at the same time.
+	// alone keeps other cases, also those of other suites in this process, from running at the same
+	// time.
 	alone bool
 }
 

@@ -86,9 +86,10 @@ func Run(t *testing.T, opts Options) {
 type lanes struct {
 	once sync.Once
 	free chan struct{}
-	// shared is held for writing by a case that runs alone.
-	shared sync.RWMutex
 }
+
+// shared is held for writing by a case that runs alone in this process, and for reading by others.
+var shared sync.RWMutex
 
 // maxParallel is the number of cases that run at the same time.
 const maxParallel = 16
@@ -96,14 +97,14 @@ const maxParallel = 16
 // enter waits for a free lane, or for all of them if alone is set, and returns how to leave.
 func (l *lanes) enter(alone bool) (leave func()) {
 	if alone {
-		l.shared.Lock()
-		return l.shared.Unlock
+		shared.Lock()
+		return shared.Unlock
 	}
 	l.once.Do(func() { l.free = make(chan struct{}, maxParallel) })
 	l.free <- struct{}{}
-	l.shared.RLock()
+	shared.RLock()
 	return func() {
-		l.shared.RUnlock()
+		shared.RUnlock()
 		<-l.free
 	}
 }
