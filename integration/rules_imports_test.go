@@ -107,8 +107,6 @@ var sdks = map[string]string{
 	"golang.org/x/crypto/ssh":                "env/ssh",
 	"github.com/pkg/sftp":                    "env/ssh",
 	"github.com/sashabaranov/go-openai":      "runtime/llm/openai",
-	"github.com/anthropics/":                 "runtime/llm/anthropic",
-	"google.golang.org/genai":                "runtime/llm/gemini",
 	"github.com/modelcontextprotocol/":       "runtime/tool/mcp",
 	"github.com/google/go-containerregistry": "integration/daemons",
 }

@@ -466,9 +466,9 @@ func (j *job) checkGuarantees(
 		t.Fatalf("%d sessions started", len(reported)-1)
 	}
 	for _, guarantees := range reported {
-		for promise, strength := range want {
-			if got := (env.Info{Guarantees: guarantees}).Strength(promise); got != strength {
-				t.Errorf("%s is %s, not %s", promise, got, strength)
+		for guarantee, strength := range want {
+			if got := (env.Info{Guarantees: guarantees}).Strength(guarantee); got != strength {
+				t.Errorf("%s is %s, not %s", guarantee, got, strength)
 			}
 		}
 		for _, g := range guarantees {
@@ -519,17 +519,17 @@ func (j *job) enforces(t *testing.T) {
 	}
 	j.checkGuarantees(t, got.stdout, want)
 	strong := []string{"exec", "--network=none"}
-	for promise, strength := range want {
+	for guarantee, strength := range want {
 		if strength == env.Enforced {
-			strong = append(strong, "--enforce="+string(promise))
+			strong = append(strong, "--enforce="+string(guarantee))
 			continue
 		}
-		got := j.program(t, "exec", "--enforce="+string(promise), "--", "touch", "weak")
+		got := j.program(t, "exec", "--enforce="+string(guarantee), "--", "touch", "weak")
 		if got.code != 125 || got.stdout != "" {
-			t.Errorf("%s: %+v", promise, got)
+			t.Errorf("%s: %+v", guarantee, got)
 		}
-		wantContains(t, string(promise), got.stderr, append([]string{
-			"no sandbox of this machine enforces " + string(promise),
+		wantContains(t, string(guarantee), got.stderr, append([]string{
+			"no sandbox of this machine enforces " + string(guarantee),
 		}, j.reasons...)...)
 	}
 	if got := j.program(t, append(strong, "--", "touch", "strong")...); got.code != 0 {

@@ -46,6 +46,8 @@ type remoteBackend interface {
 		err error)
 	// list returns the environments on the server as rows below a header; no rows if it has none.
 	list(ctx context.Context) (rows [][]string, err error)
+	// session returns the session of the environment that list calls name.
+	session(name string) string
 	// gc removes the leftovers of killed programs and returns them, also after an error.
 	gc(ctx context.Context, opts remote.CollectOptions) ([]remote.Collected, error)
 }

@@ -275,6 +275,10 @@ func (b *dockerBackend) list(ctx context.Context) (rows [][]string, err error) {
 	return rows, err
 }
 
+func (*dockerBackend) session(name string) string {
+	return strings.TrimPrefix(name, "sandboxagent-")
+}
+
 func (b *dockerBackend) gc(
 	ctx context.Context, opts remote.CollectOptions,
 ) (removed []remote.Collected, err error) {

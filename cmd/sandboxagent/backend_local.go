@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"path/filepath"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
 // localBackend runs commands on the host.
@@ -32,6 +35,18 @@ func (b *localBackend) parse(c *cli.Context) (err error) {
 		b.sandbox.Hide = append(b.sandbox.Hide, state)
 	}
 	return nil
+}
+
+// sandboxError separates mistakes of the user from limits of this machine.
+func sandboxError(err error, o sandboxOptions) error {
+	var unable *local.SandboxError
+	switch {
+	case errors.As(err, &unable):
+		return err
+	case errors.Is(err, fs.ErrInvalid):
+		return invalidSandbox(err, o)
+	}
+	return workdirError(err)
 }
 
 // demo runs in a sandbox that may write to Go's caches.

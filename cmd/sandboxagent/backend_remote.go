@@ -13,14 +13,11 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
-// defaultTTL is the default of --ttl.
-const defaultTTL = time.Minute
-
 // remoteFlags are the flags of backends whose environments a helper serves.
 func remoteFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.DurationFlag{
-			Name: "ttl", EnvVars: variable("ttl"), DefaultText: defaultTTL.String(),
+			Name: "ttl", EnvVars: variable("ttl"), DefaultText: remote.DefaultTTL.String(),
 			Usage: "remove the environment this `DURATION` after its last client disconnects",
 		},
 		&cli.BoolFlag{
@@ -36,7 +33,7 @@ func remoteFlags() []cli.Flag {
 
 // parseRemoteFlags reads remoteFlags but --keep. notify receives lines for the user.
 func parseRemoteFlags(c *cli.Context, notify func(string)) (remote.Options, error) {
-	o := remote.Options{TTL: cmp.Or(c.Duration("ttl"), defaultTTL), Warn: notify}
+	o := remote.Options{TTL: cmp.Or(c.Duration("ttl"), remote.DefaultTTL), Warn: notify}
 	if c.IsSet("ttl") && c.Duration("ttl") == 0 {
 		return o, usagef("--ttl is 0; leave it out for the default")
 	}

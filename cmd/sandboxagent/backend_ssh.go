@@ -120,7 +120,7 @@ func (b *sshBackend) open(ctx context.Context, o openConfig) (_ opened, err erro
 		kill:     func() { _ = e.Kill() },
 		abandon:  func() { within(func() { _ = e.Kill() }) }, // the rest ends after the TTL
 		isolated: isolates(e.Info()),
-		account:  host.Way(),
+		account:  host.Route(),
 		keeping: &keeping{
 			session: e.Session(), ttl: cfg.TTL,
 			stored: sshKept{Ticket: t, Target: absoluteTarget(b.target)},
@@ -222,6 +222,8 @@ func (b *sshBackend) list(ctx context.Context) (rows [][]string, err error) {
 	})
 	return rows, err
 }
+
+func (*sshBackend) session(name string) string { return name }
 
 func (b *sshBackend) gc(
 	ctx context.Context, opts remote.CollectOptions,

@@ -93,7 +93,7 @@ func (p *program) verify(ctx context.Context, c *cli.Context) (code int, err err
 	info := e.plain.Info()
 	r := verification{
 		Environment: s.backend.name(), Findings: []verify.Finding{},
-		Promises: append([]env.Guarantee{}, info.Guarantees...),
+		Guarantees: append([]env.Guarantee{}, info.Guarantees...),
 	}
 	report, err := verifyEnvironment(ctx, e, host)
 	switch {
@@ -139,7 +139,7 @@ type verification struct {
 	OK       bool             `json:"ok"`
 	Findings []verify.Finding `json:"findings"`
 	// Promises are the guarantees of the environment, verified or not.
-	Promises []env.Guarantee `json:"promises"`
+	Guarantees []env.Guarantee `json:"promises"`
 	// rights are those of commands without a sandbox.
 	rights string
 }
@@ -192,7 +192,7 @@ func (p *program) showVerification(r verification, format string) error {
 	out, end := printable(p.std.out)
 	table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	if !r.Sandbox {
-		showPromises(table, r)
+		showGuarantees(table, r)
 		return errors.Join(table.Flush(), end())
 	}
 	_, _ = fmt.Fprintln(table, "RESULT\tNAME\tFOUND\tEXPECTED\tBY") // Flush returns the error
@@ -213,7 +213,7 @@ func (p *program) showVerification(r verification, format string) error {
 }
 
 // showPromises prints the guarantees of an environment that was not verified.
-func showPromises(w io.Writer, r verification) {
+func showGuarantees(w io.Writer, r verification) {
 	if r.rights == "" {
 		_, _ = fmt.Fprintf(w, "the sandbox of the environment %s cannot be verified from here; it "+
 			"reports:\n", r.Environment)
@@ -222,7 +222,7 @@ func showPromises(w io.Writer, r verification) {
 			"verified; it reports:\n", r.Environment, r.rights)
 	}
 	_, _ = fmt.Fprintln(w, "PROMISE\tSTRENGTH\tBY")
-	for _, g := range r.Promises {
+	for _, g := range r.Guarantees {
 		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", g.Name, g.Strength, cmp.Or(g.By, "-"))
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
 // keptDir holds, in the state directory, a file for each environment that can be reattached to.
@@ -25,8 +25,6 @@ type keptFile struct {
 	Backend string          `json:"backend"`
 	Stored  json.RawMessage `json:"stored"`
 }
-
-var sessionName = lazyregexp.New(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
 // storeKept stores how to reattach to an environment and returns a function that removes that
 // again. Where the state directory cannot be written it does nothing, since it only serves later
@@ -80,11 +78,14 @@ func removeOldKept(dir string) {
 	}
 }
 
-// readKept returns how to reattach to the environment id, which is a session or the name of a
-// container. forget removes that.
+// readKept returns how to reattach to the environment id, which is a session or a name that env list
+// shows. forget removes that.
 func readKept(id string) (kept keptFile, forget func() error, err error) {
-	session := strings.TrimPrefix(id, "sandboxagent-")
-	if !sessionName().MatchString(session) {
+	session := id
+	for _, b := range remoteBackends(nil) {
+		session = b.session(session)
+	}
+	if !remote.IsSession(session) {
 		return kept, nil, usagef("%q is not the name of an environment (\"sandboxagent env list\" "+
 			"lists them)", id)
 	}

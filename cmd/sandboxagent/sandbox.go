@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"io/fs"
 	"slices"
 	"strings"
@@ -9,7 +8,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
 // Values of --sandbox.
@@ -70,8 +68,8 @@ func (o sandboxOptions) report(info env.Info, notify func(string)) {
 	}
 }
 
-// promises are the values of --enforce.
-var promises = []env.GuaranteeName{
+// enforceable are the values of --enforce.
+var enforceable = []env.GuaranteeName{
 	env.Isolation, env.ConfinedWrites, env.HiddenSecrets, env.NoNetwork, env.HiddenSockets,
 	env.HiddenProcesses, env.NoNewRights, env.KeptHooks,
 }
@@ -98,7 +96,7 @@ func parseSandboxFlags(c *cli.Context) (o sandboxOptions, err error) {
 	o.Write, o.Read = c.StringSlice("allow-write"), c.StringSlice("allow-read")
 	for _, list := range c.StringSlice("enforce") {
 		for name := range strings.SplitSeq(list, ",") {
-			p, err := parsePromise(name)
+			p, err := parseGuarantee(name)
 			if err != nil {
 				return o, err
 			}
@@ -113,9 +111,9 @@ func parseSandboxFlags(c *cli.Context) (o sandboxOptions, err error) {
 	return o, nil
 }
 
-func parsePromise(name string) (env.GuaranteeName, error) {
+func parseGuarantee(name string) (env.GuaranteeName, error) {
 	var known []string
-	for _, p := range promises {
+	for _, p := range enforceable {
 		if string(p) == name {
 			return p, nil
 		}
@@ -180,18 +178,6 @@ func sandboxWord(guarantees []env.Guarantee) string {
 		return "in a lesser sandbox"
 	}
 	return "without a sandbox"
-}
-
-// sandboxError separates mistakes of the user from limits of this machine.
-func sandboxError(err error, o sandboxOptions) error {
-	var unable *local.SandboxError
-	switch {
-	case errors.As(err, &unable):
-		return err
-	case errors.Is(err, fs.ErrInvalid):
-		return invalidSandbox(err, o)
-	}
-	return workdirError(err)
 }
 
 // invalidSandbox names the flag of an invalid sandbox. A path that a sandbox cannot or must not

@@ -204,7 +204,7 @@ func TestAskUser(t *testing.T) {
     text: I take it.
 `)
 	s := openTerminal(t, p)
-	s.await("The model asks: Which colour?\nYour answer: ")
+	s.await("Question of the model: Which colour?\nYour answer: ")
 	s.send("\ndark green\n")
 	code, text := s.end(p)
 	if code != 0 || !strings.HasSuffix(text, "I take it.\n") {

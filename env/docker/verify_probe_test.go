@@ -15,7 +15,7 @@ import (
 )
 
 // TestVerifyPromises derives the expectations from configurations.
-func TestVerifyPromises(t *testing.T) {
+func TestVerifyGuarantees(t *testing.T) {
 	points := func(x verify.Expect) (all []string) {
 		for _, m := range x.Mounts {
 			all = append(all, m.Point)
@@ -63,7 +63,7 @@ func TestVerifyPromises(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			x, err := docker.Promises(test.config, test.arch, test.mounted, test.volumes...)
+			x, err := docker.Guarantees(test.config, test.arch, test.mounted, test.volumes...)
 			if err != nil {
 				t.Fatal(err)
 			}

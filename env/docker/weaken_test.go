@@ -12,9 +12,9 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/verify"
 )
 
-// Promises returns the promises of a container with an image for the processor arch that declares
+// Guarantees returns the guarantees of a container with an image for the processor arch that declares
 // volumes.
-func Promises(
+func Guarantees(
 	c Config, arch string, mounted []container.MountPoint, volumes ...string,
 ) (verify.Expect, error) {
 	declared := make(map[string]struct{})

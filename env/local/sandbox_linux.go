@@ -62,7 +62,7 @@ func sandboxed(
 		return nil, &HelperError{Err: err}
 	}
 	if e, err = supervise(ctx, cfg, p, nil); err == nil {
-		e.noSandbox = none.Why()
+		e.noSandbox = none.Reason()
 	}
 	return e, err
 }

@@ -7,14 +7,12 @@
 //
 // The configuration of a backend embeds [Options], which Options.Complete validates. Then a backend
 //
-// 1. creates the sandbox, and labels it with Options.Session for later listing; 2. delivers the
-// helper that Helper.Resolve returns for the platform of the sandbox; 3. starts Program.Serve in
-// the sandbox, and passes stdin and stdout of that process to [Open] as
-//
-//	Config.Stream;
-//
-// 4. opens more streams in Config.Dial, by Program.Dial in another process of the sandbox; 5.
-// releases the sandbox in Config.Close.
+//  1. creates the sandbox, and labels it with Options.Session for later listing;
+//  2. delivers the helper that Helper.Resolve returns for the platform of the sandbox;
+//  3. starts Program.Serve in the sandbox, and passes stdin and stdout of that process to [Open] as
+//     Config.Stream;
+//  4. opens more streams in Config.Dial, by Program.Dial in another process of the sandbox;
+//  5. releases the sandbox in Config.Close.
 //
 // The client calls Config.Dial when it has lost a stream, and resumes commands and files where they
 // stopped. An error that wraps env.ErrGone ends the environment, such as for exit code [ExitGone]

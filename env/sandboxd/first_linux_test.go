@@ -123,9 +123,9 @@ func TestFirstProcess(t *testing.T) {
 	if got := output(t, e, sh("echo $PPID; id -u")); got != fmt.Sprintf("1\n%d\n", nobody) {
 		t.Fatalf("parent and user: %q", got)
 	}
-	for _, promise := range []env.GuaranteeName{env.CleanClose, env.CleanCrash} {
-		if s := e.Info().Strength(promise); s != env.Enforced {
-			t.Errorf("%s: %s", promise, s)
+	for _, guarantee := range []env.GuaranteeName{env.CleanClose, env.CleanCrash} {
+		if s := e.Info().Strength(guarantee); s != env.Enforced {
+			t.Errorf("%s: %s", guarantee, s)
 		}
 	}
 	m := mark(t)

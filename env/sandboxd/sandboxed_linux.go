@@ -123,7 +123,7 @@ func startSandboxed(text string, s serveConfig) (*sandboxedHelper, setup, error)
 	if err != nil {
 		return nil, setup{refusal: err}, nil
 	}
-	return nil, setup{noSandbox: none.Why()}, nil
+	return nil, setup{noSandbox: none.Reason()}, nil
 }
 
 // resolveDir returns the working directory without symlinks.
@@ -148,10 +148,10 @@ func refusal(none *sandbox.Unavailable) error {
 			missing = append(missing, string(p))
 		}
 		return fmt.Errorf(
-			"no sandbox of this machine enforces %s: %s", strings.Join(missing, ", "), none.Why(),
+			"no sandbox of this machine enforces %s: %s", strings.Join(missing, ", "), none.Reason(),
 		)
 	}
-	return fmt.Errorf("no sandbox works on this machine: %s", none.Why())
+	return fmt.Errorf("no sandbox works on this machine: %s", none.Reason())
 }
 
 // protectedPaths returns the files of this helper that sandboxed commands must not modify: this

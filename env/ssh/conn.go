@@ -71,9 +71,9 @@ func Connect(ctx context.Context, t Target) (*Host, error) {
 // String returns user@host:port.
 func (h *Host) String() string { return h.route.String() }
 
-// Way returns the host and its jump hosts, the last one first, each as user@host:port. It
+// Route returns the host and its jump hosts, the last one first, each as user@host:port. It
 // distinguishes hosts of the same address in different networks.
-func (h *Host) Way() string {
+func (h *Host) Route() string {
 	var way []string
 	for _, hop := range h.route.hops {
 		way = append(way, hop.String())

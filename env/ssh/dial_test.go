@@ -177,7 +177,7 @@ func TestJump(t *testing.T) {
 	if got := w.open(); got != [3]int{1, 1, 1} {
 		t.Errorf("%v connections", got)
 	}
-	if way := strings.Split((&Host{route: r}).Way(), " via "); len(way) != 3 ||
+	if way := strings.Split((&Host{route: r}).Route(), " via "); len(way) != 3 ||
 		!strings.HasPrefix(way[0], "three@") || !strings.HasPrefix(way[2], "one@") {
 		t.Errorf("the way is %q", way)
 	}

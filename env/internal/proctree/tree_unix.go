@@ -39,10 +39,10 @@ const (
 	killTime = 5 * time.Second
 	// chaseTime bounds the attempts to get hold of processes that fork all the time.
 	chaseTime = 20 * time.Second
-	// unclearTime bounds the scanning for a certain result that no member is alive; minLooks is the
+	// unclearTime bounds the scanning for a certain result that no member is alive; minScans is the
 	// least number of passes, however long they take.
 	unclearTime = 500 * time.Millisecond
-	minLooks    = 3
+	minScans    = 3
 	// pollMin and pollMax bound the pause between two checks of dying processes.
 	pollMin = 500 * time.Microsecond
 	pollMax = 20 * time.Millisecond
@@ -320,17 +320,17 @@ func (t *tree) scan() ([]procInfo, error) {
 	var list []procInfo
 	visited, checked := make(map[int]bool), make(map[identity]bool)
 	pause, deadline := pollMin, time.Now().Add(unclearTime)
-	for looks, quiet := 1, 0; ; looks++ {
+	for scans, quiet := 1, 0; ; scans++ {
 		fresh, gone, err := newProcesses(t.since, visited)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, fresh...)
 		alive, unclear := t.members(list, checked)
-		if quiet++; looks == 1 || gone || unclear {
+		if quiet++; scans == 1 || gone || unclear {
 			quiet = 0
 		}
-		if len(alive) > 0 || quiet == 2 || looks >= minLooks && time.Now().After(deadline) {
+		if len(alive) > 0 || quiet == 2 || scans >= minScans && time.Now().After(deadline) {
 			return alive, nil
 		}
 		if unclear {

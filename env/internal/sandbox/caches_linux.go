@@ -30,17 +30,17 @@ func (p *Plan) sharedCaches(
 	homes []string, getenv func(string) string, links resolver,
 ) (vars []string) {
 	for _, c := range cacheVars {
-		own := getenv(c[0])
-		if own == "" && len(homes) > 0 {
-			own = filepath.Join(homes[0], cmp.Or(c[2], c[1]))
+		dir := getenv(c[0])
+		if dir == "" && len(homes) > 0 {
+			dir = filepath.Join(homes[0], cmp.Or(c[2], c[1]))
 		}
-		if !filepath.IsAbs(own) {
+		if !filepath.IsAbs(dir) {
 			continue
 		}
-		if own = links.prefix(own); slices.ContainsFunc(
-			p.Write, func(w string) bool { return Within(own, w) },
+		if dir = links.prefix(dir); slices.ContainsFunc(
+			p.Write, func(w string) bool { return Within(dir, w) },
 		) {
-			vars = append(vars, c[0]+"="+own)
+			vars = append(vars, c[0]+"="+dir)
 		}
 	}
 	return vars

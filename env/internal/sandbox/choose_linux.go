@@ -21,8 +21,8 @@ type Unavailable struct {
 	Reasons []error
 }
 
-// Why returns the reasons as one line, or "".
-func (n *Unavailable) Why() string {
+// Reason returns the reasons as one line, or "".
+func (n *Unavailable) Reason() string {
 	var texts []string
 	for _, r := range n.Reasons {
 		texts = append(texts, r.Error())
@@ -87,7 +87,7 @@ func Choose(
 		return nil, err
 	}
 	for _, by := range on.Mechanisms {
-		info, end, err := tryMechanism(ctx, policy, by, on.Homes, s.Enforce, none.Why(), start)
+		info, end, err := tryMechanism(ctx, policy, by, on.Homes, s.Enforce, none.Reason(), start)
 		var unable *Error
 		var failed *StartFailure
 		switch {

@@ -36,16 +36,16 @@ func (p *Plan) protectRepository(git string) {
 		p.ReadOnly = append(p.ReadOnly, p.modules(git)...)
 	case info.Mode().IsRegular():
 		p.ReadOnly = append(p.ReadOnly, git)
-		if own, common, ok := linked(git); ok {
-			p.Write = outermost(append(p.Write, own, common))
+		if gitDir, common, ok := linked(git); ok {
+			p.Write = outermost(append(p.Write, gitDir, common))
 			p.protectGitDir(common)
-			p.protectExisting(filepath.Join(own, "config.worktree"))
-			p.protectExisting(filepath.Join(own, "gitdir"))
-			p.protectExisting(filepath.Join(own, "commondir"))
-		} else if own, ok := submodule(git); ok {
-			p.Write = outermost(append(p.Write, own))
-			p.protectGitDir(own)
-			p.ReadOnly = append(p.ReadOnly, p.modules(own)...)
+			p.protectExisting(filepath.Join(gitDir, "config.worktree"))
+			p.protectExisting(filepath.Join(gitDir, "gitdir"))
+			p.protectExisting(filepath.Join(gitDir, "commondir"))
+		} else if gitDir, ok := submodule(git); ok {
+			p.Write = outermost(append(p.Write, gitDir))
+			p.protectGitDir(gitDir)
+			p.ReadOnly = append(p.ReadOnly, p.modules(gitDir)...)
 		}
 	}
 	loose := func(name string) bool {
@@ -196,32 +196,32 @@ func (p *Plan) modules(git string) (names []string) {
 // linked returns the git directory of a linked working tree, and the one that it shares, from its
 // .git file. That file is content of the working tree, and may come from anywhere: it counts only
 // if the repository refers back to the working tree.
-func linked(file string) (own, common string, ok bool) {
-	own, ok = pointer(file, "gitdir: ")
+func linked(file string) (gitDir, common string, ok bool) {
+	gitDir, ok = pointer(file, "gitdir: ")
 	if !ok {
 		return "", "", false
 	}
-	back, ok := pointer(filepath.Join(own, "gitdir"), "")
+	back, ok := pointer(filepath.Join(gitDir, "gitdir"), "")
 	if !ok || back != file {
 		return "", "", false
 	}
-	common, ok = pointer(filepath.Join(own, "commondir"), "")
-	if !ok || filepath.Dir(filepath.Dir(own)) != common ||
-		filepath.Base(filepath.Dir(own)) != "worktrees" ||
+	common, ok = pointer(filepath.Join(gitDir, "commondir"), "")
+	if !ok || filepath.Dir(filepath.Dir(gitDir)) != common ||
+		filepath.Base(filepath.Dir(gitDir)) != "worktrees" ||
 		!exists(filepath.Join(common, "HEAD")) {
 		return "", "", false
 	}
-	return own, common, true
+	return gitDir, common, true
 }
 
 // submodule returns the git directory of a submodule from its .git file. It counts only if its
 // setting core.worktree refers back to the working tree.
-func submodule(file string) (own string, ok bool) {
-	own, ok = pointer(file, "gitdir: ")
-	if !ok || !exists(filepath.Join(own, "HEAD")) {
+func submodule(file string) (gitDir string, ok bool) {
+	gitDir, ok = pointer(file, "gitdir: ")
+	if !ok || !exists(filepath.Join(gitDir, "HEAD")) {
 		return "", false
 	}
-	config, err := os.ReadFile(filepath.Join(own, "config"))
+	config, err := os.ReadFile(filepath.Join(gitDir, "config"))
 	if err != nil {
 		return "", false
 	}
@@ -232,10 +232,10 @@ func submodule(file string) (own string, ok bool) {
 		}
 		name := strings.Trim(strings.TrimSpace(value), `"`)
 		if !filepath.IsAbs(name) {
-			name = filepath.Join(own, name)
+			name = filepath.Join(gitDir, name)
 		}
 		back, err := filepath.EvalSymlinks(name)
-		return own, err == nil && back == filepath.Dir(file)
+		return gitDir, err == nil && back == filepath.Dir(file)
 	}
 	return "", false
 }

@@ -155,9 +155,9 @@ func (p *Plan) restrict() error {
 	if !errors.Is(self, unix.EBADFD) {
 		err = errors.Join(err, self)
 	}
-	own := append(slices.Clone(p.Write), p.Temp)
+	writable := append(slices.Clone(p.Write), p.Temp)
 	if p.By == Bubblewrap {
-		own = append(append(own, privateDirs()...), "/dev")
+		writable = append(append(writable, privateDirs()...), "/dev")
 		// Hidden paths have empty mounts over them.
 		err = errors.Join(err, set.allow("/", unix.LANDLOCK_ACCESS_FS_READ_DIR),
 			set.allow("/dev", unix.LANDLOCK_ACCESS_FS_IOCTL_DEV))
@@ -167,7 +167,7 @@ func (p *Plan) restrict() error {
 		}
 		err = errors.Join(err, set.allow("/dev", unix.LANDLOCK_ACCESS_FS_READ_DIR))
 	}
-	for _, name := range own {
+	for _, name := range writable {
 		err = errors.Join(err, set.allow(name, change))
 	}
 	if err != nil {

@@ -61,11 +61,11 @@ func identify(name string) (File, error) {
 // verifyObserved compares this side of the sandbox with p.Observed.
 func (p *Plan) verifyObserved() error {
 	for kind, outside := range p.Observed.Namespaces {
-		own, err := os.Readlink("/proc/self/ns/" + kind)
+		inner, err := os.Readlink("/proc/self/ns/" + kind)
 		if err != nil {
 			return err
 		}
-		if own == outside {
+		if inner == outside {
 			return fmt.Errorf("no %s namespace: the process has that of the host", kind)
 		}
 	}

@@ -129,11 +129,11 @@ func (x *execution) run(ctx context.Context) (env.Result, error) {
 	if !spare() {
 		<-killed
 	}
-	own := x.finishStreams()
+	streamErrs := x.finishStreams()
 	if (errors.Is(err, errSilent) || errors.Is(err, errBroken)) && !x.deleted.Load() {
 		x.c.abandoned.add(x.c, x.id)
 	}
-	return x.toResult(ctx, result, err, own)
+	return x.toResult(ctx, result, err, streamErrs)
 }
 
 // startStreams starts the goroutines for stdin and the size of the terminal.
@@ -261,10 +261,10 @@ func (x *execution) result(a *response, size int) (*wire.ExecResult, error) {
 
 // toResult combines the server's result with the errors of this side.
 func (x *execution) toResult(ctx context.Context, r *wire.ExecResult, err error,
-	own []error,
+	streamErrs []error,
 ) (env.Result, error) {
 	if err != nil {
-		return env.Result{}, x.unknownResult(ctx, err, own)
+		return env.Result{}, x.unknownResult(ctx, err, streamErrs)
 	}
 	result := env.Result{
 		ExitCode: r.ExitCode, Signal: r.Signal, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory,
@@ -287,9 +287,9 @@ func (x *execution) toResult(ctx context.Context, r *wire.ExecResult, err error,
 		return env.Result{}, &env.StartError{Argv: x.cmd.Argv, Err: cause}
 	}
 	if errors.Is(r.Error.Err(), fs.ErrClosed) && !errors.Is(remote, fs.ErrClosed) {
-		return result, x.unknownResult(ctx, remote, own)
+		return result, x.unknownResult(ctx, remote, streamErrs)
 	}
-	return result, errors.Join(remote, x.wrapError(errors.Join(own...)), x.wrapError(end))
+	return result, errors.Join(remote, x.wrapError(errors.Join(streamErrs...)), x.wrapError(end))
 }
 
 // wrapError adds the program to an error of this side. Errors of the server have it already.
@@ -305,7 +305,7 @@ func (x *execution) wrapError(err error) error {
 }
 
 // unknownResult returns the error of a command whose result has not arrived.
-func (x *execution) unknownResult(ctx context.Context, err error, own []error) error {
+func (x *execution) unknownResult(ctx context.Context, err error, streamErrs []error) error {
 	if !x.sent {
 		return &env.StartError{Argv: x.cmd.Argv, Err: err}
 	}
@@ -316,7 +316,7 @@ func (x *execution) unknownResult(ctx context.Context, err error, own []error) e
 	if !errors.Is(err, env.ErrUnknownOutcome) && !errors.Is(err, fs.ErrClosed) {
 		err = fmt.Errorf("%w: %w", env.ErrUnknownOutcome, err)
 	}
-	return x.wrapError(errors.Join(append([]error{err, env.ContextError(ctx)}, own...)...))
+	return x.wrapError(errors.Join(append([]error{err, env.ContextError(ctx)}, streamErrs...)...))
 }
 
 // kill requests that the server kill the command. If the server then sends nothing for a while,

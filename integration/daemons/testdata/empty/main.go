@@ -45,7 +45,7 @@ func main() {
 			os.Exit(143)
 		}
 	default:
-		fmt.Fprintf(os.Stderr, "probe: there is no %q: args, vars, id, exit CODE, sleep DURATION\n",
+		fmt.Fprintf(os.Stderr, "probe: unknown command %q (known: args, vars, id, exit CODE, sleep DURATION)\n",
 			args[0])
 		os.Exit(2)
 	}
