@@ -161,7 +161,7 @@ func wireSession(
 ) *session {
 	t.Helper()
 	srv := llmtest.NewServer(t, w.brain(brain))
-	client, err := w.client(srv, 20*time.Second)
+	client, err := w.client(srv, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -210,7 +210,7 @@ func (k *soak) session(ctx context.Context, l *lane, w wire, n int) (err error) 
 		return err
 	}
 	defer srv.Close()
-	if l.client, err = w.client(srv, 20*time.Second); err != nil {
+	if l.client, err = w.client(srv, 0); err != nil {
 		return err
 	}
 	s, err := l.agent.NewSession(ctx)
