@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -232,6 +233,9 @@ func TestHelpersStartSideBySide(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range helpers {
+		if runtime.GOOS != "linux" || os.Geteuid() != 0 {
+			break // others cannot list the open files of a helper
+		}
 		eventually(t, "a helper opens the directory to lock it", func() bool {
 			names, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.Process.Pid))
 			return slices.ContainsFunc(names, func(name string) bool {
