@@ -78,8 +78,8 @@ func removeOldKept(dir string) {
 	}
 }
 
-// readKept returns how to reattach to the environment id, which is a session or a name that env list
-// shows. forget removes that.
+// readKept returns how to reattach to the environment id, which is a session or a name in the
+// output of env list. forget removes that.
 func readKept(id string) (kept keptFile, forget func() error, err error) {
 	session := id
 	for _, b := range remoteBackends(nil) {

@@ -290,8 +290,8 @@ func (p *program) prompt(
 	ctx context.Context, show *progress, question string,
 ) (answer string, err error) {
 	show.pause(func() {
-		fmt.Fprintf(p.std.err, "Question of the model: %s\n", cmp.Or(strings.TrimSpace(sanitize(question)),
-			"(nothing)"))
+		fmt.Fprintf(p.std.err, "Question of the model: %s\n",
+			cmp.Or(strings.TrimSpace(sanitize(question)), "(nothing)"))
 		for strings.TrimSpace(answer) == "" && err == nil {
 			fmt.Fprint(p.std.err, "Your answer: ")
 			answer, err = p.lines.read(ctx, p.std.in)

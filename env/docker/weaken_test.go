@@ -12,8 +12,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/verify"
 )
 
-// Guarantees returns the guarantees of a container with an image for the processor arch that declares
-// volumes.
+// Guarantees returns the guarantees of a container with an image for the processor arch that
+// declares volumes.
 func Guarantees(
 	c Config, arch string, mounted []container.MountPoint, volumes ...string,
 ) (verify.Expect, error) {
