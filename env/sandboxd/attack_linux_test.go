@@ -41,8 +41,8 @@ func TestAttacker(t *testing.T) {
 		unix.SIGWINCH)
 	var err error
 	switch name := flag.Arg(0); name {
-	case "own":
-		err = ownProcess()
+	case "self":
+		err = changeSelf()
 	case "flood":
 		err = flood(flag.Arg(1))
 	case "socket":
@@ -294,8 +294,9 @@ func memory() error {
 	return errors.Join(refused("read", readErr), refused("write", writeErr))
 }
 
-// ownProcess does to this process what is refused for others.
-func ownProcess() error {
+// changeSelf changes the scheduling, the priority and a limit of this process, which is refused for
+// other processes.
+func changeSelf() error {
 	param := int32(0)
 	// SCHED_BATCH
 	_, _, e := unix.Syscall(unix.SYS_SCHED_SETSCHEDULER, 0, 3, uintptr(unsafe.Pointer(&param)))

@@ -175,7 +175,7 @@ func TestFilterAllowsOwnProcess(t *testing.T) {
 	} {
 		output(t, e, sh(script))
 	}
-	output(t, e, attack(t, "own"))
+	output(t, e, attack(t, "self"))
 }
 
 // TestInfoWithoutProtection starts helpers whose commands could harm them.
