@@ -217,7 +217,9 @@ func explain(ctx context.Context, res agent.Result, err error) string {
 	case llm.KindNetwork:
 		text += "; check --base-url and the network"
 	case llm.KindNotFound:
-		text += "; check --model and --base-url"
+		if !strings.Contains(text, "--base-url") { // as the error for a redirect does
+			text += "; check --model and --base-url"
+		}
 	}
 	return text
 }

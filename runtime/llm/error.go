@@ -27,7 +27,8 @@ const (
 	KindAuth ErrorKind = "auth"
 	// KindQuota: the account has no money or quota left.
 	KindQuota ErrorKind = "quota"
-	// KindNotFound: the model or the address does not exist (404).
+	// KindNotFound: the model or the address does not exist (404), or the server redirects to another
+	// address, which is never followed.
 	KindNotFound ErrorKind = "not_found"
 	// KindContextLength: the request is longer than the model's context.
 	KindContextLength ErrorKind = "context_length"

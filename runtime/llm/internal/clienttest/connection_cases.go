@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -260,5 +262,50 @@ func testProxy(t *testing.T, w Wire) {
 	})
 	if _, err := llm.Complete(patience(t), c, w.Request()); err != nil {
 		t.Error(err)
+	}
+}
+
+// A redirect is an error: what a client sends goes to the configured address only.
+func testRedirect(t *testing.T, w Wire) {
+	var stolen atomic.Int64
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		stolen.Add(1)
+	}))
+	defer other.Close()
+	for name, hc := range map[string]*http.Client{
+		"default": nil,
+		"a client that follows": {
+			Transport:     &http.Transport{DisableKeepAlives: true},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return nil },
+		},
+	} {
+		for _, status := range []int{301, 302, 303, 307, 308} {
+			for _, tt := range []struct{ to, want string }{
+				{other.URL + "/v2?k=" + Key, "redirects to " + other.URL + "/v2"},
+				{strings.Replace(other.URL, "//", "//user:"+Key+"@", 1), "redirects to " + other.URL + ","},
+				{"/elsewhere", "/elsewhere"},
+			} {
+				t.Run(fmt.Sprintf("%s, %d to %q", name, status, tt.want), func(t *testing.T) {
+					var requests atomic.Int64
+					srv := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+						requests.Add(1)
+						rw.Header()["Location"] = []string{tt.to}
+						rw.WriteHeader(status)
+						_, _ = io.WriteString(rw, `{"error":{"code":"rate_limit_exceeded","message":"x"}}`)
+					}))
+					defer srv.Close()
+					c := w.Client(t, Config{APIKey: Key, BaseURL: srv.URL, HTTPClient: hc})
+					_, err := llm.Complete(patience(t), atOnce(c, 3), w.Request())
+					w.checkError(t, err, llm.KindNotFound, status, tt.want)
+					if !strings.Contains(err.Error(), "--base-url") || strings.Contains(err.Error(), Key) ||
+						strings.Contains(err.Error(), "k=") {
+						t.Errorf("the error is %v", err)
+					}
+					if requests.Load() != 1 || stolen.Load() != 0 {
+						t.Errorf("%d requests, and %d to the other server", requests.Load(), stolen.Load())
+					}
+				})
+			}
+		}
 	}
 }

@@ -42,6 +42,7 @@ func Run(t *testing.T, w Wire) {
 		{"connection is used again", testReuse},
 		{"many sessions at once", testSessions},
 		{"proxy", testProxy},
+		{"redirect", testRedirect},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, w) })
 	}

@@ -24,7 +24,8 @@ type Config struct {
 	APIKey  string
 	BaseURL string
 	// HTTPClient sends the requests. Nil means one with the proxies of the environment variables
-	// (HTTPS_PROXY and so on), the system's root certificates and no limit for a whole answer.
+	// (HTTPS_PROXY and so on), the system's root certificates and no time limit for a whole answer. Its
+	// CheckRedirect has no effect: a redirect is an error.
 	HTTPClient *http.Client
 	// Headers are sent with each request, and replace those of the same name. Their values are
 	// redacted in errors.
@@ -57,9 +58,15 @@ func New(cfg Config, provider, baseURL string) (*Endpoint, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("%s: %w", provider, err)
 	}
-	if cfg.HTTPClient == nil {
-		cfg.HTTPClient = &http.Client{Transport: newTransport()}
+	hc := http.Client{}
+	if cfg.HTTPClient != nil {
+		hc = *cfg.HTTPClient
+	} else {
+		hc.Transport = newTransport()
 	}
+	// The target of a redirect would get the key and the prompt.
+	hc.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	cfg.HTTPClient = &hc
 	e := &Endpoint{Config: cfg, headers: make(http.Header)}
 	secrets := []string{cfg.APIKey}
 	for name, value := range cfg.Headers {

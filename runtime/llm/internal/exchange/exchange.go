@@ -10,6 +10,7 @@ import (
 	"iter"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -209,6 +210,9 @@ func (x *Exchange) refusal(resp *http.Response) error {
 	if ok && stream {
 		return nil
 	}
+	if target, err := resp.Location(); err == nil && resp.StatusCode/100 == 3 {
+		return x.redirected(resp.StatusCode, target)
+	}
 	// A read error leaves part of the text, which is enough, unless the caller cancelled.
 	body, _ := io.ReadAll(io.LimitReader(x, maxErrorBody))
 	if x.interrupted() {
@@ -237,6 +241,15 @@ func (x *Exchange) refusal(resp *http.Response) error {
 	if !e.HasRetryAfter {
 		e.RetryAfter, e.HasRetryAfter = info.RetryAfter, info.HasRetryAfter
 	}
+	return e
+}
+
+// redirected returns the error for a redirect, which names its target without what may be a secret.
+func (x *Exchange) redirected(status int, target *url.URL) error {
+	shown := url.URL{Scheme: target.Scheme, Host: target.Host, Path: target.Path}
+	e := x.endpoint.newError(llm.KindNotFound, "the server redirects to "+shown.String()+", but the "+
+		"key and the prompt go to the base URL only (set --base-url to the final address)", nil)
+	e.Status = status
 	return e
 }
 
