@@ -4,8 +4,8 @@
 // # Complete answers
 //
 // A stream is complete at message_stop, after the end of all its blocks. Any other end of a stream
-// is an *llm.Error, which a caller may retry. The limits are 16 MiB for an event and 256 MiB for an
-// answer.
+// is an *llm.Error, which a caller may retry. An answer beyond a bound of package llm, such as
+// llm.MaxAnswer, or an event of more than 16 MiB is an error, too, and is not retryable.
 //
 // # Thinking
 //

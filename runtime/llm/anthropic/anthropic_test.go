@@ -39,7 +39,7 @@ func wire() clienttest.Wire {
 			return sse(opened, start("0", `{"type":"text","text":""}`),
 				piece("0", `{"type":"text_delta","text":"`+text+`"}`), stop("0"), ended("end_turn"), stopped)
 		},
-		Refused: refused(), Unsendable: unsendable(),
+		Floods: floods(), Refused: refused(), Unsendable: unsendable(),
 	}
 }
 

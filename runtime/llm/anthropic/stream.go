@@ -11,6 +11,9 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
+// maxBlocks bounds the unfinished blocks of an answer. Servers have one at a time.
+const maxBlocks = 256
+
 // block is an unfinished block of content.
 type block struct {
 	Type      string          `json:"type"`
@@ -26,8 +29,8 @@ type block struct {
 	// call is the index of the tool call.
 	call int
 	// grown is true after a piece of arguments.
-	grown    bool
-	thinking strings.Builder
+	grown               bool
+	thinking, signature strings.Builder
 }
 
 // decoder makes deltas of the events of a stream.
@@ -106,6 +109,9 @@ func (d *decoder) start(index int, raw json.RawMessage) ([]llm.Delta, error) {
 	if d.blocks[index] != nil {
 		return nil, fmt.Errorf("block %d started twice", index)
 	}
+	if len(d.blocks) == maxBlocks {
+		return nil, fmt.Errorf("%w: more than %d blocks are unfinished", llm.ErrAnswerTooLarge, maxBlocks)
+	}
 	if d.blocks == nil {
 		d.blocks = make(map[int]*block)
 	}
@@ -115,6 +121,7 @@ func (d *decoder) start(index int, raw json.RawMessage) ([]llm.Delta, error) {
 		return text(llm.DeltaText, b.Text), nil
 	case blockThinking:
 		b.thinking.WriteString(b.Thinking)
+		b.signature.WriteString(b.Signature)
 		return text(llm.DeltaReasoning, b.Thinking), nil
 	case blockToolUse:
 		b.call = d.calls
@@ -141,7 +148,7 @@ func (b *block) grow(e wireEvent) []llm.Delta {
 	case blockText:
 		return text(llm.DeltaText, e.Delta.Text)
 	case blockThinking:
-		b.Signature += e.Delta.Signature
+		b.signature.WriteString(e.Delta.Signature)
 		b.thinking.WriteString(e.Delta.Thinking)
 		return text(llm.DeltaReasoning, e.Delta.Thinking)
 	case blockToolUse:
@@ -169,7 +176,7 @@ func (d *decoder) end(b *block) ([]llm.Delta, error) {
 	case blockThinking:
 		r := &llm.Reasoning{Text: b.thinking.String(), Provider: d.provider}
 		// The server rejects thinking without a signature.
-		if b.Signature != "" {
+		if b.signature.Len() > 0 {
 			raw, err := b.whole(r.Text)
 			if err != nil {
 				return nil, err
@@ -195,7 +202,9 @@ func (b *block) whole(thinking string) (json.RawMessage, error) {
 	if err := json.Unmarshal(b.raw, &fields); err != nil {
 		return nil, err
 	}
-	for name, value := range map[string]string{"thinking": thinking, "signature": b.Signature} {
+	for name, value := range map[string]string{
+		"thinking": thinking, "signature": b.signature.String(),
+	} {
 		raw, err := json.Marshal(value)
 		if err != nil {
 			return nil, err

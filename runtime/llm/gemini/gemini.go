@@ -5,8 +5,8 @@
 // A stream is complete if it has a finish reason and ends regularly. A stream that breaks off after
 // the finish reason is complete, too, if the usage came with the finish reason or after it. Any
 // other end of a stream is an *llm.Error, and so is the finish reason of a failed model, such as
-// MALFORMED_FUNCTION_CALL; a caller may retry both. The limits are 16 MiB for an event and 256 MiB
-// for an answer.
+// MALFORMED_FUNCTION_CALL; a caller may retry both. An answer beyond a bound of package llm,
+// such as llm.MaxAnswer, or an event of more than 16 MiB is an error, too, and is not retryable.
 //
 // # Tool calls
 //

@@ -64,7 +64,7 @@ func wire() clienttest.Wire {
 				Kind:  llm.KindOverloaded, Text: "try later",
 			},
 		},
-		Unsendable: unsendable(),
+		Unsendable: unsendable(), Floods: floods(),
 	}
 }
 

@@ -48,6 +48,7 @@ func wire(api openai.API) clienttest.Wire {
 				`"response":{"id":"r","status":"completed"}`))
 		},
 	}
+	w.Floods = responsesFloods()
 	w.Refused = map[string]clienttest.Failure{
 		"no such model": {
 			Fault: llmtest.Fault{Status: 400, Code: "model_not_found", Message: "no gpt-0"},
@@ -56,7 +57,7 @@ func wire(api openai.API) clienttest.Wire {
 		"504": {Fault: llmtest.Fault{Status: 504}, Kind: llm.KindServer, Text: "gateway timeout"},
 	}
 	if api == openai.Chat {
-		w.Path = "/chat/completions"
+		w.Path, w.Floods = "/chat/completions", chatFloods()
 		w.Stream = func(text string) string { return sse(content(text), finish("stop")) }
 	}
 	return w

@@ -32,7 +32,7 @@ func testFinish(t *testing.T, w Wire) {
 
 func testCalls(t *testing.T, w Wire) {
 	var many []llmtest.Call
-	for i := range 200 {
+	for i := range llm.MaxToolCalls {
 		many = append(many, llmtest.Call{
 			ID: fmt.Sprint("c", i), Name: "shell", Arguments: fmt.Sprintf(`{"command":"echo %d"}`, i),
 		})
@@ -56,9 +56,8 @@ func testCalls(t *testing.T, w Wire) {
 			{NoID: true, Name: "shell", Arguments: "{}"},
 			{NoID: true, Name: "shell", Arguments: `{"command":"b"}`},
 		}},
-		"200 at once": {calls: many},
-		"5 MB of arguments": {calls: []llmtest.Call{{ID: "a", Name: "shell", Arguments: `{"command":"` +
-			strings.Repeat("x", 5<<20) + `"}`}}},
+		"as many as allowed": {calls: many},
+		"as long as allowed": {calls: []llmtest.Call{longCall(llm.MaxArguments)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, c := w.Connect(t, llmtest.Sequence(llmtest.Use(tt.calls...)))
@@ -118,7 +117,7 @@ func testLargeEvents(t *testing.T, w Wire) {
 		t.Errorf("got %d bytes, %v", len(resp.Message.Text()), err)
 	}
 	_, err = llm.Complete(t.Context(), w.Raw(t, w.Stream(large+large)), w.Request())
-	w.checkError(t, err, llm.KindStream, 200, "16 MiB")
+	w.checkError(t, err, llm.KindAnswerTooLarge, 200, "16 MiB")
 }
 
 // broken are faults in streams.

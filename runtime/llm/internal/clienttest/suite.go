@@ -43,6 +43,7 @@ func Run(t *testing.T, w Wire) {
 		{"many sessions at once", testSessions},
 		{"proxy", testProxy},
 		{"redirect", testRedirect},
+		{"flood", testFlood},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, w) })
 	}

@@ -72,6 +72,9 @@ type Wire struct {
 	// a request invalid; beside those of all wires.
 	Refused, Broken map[string]Failure
 	Unsendable      map[string]func(*llm.Request)
+	// Floods are answers that do not end, beside those of all wires. That of the name "text" has no
+	// start that matters.
+	Floods map[string]Flood
 }
 
 // Client returns a client with the configuration cfg.

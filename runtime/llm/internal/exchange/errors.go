@@ -54,7 +54,10 @@ func parseRefusal(body []byte, contentType string) Refusal {
 
 // RefusalOf reads {"error": {"message": …}} and its variations: the object alone, a string instead
 // of it, a list around it, "detail" for "message", a number for a code.
-func RefusalOf(data json.RawMessage) Refusal {
+func RefusalOf(data json.RawMessage) Refusal { return refusalOf(data, 3) }
+
+// refusalOf is RefusalOf for an "error" in an "error" to that depth, since each one is copied.
+func refusalOf(data json.RawMessage, depth int) Refusal {
 	data = bytes.TrimSpace(data)
 	if len(data) > 0 && data[0] == '[' {
 		var items []json.RawMessage
@@ -71,8 +74,10 @@ func RefusalOf(data json.RawMessage) Refusal {
 		if text := Plain(inner); text != "" {
 			return Refusal{Message: text, Code: Plain(fields["code"]), Found: true}
 		}
-		if info := RefusalOf(inner); info.Found {
-			return info
+		if depth > 0 {
+			if info := refusalOf(inner, depth-1); info.Found {
+				return info
+			}
 		}
 		return Refusal{Message: string(inner), Found: true}
 	}
@@ -255,6 +260,8 @@ func redactor(secrets []string) func(string) string {
 // long.
 func clean(text string) string {
 	const limit = 2000
+	length := len(text)
+	text = text[:min(length, maxErrorBody)]
 	text = strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):
@@ -266,7 +273,7 @@ func clean(text string) string {
 	}, text)
 	text = strings.Join(strings.Fields(text), " ")
 	if len(text) > limit {
-		text = strings.ToValidUTF8(text[:limit], "") + fmt.Sprintf("… (%d bytes)", len(text))
+		text = strings.ToValidUTF8(text[:limit], "") + fmt.Sprintf("… (%d bytes)", length)
 	}
 	return text
 }

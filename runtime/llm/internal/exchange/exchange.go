@@ -17,12 +17,6 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// Limits of the data read of an answer, in bytes.
-const (
-	maxBody      = 256 << 20
-	maxErrorBody = 64 << 10
-)
-
 // errIdle is the cause that ends an exchange without data for the idle timeout.
 var errIdle = errors.New("no data came for too long")
 
@@ -46,7 +40,7 @@ type Exchange struct {
 // Decoder makes deltas of the events of one answer.
 type Decoder interface {
 	// Event returns the deltas of an event by its data. DeltaDone completes the answer. An error, such
-	// as a *Refusal, ends it after the deltas.
+	// as a *Refusal or llm.ErrAnswerTooLarge, ends it after the deltas.
 	Event(data []byte) ([]llm.Delta, error)
 	// End returns DeltaDone if the answer is complete although no event has completed it, else false.
 	// The stream ended regularly if whole, else it broke off.
@@ -82,6 +76,7 @@ func (e *Endpoint) Stream(
 // decode emits the answer until it is complete, fails, or emit returns false.
 func (x *Exchange) decode(dec Decoder, emit func(llm.Delta) bool) error {
 	events := newEventReader(x)
+	var m meter
 	for {
 		data, readErr := events.next()
 		if string(data) == "[DONE]" {
@@ -89,8 +84,15 @@ func (x *Exchange) decode(dec Decoder, emit func(llm.Delta) bool) error {
 			data, readErr = nil, io.EOF
 		}
 		if len(data) > 0 {
+			if hasMoreValues(data, maxValues) {
+				return x.tooLarge(fmt.Sprintf("an event has more than %d values", maxValues),
+					llm.ErrAnswerTooLarge)
+			}
 			deltas, err := dec.Event(data)
 			for _, d := range deltas {
+				if text, err := m.add(d); err != nil {
+					return x.tooLarge(text, err)
+				}
 				if !emit(d) {
 					return nil
 				}
@@ -234,7 +236,7 @@ func (x *Exchange) refusal(resp *http.Response) error {
 	default:
 		e = x.endpoint.newError(llm.KindStream, "the answer is not a stream of events", nil)
 	}
-	e.Status, e.Code = resp.StatusCode, x.endpoint.redact(info.Code)
+	e.Status, e.Code = resp.StatusCode, clean(x.endpoint.redact(info.Code))
 	if !ok {
 		e.RetryAfter, e.HasRetryAfter = retryAfter(resp.Header)
 	}
@@ -261,8 +263,9 @@ func (x *Exchange) Read(p []byte) (int, error) {
 	x.idle.Stop()
 	x.read += int64(n)
 	switch {
-	case x.read > maxBody:
-		return n, x.streamError(fmt.Sprintf("the answer is longer than %d MiB", maxBody>>20), nil)
+	case x.read > llm.MaxAnswer:
+		return n, x.tooLarge(fmt.Sprintf("the answer is longer than %d MiB", llm.MaxAnswer>>20),
+			llm.ErrAnswerTooLarge)
 	case err == nil || errors.Is(err, io.EOF):
 		return n, err
 	}
@@ -344,15 +347,25 @@ func (x *Exchange) eventError(err error) error {
 	var info *Refusal
 	if errors.As(err, &info) {
 		e := x.endpoint.newError(kindOf(x.status, *info), info.Message, nil)
-		e.Status, e.Code = x.status, x.endpoint.redact(info.Code)
+		e.Status, e.Code = x.status, clean(x.endpoint.redact(info.Code))
 		e.RetryAfter, e.HasRetryAfter = info.RetryAfter, info.HasRetryAfter
 		return e
+	}
+	if errors.Is(err, llm.ErrAnswerTooLarge) {
+		return x.tooLarge(err.Error(), llm.ErrAnswerTooLarge)
 	}
 	return x.streamError(err.Error(), err)
 }
 
 func (x *Exchange) streamError(message string, err error) *llm.Error {
 	e := x.endpoint.newError(llm.KindStream, message, err)
+	e.Status = x.status
+	return e
+}
+
+// tooLarge returns the error of an answer beyond the bound that message names.
+func (x *Exchange) tooLarge(message string, bound error) *llm.Error {
+	e := x.endpoint.newError(llm.KindAnswerTooLarge, message, bound)
 	e.Status = x.status
 	return e
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -98,7 +99,7 @@ func TestEventReaderLimits(t *testing.T) {
 	for name, start := range tests {
 		body := &endless{}
 		events, err := eventsOf(io.MultiReader(strings.NewReader(start), body))
-		if llm.KindOf(err) != llm.KindStream ||
+		if !errors.Is(err, llm.ErrAnswerTooLarge) ||
 			!strings.Contains(err.Error(), "an event is longer than 16 MiB") {
 			t.Errorf("%s: got %v", name, err)
 		}
@@ -112,7 +113,7 @@ func TestEventReaderLimits(t *testing.T) {
 func TestEventOfManyLinesIsLimited(t *testing.T) {
 	line := "data: " + strings.Repeat("x", 1<<20) + "\n"
 	_, err := eventsOf(strings.NewReader(strings.Repeat(line, 17) + "\n"))
-	if llm.KindOf(err) != llm.KindStream {
+	if !errors.Is(err, llm.ErrAnswerTooLarge) {
 		t.Errorf("17 lines of 1 MiB: %v", err)
 	}
 	if _, err = eventsOf(strings.NewReader(strings.Repeat(line+"\n", 17))); err != nil {
@@ -133,9 +134,9 @@ func TestRetryAfterDate(t *testing.T) {
 
 func TestBodyLimit(t *testing.T) {
 	x := exchangeOf(&endless{})
-	x.read = maxBody - 10
+	x.read = llm.MaxAnswer - 10
 	n, err := io.Copy(io.Discard, x)
-	if llm.KindOf(err) != llm.KindStream || !strings.Contains(err.Error(), "longer than 256 MiB") ||
+	if !errors.Is(err, llm.ErrAnswerTooLarge) || !strings.Contains(err.Error(), "longer than 32 MiB") ||
 		n > 64<<10 {
 		t.Errorf("got %v after %d bytes", err, n)
 	}
@@ -189,6 +190,34 @@ func TestRefusalOfOddBodies(t *testing.T) {
 	} {
 		if diff := cmp.Diff(want, parseRefusal([]byte(body), "")); diff != "" {
 			t.Errorf("%q (-want +got):\n%s", body, diff)
+		}
+	}
+}
+
+// Each error in an error is copied, so only a few are read.
+func TestRefusalOfErrorsInErrors(t *testing.T) {
+	const depth = 1000
+	body := []byte(strings.Repeat(`{"error":`, depth) + `{"message":"` + strings.Repeat("x", 1<<20) +
+		`"}` + strings.Repeat("}", depth))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if info := RefusalOf(body); !info.Found {
+		t.Errorf("got %.100q", info.Message)
+	}
+	runtime.ReadMemStats(&after)
+	if n := int(after.TotalAlloc - before.TotalAlloc); n > 20*len(body) {
+		t.Errorf("%d MiB were allocated for %d KiB", n>>20, len(body)>>10)
+	}
+}
+
+func TestHasMoreValues(t *testing.T) {
+	for text, want := range map[string]int{
+		``: 0, `"a"`: 0, `{}`: 1, `[1,2,3]`: 3, `{"a":[1,2],"b":"x,y[{"}`: 4, `{"a\"":"\\","b":1}`: 2,
+		`"\`: 0, `["`: 1, `[",,,`: 1, `{"a":"\\\",,","b":[]}`: 3,
+	} {
+		data := []byte(text + strings.Repeat(" ", 10))
+		if hasMoreValues(data, want) || want > 0 && !hasMoreValues(data, want-1) {
+			t.Errorf("%s has not %d values", text, want)
 		}
 	}
 }

@@ -6,10 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-)
 
-// maxEvent bounds one event in bytes.
-const maxEvent = 16 << 20
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+)
 
 // eventReader reads a stream of server-sent events. The readers of libraries keep all comments in
 // memory, stop after some hundred of them, take an event of several data lines for several events,
@@ -25,7 +24,8 @@ func newEventReader(x *Exchange) *eventReader {
 	return &eventReader{
 		src: bufio.NewReaderSize(x, 32<<10),
 		tooLong: func() error {
-			return x.streamError(fmt.Sprintf("an event is longer than %d MiB", maxEvent>>20), nil)
+			return x.tooLarge(fmt.Sprintf("an event is longer than %d MiB", maxEvent>>20),
+				llm.ErrAnswerTooLarge)
 		},
 	}
 }
