@@ -4,25 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
+	"log"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/urfave/cli/v2"
-	"golang.org/x/term"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
-
-// streams are the standard streams of the program.
-type streams struct {
-	in       io.Reader
-	out, err io.Writer
-}
 
 // program is one execution of the program.
 type program struct {
@@ -47,6 +39,7 @@ type program struct {
 
 // run runs the program with args, the first of which is its name, and returns its exit code.
 func (p *program) run(ctx context.Context, args []string) int {
+	log.SetOutput(p.std.err) // libraries write to it
 	app := p.app()
 	if len(args) < 2 {
 		app.Writer = p.std.err
@@ -166,15 +159,6 @@ func (p *program) action(
 		})
 		return nil
 	}
-}
-
-// terminal returns the terminal of a stream; nil if it has none.
-func terminal(stream any) *os.File {
-	f, ok := stream.(*os.File)
-	if !ok || f == nil || !term.IsTerminal(int(f.Fd())) {
-		return nil
-	}
-	return f
 }
 
 // interactive reports whether the user can answer questions.

@@ -20,7 +20,7 @@ import (
 // TestSecondSignalWaitsForApply checks that a second signal does not end the program while it
 // changes files on the host.
 func TestSecondSignalWaitsForApply(t *testing.T) {
-	p := &program{std: streams{err: io.Discard}}
+	p := &program{std: newStreams(nil, nil, io.Discard)}
 	killed := make(chan struct{})
 	kill := func() { close(killed) }
 	p.kill.Store(&kill)

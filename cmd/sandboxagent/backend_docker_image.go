@@ -148,13 +148,11 @@ func (b *builder) build(ctx context.Context, i images.Image) error {
 	pr, pw := io.Pipe()
 	go func() { pw.CloseWithError(images.WriteContext(pw, i.Name, programs)) }()
 	defer pr.Close() //nolint:errcheck // it ends the writer
-	out, end := printable(b.program.std.err)
-	err := b.engine.Build(ctx, pr, docker.BuildOptions{
+	return b.engine.Build(ctx, pr, docker.BuildOptions{
 		Reference: i.Reference, Args: args, Network: b.network,
 		// a failure to show progress does not fail the build
-		Progress: func(line string) { _, _ = fmt.Fprintln(out, line) },
+		Progress: func(line string) { _, _ = fmt.Fprintln(b.program.std.err, line) },
 	})
-	return errors.Join(err, end())
 }
 
 // imageProgram returns the program that an image contains.

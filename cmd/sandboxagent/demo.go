@@ -115,7 +115,7 @@ func (p *program) demo(ctx context.Context, c *cli.Context) (code int, err error
 		p.printLine(record.Error)
 		return record.ExitCode, nil
 	}
-	fmt.Fprintf(p.std.err, "\n%s\n\n", sanitize(record.Text))
+	fmt.Fprintf(p.std.err, "\n%s\n\n", record.Text)
 	diff, err := os.ReadFile(record.Patch)
 	if err == nil && len(diff) == 0 {
 		err = errors.New("the demonstration changed no file")

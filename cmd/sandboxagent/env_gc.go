@@ -43,7 +43,6 @@ func (p *program) gc(ctx context.Context, c *cli.Context) (int, error) {
 	}
 	opts := remote.CollectOptions{DryRun: c.Bool("dry-run"), All: c.Bool("all")}
 	removed, err := b.gc(ctx, opts)
-	out, end := printable(p.std.out)
 	verb := "removed"
 	if opts.DryRun {
 		verb = "would remove"
@@ -52,10 +51,10 @@ func (p *program) gc(ctx context.Context, c *cli.Context) (int, error) {
 		if r.Err != nil {
 			continue // err reports it
 		}
-		_, werr := fmt.Fprintf(out, "%s %s %s: %s\n", verb, r.Kind, r.Name, r.Reason)
+		_, werr := fmt.Fprintf(p.std.out, "%s %s %s: %s\n", verb, r.Kind, r.Name, r.Reason)
 		if werr != nil {
 			return codeDone, errors.Join(err, werr)
 		}
 	}
-	return codeDone, errors.Join(err, end())
+	return codeDone, err
 }

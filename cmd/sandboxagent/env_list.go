@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -74,12 +73,11 @@ func (p *program) listEnvironments(ctx context.Context, c *cli.Context) (int, er
 	if err != nil {
 		return 0, err
 	}
-	out, end := printable(p.std.out)
-	table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	table := tabwriter.NewWriter(p.std.out, 0, 8, 2, ' ', 0)
 	for _, row := range rows {
 		_, _ = fmt.Fprintln(table, strings.Join(row, "\t")) // Flush returns the error
 	}
-	return codeDone, errors.Join(table.Flush(), end())
+	return codeDone, table.Flush()
 }
 
 // age formats the time since then for people.

@@ -189,11 +189,10 @@ func (p *program) showVerification(r verification, format string) error {
 		e.SetIndent("", "  ")
 		return e.Encode(r)
 	}
-	out, end := printable(p.std.out)
-	table := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	table := tabwriter.NewWriter(p.std.out, 0, 8, 2, ' ', 0)
 	if !r.Sandbox {
 		showGuarantees(table, r)
-		return errors.Join(table.Flush(), end())
+		return table.Flush()
 	}
 	_, _ = fmt.Fprintln(table, "RESULT\tNAME\tFOUND\tEXPECTED\tBY") // Flush returns the error
 	broken := 0
@@ -207,9 +206,9 @@ func (p *program) showVerification(r verification, format string) error {
 	}
 	err := table.Flush()
 	if err == nil {
-		_, err = fmt.Fprintf(out, "%d of %d guarantees are broken\n", broken, len(r.Findings))
+		_, err = fmt.Fprintf(p.std.out, "%d of %d guarantees are broken\n", broken, len(r.Findings))
 	}
-	return errors.Join(err, end())
+	return err
 }
 
 // showPromises prints the guarantees of an environment that was not verified.

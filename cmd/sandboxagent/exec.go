@@ -129,14 +129,14 @@ func (p *program) execute(ctx context.Context, e env.Runner, cmd env.Command) in
 func (p *program) connectOutput(cmd *env.Command, failed context.CancelCauseFunc) (end func()) {
 	if cmd.TTY != nil {
 		// a terminal needs the control sequences
-		cmd.Stdout = &lastWriter{w: p.std.out, failed: failed}
+		cmd.Stdout = &lastWriter{w: p.std.raw.out, failed: failed}
 		return func() {}
 	}
-	stdout, endStdout := printable(p.std.out)
-	stderr, endStderr := printable(p.std.err)
+	stdout, endStdout := printable(p.std.raw.out)
+	stderr, endStderr := printable(p.std.raw.err)
 	cmd.Stdout = &lastWriter{w: stdout, failed: failed}
 	cmd.Stderr = &lastWriter{w: stderr, failed: failed}
-	if sameFile(p.std.out, p.std.err) {
+	if sameFile(p.std.raw.out, p.std.raw.err) {
 		cmd.Stderr = cmd.Stdout // which keeps the order
 	}
 	return func() {

@@ -46,7 +46,7 @@ func (j *job) close() error {
 // work runs a job, shows its progress, and returns its record. When it returns, all processes of
 // the job have ended and the patch is written.
 func (p *program) work(ctx context.Context, j *job) event.Result {
-	show := newProgress(p.std.err)
+	show := newProgress(p.std.raw.err)
 	show.outputs = j.outputs
 	p.display.Store(show)
 	defer show.close()

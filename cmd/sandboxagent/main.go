@@ -18,6 +18,6 @@ func main() {
 	if isJanitor(os.Args) {
 		os.Exit(janitor(os.Stdin, os.Args[2]))
 	}
-	p := program{std: streams{in: os.Stdin, out: os.Stdout, err: os.Stderr}}
+	p := program{std: newStreams(os.Stdin, os.Stdout, os.Stderr)}
 	os.Exit(p.run(context.Background(), os.Args))
 }

@@ -32,7 +32,7 @@ const beVar = "SANDBOXAGENT_TEST_BE"
 func mainPrograms() map[string]func() {
 	be := func(change func(*program)) func() {
 		return func() {
-			p := program{std: streams{in: os.Stdin, out: os.Stdout, err: os.Stderr}}
+			p := program{std: newStreams(os.Stdin, os.Stdout, os.Stderr)}
 			change(&p)
 			os.Exit(p.run(context.Background(), os.Args))
 		}

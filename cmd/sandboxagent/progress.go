@@ -21,7 +21,7 @@ const redrawEvery = 250 * time.Millisecond
 
 // progress writes the progress of a run to standard error: a line for each finished tool call and,
 // on a terminal, a status line below them. Elsewhere it writes lines only, without control
-// characters. It is safe for concurrent use.
+// characters. What it writes of a text has passed row. It is safe for concurrent use.
 type progress struct {
 	w io.Writer
 	// tty is the terminal of the status line; may be nil.
@@ -136,7 +136,7 @@ func (p *progress) out() io.Writer {
 func (p *progress) notify(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.line("note", oneLine(text))
+	p.line("note", text)
 }
 
 // stopping shows on a terminal that the run is ending.
@@ -176,7 +176,7 @@ func (p *progress) observe(e event.Event) {
 	case event.TextEnd:
 		p.tokens += d.Usage.Total()
 		if d.ToolCalls > 0 && strings.TrimSpace(d.Text) != "" {
-			line("say", oneLine(d.Text))
+			line("say", d.Text)
 		}
 	case event.ToolCallStart:
 		c := runningCall{e.AgentID, d}
@@ -186,7 +186,7 @@ func (p *progress) observe(e event.Event) {
 		p.toolEnded(e.AgentID, d)
 	case event.Retry:
 		line("retry", fmt.Sprintf("in %s, attempt %d: %s", shortDuration(milliseconds(d.DelayMS)),
-			d.Attempt, oneLine(d.Error)))
+			d.Attempt, d.Error))
 		p.do(by(e.AgentID, "waiting to try again"))
 	case event.Verify:
 		p.result(d.Passed, "check", d.Command, milliseconds(d.DurationMS), fmt.Sprintf("exit code %d",
@@ -198,7 +198,7 @@ func (p *progress) observe(e event.Event) {
 	case event.LoopDetection:
 		line("note", "the model repeats itself and got a warning")
 	case event.Warning:
-		line("note", oneLine(d.Message))
+		line("note", d.Message)
 	case event.Gap:
 		line("note", fmt.Sprintf("%d events are not shown", d.Missed))
 	}
@@ -231,11 +231,10 @@ func (p *progress) show(output string) {
 	lines := strings.Split(strings.TrimRight(sanitize(output), "\n"), "\n")
 	for i, line := range lines {
 		if i == shownLines {
-			fmt.Fprintf(p.out(), "      | … %d more lines\n", len(lines)-i)
+			p.write("      | ", fmt.Sprintf("… %d more lines", len(lines)-i), p.room()-2, "\n")
 			break
 		}
-		line = strings.ReplaceAll(line, "\t", "    ")
-		fmt.Fprintf(p.out(), "      | %s\n", cut(line, p.room()-2))
+		p.write("      | ", line, p.room()-2, "\n")
 	}
 }
 
@@ -256,9 +255,7 @@ func (p *progress) line(tag, text string) {
 		return
 	}
 	p.clear()
-	text = strings.TrimSpace(text)
 	colour, end := "", ""
-	text = cut(text, p.room())
 	if p.colour {
 		switch tag {
 		case "ok":
@@ -267,8 +264,14 @@ func (p *progress) line(tag, text string) {
 			colour, end = "\x1b[31m", "\x1b[0m"
 		}
 	}
-	fmt.Fprintf(p.out(), "%s%-5s%s %s\n", colour, tag, end, text)
+	p.write(fmt.Sprintf("%s%-5s%s ", colour, tag, end), oneLine(text), p.room(), "\n")
 	p.draw()
+}
+
+// write writes a text of any origin, cleaned and cut to a width, between two texts of the display,
+// which may have control sequences.
+func (p *progress) write(before, text string, width int, after string) {
+	_, _ = io.WriteString(p.out(), before+cut(row(text), width)+after) // an error has no other output
 }
 
 func (p *progress) do(what string) { p.doing, p.since = what, p.now() }
@@ -286,7 +289,7 @@ func (p *progress) draw() {
 		return
 	}
 	now := p.now()
-	text := p.doing
+	text := oneLine(p.doing)
 	if n := len(p.running); n > 1 {
 		text += fmt.Sprintf(" (and %d more)", n-1)
 	}
@@ -301,7 +304,7 @@ func (p *progress) draw() {
 		return
 	}
 	p.drawn = s
-	fmt.Fprintf(p.w, "\r\x1b[K%s", s)
+	p.write("\r\x1b[K", s, width, "")
 }
 
 // clear removes the status line.

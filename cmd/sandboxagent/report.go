@@ -8,7 +8,6 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
-	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
 // Formats of the standard output of run.
@@ -29,11 +28,7 @@ type report struct {
 
 func newReport(format string, out io.Writer) (*report, error) {
 	switch format {
-	case formatJSON, formatStream:
-		// JSON escapes the control characters that remain.
-		out, _ = printable(out)
-		fallthrough
-	case formatText:
+	case formatText, formatJSON, formatStream:
 		return &report{format: format, out: out, enc: event.NewEncoder(out)}, nil
 	}
 	return nil, usagef("--output: %q is not one of %s, %s, %s", format, formatText, formatJSON,
@@ -65,7 +60,7 @@ func (r *report) finish(record event.Result) error {
 		return nil
 	}
 	if terminal(r.out) != nil {
-		text = sanitize(text)
+		text = sanitize(text) // which handles a carriage return as a terminal does
 	}
 	if text[len(text)-1] != '\n' {
 		text += "\n"
@@ -82,17 +77,4 @@ func (r *report) failed(ctx context.Context, err error) {
 	status := statusOf(ctx, err, agent.StatusEnvironmentError)
 	record := event.Result{Status: string(status), ExitCode: runCode(ctx, status), Error: err.Error()}
 	_ = r.finish(record) // standard error gets err too
-}
-
-// sanitize returns text without control sequences.
-func sanitize(text string) string { return tool.Sanitize(text) }
-
-// printable returns a writer for the output of an environment: unchanged, or, on a terminal,
-// without control sequences. The second result flushes it.
-func printable(w io.Writer) (io.Writer, func() error) {
-	if terminal(w) == nil {
-		return w, func() error { return nil }
-	}
-	s := tool.NewSanitizer(w)
-	return s, s.Close
 }

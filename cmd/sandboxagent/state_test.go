@@ -51,7 +51,7 @@ func TestOpenState(t *testing.T) {
 	t.Setenv("TMPDIR", root)
 	t.Setenv("TMP", root)
 	var stderr bytes.Buffer
-	p := &program{std: streams{err: &stderr}}
+	p := &program{std: newStreams(nil, nil, &stderr)}
 	for _, want := range []string{filepath.Join(root, "a", "b"), ""} {
 		got, err := p.openState(want)
 		if err != nil || want != "" && got != want || filepath.Dir(got) != root && want == "" {

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -320,10 +319,6 @@ func TestConsentWithoutHome(t *testing.T) {
 		t.Errorf("left behind: %v %v", left, err)
 	}
 }
-
-// drawing matches the control sequences that the display may send: removing the status line, and
-// colours.
-var drawing = regexp.MustCompile("\r\x1b\\[K|\x1b\\[(?:0|31|32)m")
 
 func TestDisplay(t *testing.T) {
 	for _, plain := range []bool{false, true} {

@@ -160,7 +160,6 @@ func (p *program) call(
 
 // show writes the parts of a result, and a line for each image.
 func (p *program) show(r llm.ToolResult) error {
-	out, end := printable(p.std.out)
 	ended := true
 	for _, part := range r.Parts {
 		text := part.Text
@@ -170,17 +169,17 @@ func (p *program) show(r llm.ToolResult) error {
 		if text == "" {
 			continue
 		}
-		if _, err := io.WriteString(out, text); err != nil {
+		if _, err := io.WriteString(p.std.out, text); err != nil {
 			return err
 		}
 		ended = strings.HasSuffix(text, "\n")
 	}
 	if !ended {
-		if _, err := io.WriteString(out, "\n"); err != nil {
+		if _, err := io.WriteString(p.std.out, "\n"); err != nil {
 			return err
 		}
 	}
-	return end()
+	return nil
 }
 
 // maxArgs bounds the arguments of a call.

@@ -237,7 +237,7 @@ func TestExecTTYPanic(t *testing.T) {
 	defer keys.Close() //nolint:errcheck // nothing was written
 	defer tty.Close()  //nolint:errcheck // nothing was written
 	s := &screen{t: t, pty: keys}
-	p := &program{std: streams{in: tty, out: tty, err: tty}}
+	p := &program{std: newStreams(tty, tty, tty)}
 	cmd := env.Command{Argv: []string{"true"}}
 	if err := p.onTerminal(&cmd, nil); err != nil {
 		t.Fatal(err)
