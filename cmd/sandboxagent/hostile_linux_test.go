@@ -15,7 +15,8 @@ import (
 
 // sequences are texts that a terminal obeys, or that hide text from a reader.
 var sequences = []string{
-	"\x1b]0;title\x07", "\x1b]52;c;aGk=\x1b\\", "\x1b[2J", "\x1b[1;1H", "\x1b[?1049h", "\x1b[8m", "\x1bc",
+	"\x1b]0;title\x07", "\x1b]52;c;aGk=\x1b\\", "\x1b[2J", "\x1b[1;1H", "\x1b[?1049h", "\x1b[8m",
+	"\x1bc",
 	"\x1b(0", "\x1bP+q544e\x1b\\", "\x1b]8;;http://x\x07", "\x1b_x\x1b\\", "\x1b", "\x1b[", "\x1b]",
 	"\u009b2J", "\u009d0;x\u009c", "\u0090", "\u0085", "\r", "\b\b\b", "\x07", "\x00", "\x0e", "\x7f",
 	"\u202e", "\u2066", "\x1b\x1b[5n", "\x1b[6n\n\x1b[c",
@@ -54,10 +55,11 @@ func (h hostile) answers(dir, end string) llmtest.Brain {
 	call := func(name, args string) llmtest.Call {
 		return llmtest.Call{ID: h.text(), Name: name, Arguments: args}
 	}
+	script := "printf '%s\\n' '" + strings.ReplaceAll(h.text(), "\x00", "") + "'; false"
 	round := llmtest.Use(
 		call(h.text(), h.args("command", h.text())),
 		call("shell"+h.text(), h.text()),
-		call("shell", h.args("command", "printf '%s\\n' '"+strings.ReplaceAll(h.text(), "\x00", "")+"'; false")),
+		call("shell", h.args("command", script)),
 		call("read_file", h.args("file_path", h.text())),
 		call("grep", h.args("pattern", h.text(), "path", h.text())),
 		call("apply_patch", h.args("patch", "*** Begin Patch\n*** Add File: "+h.text())),

@@ -11,16 +11,16 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// streams are the standard streams of the program. What people read goes to out and err, which clean
-// it: models, environments and servers choose parts of nearly every text.
+// streams are the standard streams of the program. What people read goes to out and err, which
+// clean it: models, environments and servers choose parts of nearly every text.
 type streams struct {
 	in io.Reader
 	// out removes control sequences if it is a terminal, else it writes as it gets.
 	out io.Writer
 	// err removes control sequences always, for a terminal may show a file later.
 	err io.Writer
-	// raw are the streams below out and err, for the output of a command, and for the display of a run,
-	// which has control sequences of its own.
+	// raw are the streams below out and err, for the output of a command, and for the display of a
+	// run, which has control sequences of its own.
 	raw rawStreams
 }
 

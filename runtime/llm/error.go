@@ -36,8 +36,8 @@ const (
 	KindInvalid ErrorKind = "invalid_request"
 	// KindContentFilter: the provider rejected the content.
 	KindContentFilter ErrorKind = "content_filter"
-	// KindAnswerTooLarge: the answer exceeds one of the bounds such as MaxAnswer. Another attempt would
-	// cost as much.
+	// KindAnswerTooLarge: the answer exceeds one of the bounds such as MaxAnswer. Another attempt
+	// would cost as much.
 	KindAnswerTooLarge ErrorKind = "answer_too_large"
 	// KindReplay: a script or recording has no answer for this request.
 	KindReplay ErrorKind = "replay"

@@ -20,8 +20,9 @@ func floods() map[string]clienttest.Flood {
 			Err:  llm.ErrAnswerTooLarge, Text: "longer than 32 MiB",
 		},
 		"arguments": {
-			Next: same(chunk(`{"functionCall":{"name":"x","args":{"a":"` + strings.Repeat(long, 5000) + `"}}}`)),
-			Err:  llm.ErrArgumentsTooLarge, Text: "longer than 4 MiB",
+			Next: same(chunk(`{"functionCall":{"name":"x","args":{"a":"` + strings.Repeat(long, 5000) +
+				`"}}}`)),
+			Err: llm.ErrArgumentsTooLarge, Text: "longer than 4 MiB",
 		},
 		"calls": {
 			Next: same(chunk(`{"functionCall":{"name":"x"}}`)),

@@ -28,8 +28,9 @@ func responsesFloods() map[string]clienttest.Flood {
 		},
 		"arguments": {
 			Start: sse(event(added, item(0, `"type":"function_call","call_id":"c","name":"shell"`))),
-			Next:  same(event("response.function_call_arguments.delta", `"output_index":0,"delta":"`+long+`"`)),
-			Err:   llm.ErrArgumentsTooLarge, Text: "longer than 4 MiB",
+			Next: same(event("response.function_call_arguments.delta",
+				`"output_index":0,"delta":"`+long+`"`)),
+			Err: llm.ErrArgumentsTooLarge, Text: "longer than 4 MiB",
 		},
 		"whole arguments": {
 			Next: func(i int) string {

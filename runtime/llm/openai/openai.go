@@ -5,8 +5,8 @@
 //
 // A Responses stream is complete at response.completed or response.incomplete, a Chat stream after
 // a finish_reason. Any other end of a stream is an *llm.Error, which a caller may retry. An
-// answer beyond a bound of package llm, such as llm.MaxAnswer, or an event of more than 16 MiB is an
-// error, too, and is not retryable.
+// answer beyond a bound of package llm, such as llm.MaxAnswer, or an event of more than 16 MiB is
+// an error, too, and is not retryable.
 //
 // # Options
 //
@@ -53,8 +53,8 @@ type Config struct {
 	// API selects the interface; empty means Responses.
 	API API
 	// HTTPClient sends the requests. Nil means one with the proxies of the environment variables
-	// (HTTPS_PROXY and so on), the system's root certificates and no time limit for a whole answer. Its
-	// CheckRedirect has no effect: a redirect is an error.
+	// (HTTPS_PROXY and so on), the system's root certificates and no time limit for a whole answer.
+	// Its CheckRedirect has no effect: a redirect is an error.
 	HTTPClient *http.Client
 	// Headers are sent with each request, and replace those of the same name.
 	Headers map[string]string

@@ -30,8 +30,8 @@ type Flood struct {
 const (
 	// maxHeld is what a client may hold of an answer, in bytes: the decoded form beside the text.
 	maxHeld = 3 * llm.MaxAnswer
-	// maxSent is what a server may send until the client leaves: the bound, and what is on the way. Much
-	// of a compressed answer is on the way.
+	// maxSent is what a server may send until the client leaves: the bound, and what is on the way.
+	// Much of a compressed answer is on the way.
 	maxSent = llm.MaxAnswer + 32<<20
 )
 
@@ -58,7 +58,8 @@ func floods() map[string]Flood {
 	}
 }
 
-// A client ends an answer beyond a bound, and holds a bounded part of it, whatever the server sends.
+// A client ends an answer beyond a bound, and holds a bounded part of it, whatever the server
+// sends.
 func testFlood(t *testing.T, w Wire) {
 	for _, table := range []map[string]Flood{floods(), w.Floods} {
 		for name, flood := range table {
@@ -102,8 +103,8 @@ func (w Wire) checkFlood(t *testing.T, s *flooder, want Flood, status int) {
 	if err == nil || want.Err != nil && !errors.Is(err, want.Err) {
 		t.Errorf("got %v, want %v", err, want.Err)
 	}
-	t.Logf("sent %d MiB in %d requests, held %d MiB, at most %d MiB", s.sent>>20, s.requests, after>>20,
-		(s.held-before)>>20)
+	t.Logf("sent %d MiB in %d requests, held %d MiB, at most %d MiB", s.sent>>20, s.requests,
+		after>>20, (s.held-before)>>20)
 	if s.requests != 1 || s.sent > maxSent && !s.compressed {
 		t.Errorf("the server sent %d MiB in %d answers", s.sent>>20, s.requests)
 	}

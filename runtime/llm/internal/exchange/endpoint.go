@@ -24,8 +24,8 @@ type Config struct {
 	APIKey  string
 	BaseURL string
 	// HTTPClient sends the requests. Nil means one with the proxies of the environment variables
-	// (HTTPS_PROXY and so on), the system's root certificates and no time limit for a whole answer. Its
-	// CheckRedirect has no effect: a redirect is an error.
+	// (HTTPS_PROXY and so on), the system's root certificates and no time limit for a whole answer.
+	// Its CheckRedirect has no effect: a redirect is an error.
 	HTTPClient *http.Client
 	// Headers are sent with each request, and replace those of the same name. Their values are
 	// redacted in errors.

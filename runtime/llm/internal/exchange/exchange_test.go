@@ -136,8 +136,8 @@ func TestBodyLimit(t *testing.T) {
 	x := exchangeOf(&endless{})
 	x.read = llm.MaxAnswer - 10
 	n, err := io.Copy(io.Discard, x)
-	if !errors.Is(err, llm.ErrAnswerTooLarge) || !strings.Contains(err.Error(), "longer than 32 MiB") ||
-		n > 64<<10 {
+	if !errors.Is(err, llm.ErrAnswerTooLarge) ||
+		!strings.Contains(err.Error(), "longer than 32 MiB") || n > 64<<10 {
 		t.Errorf("got %v after %d bytes", err, n)
 	}
 }
