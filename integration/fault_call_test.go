@@ -1,7 +1,9 @@
 package integration_test
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"testing"
@@ -213,8 +215,8 @@ func proveManyCalls(t *testing.T, w wire) {
 	}
 }
 
-// proveLongArguments has arguments of an allowed length, some of five megabytes, which are refused,
-// and incomplete ones.
+// proveLongArguments has arguments of an allowed length, incomplete ones, and some of five
+// megabytes, which end the run before a call of their answer.
 func proveLongArguments(t *testing.T, w wire) {
 	content := func(size int) string { return strings.Repeat("0123456789abcdeü", size/17) + "\n" }
 	write := func(name string, size int) llmtest.Call {
@@ -227,7 +229,7 @@ func proveLongArguments(t *testing.T, w wire) {
 		half, wrong = w.bad("write_file")
 	}
 	calls := []llmtest.Call{
-		write("taken", 256<<10), write("refused", 5<<20), half, shell("ls; wc -c < taken"),
+		write("taken", 256<<10), half, shell("ls; wc -c < taken"),
 	}
 	s := wireSession(t, w, llmtest.Sequence(llmtest.Use(calls...), llmtest.Text("done")))
 	s.submit("go")
@@ -235,16 +237,27 @@ func proveLongArguments(t *testing.T, w wire) {
 	if s.read("taken") != content(256<<10) {
 		t.Error("the file has other content")
 	}
-	wantContains(t, "the result of five megabytes", texts[1],
-		"bytes long, but at most 4194304 are allowed")
-	wantContains(t, "the result of the half", texts[2], wrong)
-	wantContains(t, "the size", texts[3], fmt.Sprint(len(content(256<<10))))
-	if strings.Contains(texts[3], "refused") || strings.Contains(texts[3], "half") {
-		t.Errorf("a refused call wrote a file: %s", texts[3])
+	wantContains(t, "the result of the half", texts[1], wrong)
+	wantContains(t, "the size", texts[2], fmt.Sprint(len(content(256<<10))))
+	if strings.Contains(texts[2], "half") {
+		t.Errorf("a refused call wrote a file: %s", texts[2])
 	}
 	for i, text := range texts {
 		if len(text) > 2000 {
 			t.Errorf("result %d has %d bytes", i, len(text))
+		}
+	}
+	s = wireSession(t, w, llmtest.Sequence(llmtest.Use(write("early", 10), write("refused", 5<<20))))
+	res, err := s.Submit(t.Context(), "go")
+	if res.Status != agent.StatusModelError || !errors.Is(err, llm.ErrArgumentsTooLarge) {
+		t.Errorf("five megabytes ended with %s, %v", res.Status, err)
+	}
+	if n := len(s.server.Requests()); n != 1 {
+		t.Errorf("%d requests were sent", n)
+	}
+	for _, name := range []string{"early", "refused"} {
+		if _, err := s.env.Stat(t.Context(), name); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("%s was written: %v", name, err)
 		}
 	}
 }

@@ -10,11 +10,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
 const (
 	// MaxArguments is the largest size of the arguments of a call, in bytes.
-	MaxArguments = 4 << 20
+	MaxArguments = llm.MaxArguments
 	// maxNesting is the largest depth of nested arguments.
 	maxNesting = 64
 	// maxProblems bounds the violations of a schema that a result lists.
