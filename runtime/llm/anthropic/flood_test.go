@@ -9,7 +9,7 @@ import (
 )
 
 func floods() map[string]clienttest.Flood {
-	long := strings.Repeat("x", 1000)
+	long := strings.Repeat("x", 10_000)
 	same := func(event string) func(int) string {
 		stream := sse(event)
 		return func(int) string { return stream }
@@ -34,7 +34,7 @@ func floods() map[string]clienttest.Flood {
 		},
 		"whole arguments": {
 			Start: sse(opened), Next: block(`{"type":"tool_use","id":"c","name":"x","input":{"a":"` +
-				strings.Repeat(long, 5000) + `"}}`),
+				strings.Repeat(long, 500) + `"}}`),
 			Err: llm.ErrArgumentsTooLarge, Text: "longer than 4 MiB",
 		},
 		"calls": {

@@ -8,7 +8,7 @@ import (
 )
 
 func floods() map[string]clienttest.Flood {
-	long := strings.Repeat("x", 1000)
+	long := strings.Repeat("x", 10_000)
 	same := func(event string) func(int) string {
 		stream := sse(event)
 		return func(int) string { return stream }
@@ -20,7 +20,7 @@ func floods() map[string]clienttest.Flood {
 			Err:  llm.ErrAnswerTooLarge, Text: "longer than 32 MiB",
 		},
 		"arguments": {
-			Next: same(chunk(`{"functionCall":{"name":"x","args":{"a":"` + strings.Repeat(long, 5000) +
+			Next: same(chunk(`{"functionCall":{"name":"x","args":{"a":"` + strings.Repeat(long, 500) +
 				`"}}}`)),
 			Err: llm.ErrArgumentsTooLarge, Text: "longer than 4 MiB",
 		},

@@ -9,7 +9,7 @@ import (
 )
 
 // long is the content of the events of a flood.
-var long = strings.Repeat("x", 1000)
+var long = strings.Repeat("x", 10_000)
 
 // same returns the same events for each piece of a flood.
 func same(events ...string) func(int) string {
@@ -35,7 +35,7 @@ func responsesFloods() map[string]clienttest.Flood {
 		"whole arguments": {
 			Next: func(i int) string {
 				return sse(event("response.output_item.done", item(i,
-					`"type":"function_call","call_id":"c","arguments":"`+strings.Repeat(long, 5000)+`"`)))
+					`"type":"function_call","call_id":"c","arguments":"`+strings.Repeat(long, 500)+`"`)))
 			},
 			Err: llm.ErrArgumentsTooLarge, Text: "longer than 4 MiB",
 		},

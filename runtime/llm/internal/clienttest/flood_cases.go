@@ -169,7 +169,7 @@ func (s *flooder) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		} else {
 			s.sent += int64(len(piece))
 		}
-		if s.sent >= measured+4<<20 {
+		if s.sent >= measured+8<<20 {
 			s.held = max(s.held, held())
 			measured = s.sent
 		}
