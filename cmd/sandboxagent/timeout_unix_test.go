@@ -115,6 +115,19 @@ func accept(t *testing.T, network, address string, handle func(net.Conn)) net.Li
 	return l
 }
 
+// TestTimeoutBoundsTask waits for a task on standard input.
+func TestTimeoutBoundsTask(t *testing.T) {
+	t.Parallel()
+	p := newTimeoutRun(t)
+	p.Args[len(p.Args)-1] = "-"
+	in, err := p.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close() //nolint:errcheck // nothing was written
+	runTimesOut(t, p, "read the task from standard input")
+}
+
 // sshHost is a server of SSH whose shell misbehaves.
 type sshHost struct{ address, identity, known string }
 
