@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -31,11 +33,15 @@ type program struct {
 	// lines reads the answers of the user.
 	lines lineReader
 
-	// tools and wrapClient are test seams: tools beside those of the profile, and a client around that
-	// of the model.
+	// tools, wrapClient and patience are test seams: tools beside those of the profile, and a client
+	// around that of the model.
 	tools      []tool.Tool
 	wrapClient func(llm.Client) llm.Client
+	// patience is endTime, except in tests.
+	patience time.Duration
 }
+
+func (p *program) endTime() time.Duration { return cmp.Or(p.patience, endTime) }
 
 // run runs the program with args, the first of which is its name, and returns its exit code.
 func (p *program) run(ctx context.Context, args []string) int {

@@ -39,13 +39,17 @@ type environment struct {
 	notify func(string)
 	// applying is held while changes are applied on the host.
 	applying sync.Locker
+	// endTime bounds the time to close after the timeout of a run.
+	endTime time.Duration
+	// silent means that the environment did not respond after the timeout of a run.
+	silent bool
 }
 
 // open opens the environment that s describes, with its uploads. The caller closes it.
 func (p *program) open(ctx context.Context, s environmentSettings) (_ *environment, err error) {
 	e := &environment{
 		backend: s.backend.name(), log: slog.New(slog.DiscardHandler), keep: s.keep,
-		notify: p.notify, applying: &p.applying,
+		notify: p.notify, applying: &p.applying, endTime: p.endTime(),
 	}
 	var logger *slog.Logger
 	if s.log != "" {

@@ -36,13 +36,6 @@ type job struct {
 	outputs bool
 }
 
-func (j *job) close() error {
-	if j.env == nil {
-		return nil
-	}
-	return j.env.close()
-}
-
 // work runs a job, shows its progress, and returns its record. When it returns, all processes of
 // the job have ended and the patch is written.
 func (p *program) work(ctx context.Context, j *job) event.Result {
@@ -62,7 +55,7 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 	started := time.Now()
 	guarantees := j.env.plain.Info().Guarantees
 	res, file, err := attempt(ctx, j)
-	if lerr := errors.Join(j.close(), j.env.logError()); lerr != nil {
+	if lerr := errors.Join(p.closeInTime(ctx, j.env), j.env.logError()); lerr != nil {
 		if res.Status == agent.StatusCompleted {
 			err = errors.Join(err, lerr)
 		} else {
@@ -105,6 +98,10 @@ func attempt(ctx context.Context, j *job) (res agent.Result, file string, err er
 		return agent.Result{Status: statusOf(ctx, err, agent.StatusEnvironmentError)}, file, err
 	}
 	res, err = runAgent(ctx, j)
+	if silent := j.env.checkAlive(ctx); silent != nil {
+		p.close()
+		return res, "", errors.Join(err, silent)
+	}
 	if p != nil {
 		j.env.kill()
 	}
@@ -154,7 +151,7 @@ func runAgent(ctx context.Context, j *job) (res agent.Result, err error) {
 func statusOf(ctx context.Context, err error, otherwise agent.Status) agent.Status {
 	var usage *usageError
 	switch {
-	case errors.Is(context.Cause(ctx), agent.ErrTimeLimit):
+	case timedOut(ctx):
 		return agent.StatusTimedOut
 	case ctx.Err() != nil:
 		return agent.StatusAborted
@@ -177,6 +174,9 @@ func answer(res agent.Result) string {
 	return text
 }
 
+// timeoutText describes a run that timed out.
+const timeoutText = "the run timed out (--timeout)"
+
 // limitFlags are the flags that set the limits.
 var limitFlags = map[string]string{
 	"turns": "--max-turns", "tool_rounds": "--max-tool-rounds",
@@ -197,7 +197,11 @@ func explain(ctx context.Context, res agent.Result, err error) string {
 			return sig.Error()
 		}
 	case agent.StatusTimedOut:
-		return "the run timed out (--timeout)"
+		text = strings.TrimSpace(strings.TrimPrefix(text, agent.ErrTimeLimit.Error()))
+		if text == "" {
+			return timeoutText
+		}
+		return timeoutText + ": " + text
 	case agent.StatusGaveUpTime:
 		return "the model ended the run because of its timeout"
 	case agent.StatusTaskFailed:

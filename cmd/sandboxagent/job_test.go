@@ -72,8 +72,15 @@ func TestExplain(t *testing.T) {
 		{
 			"time",
 			agent.Result{Status: agent.StatusTimedOut},
-			errors.New("x"), agent.ErrTimeLimit,
+			fmt.Errorf("agent: %w", agent.ErrTimeLimit), agent.ErrTimeLimit,
 			"the run timed out (--timeout)",
+		},
+		{
+			"time, and the patch",
+			agent.Result{Status: agent.StatusTimedOut},
+			errors.Join(fmt.Errorf("agent: %w", agent.ErrTimeLimit), errors.New("--patch: no")),
+			agent.ErrTimeLimit,
+			"the run timed out (--timeout): --patch: no",
 		},
 		{
 			"limit",

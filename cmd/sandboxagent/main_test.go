@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -39,6 +40,7 @@ func mainPrograms() map[string]func() {
 	}
 	return map[string]func(){
 		"sandboxagent":           be(func(*program) {}),
+		"sandboxagent-hasty":     be(func(p *program) { p.patience = time.Second }),
 		"sandboxagent-toolpanic": be(func(p *program) { p.tools = []tool.Tool{explodingTool()} }),
 		"sandboxagent-modelpanic": be(func(p *program) {
 			p.wrapClient = func(llm.Client) llm.Client { return explodingClient{} }
@@ -50,6 +52,9 @@ func TestMain(m *testing.M) {
 	if args, ok := helperArgs(os.Args); ok { // which has no variables
 		// at once: os.Exit waits for a second in a program with the race detector
 		syscall.Exit(sandboxd.Main(args))
+	}
+	if isJanitor(os.Args) {
+		os.Exit(janitor(os.Stdin, os.Args[2]))
 	}
 	programs := mainPrograms()
 	if be := programs[os.Getenv(beVar)]; be != nil {

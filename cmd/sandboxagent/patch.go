@@ -116,8 +116,8 @@ func (p *patch) finish(ctx context.Context, e env.Environment, done bool) (file 
 		return "", nil
 	}
 	defer p.close()
-	ctx = context.WithoutCancel(ctx)
 	found, err := p.changes(ctx, e)
+	ctx = context.WithoutCancel(ctx)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", p.flag(), err)
 	}
@@ -209,7 +209,7 @@ func someNames(names []string) string {
 
 // changes compares the working directory with its first snapshot.
 func (p *patch) changes(ctx context.Context, e env.Environment) (changes, error) {
-	ctx, e, stop := watch(ctx, e, idleTime)
+	ctx, e, stop := watch(ctx, e)
 	defer stop()
 	if p.tree != nil {
 		found, err := p.tree.Changes(ctx, e)

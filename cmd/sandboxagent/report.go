@@ -69,12 +69,15 @@ func (r *report) finish(record event.Result) error {
 	return err
 }
 
-// failed writes the record of a run that did not start.
-func (r *report) failed(ctx context.Context, err error) {
+// failed writes the record of a run that did not start. patch is the file of its empty patch; may
+// be empty.
+func (r *report) failed(ctx context.Context, patch string, err error) {
 	if r.format == formatText {
 		return
 	}
 	status := statusOf(ctx, err, agent.StatusEnvironmentError)
-	record := event.Result{Status: string(status), ExitCode: runCode(ctx, status), Error: err.Error()}
+	record := event.Result{
+		Status: string(status), ExitCode: runCode(ctx, status), Error: err.Error(), Patch: patch,
+	}
 	_ = r.finish(record) // standard error gets err too
 }

@@ -77,7 +77,7 @@ func TestReportFailed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.failed(ended(t, tt.cause), tt.err)
+			r.failed(ended(t, tt.cause), "", tt.err)
 			if !strings.Contains(out.String(), tt.want) {
 				t.Errorf("got %s", out.String())
 			}

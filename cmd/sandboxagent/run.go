@@ -146,6 +146,9 @@ func (p *program) readTask(ctx context.Context, args []string) (string, error) {
 	task := args[0]
 	if task == "-" {
 		data, err := readAll(ctx, p.std.in, maxTask)
+		if timedOut(ctx) {
+			return "", fmt.Errorf("read the task from standard input: %w", context.Cause(ctx))
+		}
 		if err != nil {
 			return "", usagef("read the task from standard input: %s", err)
 		}
@@ -185,15 +188,27 @@ func (p *program) runTask(ctx context.Context, c *cli.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	j, s, err := p.prepare(ctx, c)
-	if err != nil {
-		report.failed(ctx, err)
-		return 0, err
-	}
-	if s.timeout > 0 {
+	outer := ctx
+	if d := c.Duration("timeout"); d > 0 { // prepare rejects a negative one
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, s.timeout, agent.ErrTimeLimit)
+		ctx, cancel = context.WithTimeoutCause(ctx, d, agent.ErrTimeLimit)
 		defer cancel()
+	}
+	j, err := p.prepare(ctx, c)
+	if err != nil {
+		var usage *usageError
+		file := ""
+		if !errors.As(err, &usage) {
+			file, err = unstarted(ctx, c.String("patch"), err)
+		}
+		if usage != nil || !timedOut(ctx) {
+			report.failed(outer, file, err)
+			return 0, err
+		}
+		err = fmt.Errorf("%s: %w", timeoutText, err)
+		report.failed(ctx, file, err)
+		p.fail(err)
+		return codeTimeout, nil
 	}
 	j.sink = report.event
 	record := p.work(ctx, j)
@@ -212,41 +227,40 @@ func (p *program) runTask(ctx context.Context, c *cli.Context) (int, error) {
 
 // prepare validates everything possible before the first request to the model, and gets the consent
 // of the user last.
-func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSettings, err error) {
+func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err error) {
 	s, err := p.parseRunFlags(ctx, c)
 	if err != nil {
-		return nil, s, err
+		return nil, err
 	}
 	m, err := openModel(c)
 	if err != nil {
-		return nil, s, err
+		return nil, err
 	}
 	kinds, err := p.agentKinds(c)
 	if err != nil {
-		return nil, s, err
+		return nil, err
 	}
 	hideKeys(s.config.inherit.Pass)
 	j := &job{task: s.task, patch: s.patch, fetch: s.fetch, interactive: p.interactive()}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, j.close())
+			err = errors.Join(err, p.closeInTime(ctx, j.env))
 		}
 	}()
-	if j.env, err = p.open(ctx, s.environmentSettings); err != nil {
-		_, err = unstarted(ctx, s.patch.file, err)
-		return nil, s, err
+	if j.env, err = p.openInTime(ctx, s.environmentSettings); err != nil {
+		return nil, err
 	}
 	state, err := stateDir()
 	if err != nil {
-		return nil, s, err
+		return nil, err
 	}
 	if !j.env.isolated {
 		if err = p.consent(ctx, s.yes, state, j.env); err != nil {
-			return nil, s, err
+			return nil, err
 		}
 	}
 	if state, err = p.openState(state); err != nil {
-		return nil, s, err
+		return nil, err
 	}
 	j.sessions = filepath.Join(state, "sessions")
 	if p.wrapClient != nil {
@@ -271,7 +285,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, _ runSet
 		j.config.Policy.Allow = readOnlyTools(slices.Concat(m.profile.Tools, p.tools))
 		j.hints = append(j.hints, tool.ReadOnlyText())
 	}
-	return j, s, nil
+	return j, nil
 }
 
 // readOnlyTools are the names of the tools for a read-only environment.

@@ -80,7 +80,7 @@ func (s environmentSettings) fetch(ctx context.Context, w *environment) error {
 	if len(s.downloads) == 0 {
 		return nil
 	}
-	ctx, e, stop := watch(context.WithoutCancel(ctx), w.plain, idleTime)
+	ctx, e, stop := watch(ctx, w.plain)
 	defer stop()
 	var errs []error
 	for _, t := range s.downloads {

@@ -17,15 +17,22 @@ const (
 	idleTime = 2 * time.Minute
 	// readTime bounds the reading of an environment that is never silent.
 	readTime = 2 * time.Hour
+	// lateReadTime is readTime after the timeout of a run, when endTime is the idleTime.
+	lateReadTime = 5 * time.Minute
 )
 
-// watch returns e with a context that ends when e is silent for idle during a read. The caller
-// calls stop.
+// watch returns e with a context that ends when e is silent for too long during a read, or is read
+// for too long. It ignores the end of ctx, which may have ended the command, except that a timeout
+// of the run shortens both times. The caller calls stop.
 func watch(
-	ctx context.Context, e env.Environment, idle time.Duration,
+	ctx context.Context, e env.Environment,
 ) (_ context.Context, _ env.Environment, stop func()) {
-	ctx, cancelTime := context.WithTimeoutCause(ctx, readTime,
-		fmt.Errorf("the environment was not read within %v", readTime))
+	idle, total := idleTime, readTime
+	if timedOut(ctx) {
+		idle, total = endTime, lateReadTime
+	}
+	ctx, cancelTime := context.WithTimeoutCause(context.WithoutCancel(ctx), total,
+		fmt.Errorf("the environment was not read within %v", total))
 	ctx, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(idle, func() {
 		cancel(fmt.Errorf("the environment was silent for %v",

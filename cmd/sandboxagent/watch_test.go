@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
 )
 
 // slowEnvironment sends its archive a byte at a time.
@@ -46,19 +48,29 @@ func (r *slowReader) Read(b []byte) (int, error) {
 func TestWatch(t *testing.T) {
 	tests := []struct {
 		name  string
+		cause error // of the end of the context of the run
 		every time.Duration
 		bytes int
 		want  string
 	}{
-		{"slow", time.Minute, 60, ""},
-		{"silent", 3 * time.Minute, 1, "silent for 2m0s"},
-		{"endless", time.Minute, 1000, "not read within 2h0m0s"},
+		{"slow", nil, time.Minute, 60, ""},
+		{"silent", nil, 3 * time.Minute, 1, "silent for 2m0s"},
+		{"endless", nil, time.Minute, 1000, "not read within 2h0m0s"},
+		{"slow after a signal", &signalError{os.Interrupt}, time.Minute, 60, ""},
+		{"slow after a timeout", agent.ErrTimeLimit, 20 * time.Second, 10, ""},
+		{"silent after a timeout", agent.ErrTimeLimit, time.Minute, 1, "silent for 30s"},
+		{"endless after a timeout", agent.ErrTimeLimit, 20 * time.Second, 1000, "not read within 5m0s"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, e, stop := watch(t.Context(),
-					&slowEnvironment{every: tt.every, bytes: tt.bytes}, idleTime)
+				run, end := context.WithCancelCause(t.Context())
+				if tt.cause != nil {
+					end(tt.cause)
+				}
+				defer end(nil)
+				ctx, e, stop := watch(run,
+					&slowEnvironment{every: tt.every, bytes: tt.bytes})
 				defer stop()
 				archive, err := e.CopyOut(ctx, ".")
 				if err != nil {

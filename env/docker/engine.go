@@ -76,7 +76,7 @@ func Connect(ctx context.Context, a Address) (*Engine, error) {
 	if err != nil {
 		_ = api.Close() // the ping failed
 		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
+			return nil, fmt.Errorf("docker: connect to %s: %w", address, context.Cause(ctx))
 		}
 		var daemon *DaemonError
 		if err = e.explain(ctx, err); !errors.As(err, &daemon) {

@@ -115,6 +115,9 @@ func (e *Engine) pull(ctx context.Context, c Config, ref string) error {
 	_, err := e.share(ctx, "pull "+ref+" "+c.Platform, func() (any, error) {
 		return nil, e.pullRetrying(e.life, c.Platform, ref, progress)
 	})
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("docker: pull %s: %w", ref, context.Cause(ctx))
+	}
 	return err
 }
 

@@ -118,7 +118,8 @@ func infoNoSecrets(c *caseT) {
 	const canary = "envtest-canary-value"
 	for _, name := range []string{
 		"ENVTEST_API_KEY", "envtest_secret", "ENVTEST_ACCESS_TOKEN",
-		"ENVTEST_DB_PASSWORD", "ENVTEST_CREDENTIAL",
+		"ENVTEST_DB_PASSWORD", "ENVTEST_CREDENTIAL", "ENVTEST_SIGNING_KEY", "ENVTESTPASS",
+		"ENVTEST_PAT", "ENVTEST_AUTH_CONFIG", "envtestPwd",
 	} {
 		if err := os.Setenv(name, canary); err != nil {
 			c.fatalf("setting a variable of this process: %v", err)

@@ -96,6 +96,13 @@ func (e *SupervisedEnvironment) Close() error {
 	return err
 }
 
+// Kill kills everything that the environment started, with SIGKILL. It resumes a helper that a
+// command has stopped.
+func (e *SupervisedEnvironment) Kill() error {
+	_ = e.helper.Cmd.Process.Signal(unix.SIGCONT) // it may have ended
+	return e.remote.Kill()
+}
+
 // helperProcess is a started helper.
 type helperProcess struct {
 	*sandbox.Process

@@ -3,6 +3,7 @@
 package vars
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"slices"
@@ -18,8 +19,8 @@ const (
 	None Mode = "none"
 	// Core keeps the variables of CoreNames that Filtered keeps.
 	Core Mode = "core"
-	// Filtered keeps everything except variables whose name matches SecretNames or whose value
-	// HasSecret.
+	// Filtered keeps everything except variables for whose name IsSecretName, or for whose value
+	// HasSecret, reports a secret.
 	Filtered Mode = "filtered"
 	// All keeps everything.
 	All Mode = "all"
@@ -62,28 +63,50 @@ type Filter struct {
 }
 
 // Apply returns the entries "NAME=value" of vars that the filter keeps, in order. Every mode
-// discards entries of another form, without a name or with a NUL byte. The result is never nil, and
-// vars is not modified.
+// discards entries of another form, without a name or with a NUL byte. Git's settings in
+// GIT_CONFIG_COUNT, GIT_CONFIG_KEY_n and GIT_CONFIG_VALUE_n are kept all or not at all, since git
+// fails if one is missing. The result is never nil, and vars is not modified.
 func (f *Filter) Apply(vars []string) []string {
 	if f == nil {
 		f = &Filter{}
 	}
 	kept := make([]string, 0, len(vars))
+	partial := false
 	for _, v := range vars {
-		if name, value, ok := Split(v); ok && f.keeps(name, value) {
+		name, value, ok := Split(v)
+		if ok && f.keeps(name, value) {
 			kept = append(kept, v)
+		} else {
+			partial = partial || isGitSetting(name)
 		}
+	}
+	if partial {
+		kept = slices.DeleteFunc(kept, func(v string) bool {
+			name, _, _ := strings.Cut(v, "=")
+			return isGitSetting(name) && !f.passes(name)
+		})
 	}
 	return kept
 }
 
+// isGitSetting reports whether the variable name has a part of settings of git.
+func isGitSetting(name string) bool {
+	return strings.HasPrefix(name, gitKey) || strings.HasPrefix(name, "GIT_CONFIG_VALUE_") ||
+		name == "GIT_CONFIG_COUNT"
+}
+
+func (f *Filter) system() string { return cmp.Or(f.OS, runtime.GOOS) }
+
+// passes reports whether f keeps name whatever the mode.
+func (f *Filter) passes(name string) bool {
+	goos := f.system()
+	return slices.ContainsFunc(f.Pass, func(other string) bool {
+		return fold(other, goos) == fold(name, goos)
+	})
+}
+
 func (f *Filter) keeps(name, value string) bool {
-	goos := f.OS
-	if goos == "" {
-		goos = runtime.GOOS
-	}
-	same := func(other string) bool { return fold(other, goos) == fold(name, goos) }
-	if slices.ContainsFunc(f.Pass, same) {
+	if f.passes(name) {
 		return true
 	}
 	switch f.Mode {
@@ -92,9 +115,11 @@ func (f *Filter) keeps(name, value string) bool {
 	case Filtered, "":
 		return !IsSecretName(name) && !HasSecret(value)
 	case Core:
+		goos := f.system()
+		name := fold(name, goos)
 		core := slices.ContainsFunc(CoreNames(goos), func(pattern string) bool {
 			prefix, star := strings.CutSuffix(pattern, "*")
-			return same(pattern) || star && strings.HasPrefix(fold(name, goos), prefix)
+			return name == pattern || star && strings.HasPrefix(name, prefix)
 		})
 		return core && !IsSecretName(name) && !HasSecret(value)
 	default:

@@ -138,15 +138,9 @@ func TestVarFilterPass(t *testing.T) {
 	}
 }
 
-// TestVarPatterns proves that the patterns that a caller can print are those that are used.
-func TestVarPatterns(t *testing.T) {
+// TestCoreNames proves that the names that a caller can print are those that are used.
+func TestCoreNames(t *testing.T) {
 	t.Parallel()
-	for _, pattern := range envvars.SecretNames() {
-		v := strings.ReplaceAll(pattern, "*", "some") + "=x"
-		if got := (&envvars.Filter{}).Apply([]string{v, strings.ToLower(v)}); len(got) > 0 {
-			t.Errorf("pattern %s does not drop %q", pattern, got)
-		}
-	}
 	for _, goos := range []string{"linux", "darwin", "windows"} {
 		for _, pattern := range envvars.CoreNames(goos) {
 			v := strings.ReplaceAll(pattern, "*", "SOME") + "=x"
@@ -155,13 +149,41 @@ func TestVarPatterns(t *testing.T) {
 			}
 		}
 	}
-	clear(envvars.SecretNames())
 	clear(envvars.CoreNames("linux"))
 	if got := (&envvars.Filter{Mode: core, OS: "linux"}).Apply([]string{
 		"PATH=x",
 		"A_TOKEN=x",
 	}); len(got) != 1 {
 		t.Errorf("after a caller changed the patterns, core keeps %q", got)
+	}
+}
+
+// TestVarFilterGitSettings proves that git gets its settings in variables all or not at all: it
+// fails if one of them is missing.
+func TestVarFilterGitSettings(t *testing.T) {
+	t.Parallel()
+	harmless := []string{
+		"GIT_CONFIG_COUNT=1", "A=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*",
+	}
+	if diff := cmp.Diff(harmless, (&envvars.Filter{}).Apply(harmless)); diff != "" {
+		t.Errorf("harmless settings (-want +got):\n%s", diff)
+	}
+	for name, vars := range map[string][]string{
+		"value": {"GIT_CONFIG_KEY_0=http.extraheader", "GIT_CONFIG_VALUE_0=AUTHORIZATION: basic eDp5"},
+		"name":  {"GIT_CONFIG_KEY_0=url.https://u:p@h/.insteadOf", "GIT_CONFIG_VALUE_0=https://h/"},
+	} {
+		vars = append(vars, "A=1", "GIT_CONFIG_COUNT=2", "GIT_CONFIG_KEY_1=a.b", "GIT_CONFIG_VALUE_1=c")
+		if diff := cmp.Diff([]string{"A=1"}, (&envvars.Filter{}).Apply(vars)); diff != "" {
+			t.Errorf("secret %s (-want +got):\n%s", name, diff)
+		}
+		f := &envvars.Filter{}
+		for _, v := range vars {
+			name, _, _ := envvars.Split(v)
+			f.Pass = append(f.Pass, name)
+		}
+		if diff := cmp.Diff(vars, f.Apply(vars)); diff != "" {
+			t.Errorf("secret %s, passed (-want +got):\n%s", name, diff)
+		}
 	}
 }
 
