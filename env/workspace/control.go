@@ -25,7 +25,7 @@ func isGitDir(dir string) bool {
 // empty if none.
 func enclosingGitDir(dir string) string {
 	for ; ; dir = filepath.Dir(dir) {
-		if isTop(dir) {
+		if gitrepo.IsHostTop(dir) {
 			return ""
 		}
 		if isGitDir(dir) {

@@ -190,6 +190,9 @@ func (w *Workspace) pack(ctx context.Context, to io.Writer) error {
 		}
 	}
 	for _, r := range w.repos {
+		if r.foreign != "" {
+			continue
+		}
 		if err := p.pack(ctx, r); err != nil {
 			return fmt.Errorf("git repository in %s: %w", path.Join(w.dir, r.name), err)
 		}
