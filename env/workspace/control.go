@@ -102,7 +102,7 @@ func (c *Changes) newRepositories(names []string) []string {
 			continue
 		}
 		for ; name != "."; name = path.Dir(name) {
-			if gitrepo.IsGitDirPart(path.Base(name)) {
+			if gitrepo.GitDirPart(path.Base(name)) != "" {
 				dirs[path.Dir(name)] = true
 			}
 		}
@@ -110,10 +110,12 @@ func (c *Changes) newRepositories(names []string) []string {
 	if len(dirs) == 0 {
 		return nil
 	}
-	exists := make(map[string]bool) // by lower case, as some file systems compare
+	exists := make(map[string]bool) // by directory in lower case, as some file systems compare
 	for _, name := range c.after.Files() {
-		for ; name != "." && !exists[strings.ToLower(name)]; name = path.Dir(name) {
-			exists[strings.ToLower(name)] = true
+		for ; name != "."; name = path.Dir(name) {
+			if part := gitrepo.GitDirPart(path.Base(name)); part != "" {
+				exists[strings.ToLower(path.Dir(name))+"/"+part] = true
+			}
 		}
 	}
 	root, err := os.OpenRoot(c.w.dir)
@@ -122,11 +124,10 @@ func (c *Changes) newRepositories(names []string) []string {
 	}
 	maps.DeleteFunc(dirs, func(dir string, _ bool) bool {
 		return !gitrepo.IsGitDir(func(part string) bool {
-			name := path.Join(dir, part)
-			if exists[strings.ToLower(name)] || root == nil {
+			if exists[strings.ToLower(dir)+"/"+part] || root == nil {
 				return true
 			}
-			_, err := root.Lstat(filepath.FromSlash(name))
+			_, err := root.Lstat(filepath.FromSlash(path.Join(dir, part)))
 			return err == nil
 		})
 	})
@@ -151,7 +152,7 @@ func (w *Workspace) omitsNew(dirs []string) func(string) bool {
 		}
 		for ; name != "."; name = path.Dir(name) {
 			// If the workspace itself became one, only its git files are omitted.
-			if slices.Contains(dirs, name) || gitrepo.IsGitDirPart(name) && slices.Contains(dirs, ".") {
+			if slices.Contains(dirs, name) || gitrepo.GitDirPart(name) != "" && slices.Contains(dirs, ".") {
 				return true
 			}
 		}
