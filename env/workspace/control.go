@@ -86,8 +86,13 @@ func (w *Workspace) warnOmitted(name string) {
 		return
 	}
 	if strings.HasPrefix(name, stagePrefix) {
-		w.warn("%s is not uploaded: it has the files of changes that are being made, or were when the "+
-			"program was killed; its %s has the steps to undo them", name, readmeName)
+		if steps := w.recordOf(name); steps != "" {
+			w.warn("%s is not uploaded: it has the files of changes that are being made, or were when the "+
+				"program was killed; %s has the steps to undo them", name, steps)
+			return
+		}
+		w.warn("%s is not uploaded: its name is that of a directory with unfinished changes, but no run "+
+			"of this user is known to have made it (do not follow its README; review and remove it)", name)
 		return
 	}
 	w.warn("%s belongs to a version control system and is not uploaded", name)
