@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// gitFilePrefix starts the content of a .git that is a file.
-const gitFilePrefix = "gitdir: "
+// FilePrefix starts the content of a .git that is a file.
+const FilePrefix = "gitdir: "
 
 // ForeignError means that the .git of a working tree leads to a git directory that does not name
 // the working tree as its own. A .git file or symlink is content of the working tree, and so may
@@ -50,14 +50,14 @@ func FindHost(top string) (Dirs, error) {
 		if err != nil {
 			return Dirs{}, err
 		}
-		to, ok := strings.CutPrefix(content, gitFilePrefix)
+		to, ok := strings.CutPrefix(content, FilePrefix)
 		if !ok {
 			return Dirs{}, fmt.Errorf("%s is neither a directory nor a file that points to one "+
 				"(remove or repair it)", name)
 		}
 		private = Resolve(top, to)
 	}
-	if _, err := os.Stat(filepath.Join(private, Head)); err != nil {
+	if !hasHead(private) {
 		return Dirs{}, fmt.Errorf("%s points to %s, which is not a git repository "+
 			"(repair it with git worktree repair or git submodule update --init, or remove it)",
 			name, private)
@@ -94,7 +94,7 @@ func IsHostTop(dir string) bool {
 		return err == nil
 	}
 	content, err := ReadHostFile(name)
-	return err == nil && strings.HasPrefix(content, gitFilePrefix)
+	return err == nil && strings.HasPrefix(content, FilePrefix)
 }
 
 // belongTo reports whether the directories are in the working tree top, or refer back to it: those
@@ -104,7 +104,8 @@ func (d Dirs) belongTo(top string) bool {
 		trees := filepath.Dir(d.Private)
 		back, err := ReadHostFile(filepath.Join(d.Private, "gitdir"))
 		return err == nil && filepath.Dir(trees) == d.Common && filepath.Base(trees) == "worktrees" &&
-			filepath.Base(back) == DirName && sameDir(filepath.Dir(Resolve(d.Private, back)), top)
+			filepath.Base(back) == DirName && sameDir(filepath.Dir(Resolve(d.Private, back)), top) &&
+			hasHead(d.Common)
 	}
 	if real, err := filepath.EvalSymlinks(top); err == nil && Within(real, d.Private) {
 		return true
@@ -132,6 +133,12 @@ func (d Dirs) workTree() (name string) {
 		read("config.worktree")
 	}
 	return name
+}
+
+// hasHead reports whether a directory has a HEAD.
+func hasHead(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, Head))
+	return err == nil
 }
 
 // sameDir reports whether two paths lead to one directory. Unlike a file, it cannot be a hard link.
