@@ -88,7 +88,7 @@ func (f *finder) readTop() error {
 	var foreign *gitrepo.ForeignError
 	if errors.As(err, &foreign) {
 		f.w.warn("%s is uploaded without its git repository: %v", f.w.dir, foreign)
-		f.outer = pushRules(nil, "", f.w.globalRules(nil))
+		f.outer = f.w.repositoryRules(foreign.Dirs)
 		return nil
 	}
 	if err != nil {
@@ -121,6 +121,10 @@ func (f *finder) readOuter() error {
 		return nil
 	}
 	git, err := gitrepo.FindHost(up)
+	var foreign *gitrepo.ForeignError
+	if errors.As(err, &foreign) {
+		git, err = foreign.Dirs, nil // Its rules only leave out files.
+	}
 	if err != nil {
 		f.outer = pushRules(nil, "", f.w.globalRules(nil))
 		return nil //nolint:nilerror // A broken repository above does not matter.

@@ -131,8 +131,9 @@ func TestUploadOfLateAlternates(t *testing.T) {
 	w := open(t, host, workspace.Options{})
 	put(t, host, tree{".git/objects/info/alternates": text(private + "/.git/objects\n")})
 	e, envDir := newEnvironment(t)
-	if err := w.Upload(t.Context(), e); err == nil || !strings.Contains(err.Error(), private) {
-		t.Errorf("%v, want an error that names %s", err, private)
+	if err := w.Upload(t.Context(), e); err == nil || !strings.Contains(err.Error(),
+		"private/.git/objects") {
+		t.Errorf("%v, want an error that names the other store", err)
 	}
 	lacksObject(t, envDir, id)
 }
@@ -174,7 +175,7 @@ func TestUploadOfOwnRepositories(t *testing.T) {
 		{"symlink to a directory in the workspace", func(t *testing.T, dir string) string {
 			makeRepository(t, dir)
 			git(t, dir, "init", "-q", "--separate-git-dir="+filepath.Join(dir, "deep"))
-			put(t, dir, tree{".git": {Target: "deep"}, ".git/info/exclude": text("/deep/\n")})
+			put(t, dir, tree{".git": {Target: "deep"}, "deep/info/exclude": text("/deep/\n")})
 			return dir
 		}, nil},
 		{"core.worktree of one working tree", func(t *testing.T, dir string) string {
@@ -237,6 +238,46 @@ func TestUploadOfOwnRepositories(t *testing.T) {
 			}
 			_, envDir := upload(t, open(t, host, workspace.Options{}))
 			sameGit(t, host, envDir)
+		})
+	}
+}
+
+// The ignore rules of a repository apply that is not uploaded.
+func TestRulesOfRefusedRepositories(t *testing.T) {
+	t.Parallel()
+	needGit(t)
+	for name, make := range map[string]func(t *testing.T, dir, host string){
+		"separate": func(t *testing.T, dir, host string) {
+			git(t, dir, "init", "-q", "--separate-git-dir=repo", host)
+		},
+		"borrowed": func(t *testing.T, dir, host string) {
+			makeRepository(t, filepath.Join(dir, "other"))
+			put(t, host, tree{".git/objects/info/alternates": text(dir + "/other/.git/objects\n")})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			host := filepath.Join(dir, "host")
+			makeRepository(t, host)
+			put(t, host, tree{
+				".git/info/exclude": text("/hidden\n/dir/hidden\n"), "hidden": text(canary),
+				"dir/hidden": text(canary),
+			})
+			make(t, dir, host)
+			for _, part := range []string{".", "dir"} {
+				w := open(t, filepath.Join(host, part), workspace.Options{})
+				e, envDir := upload(t, w)
+				put(t, envDir, tree{"hidden": text("x"), "new": text("x")})
+				if _, err := os.Stat(filepath.Join(envDir, ".git")); err == nil {
+					t.Error("the repository was uploaded")
+				}
+				noCanary(t, envDir)
+				var patch strings.Builder
+				if _, err := changes(t, w, e).WritePatch(t.Context(), &patch); err != nil ||
+					strings.Contains(patch.String(), "/hidden") || !strings.Contains(patch.String(), "/new") {
+					t.Errorf("%s: %v\n%s", part, err, patch.String())
+				}
+			}
 		})
 	}
 }

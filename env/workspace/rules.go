@@ -122,13 +122,7 @@ func (w *Workspace) outerRules(
 		return nil, "", err
 	}
 	below := filepath.ToSlash(rel)
-	// As in search.Walk, an unreadable file has no rules.
-	config, _ := gitrepo.ReadHostFile(filepath.Join(git.Common, "config"))
-	settings, _ := gitrepo.ParseConfig([]byte(config))
-	rules = pushRules(rules, "", w.globalRules(settings))
-	if exclude, err := gitrepo.ReadHostFile(filepath.Join(git.Common, "info", "exclude")); err == nil {
-		rules = pushRules(rules, "", []byte(exclude))
-	}
+	rules = w.repositoryRules(git)
 	at := ""
 	for part := range strings.SplitSeq(below, "/") {
 		content, err := gitrepo.ReadHostFile(filepath.Join(top, filepath.FromSlash(at), ignoreFile))
@@ -141,4 +135,14 @@ func (w *Workspace) outerRules(
 		}
 	}
 	return rules, below + "/", nil
+}
+
+// repositoryRules returns the rules of the user and of a repository, without those of ignore files.
+// As in search.Walk, an unreadable file has no rules.
+func (w *Workspace) repositoryRules(git gitrepo.Dirs) *gitignore.Stack {
+	config, _ := gitrepo.ReadHostFile(filepath.Join(git.Common, "config"))
+	settings, _ := gitrepo.ParseConfig([]byte(config))
+	rules := pushRules(nil, "", w.globalRules(settings))
+	exclude, _ := gitrepo.ReadHostFile(filepath.Join(git.Common, "info", "exclude"))
+	return pushRules(rules, "", []byte(exclude))
 }

@@ -27,13 +27,18 @@ func MayBeControlName(name string) bool {
 	})
 }
 
-// fold returns the lower case of a base name without the parts that some file system ignores.
+// fold returns the lower case of a base name without the parts that some file system ignores. Of
+// letters that some file system takes for one, such as s and ſ, it returns the first one.
 func fold(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Cf, r) {
 			return -1
 		}
-		return unicode.ToLower(r)
+		first := r
+		for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
+			first = min(first, f)
+		}
+		return unicode.ToLower(first)
 	}, name)
 	name, _, _ = strings.Cut(name, ":")
 	return strings.TrimRight(name, ". ")
