@@ -121,7 +121,8 @@ func startRecording(ctx context.Context, s environmentSettings) *recording {
 	r := &recording{done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
-		opts := workspace.Options{UploadIgnored: s.uploadIgnored}
+		state, _ := stateDir() // without one, Apply records nothing
+		opts := workspace.Options{UploadIgnored: s.uploadIgnored, StateDir: state}
 		r.tree, r.err = workspace.Open(ctx, cmp.Or(s.config.dir, "."), opts)
 	}()
 	return r

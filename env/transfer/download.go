@@ -18,6 +18,9 @@ const (
 	DefaultMaxEntries = 1_000_000
 )
 
+// maxHeads bounds the number of files called HEAD that Download makes last.
+const maxHeads = 10_000
+
 // DownloadOptions are options of Download.
 type DownloadOptions struct {
 	// MaxBytes bounds the sum of the sizes of all files. Zero means DefaultMaxBytes, a negative number
@@ -27,9 +30,11 @@ type DownloadOptions struct {
 	// negative number no limit.
 	MaxEntries int
 	// SkipRepositories, if set, leaves out the directories and files of version control systems (.git,
-	// .hg, .svn, .jj, .bzr, in any spelling that some file system takes for them), and git directories
-	// of the host: their content can make git run commands. It is called once with the name of each,
-	// relative to dst.
+	// .hg, .svn, .jj, .bzr, in any spelling that some file system takes for them), git directories of
+	// the host, and the file, symlink or directory that would make another directory a git directory,
+	// whatever the order of the entries: their content can make git run commands. It is called once
+	// with the name of each, relative to dst. A tree with more than 10,000 files called HEAD is
+	// env.ErrTreeTooLarge then.
 	SkipRepositories func(name string)
 }
 
@@ -67,7 +72,10 @@ func Download(
 	}
 	if opts.SkipRepositories != nil {
 		found := findRepositories(root, opts.SkipRepositories)
-		unpack.Skip = func(name string) bool { return found.isTop() || found.contains(name) }
+		unpack.Skip = func(name string) bool {
+			return found.isTop() || found.contains(name) || found.completes(name)
+		}
+		unpack.Hold, unpack.Keep, unpack.MaxHeld = isHead, found.keepHead, maxHeads
 	}
 	err = tartree.Unpack(ctx, root, archive, unpack)
 	if cerr := archive.Close(); err == nil {

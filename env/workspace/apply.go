@@ -96,7 +96,8 @@ func (e *ConflictError) Unwrap() []error {
 // which the error names.
 //
 // If the program is killed, the stage stays, with all removed and all new files by name, and a
-// README with the steps to undo the changes. A workspace excludes it and warns about it.
+// README with the steps to undo the changes. A workspace excludes it and warns about it; with
+// Options.StateDir the warning names a copy of the steps that nobody else can have written.
 //
 // A file keeps its permissions, except the right to execute, and, where the system allows it, its
 // owner. Directories that become empty are removed. A second Apply is a conflict, unless the
@@ -117,7 +118,7 @@ func (c *Changes) apply(ctx context.Context) (_ Applied, err error) {
 	defer func() { _ = root.Close() }()
 	t := &transaction{
 		root: root, before: c.w.before, after: c.after, excluded: c.w.excluded,
-		modes: c.w.modes, buf: make([]byte, 256<<10),
+		modes: c.w.modes, records: c.w.records(true), buf: make([]byte, 256<<10),
 	}
 	var conflicts []Conflict
 	for _, name := range c.Unreadable() {
@@ -157,6 +158,8 @@ type transaction struct {
 
 	// stage is the directory for new and removed files; empty until it is made.
 	stage string
+	// records is the directory for the record of the stage, recordFile the record; both may be empty.
+	records, recordFile string
 	// undo are the functions that revert the steps made so far.
 	undo []func() error
 }

@@ -183,7 +183,7 @@ func (t *transaction) matches(name, at string, fi fs.FileInfo, want snapshot.Fil
 }
 
 func (t *transaction) sameContent(at string, want snapshot.File) error {
-	f, _, err := openFile(t.root, at)
+	f, _, err := gitrepo.OpenFile(t.root, at)
 	if err != nil {
 		return err
 	}

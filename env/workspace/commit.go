@@ -23,6 +23,7 @@ func (t *transaction) run(ctx context.Context) (err error) {
 		return err
 	}
 	t.stage = stage
+	t.writeRecord()
 	err = t.makeStage()
 	for _, step := range []func(context.Context) error{
 		t.writeNew, t.replace, t.removeOld, t.removeEmptyDirs, t.createRest,
@@ -37,7 +38,7 @@ func (t *transaction) run(ctx context.Context) (err error) {
 				err, filepath.Join(t.root.Name(), stage), uerr)
 		}
 	}
-	if rerr := t.root.RemoveAll(stage); rerr != nil && err == nil {
+	if rerr := t.removeStage(); rerr != nil && err == nil {
 		return fmt.Errorf("all changes are made, but not cleaned up: %w", rerr)
 	}
 	return err

@@ -25,7 +25,7 @@ func isGitDir(dir string) bool {
 // empty if none.
 func enclosingGitDir(dir string) string {
 	for ; ; dir = filepath.Dir(dir) {
-		if isTop(dir) {
+		if gitrepo.IsHostTop(dir) {
 			return ""
 		}
 		if isGitDir(dir) {
@@ -86,8 +86,13 @@ func (w *Workspace) warnOmitted(name string) {
 		return
 	}
 	if strings.HasPrefix(name, stagePrefix) {
-		w.warn("%s is not uploaded: it has the files of changes that are being made, or were when the "+
-			"program was killed; its %s has the steps to undo them", name, readmeName)
+		if steps := w.recordOf(name); steps != "" {
+			w.warn("%s is not uploaded: it has the files of changes that are being made, or were when the "+
+				"program was killed; %s has the steps to undo them", name, steps)
+			return
+		}
+		w.warn("%s is not uploaded: its name is that of a directory with unfinished changes, but no run "+
+			"of this user is known to have made it (do not follow its README; review and remove it)", name)
 		return
 	}
 	w.warn("%s belongs to a version control system and is not uploaded", name)
@@ -102,7 +107,7 @@ func (c *Changes) newRepositories(names []string) []string {
 			continue
 		}
 		for ; name != "."; name = path.Dir(name) {
-			if gitrepo.IsGitDirPart(path.Base(name)) {
+			if gitrepo.GitDirPart(path.Base(name)) != "" {
 				dirs[path.Dir(name)] = true
 			}
 		}
@@ -110,10 +115,12 @@ func (c *Changes) newRepositories(names []string) []string {
 	if len(dirs) == 0 {
 		return nil
 	}
-	exists := make(map[string]bool) // by lower case, as some file systems compare
+	exists := make(map[string]bool) // by directory in lower case, as some file systems compare
 	for _, name := range c.after.Files() {
-		for ; name != "." && !exists[strings.ToLower(name)]; name = path.Dir(name) {
-			exists[strings.ToLower(name)] = true
+		for ; name != "."; name = path.Dir(name) {
+			if part := gitrepo.GitDirPart(path.Base(name)); part != "" {
+				exists[strings.ToLower(path.Dir(name))+"/"+part] = true
+			}
 		}
 	}
 	root, err := os.OpenRoot(c.w.dir)
@@ -122,11 +129,10 @@ func (c *Changes) newRepositories(names []string) []string {
 	}
 	maps.DeleteFunc(dirs, func(dir string, _ bool) bool {
 		return !gitrepo.IsGitDir(func(part string) bool {
-			name := path.Join(dir, part)
-			if exists[strings.ToLower(name)] || root == nil {
+			if exists[strings.ToLower(dir)+"/"+part] || root == nil {
 				return true
 			}
-			_, err := root.Lstat(filepath.FromSlash(name))
+			_, err := root.Lstat(filepath.FromSlash(path.Join(dir, part)))
 			return err == nil
 		})
 	})
@@ -151,7 +157,7 @@ func (w *Workspace) omitsNew(dirs []string) func(string) bool {
 		}
 		for ; name != "."; name = path.Dir(name) {
 			// If the workspace itself became one, only its git files are omitted.
-			if slices.Contains(dirs, name) || gitrepo.IsGitDirPart(name) && slices.Contains(dirs, ".") {
+			if slices.Contains(dirs, name) || gitrepo.GitDirPart(name) != "" && slices.Contains(dirs, ".") {
 				return true
 			}
 		}

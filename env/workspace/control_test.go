@@ -192,6 +192,7 @@ func TestNewGitDirs(t *testing.T) {
 	}{
 		{"new", nil, parts("x/y/", "HEAD", "objects/a", "refs/b", "config", "hooks/h"), nil},
 		{"letter case", nil, parts("x/", "head", "OBJECTS/a", "Refs/b", "config"), nil},
+		{"other file systems", nil, parts("x/", "HE\u200cAD", "objects. /a", "refs./b", "config"), nil},
 		{"common directory elsewhere", nil, parts("x/", "HEAD", "commondir", "config"), nil},
 		{
 			"the workspace itself", nil, parts("", "HEAD", "objects/a", "refs/b", "config"),

@@ -19,10 +19,9 @@
 // recognized by their content, and those of other systems, recognized by their names. Changes never
 // contain files in them, nor files that would make a directory of the host a git directory.
 //
-// The uploaded .git is always a complete directory, even if it is a linked working tree, a
-// submodule, or a repository that borrows objects on the host. [Workspace.Warnings] reports where
-// git can do less in the environment than on the host; a repository that cannot be uploaded at all
-// is an error with the remedy.
+// The uploaded .git is always a complete directory, even if it is a linked working tree or a
+// submodule on the host. [Workspace.Warnings] reports where git can do less in the environment than
+// on the host; a repository that cannot be uploaded at all is an error with the remedy.
 //
 // A directory inside a repository is uploaded without a .git; its patch has names that git apply
 // understands on the host.
@@ -32,9 +31,11 @@
 //
 // # Trust
 //
-// The directory is trusted as far as git trusts it: a repository that it borrows objects from is
-// uploaded with it. Repositories inside it are not trusted: they may refer only to themselves and
-// to git's directory for submodules.
+// The content of the directory may come from anybody, its .git too. A git directory elsewhere
+// counts only if it refers back to the directory, as those of linked working trees and submodules
+// do, and objects are borrowed only from stores in the directory or in its git directory. Else the
+// directory is uploaded without a .git, with a warning that has the remedy. Repositories inside it
+// may refer only to themselves and to git's directory for submodules.
 //
 // The environment is not trusted. The size of changes is bounded. Apply touches nothing outside the
 // directory, no directory of a version control system in it, and no file that differs from the

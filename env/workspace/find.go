@@ -78,20 +78,26 @@ type finder struct {
 // it is in.
 func (f *finder) readTop() error {
 	fi, err := os.Stat(filepath.Join(f.w.dir, gitrepo.DirName))
-	if errors.Is(err, fs.ErrNotExist) || err == nil && fi.IsDir() && !isTop(f.w.dir) {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && fi.IsDir() && !gitrepo.IsHostTop(f.w.dir) {
 		return f.readOuter()
 	}
 	if err != nil {
 		return err
 	}
-	git, err := findGit(f.w.dir)
+	git, err := gitrepo.FindHost(f.w.dir)
+	var foreign *gitrepo.ForeignError
+	if errors.As(err, &foreign) {
+		f.w.warn("%s is uploaded without its git repository: %v", f.w.dir, foreign)
+		f.outer = f.w.repositoryRules(foreign.Dirs)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
 	f.common = git.Common
 	f.w.exclude(git.Common)
 	f.w.exclude(git.Private)
-	r, err := openRepository(".", git, true)
+	r, err := openRepository(".", git, []string{f.w.dir, git.Common})
 	if errors.Is(err, errBare) {
 		f.w.warn("the git repository in %s is not uploaded: %v", f.w.dir, err)
 		f.outer = pushRules(nil, "", f.w.globalRules(nil))
@@ -99,6 +105,9 @@ func (f *finder) readTop() error {
 	}
 	if err != nil {
 		return fmt.Errorf("git repository: %w", err)
+	}
+	if r.foreign != "" {
+		f.w.warn("%s is uploaded without its git repository: %v", f.w.dir, r.borrowsError(r.foreign))
 	}
 	f.add(r)
 	return nil
@@ -111,7 +120,11 @@ func (f *finder) readOuter() error {
 		f.outer = pushRules(nil, "", f.w.globalRules(nil))
 		return nil
 	}
-	git, err := findGit(up)
+	git, err := gitrepo.FindHost(up)
+	var foreign *gitrepo.ForeignError
+	if errors.As(err, &foreign) {
+		git, err = foreign.Dirs, nil // Its rules only leave out files.
+	}
 	if err != nil {
 		f.outer = pushRules(nil, "", f.w.globalRules(nil))
 		return nil //nolint:nilerror // A broken repository above does not matter.
@@ -150,7 +163,8 @@ func (w *Workspace) warnConversions(dirs []string) {
 		}
 	}
 	for _, dir := range dirs {
-		content, err := readHostFile(filepath.Join(w.dir, filepath.FromSlash(dir), attributesFile))
+		name := filepath.Join(w.dir, filepath.FromSlash(dir), attributesFile)
+		content, err := gitrepo.ReadHostFile(name)
 		if r := w.repositoryOf(dir); err == nil && r != nil {
 			readAttributes(kinds[r], content)
 		}
@@ -210,7 +224,7 @@ func (f *finder) readInner(name string) {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return // The snapshot reports an unreadable directory.
 	}
-	if err == nil && fi.IsDir() && !isTop(dir) {
+	if err == nil && fi.IsDir() && !gitrepo.IsHostTop(dir) {
 		return
 	}
 	var r *repository
@@ -228,7 +242,7 @@ func (f *finder) openInner(name, dir string, fi fs.FileInfo) (*repository, error
 	if fi.Mode()&fs.ModeSymlink != 0 {
 		return nil, errors.New(".git is a symlink")
 	}
-	git, err := findGit(dir)
+	git, err := gitrepo.FindHost(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +255,15 @@ func (f *finder) openInner(name, dir string, fi fs.FileInfo) (*repository, error
 		return nil, fmt.Errorf("it is in %s, which is not the directory for submodules of this "+
 			"repository", git.Private)
 	}
-	return openRepository(name, git, git.Linked)
+	var lenders []string
+	if git.Linked {
+		lenders = []string{f.w.dir, f.common}
+	}
+	r, err := openRepository(name, git, lenders)
+	if err == nil && r.foreign != "" {
+		err = r.borrowsError(r.foreign)
+	}
+	return r, err
 }
 
 // addEmptySubmodule adds the directory of a submodule that git ignores, without which git would

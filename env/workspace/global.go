@@ -6,11 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/sandboxagent/sandboxagent/env/internal/gitrepo"
 )
 
 // globalRules returns the ignore rules of the user, which have the lowest precedence. The settings
 // of a repository, nil without one, can name another file.
-func (w *Workspace) globalRules(settings []setting) []byte {
+func (w *Workspace) globalRules(settings []gitrepo.Setting) []byte {
 	home, _ := os.UserHomeDir()
 	configDir := os.Getenv("XDG_CONFIG_HOME")
 	if configDir == "" && home != "" {
@@ -41,20 +43,20 @@ func (w *Workspace) globalRules(settings []setting) []byte {
 	if !filepath.IsAbs(name) {
 		return nil
 	}
-	content, err := readHostFile(name)
+	content, err := gitrepo.ReadHostFile(name)
 	w.warnGlobal(name, err)
 	return []byte(content)
 }
 
 // globalSettings reads a configuration file of the user.
-func (w *Workspace) globalSettings(name string) []setting {
+func (w *Workspace) globalSettings(name string) []gitrepo.Setting {
 	if !filepath.IsAbs(name) || name == os.DevNull {
 		return nil
 	}
-	content, err := readHostFile(name)
-	var settings []setting
+	content, err := gitrepo.ReadHostFile(name)
+	var settings []gitrepo.Setting
 	if err == nil {
-		settings, err = parseConfig([]byte(content))
+		settings, err = gitrepo.ParseConfig([]byte(content))
 	}
 	w.warnGlobal(name, err)
 	return settings
@@ -67,10 +69,10 @@ func (w *Workspace) warnGlobal(name string, err error) {
 }
 
 // excludesFile returns the last core.excludesFile of settings.
-func excludesFile(settings []setting) (name string, ok bool) {
+func excludesFile(settings []gitrepo.Setting) (name string, ok bool) {
 	for _, s := range settings {
-		if s.section == "core" && s.subsection == "" && s.key == "excludesfile" {
-			name, ok = s.value, true
+		if s.Section == "core" && s.Subsection == "" && s.Key == "excludesfile" {
+			name, ok = s.Value, true
 		}
 	}
 	return name, ok

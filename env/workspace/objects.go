@@ -51,21 +51,26 @@ func (p *gitPacker) pack(ctx context.Context, r *repository) error {
 			return err
 		}
 	}
-	s := &objectSender{
-		p: p, to: path.Join(top, "objects"), sent: make(map[string]bool),
-		stores: make(map[string]bool),
+	borrowed, foreign, err := findStores(r.store(), r.lenders)
+	if err == nil && foreign != "" { // since the workspace was opened
+		err = r.borrowsError(foreign)
+	}
+	if err != nil {
+		return err
 	}
 	common, err := os.OpenRoot(r.git.Common)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = common.Close() }()
-	store, err := common.OpenRoot("objects")
-	if err != nil {
-		return err
+	s := &objectSender{p: p, to: path.Join(top, gitrepo.Objects), sent: make(map[string]bool)}
+	err = s.store(ctx, func() (*os.Root, error) { return common.OpenRoot(gitrepo.Objects) })
+	for _, name := range borrowed {
+		if err == nil {
+			err = s.store(ctx, func() (*os.Root, error) { return os.OpenRoot(name) })
+		}
 	}
-	defer func() { _ = store.Close() }()
-	return s.store(ctx, store, filepath.Join(r.git.Common, "objects"), r.borrows, 0)
+	return err
 }
 
 func (p *gitPacker) header(kind byte, name string, mode, size int64) error {
@@ -95,62 +100,65 @@ func (p *gitPacker) content(name string, mode, size int64, r io.Reader) error {
 
 // objectSender writes the objects of one repository, from its store and those it borrows from.
 type objectSender struct {
-	p      *gitPacker
-	to     string
-	sent   map[string]bool
-	stores map[string]bool
+	p    *gitPacker
+	to   string
+	sent map[string]bool
 	// missed is true if a listed file was missing.
 	missed bool
 }
 
-// store writes the objects in the store with an absolute path, and in those it borrows from.
-func (s *objectSender) store(
-	ctx context.Context, store *os.Root, name string, borrows bool, depth int,
-) error {
-	s.stores[name] = true
-	if depth > maxDepth || len(s.stores) > maxStores {
-		return errors.New("it borrows objects from too many repositories (run git repack -a -d to " +
-			"copy them)")
-	}
-	alternates, err := readFile(store, "info/alternates", maxSmall)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := s.objects(ctx, store); err != nil {
-		return err
-	}
-	others, err := parseAlternates(alternates)
-	if err != nil {
-		return err
-	}
-	if len(others) > 0 && !borrows {
-		return errBorrows
-	}
-	for _, other := range others {
-		if err := s.borrowed(ctx, resolve(name, other), depth+1); err != nil {
-			return err
+// errMissingStore means that the store of another repository does not exist.
+var errMissingStore = errors.New("it borrows objects from another repository, which is missing")
+
+// findStores returns the stores that the one with the absolute path name borrows objects from,
+// directly or not, without itself. If one of them is in none of the directories lenders, it is
+// returned as foreign: anybody can name any store in a list of alternates, and nothing in that
+// store confirms it.
+func findStores(name string, lenders []string) (stores []string, foreign string, err error) {
+	found := map[string]bool{name: true}
+	level := []string{name}
+	for depth := 0; len(level) > 0; depth++ {
+		var next []string
+		for _, store := range level {
+			others, err := readAlternates(store)
+			if err != nil {
+				return nil, "", err
+			}
+			for _, other := range others {
+				real, err := filepath.EvalSymlinks(gitrepo.Resolve(store, other))
+				switch {
+				case err != nil:
+					return nil, "", fmt.Errorf("%w: %w", errMissingStore, err)
+				case found[real]:
+					continue
+				case !slices.ContainsFunc(lenders, func(d string) bool { return gitrepo.Within(d, real) }):
+					return nil, real, nil
+				}
+				found[real] = true
+				next = append(next, real)
+			}
 		}
+		if stores = append(stores, next...); depth > maxDepth || len(stores) > maxStores {
+			return nil, "", errors.New("it borrows objects from too many repositories (run " +
+				"git repack -a -d to copy them)")
+		}
+		level = next
 	}
-	return nil
+	return stores, "", nil
 }
 
-// errBorrows means that an untrusted repository inside the workspace refers to another one.
-var errBorrows = errors.New("it borrows objects from another repository")
-
-func (s *objectSender) borrowed(ctx context.Context, name string, depth int) error {
-	real, err := filepath.EvalSymlinks(name)
-	if err == nil && s.stores[real] {
-		return nil
-	}
-	var store *os.Root
-	if err == nil {
-		store, err = os.OpenRoot(real)
-	}
+// readAlternates returns the list of alternates of a store.
+func readAlternates(store string) ([]string, error) {
+	root, err := os.OpenRoot(store)
 	if err != nil {
-		return fmt.Errorf("it borrows objects from another repository, which is missing: %w", err)
+		return nil, fmt.Errorf("%w: %w", errMissingStore, err)
 	}
-	defer func() { _ = store.Close() }()
-	return s.store(ctx, store, real, true, depth)
+	defer func() { _ = root.Close() }()
+	content, err := gitrepo.ReadFile(root, "info/alternates", maxSmall)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return parseAlternates(content)
 }
 
 // parseAlternates reads a list of stores to borrow from.
@@ -171,6 +179,16 @@ func parseAlternates(content []byte) ([]string, error) {
 		names = append(names, name)
 	}
 	return names, nil
+}
+
+// store writes the objects in a store.
+func (s *objectSender) store(ctx context.Context, open func() (*os.Root, error)) error {
+	store, err := open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = store.Close() }()
+	return s.objects(ctx, store)
 }
 
 // maxPasses bounds the number of listings of a store while git moves objects.
@@ -276,7 +294,7 @@ func (s *objectSender) send(ctx context.Context, store *os.Root, names ...string
 		if s.sent[name] {
 			continue
 		}
-		f, size, err := openFile(store, name)
+		f, size, err := gitrepo.OpenFile(store, name)
 		if s.vanished(err) {
 			return nil
 		}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -26,10 +27,13 @@ type repository struct {
 	// name is the top of its working tree, relative to the workspace; "." for the workspace itself.
 	name string
 	git  gitrepo.Dirs
-	// borrows is true if the repository may borrow objects from others.
-	borrows  bool
+	// lenders are the directories with the stores that the repository may borrow objects from.
+	lenders []string
+	// foreign is another store that it borrows from; if it is not empty, the repository is not
+	// uploaded.
+	foreign  string
 	format   repositoryFormat
-	settings []setting
+	settings []gitrepo.Setting
 	// rebasing is true during a rebase or git am.
 	rebasing bool
 	files    []gitFile
@@ -45,7 +49,9 @@ type gitFile struct {
 }
 
 // openRepository reads the uploaded part of a repository.
-func openRepository(name string, git gitrepo.Dirs, borrows bool) (_ *repository, err error) {
+func openRepository(
+	name string, git gitrepo.Dirs, lenders []string,
+) (_ *repository, err error) {
 	private, err := os.OpenRoot(git.Private)
 	if err != nil {
 		return nil, err
@@ -60,9 +66,9 @@ func openRepository(name string, git gitrepo.Dirs, borrows bool) (_ *repository,
 	if err := errors.Join(refuseSymlinks(private), refuseSymlinks(common)); err != nil {
 		return nil, err
 	}
-	r := &repository{name: name, git: git, borrows: borrows}
+	r := &repository{name: name, git: git, lenders: lenders}
 	for _, step := range []func(private, common *os.Root) error{
-		r.readConfig, r.readHead, r.readRefs, r.readIndex, r.readInfo, r.checkObjects,
+		r.readConfig, r.readHead, r.readRefs, r.readIndex, r.readInfo, r.findForeign,
 	} {
 		if err := step(private, common); err != nil {
 			return nil, err
@@ -107,11 +113,11 @@ var errBare = errors.New("it is a bare repository, without a working tree (core.
 
 // readConfig reads the configuration and adds the sanitised one.
 func (r *repository) readConfig(private, common *os.Root) error {
-	content, err := readFile(common, "config", maxSmall)
+	content, err := gitrepo.ReadFile(common, "config", maxSmall)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	settings, err := parseConfig(content)
+	settings, err := gitrepo.ParseConfig(content)
 	if err != nil {
 		return err
 	}
@@ -119,11 +125,11 @@ func (r *repository) readConfig(private, common *os.Root) error {
 		return err
 	}
 	if r.format.worktreeConfig {
-		content, err := readFile(private, "config.worktree", maxSmall)
+		content, err := gitrepo.ReadFile(private, "config.worktree", maxSmall)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		more, err := parseConfig(content)
+		more, err := gitrepo.ParseConfig(content)
 		if err != nil {
 			return err
 		}
@@ -136,13 +142,13 @@ func (r *repository) readConfig(private, common *os.Root) error {
 		return errBare
 	}
 	r.settings = settings
-	r.add("config", formatConfig(sanitise(settings)))
+	r.add("config", gitrepo.FormatConfig(sanitise(settings)))
 	return nil
 }
 
 // readHead adds HEAD and, if they contain only object IDs, the heads of operations in progress.
 func (r *repository) readHead(private, _ *os.Root) error {
-	head, err := readFile(private, gitrepo.Head, maxSmall)
+	head, err := gitrepo.ReadFile(private, gitrepo.Head, maxSmall)
 	if err != nil {
 		return err
 	}
@@ -157,7 +163,7 @@ func (r *repository) readHead(private, _ *os.Root) error {
 		}
 	}
 	for _, name := range []string{"ORIG_HEAD", "MERGE_HEAD", "CHERRY_PICK_HEAD", "REVERT_HEAD"} {
-		if content, err := readFile(private, name, maxSmall); err == nil {
+		if content, err := gitrepo.ReadFile(private, name, maxSmall); err == nil {
 			if names, ok := cleanObjects(content); ok {
 				r.add(name, names)
 			}
@@ -192,7 +198,7 @@ func cleanObjects(content []byte) ([]byte, bool) {
 
 // readRefs adds the references that all working trees share.
 func (r *repository) readRefs(_, common *os.Root) error {
-	packed, err := readFile(common, "packed-refs", maxList)
+	packed, err := gitrepo.ReadFile(common, "packed-refs", maxList)
 	switch {
 	case err == nil:
 		r.add("packed-refs", cleanPackedRefs(packed))
@@ -214,7 +220,7 @@ func (r *repository) readRefs(_, common *os.Root) error {
 		if !d.Type().IsRegular() {
 			return nil
 		}
-		content, err := readFile(common, name, maxSmall)
+		content, err := gitrepo.ReadFile(common, name, maxSmall)
 		if err != nil {
 			return err
 		}
@@ -264,7 +270,7 @@ func (r *repository) readIndex(private, _ *os.Root) error {
 }
 
 func (r *repository) addIndex(private *os.Root, name string) (*gitrepo.Index, error) {
-	content, err := readFile(private, name, gitrepo.MaxIndexSize)
+	content, err := gitrepo.ReadFile(private, name, gitrepo.MaxIndexSize)
 	if err != nil {
 		return nil, err
 	}
@@ -290,7 +296,7 @@ func (r *repository) readInfo(private, common *os.Root) error {
 		{private, "info/sparse-checkout"},
 		{common, "shallow"},
 	} {
-		content, err := readFile(f.in, f.name, maxList)
+		content, err := gitrepo.ReadFile(f.in, f.name, maxList)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -308,19 +314,20 @@ func (r *repository) readInfo(private, common *os.Root) error {
 	return nil
 }
 
-// checkObjects refuses a repository that borrows objects without permission.
-func (r *repository) checkObjects(_, common *os.Root) error {
-	if r.borrows {
-		return nil
-	}
-	alternates, err := readFile(common, "objects/info/alternates", maxSmall)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil && len(bytes.TrimSpace(alternates)) > 0 {
-		err = errBorrows
-	}
+// store returns the path of the repository's own objects.
+func (r *repository) store() string { return filepath.Join(r.git.Common, gitrepo.Objects) }
+
+// findForeign sets foreign.
+func (r *repository) findForeign(_, _ *os.Root) (err error) {
+	_, r.foreign, err = findStores(r.store(), r.lenders)
 	return err
+}
+
+// borrowsError is the error for a store that the repository may not borrow from.
+func (r *repository) borrowsError(foreign string) error {
+	return fmt.Errorf("it borrows objects from %s, which is not its own (to copy them, run "+
+		"git repack -a -d in it and remove %s)", foreign,
+		filepath.Join(r.store(), "info", "alternates"))
 }
 
 // tracked returns the tracked files, relative to the workspace.

@@ -95,9 +95,10 @@ func (w *Workspace) makeRules(
 		if repo := tops[dir]; repo != nil {
 			global := pushRules(nil, at, w.globalRules(repo.settings))
 			stack = pushRules(global, at, repo.file("info/exclude"))
-			r.needed = r.needed || global != nil || stack != nil && repo.git.Linked
+			r.needed = r.needed || global != nil ||
+				stack != nil && (repo.git.Linked || repo.foreign != "")
 		}
-		content, err := readFile(root, filepath.FromSlash(path.Join(dir, ignoreFile)), maxSmall)
+		content, err := gitrepo.ReadFile(root, filepath.FromSlash(path.Join(dir, ignoreFile)), maxSmall)
 		if err == nil {
 			stack = pushRules(stack, at, content)
 		}
@@ -121,16 +122,10 @@ func (w *Workspace) outerRules(
 		return nil, "", err
 	}
 	below := filepath.ToSlash(rel)
-	// As in search.Walk, an unreadable file has no rules.
-	config, _ := readHostFile(filepath.Join(git.Common, "config"))
-	settings, _ := parseConfig([]byte(config))
-	rules = pushRules(rules, "", w.globalRules(settings))
-	if exclude, err := readHostFile(filepath.Join(git.Common, "info", "exclude")); err == nil {
-		rules = pushRules(rules, "", []byte(exclude))
-	}
+	rules = w.repositoryRules(git)
 	at := ""
 	for part := range strings.SplitSeq(below, "/") {
-		content, err := readHostFile(filepath.Join(top, filepath.FromSlash(at), ignoreFile))
+		content, err := gitrepo.ReadHostFile(filepath.Join(top, filepath.FromSlash(at), ignoreFile))
 		if err == nil {
 			rules = pushRules(rules, at, []byte(content))
 		}
@@ -140,4 +135,14 @@ func (w *Workspace) outerRules(
 		}
 	}
 	return rules, below + "/", nil
+}
+
+// repositoryRules returns the rules of the user and of a repository, without those of ignore files.
+// As in search.Walk, an unreadable file has no rules.
+func (w *Workspace) repositoryRules(git gitrepo.Dirs) *gitignore.Stack {
+	config, _ := gitrepo.ReadHostFile(filepath.Join(git.Common, "config"))
+	settings, _ := gitrepo.ParseConfig([]byte(config))
+	rules := pushRules(nil, "", w.globalRules(settings))
+	exclude, _ := gitrepo.ReadHostFile(filepath.Join(git.Common, "info", "exclude"))
+	return pushRules(rules, "", []byte(exclude))
 }

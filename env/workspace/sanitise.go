@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandboxagent/sandboxagent/env/internal/gitrepo"
 	"github.com/sandboxagent/sandboxagent/env/vars"
 	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 )
@@ -129,84 +130,84 @@ type repositoryFormat struct {
 
 // readFormat returns the storage format; the error is for one that another git may not be able to
 // read.
-func readFormat(settings []setting) (repositoryFormat, error) {
+func readFormat(settings []gitrepo.Setting) (repositoryFormat, error) {
 	var f repositoryFormat
 	for _, s := range settings {
-		value := strings.ToLower(s.value)
-		switch s.section + "." + s.key {
+		value := strings.ToLower(s.Value)
+		switch s.Section + "." + s.Key {
 		case "extensions.objectformat":
 			if value != "sha256" && value != "sha1" {
 				return f, fmt.Errorf("its object format %q is not supported (clone it with "+
-					"--object-format=sha1)", s.value)
+					"--object-format=sha1)", s.Value)
 			}
 		case "extensions.refstorage":
 			if value != "files" {
 				return f, fmt.Errorf("its reference format %q is not supported (run git refs migrate "+
-					"--ref-format=files)", s.value)
+					"--ref-format=files)", s.Value)
 			}
 		case "extensions.worktreeconfig":
-			f.worktreeConfig = s.isTrue()
+			f.worktreeConfig = s.IsTrue()
 		case "extensions.partialclone":
 			f.promisor = true
 		case "extensions.noop", "extensions.noop-v1", "extensions.preciousobjects",
 			"extensions.relativeworktrees":
 		case "remote.promisor":
-			f.promisor = f.promisor || s.isTrue()
+			f.promisor = f.promisor || s.IsTrue()
 		case "core.bare":
-			f.bare = s.isTrue()
+			f.bare = s.IsTrue()
 		case "core.filemode":
-			f.noFileMode = !s.isTrue()
+			f.noFileMode = !s.IsTrue()
 		case "core.autocrlf":
-			f.converts = s.isTrue() || value == "input"
+			f.converts = s.IsTrue() || value == "input"
 		default:
-			if s.section == "extensions" {
-				return f, fmt.Errorf("it uses the git extension %q, which is not supported", s.key)
+			if s.Section == "extensions" {
+				return f, fmt.Errorf("it uses the git extension %q, which is not supported", s.Key)
 			}
-			f.filters = f.filters || s.section == "filter"
+			f.filters = f.filters || s.Section == "filter"
 		}
 	}
 	return f, nil
 }
 
 // sanitise returns the uploaded settings.
-func sanitise(settings []setting) []setting {
+func sanitise(settings []gitrepo.Setting) []gitrepo.Setting {
 	version := "0"
-	kept := []setting{}
+	kept := []gitrepo.Setting{}
 	has := map[string]bool{}
 	for _, s := range settings {
-		id := s.section + "." + s.key
-		if s.section == "branch" || s.section == "remote" || s.section == "submodule" {
-			id = s.section + ".." + s.key
-			if s.subsection == "" || strings.ContainsAny(s.subsection, "\n\x00") ||
-				strings.Contains(s.subsection, "://") {
+		id := s.Section + "." + s.Key
+		if s.Section == "branch" || s.Section == "remote" || s.Section == "submodule" {
+			id = s.Section + ".." + s.Key
+			if s.Subsection == "" || strings.ContainsAny(s.Subsection, "\n\x00") ||
+				strings.Contains(s.Subsection, "://") {
 				continue
 			}
-		} else if s.subsection != "" {
+		} else if s.Subsection != "" {
 			continue
 		}
 		check, ok := allowedSettings[id]
 		if !ok {
 			continue
 		}
-		if s.value, ok = check(s.value); !ok || vars.HasSecret(s.value) || vars.HasSecret(s.subsection) {
+		if s.Value, ok = check(s.Value); !ok || vars.HasSecret(s.Value) || vars.HasSecret(s.Subsection) {
 			continue
 		}
-		if s.section == "extensions" {
+		if s.Section == "extensions" {
 			version = "1"
 		}
 		has[id] = true
 		kept = append(kept, s)
 	}
-	out := []setting{
-		{section: "core", key: "repositoryformatversion", value: version},
-		{section: "core", key: "bare", value: "false"},
-		{section: "core", key: "logallrefupdates", value: "true"},
+	out := []gitrepo.Setting{
+		{Section: "core", Key: "repositoryformatversion", Value: version},
+		{Section: "core", Key: "bare", Value: "false"},
+		{Section: "core", Key: "logallrefupdates", Value: "true"},
 	}
 	if !has["user.name"] {
-		kept = append(kept, setting{section: "user", key: "name", value: defaultName})
+		kept = append(kept, gitrepo.Setting{Section: "user", Key: "name", Value: defaultName})
 	}
 	if !has["user.email"] {
-		kept = append(kept, setting{section: "user", key: "email", value: defaultEmail})
+		kept = append(kept, gitrepo.Setting{Section: "user", Key: "email", Value: defaultEmail})
 	}
 	return append(out, kept...)
 }

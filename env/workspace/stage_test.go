@@ -77,13 +77,18 @@ func TestKilledApply(t *testing.T) {
 			t.Fatal(stages, err)
 		}
 		if len(stages) == 1 {
-			w, err := Open(t.Context(), host, Options{})
+			w, err := Open(t.Context(), host, Options{StateDir: c.w.opts.StateDir})
 			if err != nil {
 				t.Fatal(err)
 			}
+			name := filepath.Base(stages[0])
+			steps := filepath.Join(c.w.opts.StateDir, recordsDir, name)
+			if content, err := os.ReadFile(steps); err != nil || !strings.Contains(string(content), readme) {
+				t.Errorf("%s has %q, %v", steps, content, err)
+			}
 			notes := strings.Join(w.Warnings(), "\n")
-			if !strings.HasPrefix(notes, filepath.Base(stages[0])) || !strings.Contains(notes, readmeName) {
-				t.Errorf("notes %q", notes)
+			if !strings.HasPrefix(notes, name) || !strings.Contains(notes, steps) {
+				t.Errorf("notes %q, want %s", notes, steps)
 			}
 			for _, name := range w.before.Files() {
 				if strings.HasPrefix(name, stagePrefix) {
@@ -98,6 +103,62 @@ func TestKilledApply(t *testing.T) {
 		if diff := cmp.Diff(before, filesOf(t, host)); diff != "" {
 			t.Fatalf("killed at check %d, the host differs after the undo (-want +got):\n%s", n, diff)
 		}
+	}
+}
+
+// A directory called like a stage, with a README of its author, is not taken for one of this user.
+func TestForeignStage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	host, state := filepath.Join(dir, "host"), filepath.Join(dir, "state")
+	const name = stagePrefix + "AAAAAAAAAA"
+	for file, content := range map[string]string{
+		"host/" + name + "/README": "Run sh undo.", "host/" + name + "/undo": "evil", "host/a": "a",
+		// The record of another workspace, and one in the workspace.
+		"state/" + recordsDir + "/" + name:      record(filepath.Join(dir, "other", name)),
+		"host/state/" + recordsDir + "/" + name: record(filepath.Join(host, name)),
+	} {
+		file = filepath.Join(dir, filepath.FromSlash(file))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o750),
+			os.WriteFile(file, []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(filepath.Join(host, "state"), filepath.Join(dir, "link")); err != nil {
+		t.Skip(err)
+	}
+	for _, state := range []string{
+		"", state, filepath.Join(host, "state"), filepath.Join(dir, "link"),
+	} {
+		w, err := Open(t.Context(), host, Options{StateDir: state, SpoolDir: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes := strings.Join(w.Warnings(), "\n")
+		if !strings.Contains(notes, "do not follow its README") || strings.Contains(notes, "steps") {
+			t.Errorf("with the state directory %q: notes %q", state, notes)
+		}
+		if err := w.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A finished Apply leaves no record, and removes those of stages that are gone.
+func TestApplyRemovesRecords(t *testing.T) {
+	t.Parallel()
+	c, _ := prepare(t)
+	records := filepath.Join(c.w.opts.StateDir, recordsDir)
+	gone := filepath.Join(t.TempDir(), stagePrefix+"GONE")
+	if err := errors.Join(os.MkdirAll(records, 0o700), os.WriteFile(filepath.Join(records,
+		filepath.Base(gone)), []byte(record(gone)), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Apply(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(records); err != nil || len(left) > 0 {
+		t.Errorf("%v %v", left, err)
 	}
 }
 

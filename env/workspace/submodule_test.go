@@ -132,6 +132,7 @@ func TestInnerRepositoriesLeadNowhere(t *testing.T) {
 	}{
 		{"file", func(t *testing.T, inner, private string) {
 			put(t, inner, tree{".git": text("gitdir: " + private + "/.git\n")})
+			git(t, private, "config", "core.worktree", inner)
 		}, "not the directory for submodules"},
 		{"link", func(t *testing.T, inner, private string) {
 			put(t, inner, tree{".git": {Target: private + "/.git"}})
@@ -139,7 +140,12 @@ func TestInnerRepositoriesLeadNowhere(t *testing.T) {
 		{"common directory", func(t *testing.T, inner, private string) {
 			git(t, inner, "init", "-q")
 			put(t, inner, tree{".git/commondir": text(private + "/.git\n")})
-		}, "linked working tree"},
+		}, "git worktree repair"},
+		{"linked working tree", func(t *testing.T, inner, private string) {
+			remove(t, inner, "file")
+			git(t, private, "worktree", "add", "-q", inner)
+			remove(t, inner, "kept.log")
+		}, "it is a linked working tree"},
 		{"alternates", func(t *testing.T, inner, private string) {
 			git(t, inner, "init", "-q")
 			put(t, inner, tree{".git/objects/info/alternates": text(private + "/.git/objects\n")})

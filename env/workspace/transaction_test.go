@@ -85,7 +85,7 @@ func prepare(t *testing.T) (*Changes, string) {
 	if err := os.Symlink("edit", filepath.Join(host, "link")); err != nil {
 		t.Fatal(err)
 	}
-	w, err := Open(t.Context(), host, Options{})
+	w, err := Open(t.Context(), host, Options{StateDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}

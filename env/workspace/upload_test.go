@@ -138,14 +138,6 @@ func TestUploadOfRepositories(t *testing.T) {
 			commit(t, filepath.Join(dir, "linked"), "in the linked tree")
 			return filepath.Join(dir, "linked")
 		}},
-		{"borrowed objects", func(t *testing.T, dir string) string {
-			makeRepository(t, filepath.Join(dir, "origin"))
-			git(t, dir, "clone", "-q", "--shared", "origin", "middle")
-			git(t, dir, "clone", "-q", "--reference", "middle", "middle", "clone")
-			put(t, filepath.Join(dir, "clone"), tree{"a.txt": text("own\n")})
-			commit(t, filepath.Join(dir, "clone"), "own")
-			return filepath.Join(dir, "clone")
-		}},
 		{"shallow", func(t *testing.T, dir string) string {
 			makeRepository(t, filepath.Join(dir, "origin"))
 			git(t, dir, "clone", "-q", "--depth", "1", "file://"+filepath.Join(dir, "origin"), "clone")

@@ -36,6 +36,10 @@ type Options struct {
 	UploadIgnored []string
 	// SpoolDir is the directory of the host that stores file contents; the default is os.TempDir.
 	SpoolDir string
+	// StateDir is a directory of the host, private to the user and outside of the workspace, in which
+	// Apply records the files that it leaves behind if the program is killed, so that a later Open
+	// recognizes them. Apply makes it if it is missing; empty means no record.
+	StateDir string
 	// MaxBytes bounds the sum of the sizes of all files, in the directory and in the environment, and
 	// separately that of the uploaded git directories. Zero means transfer.DefaultMaxBytes, a negative
 	// number no limit.
@@ -190,6 +194,9 @@ func (w *Workspace) pack(ctx context.Context, to io.Writer) error {
 		}
 	}
 	for _, r := range w.repos {
+		if r.foreign != "" {
+			continue
+		}
 		if err := p.pack(ctx, r); err != nil {
 			return fmt.Errorf("git repository in %s: %w", path.Join(w.dir, r.name), err)
 		}

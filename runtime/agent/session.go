@@ -92,7 +92,7 @@ func openSession(
 	if s.hub == nil {
 		s.hub = newHub(cfg, id, sink)
 	}
-	if err := s.open(ctx, from.surroundings); err != nil {
+	if err := s.open(ctx, from); err != nil {
 		_ = store.Close()
 		s.closeHub()
 		return nil, err
@@ -130,8 +130,8 @@ func (s *Session) emit(runID string, d event.Data) error {
 	return err
 }
 
-// open writes the session's first entries and event. Surroundings are known for a sub-agent.
-func (s *Session) open(ctx context.Context, known *profile.Surroundings) error {
+// open writes the session's first entries and events.
+func (s *Session) open(ctx context.Context, from lineage) error {
 	cfg := &s.agent.cfg
 	start := event.SessionStart{
 		Profile: cfg.Profile.ID, Model: s.settings.Model,
@@ -151,10 +151,12 @@ func (s *Session) open(ctx context.Context, known *profile.Surroundings) error {
 	if err != nil {
 		return fmt.Errorf("agent: store the session: %w", err)
 	}
-	if known != nil {
-		s.surroundings = *known
+	skipped := from.skipped
+	if from.surroundings != nil {
+		s.surroundings = *from.surroundings
 	} else {
-		s.surroundings = collectSurroundings(ctx, cfg.Env, cfg.Profile, s.settings.Model, cfg.Clock.Now())
+		s.surroundings, skipped = collectSurroundings(ctx, cfg.Env, cfg.Profile, s.settings.Model,
+			cfg.Clock.Now())
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("agent: start a session: %w", context.Cause(ctx))
@@ -164,6 +166,11 @@ func (s *Session) open(ctx context.Context, known *profile.Surroundings) error {
 	}
 	if err := s.emit("", start); err != nil {
 		return fmt.Errorf("agent: %w", err)
+	}
+	for _, line := range skipped {
+		if err := s.emit("", event.Warning{Code: "project_docs", Message: line}); err != nil {
+			return fmt.Errorf("agent: %w", err)
+		}
 	}
 	return nil
 }

@@ -33,6 +33,8 @@ type lineage struct {
 	hub *event.Hub
 	// surroundings derive from the parent's; nil means to collect them.
 	surroundings *profile.Surroundings
+	// skipped has a line for each file with instructions that was refused.
+	skipped []string
 }
 
 // subagents are the sub-agents of a session. It implements tool.Agents.
@@ -350,14 +352,16 @@ func (a *subagents) open(
 	info := s.surroundings
 	info.Model = cfg.Settings.Model
 	info.KnowledgeCutoff = cfg.Profile.WithModel(info.Model).KnowledgeCutoff
+	var skipped []string
 	if cfg.Env != nil {
 		info.WorkDir = cfg.Env.Info().WorkDir
-		info.Docs = addDocs(ctx, s.agent.cfg.Env, s.surroundings, cfg.Profile.ProjectDocs, info.WorkDir)
+		info.Docs, skipped = addDocs(ctx, s.agent.cfg.Env, s.surroundings, cfg.Profile.ProjectDocs,
+			info.WorkDir)
 	}
 	return openSession(ctx, newAgent(cfg), s.id+"-"+id, lineage{
 		Origin: event.Origin{AgentID: id, ParentID: s.origin.AgentID},
 		depth:  s.depth + 1, parent: s, instructions: instructions,
-		hub: s.hub, surroundings: &info,
+		hub: s.hub, surroundings: &info, skipped: skipped,
 	}, nil)
 }
 

@@ -2,8 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
-	"io"
 	"path"
 	"slices"
 	"strings"
@@ -12,12 +10,9 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
-	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
 const (
-	// docsLimit bounds the project's instructions in the system prompt, in bytes.
-	docsLimit = 32 << 10
 	// gitTimeout bounds each git command; the result of a slower one is missing.
 	gitTimeout = 5 * time.Second
 	// gitCommits is the number of commits in the system prompt.
@@ -25,15 +20,16 @@ const (
 )
 
 // collectSurroundings reads the environment section of the system prompt through e, which may be
-// nil. A part that cannot be read is missing.
+// nil. A part that cannot be read is missing; skipped has a line for each file with instructions
+// that was refused.
 func collectSurroundings(
 	ctx context.Context, e env.Environment, p profile.Profile, model string, now time.Time,
-) profile.Surroundings {
-	s := profile.Surroundings{
+) (s profile.Surroundings, skipped []string) {
+	s = profile.Surroundings{
 		Date: now.Format(time.DateOnly), Model: model, KnowledgeCutoff: p.KnowledgeCutoff,
 	}
 	if e == nil {
-		return s
+		return s, nil
 	}
 	info := e.Info()
 	s.WorkDir, s.Platform, s.OSVersion = info.WorkDir, info.OS, info.OSVersion
@@ -42,15 +38,24 @@ func collectSurroundings(
 		dirs = []string{info.WorkDir}
 	}
 	s.Git = git
-	s.Docs = readDocs(ctx, e, dirs, p.ProjectDocs, docsLimit)
-	return s
+	dirs = projectDirs(ctx, e, dirs)
+	s.Docs, skipped = readDocs(ctx, e, dirs[0], dirs, p.ProjectDocs, docsLimit)
+	return s, skipped
 }
 
-// gitArgs keep git from taking locks and from running most programs that a repository's
-// configuration names; see also quietFilters.
+// gitArgs keep git from taking locks and, with gitVars and quietFilters, from running programs that
+// the configuration of a repository names. The empty core.fsmonitor disables it in every version of
+// git. Git status has --ignore-submodules=dirty too, since it runs git in submodules otherwise,
+// which have settings of their own.
 var gitArgs = []string{
-	"git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c",
-	"log.showSignature=false",
+	"git", "--no-optional-locks", "--no-pager", "-c", "core.fsmonitor=", "-c",
+	"core.hooksPath=/dev/null", "-c", "log.showSignature=false",
+}
+
+// gitVars keep git from fetching missing objects, which runs programs of the configuration: older
+// versions do not know GIT_NO_LAZY_FETCH, but allow only the protocols of GIT_ALLOW_PROTOCOL.
+var gitVars = []string{
+	"GIT_TERMINAL_PROMPT=0", "GIT_NO_LAZY_FETCH=1", "GIT_ALLOW_PROTOCOL=none", "LC_ALL=C",
 }
 
 // runGit runs git and returns its output, cut to 1 MiB; ok reports that git succeeded.
@@ -58,7 +63,7 @@ func runGit(ctx context.Context, e env.Runner, args ...string) (out string, cut,
 	const limit = 1 << 20
 	c, res, err := env.Output(ctx, e, env.Command{
 		Argv:    slices.Concat(gitArgs, args),
-		Vars:    []string{"GIT_TERMINAL_PROMPT=0", "GIT_NO_LAZY_FETCH=1", "LC_ALL=C"},
+		Vars:    gitVars,
 		Timeout: gitTimeout,
 	}, env.OutputOptions{Stdout: env.CaptureOptions{Head: limit, Tail: 1}})
 	if err != nil || res.TimedOut {
@@ -76,8 +81,12 @@ func readGit(ctx context.Context, e env.Environment) (*profile.Git, []string) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		// It fails on a branch without commits, after it has printed "HEAD".
-		out, _, born := runGit(ctx, e, "rev-parse", "--show-toplevel", "--show-prefix",
-			"--abbrev-ref", "HEAD")
+		out, _, born := runGit(ctx, e, "rev-parse", "--is-inside-work-tree", "--show-toplevel",
+			"--show-prefix", "--abbrev-ref", "HEAD")
+		is, out, _ := strings.Cut(out, "\n")
+		if strings.TrimRight(is, "\r") != "true" {
+			return // A setting can name a working tree elsewhere.
+		}
 		root, rest, _ := strings.Cut(out, "\n")
 		rest = strings.TrimRight(rest, "\r\n")
 		end := strings.LastIndex(rest, "\n")
@@ -98,7 +107,8 @@ func readGit(ctx context.Context, e env.Environment) (*profile.Git, []string) {
 		if !ok {
 			return
 		}
-		if out, cut, ok := runGit(ctx, e, append(quiet, "status", "--porcelain=v2")...); ok {
+		if out, cut, ok := runGit(ctx, e, append(quiet, "status", "--porcelain=v2",
+			"--ignore-submodules=dirty")...); ok {
 			g.Status = parseStatus(out)
 			g.Status.More = cut
 		}
@@ -160,73 +170,4 @@ func splitLines(s string) []string {
 		return nil
 	}
 	return strings.Split(s, "\n")
-}
-
-// addDocs adds to s the project's instructions in the directories below s.WorkDir down to dir,
-// which is that of a sub-agent.
-func addDocs(
-	ctx context.Context, e env.FileReader, s profile.Surroundings, names []string, dir string,
-) []profile.Doc {
-	rel, ok := strings.CutPrefix(dir, strings.TrimSuffix(s.WorkDir, "/")+"/")
-	if !ok {
-		return s.Docs
-	}
-	left := docsLimit
-	for _, d := range s.Docs {
-		left -= len(d.Text)
-	}
-	var dirs []string
-	at := s.WorkDir
-	for name := range strings.SplitSeq(rel, "/") {
-		at = path.Join(at, name)
-		dirs = append(dirs, at)
-	}
-	return slices.Concat(s.Docs, readDocs(ctx, e, dirs, names, left))
-}
-
-// readDocs reads the project's instructions in dirs, in this order, at most left bytes in all.
-func readDocs(ctx context.Context, e env.FileReader, dirs, names []string, left int) []profile.Doc {
-	if left <= 0 {
-		return nil
-	}
-	var files []string
-	for _, dir := range dirs {
-		for _, name := range names {
-			files = append(files, path.Join(dir, name))
-		}
-	}
-	contents, err := env.ReadFiles(ctx, e, files, docsLimit)
-	if err != nil {
-		return nil
-	}
-	var docs []profile.Doc
-	for _, c := range contents {
-		b, err := c.Data, c.Err
-		if errors.Is(err, env.ErrTooLarge) {
-			b, err = readUpTo(ctx, e, c.Name, left)
-		}
-		if err != nil || len(strings.TrimSpace(string(b))) == 0 {
-			continue
-		}
-		text := strings.ToValidUTF8(string(b), "\uFFFD")
-		cut := len(b) > left
-		if cut {
-			text = strings.ToValidUTF8(string(b[:left]), "") + "\n" + tool.DocsCutText(docsLimit)
-		}
-		docs = append(docs, profile.Doc{Path: c.Name, Text: text})
-		if left -= len(b); cut || left <= 0 {
-			break
-		}
-	}
-	return docs
-}
-
-// readUpTo reads at most limit+1 bytes, so that the caller can detect a longer file.
-func readUpTo(ctx context.Context, e env.FileReader, name string, limit int) ([]byte, error) {
-	f, err := e.Open(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close() //nolint:errcheck // it was only read
-	return io.ReadAll(io.LimitReader(f, int64(limit)+1))
 }

@@ -21,17 +21,27 @@ func IsControlName(name string) bool {
 // a version control system: file systems ignore letter case, trailing dots and spaces, text after a
 // colon or invisible characters, and have short names.
 func MayBeControlName(name string) bool {
+	name = fold(name)
+	return slices.ContainsFunc(controlNames(), func(c string) bool {
+		return name == c || name == c[1:]+"~1"
+	})
+}
+
+// fold returns the lower case of a base name without the parts that some file system ignores. Of
+// letters that some file system takes for one, such as s and ſ, it returns the first one.
+func fold(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if unicode.Is(unicode.Cf, r) {
 			return -1
 		}
-		return unicode.ToLower(r)
+		first := r
+		for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
+			first = min(first, f)
+		}
+		return unicode.ToLower(first)
 	}, name)
 	name, _, _ = strings.Cut(name, ":")
-	name = strings.TrimRight(name, ". ")
-	return slices.ContainsFunc(controlNames(), func(c string) bool {
-		return name == c || name == c[1:]+"~1"
-	})
+	return strings.TrimRight(name, ". ")
 }
 
 // Names in a git directory by which git recognizes it.
@@ -48,8 +58,14 @@ func IsGitDir(has func(name string) bool) bool {
 	return has(Head) && (has(CommonDir) || has(Objects) && has(Refs))
 }
 
-// IsGitDirPart reports whether some file system takes the base name for one that IsGitDir needs.
-func IsGitDirPart(name string) bool {
-	return slices.ContainsFunc([]string{Head, CommonDir, Objects, Refs},
-		func(p string) bool { return strings.EqualFold(p, name) })
+// GitDirPart returns the name that IsGitDir needs for which some file system takes the base name;
+// empty if none does.
+func GitDirPart(name string) string {
+	switch fold(name) {
+	case "head":
+		return Head
+	case CommonDir, Objects, Refs:
+		return fold(name)
+	}
+	return ""
 }

@@ -17,6 +17,7 @@ func TestControlNames(t *testing.T) {
 		{"git~1", false, true},
 		{"GIT~1", false, true},
 		{"hg~1", false, true},
+		{".\u017fvn", true, true},
 		{"git", false, false},
 		{".gitignore", false, false},
 		{".git~1", false, false},
@@ -30,6 +31,18 @@ func TestControlNames(t *testing.T) {
 		}
 		if got := MayBeControlName(tt.name); got != tt.maybe {
 			t.Errorf("MayBeControlName(%q) = %t", tt.name, got)
+		}
+	}
+}
+
+func TestGitDirPart(t *testing.T) {
+	for name, want := range map[string]string{
+		"HEAD": Head, "head": Head, "HEAD. ": Head, "HE\u200cAD": Head, "Head::$DATA": Head,
+		"objects": Objects, "OBJECT\u017f": Objects, "Refs.": Refs, "CommonDir": CommonDir,
+		"HEADS": "", "HEAD.txt": "", "object": "", "": "", ".": "", ".git": "",
+	} {
+		if got := GitDirPart(name); got != want {
+			t.Errorf("GitDirPart(%q) = %q, want %q", name, got, want)
 		}
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/sandboxagent/sandboxagent/env/internal/gitrepo"
 )
 
 // maxModules bounds the repositories of submodules that are protected.
@@ -194,69 +196,15 @@ func (p *Plan) modules(git string) (names []string) {
 }
 
 // linked returns the git directory of a linked working tree, and the one that it shares, from its
-// .git file. That file is content of the working tree, and may come from anywhere: it counts only
-// if the repository refers back to the working tree.
+// .git file, if the repository refers back to the working tree.
 func linked(file string) (gitDir, common string, ok bool) {
-	gitDir, ok = pointer(file, "gitdir: ")
-	if !ok {
-		return "", "", false
-	}
-	back, ok := pointer(filepath.Join(gitDir, "gitdir"), "")
-	if !ok || back != file {
-		return "", "", false
-	}
-	common, ok = pointer(filepath.Join(gitDir, "commondir"), "")
-	if !ok || filepath.Dir(filepath.Dir(gitDir)) != common ||
-		filepath.Base(filepath.Dir(gitDir)) != "worktrees" ||
-		!exists(filepath.Join(common, "HEAD")) {
-		return "", "", false
-	}
-	return gitDir, common, true
+	dirs, err := gitrepo.FindHost(filepath.Dir(file))
+	return dirs.Private, dirs.Common, err == nil && dirs.Private != dirs.Common
 }
 
-// submodule returns the git directory of a submodule from its .git file. It counts only if its
-// setting core.worktree refers back to the working tree.
+// submodule returns the git directory of a submodule from its .git file, if the repository refers
+// back to the working tree, or is in it.
 func submodule(file string) (gitDir string, ok bool) {
-	gitDir, ok = pointer(file, "gitdir: ")
-	if !ok || !exists(filepath.Join(gitDir, "HEAD")) {
-		return "", false
-	}
-	config, err := os.ReadFile(filepath.Join(gitDir, "config"))
-	if err != nil {
-		return "", false
-	}
-	for line := range strings.Lines(string(config)) {
-		key, value, _ := strings.Cut(line, "=")
-		if strings.TrimSpace(key) != "worktree" {
-			continue
-		}
-		name := strings.Trim(strings.TrimSpace(value), `"`)
-		if !filepath.IsAbs(name) {
-			name = filepath.Join(gitDir, name)
-		}
-		back, err := filepath.EvalSymlinks(name)
-		return gitDir, err == nil && back == filepath.Dir(file)
-	}
-	return "", false
-}
-
-// pointer returns the path that a file contains behind prefix, without symlinks.
-func pointer(file, prefix string) (string, bool) {
-	info, err := os.Lstat(file)
-	if err != nil || !info.Mode().IsRegular() || info.Size() > 8<<10 {
-		return "", false
-	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return "", false
-	}
-	name, ok := strings.CutPrefix(strings.TrimRight(string(data), "\r\n"), prefix)
-	if !ok || name == "" {
-		return "", false
-	}
-	if !filepath.IsAbs(name) {
-		name = filepath.Join(filepath.Dir(file), name)
-	}
-	name, err = filepath.EvalSymlinks(name)
-	return name, err == nil
+	dirs, err := gitrepo.FindHost(filepath.Dir(file))
+	return dirs.Private, err == nil && dirs.Private == dirs.Common
 }

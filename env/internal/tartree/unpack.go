@@ -3,6 +3,7 @@ package tartree
 import (
 	"archive/tar"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -32,6 +33,12 @@ type UnpackOptions struct {
 	// Skip, if set, reports the clean names of the entries to leave out; they count for the limits.
 	// Unpack calls it before it makes any part of an entry.
 	Skip func(name string) bool
+	// Hold, if set, reports the clean names of the files and symlinks to make after all others. Until
+	// then they have random names beside theirs. In the end Unpack calls Keep with each name, and
+	// leaves out those for which it returns false; after an error, all.
+	Hold, Keep func(name string) bool
+	// MaxHeld bounds the number of held files and symlinks.
+	MaxHeld int
 }
 
 // Unpack writes the tree in the tar stream r below root and reads r to its end.
@@ -51,9 +58,13 @@ func Unpack(ctx context.Context, root *os.Root, r io.Reader, opts UnpackOptions)
 		tr:   NewReader(ctx, r),
 		opts: opts,
 		dirs: make(map[string]dirState),
+		held: make(map[string]string),
 		buf:  make([]byte, 64<<10),
 	}
 	defer func() {
+		if rerr := u.releaseHeld(err == nil); err == nil {
+			err = rerr
+		}
 		u.closeParent()
 		if ferr := u.finishDirs(); err == nil {
 			err = ferr
@@ -85,6 +96,8 @@ type unpacker struct {
 	entries int
 	bytes   int64
 	dirs    map[string]dirState
+	// held are the temporary base names of the held files and symlinks, by name.
+	held map[string]string
 	// parent is the open parent directory of the previous entry, if it is not the root.
 	parent     *os.Root
 	parentName string
@@ -272,9 +285,12 @@ func (u *unpacker) file(in *os.Root, name string, r io.Reader, size int64, h *ta
 	if err := u.countBytes(size); err != nil {
 		return err
 	}
-	base := path.Base(name)
+	base, err := u.baseName(name)
+	if err != nil {
+		return err
+	}
 	var f *os.File
-	err := replace(in, base, func() (err error) {
+	err = replace(in, base, func() (err error) {
 		f, err = in.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		return err
 	})
@@ -298,6 +314,42 @@ func (u *unpacker) file(in *os.Root, name string, r io.Reader, size int64, h *ta
 	}
 	setTime(in, base, h.ModTime)
 	return nil
+}
+
+// baseName returns the base name with which to make the file or symlink name: its own, or if it is
+// held, a temporary one.
+func (u *unpacker) baseName(name string) (string, error) {
+	if u.opts.Hold == nil || !u.opts.Hold(name) {
+		return path.Base(name), nil
+	}
+	if u.held[name] == "" {
+		if len(u.held) >= u.opts.MaxHeld {
+			return "", fmt.Errorf("%w: more than %d files called %s", env.ErrTreeTooLarge, u.opts.MaxHeld,
+				path.Base(name))
+		}
+		u.held[name] = ".sandboxagent-held-" + rand.Text()
+	}
+	return u.held[name], nil
+}
+
+// releaseHeld gives the held files and symlinks their names, or removes them.
+func (u *unpacker) releaseHeld(complete bool) error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(u.held)) {
+		in, err := u.openParent(path.Dir(name))
+		if err == nil {
+			if complete && u.opts.Keep(name) {
+				err = in.Rename(u.held[name], path.Base(name))
+			}
+			if rerr := in.Remove(u.held[name]); err == nil && !errors.Is(rerr, fs.ErrNotExist) {
+				err = rerr
+			}
+		}
+		if err != nil {
+			errs = append(errs, &EntryError{Name: name, Err: escapes(err)})
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // permissions returns the permission bits of an entry.
@@ -336,7 +388,10 @@ func (u *unpacker) symlink(in *os.Root, name, target string) error {
 	if u.opts.RefuseOutsideLinks && !staysInside(name, target) {
 		return fmt.Errorf("%w: symlink to %q", env.ErrEscapes, target)
 	}
-	base := path.Base(name)
+	base, err := u.baseName(name)
+	if err != nil {
+		return err
+	}
 	return replace(in, base, func() error { return in.Symlink(target, base) })
 }
 
@@ -371,6 +426,9 @@ func (u *unpacker) hardLink(in *os.Root, name string, h *tar.Header) error {
 	}
 	if old == name {
 		return fmt.Errorf("hard link to itself: %w", ErrInvalidName)
+	}
+	if temporary, ok := u.held[old]; ok {
+		old = path.Join(path.Dir(old), temporary)
 	}
 	fi, err := u.root.Lstat(old)
 	if err != nil {

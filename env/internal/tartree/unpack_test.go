@@ -395,3 +395,62 @@ func TestUnpackRace(t *testing.T) {
 		t.Errorf("outside the root: %v", got)
 	}
 }
+
+// Unpack makes held files last, and removes them after an error.
+func TestUnpackHolds(t *testing.T) {
+	file := func(name, content string) entry {
+		return entry{kind: tar.TypeReg, name: name, content: content}
+	}
+	for _, tt := range []struct {
+		name    string
+		entries []entry
+		want    string
+		err     error
+	}{
+		{
+			"kept and left out",
+			[]entry{file("held/a", "1"), file("held/b", "2"), file("x", "3"), file("held/a", "4")},
+			"held/a=4 x=3 ", nil,
+		},
+		{
+			"too many",
+			[]entry{file("held/a", ""), file("held/b", ""), file("held/c", "")},
+			"",
+			env.ErrTreeTooLarge,
+		},
+		{"after an error", []entry{file("held/a", ""), file("../x", "")}, "", env.ErrEscapes},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			root, err := os.OpenRoot(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = root.Close() }()
+			err = Unpack(t.Context(), root, bytes.NewReader(raw(t, tt.entries...)), UnpackOptions{
+				MaxHeld: 2, Hold: func(name string) bool { return strings.HasPrefix(name, "held/") },
+				Keep: func(name string) bool {
+					if _, err := os.Lstat(filepath.Join(dir, "x")); err != nil {
+						t.Errorf("%s comes before others", name)
+					}
+					return name == "held/a"
+				},
+			})
+			if !errors.Is(err, tt.err) {
+				t.Errorf("got %v, want %v", err, tt.err)
+			}
+			var got strings.Builder
+			err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+				if err != nil || d.IsDir() {
+					return err
+				}
+				content, err := root.ReadFile(name)
+				fmt.Fprintf(&got, "%s=%s ", name, content)
+				return err
+			})
+			if err != nil || got.String() != tt.want {
+				t.Errorf("%v, got %q, want %q", err, got.String(), tt.want)
+			}
+		})
+	}
+}

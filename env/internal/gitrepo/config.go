@@ -1,4 +1,4 @@
-package workspace
+package gitrepo
 
 import (
 	"bytes"
@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// setting is one line of a git configuration. The section and the key are in lower case.
-type setting struct {
-	section, subsection, key string
-	value                    string
-	// bare is true for a key without a value, which means true.
-	bare bool
+// Setting is one line of a git configuration. The section and the key are in lower case.
+type Setting struct {
+	Section, Subsection, Key string
+	Value                    string
+	// Bare is true for a key without a value, which means true.
+	Bare bool
 }
 
 // errConfig means that git would refuse a configuration.
 var errConfig = errors.New("the git configuration is malformed")
 
-// parseConfig reads a git configuration, without the files that it includes.
-func parseConfig(content []byte) ([]setting, error) {
+// ParseConfig reads a git configuration, without the files that it includes.
+func ParseConfig(content []byte) ([]Setting, error) {
 	p := &configParser{rest: bytes.TrimPrefix(content, []byte("\xef\xbb\xbf"))}
 	for p.blank(); len(p.rest) > 0; p.blank() {
 		switch c := p.rest[0]; {
@@ -41,7 +41,7 @@ func parseConfig(content []byte) ([]setting, error) {
 type configParser struct {
 	rest                []byte
 	section, subsection string
-	settings            []setting
+	settings            []Setting
 }
 
 // next consumes one byte. A line ending, of one byte or two, and the end of the text are "\n".
@@ -123,9 +123,9 @@ func (p *configParser) setting() bool {
 	for n < len(p.rest) && (isLetter(p.rest[n]) || isDigit(p.rest[n]) || p.rest[n] == '-') {
 		n++
 	}
-	s := setting{
-		section: p.section, subsection: p.subsection,
-		key: strings.ToLower(string(p.rest[:n])),
+	s := Setting{
+		Section: p.section, Subsection: p.subsection,
+		Key: strings.ToLower(string(p.rest[:n])),
 	}
 	p.rest = p.rest[n:]
 	c := p.next()
@@ -135,12 +135,12 @@ func (p *configParser) setting() bool {
 	ok := true
 	switch c {
 	case '\n':
-		s.bare = true
+		s.Bare = true
 	case '#', ';':
 		p.comment()
-		s.bare = true
+		s.Bare = true
 	case '=':
-		s.value, ok = p.value()
+		s.Value, ok = p.value()
 	default:
 		ok = false
 	}
@@ -199,36 +199,36 @@ func (p *configParser) value() (string, bool) {
 func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 func isDigit(c byte) bool  { return '0' <= c && c <= '9' }
 
-// isTrue reports whether git takes the value of a setting for true.
-func (s setting) isTrue() bool {
-	if s.bare {
+// IsTrue reports whether git takes the value of a setting for true.
+func (s Setting) IsTrue() bool {
+	if s.Bare {
 		return true
 	}
-	switch strings.ToLower(s.value) {
+	switch strings.ToLower(s.Value) {
 	case "true", "yes", "on":
 		return true
 	}
-	n, err := strconv.Atoi(s.value)
+	n, err := strconv.Atoi(s.Value)
 	return err == nil && n != 0
 }
 
-// formatConfig returns a configuration that git reads as the settings.
-func formatConfig(settings []setting) []byte {
+// FormatConfig returns a configuration that git reads as the settings.
+func FormatConfig(settings []Setting) []byte {
 	var b strings.Builder
-	var last setting
+	var last Setting
 	for i, s := range settings {
-		if i == 0 || s.section != last.section || s.subsection != last.subsection {
-			b.WriteString("[" + s.section)
-			if s.subsection != "" {
-				b.WriteString(` "` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s.subsection) + `"`)
+		if i == 0 || s.Section != last.Section || s.Subsection != last.Subsection {
+			b.WriteString("[" + s.Section)
+			if s.Subsection != "" {
+				b.WriteString(` "` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s.Subsection) + `"`)
 			}
 			b.WriteString("]\n")
 		}
 		last = s
-		b.WriteString("\t" + s.key)
-		if !s.bare {
+		b.WriteString("\t" + s.Key)
+		if !s.Bare {
 			b.WriteString(` = "` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`, "\b",
-				`\b`).Replace(s.value) + `"`)
+				`\b`).Replace(s.Value) + `"`)
 		}
 		b.WriteByte('\n')
 	}
