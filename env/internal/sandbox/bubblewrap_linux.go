@@ -167,9 +167,7 @@ func (p *Plan) arguments() []string {
 	hide := func(names []string) {
 		for _, name := range names {
 			switch {
-			case p.inEmptyDir(name) && slices.Contains(p.homes, name) && isDir(name):
-				args = append(args, "--dir", name)
-			case p.inEmptyDir(name), !exists(name):
+			case p.inEmptyDir(name) && !slices.Contains(p.homes, name), !exists(name):
 			case isDir(name):
 				args, last = append(args, "--tmpfs", name), append(last, "--remount-ro", name)
 			default:

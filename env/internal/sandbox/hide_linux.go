@@ -14,11 +14,12 @@ import (
 // readable as a whole.
 var homeParts = []string{".cache", ".config", ".local", ".local/share", ".local/state"}
 
-// systemParts are directories that stay readable even if what is mounted there is a part of a home
-// directory.
+// systemParts stay readable even if what is mounted there is a part of a hidden directory, as in a
+// container, whose root may be in the home of its owner.
 var systemParts = []string{
-	"/bin", "/boot", "/etc", "/home", "/lib", "/lib32", "/lib64", "/nix", "/run", "/sbin", "/tmp",
-	"/usr", "/usr/local", "/var", "/var/lib", "/var/tmp",
+	"/bin", "/boot", "/etc", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/home", "/lib",
+	"/lib32", "/lib64", "/nix", "/run", "/sbin", "/tmp", "/usr", "/usr/local", "/var", "/var/lib",
+	"/var/tmp",
 }
 
 // programDirs contain programs: a home directory in one, as some system accounts have, is none.
@@ -59,7 +60,13 @@ func (p *Plan) hide(
 			h.secrets = append(h.secrets, name)
 		}
 	}
-	h.secrets = mounts.withAliases(h.secrets)
+	for _, name := range slices.Clone(h.secrets) {
+		for _, a := range mounts.aliases(name) {
+			if a.of == name || !ofSystem(a.name) {
+				h.secrets = append(h.secrets, a.name)
+			}
+		}
+	}
 	p.Read = nil
 	h.hideHomes(homes)
 	if len(h.homes) > 0 {
@@ -117,13 +124,17 @@ func (h *hider) hideHomeAliases() {
 		for _, a := range h.mounts.aliases(home) {
 			within := func(dir string) bool { return Within(a.name, dir) }
 			if a.of == home || slices.ContainsFunc(h.homes, within) ||
-				slices.ContainsFunc(h.Write, within) || !h.isHidden(a.of) ||
-				slices.ContainsFunc(systemParts, func(dir string) bool { return Within(dir, a.name) }) {
+				slices.ContainsFunc(h.Write, within) || !h.isHidden(a.of) || ofSystem(a.name) {
 				continue
 			}
 			h.homes, h.Hidden = append(h.homes, a.name), append(h.Hidden, a.name)
 		}
 	}
+}
+
+// ofSystem reports whether name is, or contains, one of systemParts.
+func ofSystem(name string) bool {
+	return slices.ContainsFunc(systemParts, func(part string) bool { return Within(part, name) })
 }
 
 // showNamed makes the existing paths of namedInHome readable.
@@ -247,7 +258,7 @@ func (h *hider) relink() {
 				break
 			}
 			target := h.links.prefix(link)
-			if h.isHidden(filepath.Dir(link)) && !h.isHidden(target) {
+			if h.isHidden(filepath.Dir(link)) {
 				if h.Links == nil {
 					h.Links = map[string]string{}
 				}

@@ -149,6 +149,7 @@ type world struct {
 	policy                Policy
 	vars                  map[string]string
 	uid                   int // -1: this user
+	homes                 []string
 }
 
 // newWorld creates a world. It is not in a temporary directory, since a confined program has a
@@ -189,7 +190,7 @@ func newWorld(t *testing.T) *world {
 	if err := os.Chmod(root, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	w.policy = Policy{Dir: w.work}
+	w.policy, w.homes = Policy{Dir: w.work}, []string{w.home}
 	return w
 }
 
@@ -222,7 +223,7 @@ func (w *world) run(t *testing.T, by Mechanism, script string) (string, int) {
 // plan returns the plan of the world's policy.
 func (w *world) plan(t *testing.T, by Mechanism) Plan {
 	t.Helper()
-	p, err := New(w.policy, by, []string{w.home}, func(name string) string { return w.vars[name] })
+	p, err := New(w.policy, by, w.homes, func(name string) string { return w.vars[name] })
 	if err != nil {
 		t.Fatal(err)
 	}
