@@ -39,8 +39,8 @@ func (w *world) mount(t *testing.T, from, to, kind string, flags uintptr) {
 	})
 }
 
-// aliases mount a home, a part of it or a directory above it at a second name. Each returns names by
-// which secrets may be read.
+// aliases mount a home, a part of it or a directory above it at a second name. Each returns names
+// by which secrets may be read.
 var aliases = map[string]func(t *testing.T, w *world) []string{
 	"a parent": func(t *testing.T, w *world) []string {
 		w.bind(t, ".", "alias", 0)

@@ -215,8 +215,9 @@ func (p *Plan) arguments() []string {
 	}
 	// Hidden paths stay hidden below the mounts made since.
 	cover(slices.DeleteFunc(covers, func(name string) bool {
-		return !p.belowWritable(name) ||
-			!slices.ContainsFunc(p.Hidden, func(h string) bool { return Within(name, h) && p.belowWritable(h) })
+		return !p.belowWritable(name) || !slices.ContainsFunc(p.Hidden, func(hidden string) bool {
+			return Within(name, hidden) && p.belowWritable(hidden)
+		})
 	}))
 	return append(append(args, last...), "--chdir", "/", "--")
 }

@@ -141,7 +141,7 @@ func verifyNetwork() error {
 func (p *Plan) verifyHidden(name string) error {
 	info, err := os.Stat(name)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		return nil
 	case err != nil:
 		return fmt.Errorf("%s: %w", name, err)

@@ -167,7 +167,8 @@ func (h *hider) showVariables(getenv func(string) string) {
 		case ".bin":
 			h.show(parent)
 		case "bin", "sbin", "condabin", "shims":
-			if slices.ContainsFunc(prefixParts, func(part string) bool { return exists(parent + "/" + part) }) {
+			has := func(part string) bool { return exists(filepath.Join(parent, part)) }
+			if slices.ContainsFunc(prefixParts, has) {
 				h.show(parent)
 			}
 		}
@@ -195,7 +196,8 @@ func (h *hider) show(name string) bool {
 		return true
 	}
 	within := func(dir string) bool { return Within(name, dir) }
-	refused := slices.ContainsFunc(h.secrets, within) || !h.links.hideable(name) || mountable(name) != name ||
+	refused := slices.ContainsFunc(h.secrets, within) || !h.links.hideable(name) ||
+		mountable(name) != name ||
 		slices.ContainsFunc(h.homes, func(home string) bool {
 			return Within(home, name) || slices.ContainsFunc(homeParts, func(part string) bool {
 				return name == filepath.Join(home, part)
@@ -241,8 +243,8 @@ func (p *Plan) isHidden(name string) bool {
 	}
 }
 
-// visibleBelow reports whether a hidden path, or a part of it, is to be seen: since it is readable, a
-// symlink, or another home.
+// visibleBelow reports whether a hidden path, or a part of it, is to be seen: since it is readable,
+// a symlink, or another home.
 func (p *Plan) visibleBelow(name string) bool {
 	below := func(other string) bool { return Within(other, name) }
 	return slices.ContainsFunc(slices.Concat(p.Write, p.Read, p.Hidden), below) ||
@@ -279,8 +281,8 @@ func (h *hider) firstLink(name string) (link string) {
 	return link
 }
 
-// HiddenPaths returns existing paths that are hidden, up to limit of each: those in home directories,
-// and the others.
+// HiddenPaths returns existing paths that are hidden, up to limit of each: secrets in what is
+// readable, and the content of home directories.
 func (p *Plan) HiddenPaths(limit int) (secrets, home []string) {
 	mounts, _ := readMounts()
 	mounted := func(name string) bool {

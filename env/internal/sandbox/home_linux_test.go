@@ -154,10 +154,14 @@ func TestHomes(t *testing.T) {
 				w.policy.Read = []string{w.home + "/link"}
 				return w.home
 			},
-			readable: []string{"home/.config/git/config", "home/x/bin/x", "home/x/lib/x", "home/.cargo/x",
-				"home/link/x"},
-			hidden: []string{"home/.ssh/id", "home/keys/id", "home/dotfiles/private", "home/.pyenv/id",
-				"home/.rustup/plain"},
+			readable: []string{
+				"home/.config/git/config", "home/x/bin/x", "home/x/lib/x", "home/.cargo/x",
+				"home/link/x",
+			},
+			hidden: []string{
+				"home/.ssh/id", "home/keys/id", "home/dotfiles/private", "home/.pyenv/id",
+				"home/.rustup/plain",
+			},
 		},
 		"one that commands may change": {
 			make: func(_ *testing.T, w *world) string {
@@ -228,8 +232,8 @@ func TestSeveralHomes(t *testing.T) {
 // TestHiddenPaths has the paths by which env verify tries to read what is hidden.
 func TestHiddenPaths(t *testing.T) {
 	w := newWorld(t)
-	w.put(t, "home/.cargo/credentials.toml", "home/.cargo/x", "home/.config/a/x", "home/.config/git/config",
-		"home/project/x")
+	w.put(t, "home/.cargo/credentials.toml", "home/.cargo/x", "home/.config/a/x",
+		"home/.config/git/config", "home/project/x")
 	w.policy.Dir = w.home + "/project"
 	p := w.plan(t, Landlock)
 	secrets, home := p.HiddenPaths(100)
@@ -242,7 +246,9 @@ func TestHiddenPaths(t *testing.T) {
 		}
 	}
 	for _, name := range slices.Concat(secrets, home) {
-		for _, readable := range []string{"home/project", "home/.config/git", "home/.cargo/x", "home/go"} {
+		for _, readable := range []string{
+			"home/project", "home/.config/git", "home/.cargo/x", "home/go",
+		} {
 			if Within(filepath.Join(w.root, readable), name) {
 				t.Errorf("%s is, or contains, a readable path", name)
 			}

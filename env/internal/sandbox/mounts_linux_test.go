@@ -28,8 +28,10 @@ func TestMountTable(t *testing.T) {
 			"1 0 0:30 /@ /\n2 1 0:30 /@home /home\n3 1 0:30 / /mnt/top", "/home/u",
 			[]string{"/mnt/top/@home/u", "/mnt/top/@/home", "/mnt/top/@/mnt/top"},
 		},
-		"a name with a blank": {`1 0 8:1 / /` + "\n" + `2 1 8:1 /home\040x /a\040b`, "/home x/u",
-			[]string{"/a b/u"}},
+		"a name with a blank": {
+			`1 0 8:1 / /` + "\n" + `2 1 8:1 /home\040x /a\040b`, "/home x/u",
+			[]string{"/a b/u"},
+		},
 		"a home from elsewhere": {
 			"1 0 8:1 / /\n2 1 8:1 /data/u /home/u", "/home/u/.ssh",
 			[]string{"/data/u/.ssh"},

@@ -185,7 +185,8 @@ func (p *Plan) belowWritable(name string) bool {
 	return slices.ContainsFunc(p.Write, func(w string) bool { return name != w && Within(name, w) })
 }
 
-// protectAliases protects the files of a repository under their other names in writable directories.
+// protectAliases protects the files of a repository under their other names in writable
+// directories.
 func (p *Plan) protectAliases(files mountTable) {
 	for _, names := range []*[]string{&p.ReadOnly, &p.Placeholders} {
 		for _, name := range files.withAliases(*names) {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// HomeDirs returns the home directories to hide: $HOME first, that of this user, and for root, which
-// can read all, those of all users.
+// HomeDirs returns the home directories to hide: $HOME first, that of this user, and for root,
+// which can read all, those of all users.
 func HomeDirs() (homes []string) {
 	add := func(name string) {
 		if filepath.IsAbs(name) && !slices.Contains(homes, name) {

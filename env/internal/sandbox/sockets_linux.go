@@ -45,8 +45,8 @@ type socketSearch struct {
 	probes        int
 }
 
-// add adds a socket and its aliases, and reports whether it is one. If like is set, it has to be the
-// same socket.
+// add adds a socket and its aliases, and reports whether it is one. If like is set, it has to be
+// the same socket.
 func (s *socketSearch) add(name string, like *unix.Stat_t) bool {
 	real, err := filepath.EvalSymlinks(name)
 	if err != nil {
@@ -101,8 +101,8 @@ func (s *socketSearch) ofProcesses(unresolved []string) {
 			case filepath.IsAbs(name) && !seen[view] && (net != own.net || view != own):
 				s.probe(pid, name, view, own)
 			case !filepath.IsAbs(name) && cwd != "" && !dirs[net+place]:
-				s.probe(pid, filepath.Join(strings.TrimPrefix(cwd, strings.TrimRight(view.root, "/")), name), view,
-					own)
+				dir := strings.TrimPrefix(cwd, strings.TrimRight(view.root, "/"))
+				s.probe(pid, filepath.Join("/", dir, name), view, own)
 			}
 		}
 		seen[view], dirs[net+place] = true, true
