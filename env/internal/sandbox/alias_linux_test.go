@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -113,6 +114,14 @@ func TestAliases(t *testing.T) {
 				out, _ := w.run(t, by, script)
 				if strings.Contains(out, "content") || !strings.Contains(out, "started") {
 					t.Errorf("printed %q", out)
+				}
+				p := w.plan(t, by)
+				secrets, home := p.HiddenPaths(1000)
+				for _, n := range names {
+					within := func(hidden string) bool { return Within(filepath.Join(w.root, n), hidden) }
+					if !slices.ContainsFunc(slices.Concat(secrets, home), within) {
+						t.Errorf("env verify does not probe %s", n)
+					}
 				}
 			})
 		})

@@ -306,7 +306,7 @@ func (p *Plan) HiddenPaths(limit int) (secrets, home []string) {
 		below := func(other string) bool { return Within(other, name) }
 		switch {
 		case !exists(name), p.belowWritable(name):
-		case slices.Contains(p.homes, name):
+		case slices.Contains(p.homes, name) && isDir(name):
 			visit(name)
 		case !slices.ContainsFunc(slices.Concat(p.Read, p.Write), below):
 			secrets = append(secrets, name)
