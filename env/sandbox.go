@@ -5,8 +5,9 @@ package env
 // Info.Guarantees lists the guarantees and their limits.
 //
 // In a sandbox commands change files only in the working directory, in a private directory for
-// temporary files, and in Write. They read the files that the user may read, except the usual files
-// of secrets, such as ~/.ssh. With bubblewrap they run in their own namespaces, see no other
+// temporary files, and in Write. They read the files that the user may read, except the home
+// directory, of which they read toolchains, caches and the settings of git, and the usual files of
+// secrets. With bubblewrap they run in their own namespaces, see no other
 // processes, and find the hooks and settings of the working directory's repository mounted
 // read-only. With Landlock alone they do not.
 type Sandbox struct {
@@ -21,7 +22,10 @@ type Sandbox struct {
 	// Read lists files and directories that commands may read although they would be hidden: absolute
 	// names that exist.
 	Read []string
-	// Hide lists files and directories that commands cannot read, in addition to the usual files of
-	// secrets: absolute names.
+	// Hide lists files and directories that commands cannot read, in addition to the home directory
+	// and the usual files of secrets: absolute names.
 	Hide []string
+	// NoUnixSockets keeps commands from making unix sockets, also among themselves; connected pairs
+	// are allowed, unless of datagrams. HiddenSockets is enforced then.
+	NoUnixSockets bool
 }

@@ -42,6 +42,10 @@ func sandboxFlags() []cli.Flag {
 			Name: "allow-read", EnvVars: variable("allow-read"),
 			Usage: "let commands in the sandbox read `PATH`, which would be hidden; may be repeated",
 		},
+		&cli.StringFlag{
+			Name: "sockets", DefaultText: "own", EnvVars: variable("sockets"),
+			Usage: "let commands in the sandbox make unix `SOCKETS`: own or none",
+		},
 		&cli.StringSliceFlag{
 			Name: "enforce", EnvVars: variable("enforce"),
 			Usage: "fail unless the sandbox enforces `GUARANTEE`, such as hidden-processes; may be " +
@@ -93,6 +97,13 @@ func parseSandboxFlags(c *cli.Context) (o sandboxOptions, err error) {
 	default:
 		return o, usagef("--network: %q is not one of none, full", network)
 	}
+	switch sockets := c.String("sockets"); sockets {
+	case "", "own":
+	case "none":
+		o.NoUnixSockets, o.Enforce = true, append(o.Enforce, env.HiddenSockets)
+	default:
+		return o, usagef("--sockets: %q is not one of own, none", sockets)
+	}
 	o.Write, o.Read = c.StringSlice("allow-write"), c.StringSlice("allow-read")
 	for _, list := range c.StringSlice("enforce") {
 		for name := range strings.SplitSeq(list, ",") {
@@ -103,7 +114,7 @@ func parseSandboxFlags(c *cli.Context) (o sandboxOptions, err error) {
 			o.Enforce = append(o.Enforce, p)
 		}
 	}
-	for _, flag := range []string{"allow-write", "allow-read", "enforce", "network"} {
+	for _, flag := range []string{"allow-write", "allow-read", "enforce", "network", "sockets"} {
 		if o.mode == sandboxOff && c.IsSet(flag) {
 			return o, usagef("--%s has no effect with --sandbox=off", flag)
 		}

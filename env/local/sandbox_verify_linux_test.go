@@ -58,10 +58,10 @@ func TestSandboxVerified(t *testing.T) {
 		t.Fatal(err)
 	}
 	host := ourHost(t)
-	named := []string{"secrets", "kept-files", "outside-files", "host-sockets"}
+	named := []string{"secrets", "home", "kept-files", "outside-files", "host-sockets"}
 	eachSandbox(t, func(t *testing.T, by sandbox.Mechanism) {
 		broken := map[string]bool{
-			"secrets": true, "system-call-filter": true, "no-new-privileges": true,
+			"home": true, "unix-sockets": true, "system-call-filter": true, "no-new-privileges": true,
 			"host-sockets": true, "host-loopback": true,
 		}
 		if by == sandbox.Bubblewrap {
@@ -73,6 +73,7 @@ func TestSandboxVerified(t *testing.T) {
 		}
 		if os.Getuid() == 0 {
 			broken["capabilities"] = true
+			broken["secrets"] = true
 			broken["outside-files"] = by == sandbox.Landlock
 		}
 		for _, network := range []bool{false, true} {
@@ -80,7 +81,9 @@ func TestSandboxVerified(t *testing.T) {
 			if out, err := exec.Command("git", "init", "-q", dir).CombinedOutput(); err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			e := sandboxed(t, by, local.Config{Dir: dir}, env.Sandbox{Network: network})
+			e := sandboxed(t, by, local.Config{Dir: dir}, env.Sandbox{
+				Network: network, NoUnixSockets: !network,
+			})
 			r, err := e.Verify(t.Context(), host)
 			if err != nil || !r.OK() {
 				t.Fatalf("with a network %t: %+v, %v", network, r.Broken(), err)

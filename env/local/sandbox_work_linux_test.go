@@ -28,6 +28,8 @@ func TestSandboxedWork(t *testing.T) {
 		if by == sandbox.Bubblewrap { // which takes long, and the other has the same caches
 			t.Run("a Go module", func(t *testing.T) { testGoModule(t, by) })
 		}
+		t.Run("C", func(t *testing.T) { testC(t, by) })
+		t.Run("Rust", func(t *testing.T) { testRust(t, by) })
 		t.Run("npm", func(t *testing.T) { testNPM(t, by) })
 		t.Run("Python", func(t *testing.T) { testPython(t, by) })
 	})
@@ -258,6 +260,37 @@ func testGit(t *testing.T, by sandbox.Mechanism) {
 	files := outside(t, dir, vars, "git", "show", "topic:README", "topic:src/new")
 	if files != "one\ntwo\nnew\n" {
 		t.Errorf("the files have %q", files)
+	}
+}
+
+// testC compiles a program with make and a compiler.
+func testC(t *testing.T, by sandbox.Mechanism) {
+	need(t, "make gcc", "sh", "-c", "make --version && cc --version")
+	dir := t.TempDir()
+	fill(t, dir, map[string]string{
+		"Makefile": "CFLAGS = -O2 -Wall\nall: program\n\t./program >out.txt\nprogram: main.o sum.o\n" +
+			"\t$(CC) -o $@ $^\n",
+		"main.c": "#include <stdio.h>\nint sum(int, int);\n" +
+			"int main(void) { printf(\"%d\\n\", sum(40, 2)); return 0; }\n",
+		"sum.c": "int sum(int a, int b) { return a + b; }\n",
+	})
+	newWorker(t, by, dir, env.Sandbox{}).run(t, "make")
+	wantFile(t, filepath.Join(dir, "out.txt"), "42\n")
+}
+
+// testRust compiles a program with a toolchain that is usually in the home directory.
+func testRust(t *testing.T, by sandbox.Mechanism) {
+	if err := exec.CommandContext(t.Context(), "cargo", "--version").Run(); err != nil {
+		t.Skip("cargo:", err)
+	}
+	dir := t.TempDir()
+	fill(t, dir, map[string]string{
+		"Cargo.toml":  "[package]\nname = \"work\"\nversion = \"0.1.0\"\nedition = \"2021\"\n",
+		"src/main.rs": "fn main() { println!(\"hello, cargo\"); }\n",
+	})
+	if got := newWorker(t, by, dir, env.Sandbox{}).run(t, "cargo", "run", "-q", "--offline"); got !=
+		"hello, cargo\n" {
+		t.Errorf("the program prints %q", got)
 	}
 }
 

@@ -76,20 +76,14 @@ func (e *SupervisedEnvironment) expect(host verify.Host) verify.Expect {
 		x.Kept = p.ReadOnly[:min(len(p.ReadOnly), maxSecrets)]
 	}
 	if has(env.HiddenSecrets) {
-		x.Unreadable = slices.DeleteFunc(slices.Clone(p.Hidden), func(name string) bool {
-			_, err := os.Lstat(name)
-			return err != nil ||
-				slices.ContainsFunc(slices.Concat(p.Read, p.Write),
-					func(other string) bool { return sandbox.Within(other, name) || sandbox.Within(name, other) })
-		})
-		x.Unreadable = x.Unreadable[:min(len(x.Unreadable), maxSecrets)]
+		x.Unreadable, x.HiddenHome = p.HiddenPaths(maxSecrets)
 	}
 	if has(env.NoNetwork) {
 		x.NoNetwork, x.NoSockets = p.By == sandbox.Bubblewrap, p.By == sandbox.Landlock
 		x.Host.Listening = host.Listening
 	}
 	if has(env.HiddenSockets) {
-		x.Host.Sockets = host.Sockets
+		x.Host.Sockets, x.NoUnixSockets = host.Sockets, p.RefusesUnixSockets()
 	}
 	if has(env.HiddenProcesses) {
 		x.Host.Process, x.Host.Name = host.Process, host.Name

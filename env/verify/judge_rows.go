@@ -105,6 +105,10 @@ func (j *judgement) files() {
 		wanted := fmt.Sprintf("none of %d paths can be read", len(x.Unreadable))
 		j.tries("secrets", by, wanted, each("read", x.Unreadable), refusedOrMissing)
 	}
+	if x.HiddenHome != nil {
+		wanted := fmt.Sprintf("none of %d paths can be read", len(x.HiddenHome))
+		j.tries("home", by, wanted, each("read", x.HiddenHome), refusedOrMissing)
+	}
 	const byConfig = "the configuration"
 	if x.Writable != nil {
 		j.tries("writable-directories", byConfig, "files can be made in "+list(x.Writable),
@@ -199,6 +203,10 @@ func (j *judgement) network() {
 	x := j.expect
 	listening := each("connect tcp", x.Host.Listening)
 	const byFilter, by = "the system call filter", "the kernel: a network namespace"
+	if x.NoUnixSockets {
+		j.tries("unix-sockets", byFilter, "refused", each("family", []string{"unix", "datagram-pair"}),
+			refused)
+	}
 	if x.NoSockets {
 		j.tries("network-sockets", byFilter, "refused", each("family", socketFamilies()), refused)
 		if x.Host.Listening != nil {

@@ -87,8 +87,15 @@ func resolve(ctx context.Context, r *net.Resolver, name string) string {
 	return outcomeNoAnswer
 }
 
-// tryFamily makes a socket of one of socketFamilies and closes it.
+// tryFamily makes a socket of one of socketFamilies, or a pair of datagram sockets, and closes it.
 func tryFamily(name string) string {
+	if name == "datagram-pair" {
+		pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err == nil {
+			err = errors.Join(unix.Close(pair[0]), unix.Close(pair[1]))
+		}
+		return outcome(err)
+	}
 	family, ok := map[string][2]int{
 		"tcp4": {unix.AF_INET, unix.SOCK_STREAM}, "udp4": {unix.AF_INET, unix.SOCK_DGRAM},
 		"tcp6": {unix.AF_INET6, unix.SOCK_STREAM}, "udp6": {unix.AF_INET6, unix.SOCK_DGRAM},

@@ -52,8 +52,10 @@ type Expect struct {
 	// that they cannot read, and Kept files and directories that they cannot change, by whatever
 	// means.
 	Unwritable, Unreadable, Kept []string
-	// By names the enforcer of Unwritable, Unreadable and Kept, such as "Landlock", and SocketsBy that
-	// of Host.Sockets. The default is the kernel.
+	// HiddenHome are files and directories of a home directory that commands cannot read.
+	HiddenHome []string
+	// By names the enforcer of Unwritable, Unreadable, HiddenHome and Kept, such as "Landlock", and
+	// SocketsBy that of Host.Sockets. The default is the kernel.
 	By, SocketsBy string
 	// Mounts, if not nil, are all mounts, except those that a container runtime makes in /dev, /proc
 	// and /sys. Of several with the same Point one is enough.
@@ -64,6 +66,8 @@ type Expect struct {
 	NoNetwork bool
 	// NoSockets: commands make no network sockets. Routes do not matter then.
 	NoSockets bool
+	// NoUnixSockets: commands make no unix sockets, and no pairs that can send to any name.
+	NoUnixSockets bool
 	// PIDs, Memory in bytes, without swap, and CPUs are limits; 0 means none.
 	PIDs, Memory int64
 	CPUs         float64

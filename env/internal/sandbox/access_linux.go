@@ -94,9 +94,10 @@ func (p *Plan) hideMountable(sockets []string) {
 		}
 	}
 	for _, name := range sockets {
-		if dir := replace(name); dir != name {
+		if dir := replace(name); dir != name && !p.isHidden(name) {
 			hidden, p.socketDirs = append(hidden, dir), append(p.socketDirs, dir)
 		}
 	}
-	p.Hidden = outermost(hidden)
+	slices.Sort(hidden)
+	p.Hidden = slices.Compact(hidden)
 }

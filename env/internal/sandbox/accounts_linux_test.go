@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -29,7 +30,11 @@ func TestOtherAccounts(t *testing.T) {
 				}
 			}
 			w.write(t, "other/.ssh/id")
-			l, err := net.Listen("unix", filepath.Join(other, ".local/state/socket"))
+			theirs := filepath.Join(w.root, "theirs")
+			if err := os.Mkdir(theirs, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			l, err := net.Listen("unix", filepath.Join(theirs, "socket"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -40,11 +45,10 @@ func TestOtherAccounts(t *testing.T) {
 				t.Fatal(err)
 			}
 			closed := filepath.Join(other, closed)
-			if err := os.Chown(closed, nobody, nobody); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Chmod(closed, 0o700); err != nil {
-				t.Fatal(err)
+			for _, dir := range []string{closed, theirs} {
+				if err := errors.Join(os.Chown(dir, nobody, nobody), os.Chmod(dir, 0o700)); err != nil {
+					t.Fatal(err)
+				}
 			}
 			p, err := New(w.policy, Bubblewrap, []string{w.home, other}, os.Getenv)
 			if err != nil {
@@ -57,7 +61,7 @@ func TestOtherAccounts(t *testing.T) {
 			if code != 0 {
 				t.Errorf("exit code %d, %s", code, out)
 			}
-			if err := os.RemoveAll(other); err != nil {
+			if err := os.RemoveAll(theirs); err != nil {
 				t.Fatal(err)
 			}
 			if !p.Outdated() {

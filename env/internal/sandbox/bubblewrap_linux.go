@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -108,7 +109,14 @@ func planBubblewrap(p Plan) (Plan, error) {
 		return Plan{}, &Error{By: Bubblewrap, Err: err}
 	}
 	p.By, p.program, p.Temp = Bubblewrap, program, "/tmp"
-	known := sockets()
+	mounts, err := readMounts()
+	if err != nil {
+		return Plan{}, &Error{By: Bubblewrap, Err: err}
+	}
+	var known []string
+	if landlock, _ := landlockABI(); !p.NoUnixSockets {
+		known = sockets(mounts, landlock < socketABI)
+	}
 	p.hideMountable(known)
 	for _, name := range known {
 		if !p.socketHidden(name) {
@@ -123,7 +131,7 @@ func planBubblewrap(p Plan) (Plan, error) {
 			),
 		}
 	}
-	if err := p.observe(); err != nil {
+	if err := p.observe(mounts); err != nil {
 		return Plan{}, &Error{By: Bubblewrap, Err: err}
 	}
 	return p, nil
@@ -135,7 +143,7 @@ func (p *Plan) socketHidden(name string) bool {
 	within := func(dir string) bool { return Within(name, dir) }
 	return p.inEmptyDir(name) || slices.Contains(p.Read, name) ||
 		slices.ContainsFunc(slices.Concat([]string{"/dev", "/proc"}, p.Write), within) ||
-		slices.ContainsFunc(p.Hidden, within) && !slices.ContainsFunc(p.Read, within)
+		p.isHidden(name)
 }
 
 // arguments returns the options of bwrap. Later mounts cover earlier ones.
@@ -159,7 +167,7 @@ func (p *Plan) arguments() []string {
 	hide := func(names []string) {
 		for _, name := range names {
 			switch {
-			case p.inEmptyDir(name), !exists(name):
+			case p.inEmptyDir(name) && !slices.Contains(p.homes, name), !exists(name):
 			case isDir(name):
 				args, last = append(args, "--tmpfs", name), append(last, "--remount-ro", name)
 			default:
@@ -179,8 +187,21 @@ func (p *Plan) arguments() []string {
 			func(dir string) bool { return Within(p.WorkTree, dir) }) {
 		bind("--ro-bind", []string{p.WorkTree})
 	}
-	hide(p.Hidden)
-	bind("--ro-bind", p.Read)
+	// Inner paths come after outer ones.
+	cover := func(names []string) {
+		for _, name := range names {
+			if slices.Contains(p.Hidden, name) {
+				hide([]string{name})
+			} else {
+				bind("--ro-bind", []string{name})
+			}
+		}
+	}
+	covers := slices.Sorted(slices.Values(slices.Concat(p.Hidden, p.Read)))
+	cover(covers)
+	for _, name := range slices.Sorted(maps.Keys(p.Links)) {
+		args = append(args, "--symlink", p.Links[name], name)
+	}
 	hide(p.Sockets)
 	bind("--bind", p.Write)
 	bind("--bind", p.guardedDirs())
@@ -193,12 +214,10 @@ func (p *Plan) arguments() []string {
 		}
 	}
 	// Hidden paths stay hidden below the mounts made since.
-	again := slices.DeleteFunc(
-		slices.Clone(p.Hidden), func(name string) bool { return !p.belowWritable(name) },
-	)
-	hide(again)
-	bind("--ro-bind", slices.DeleteFunc(slices.Clone(p.Read), func(name string) bool {
-		return !slices.ContainsFunc(again, func(hidden string) bool { return Within(name, hidden) })
+	cover(slices.DeleteFunc(covers, func(name string) bool {
+		return !p.belowWritable(name) || !slices.ContainsFunc(p.Hidden, func(hidden string) bool {
+			return Within(name, hidden) && p.belowWritable(hidden)
+		})
 	}))
 	return append(append(args, last...), "--chdir", "/", "--")
 }

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -138,20 +139,17 @@ func verifyNetwork() error {
 
 // verifyHidden returns an error if content of name can be read.
 func (p *Plan) verifyHidden(name string) error {
-	if slices.ContainsFunc(
-		slices.Concat(p.Write, p.Read), func(other string) bool { return Within(other, name) },
-	) {
-		return nil // its surroundings have been made for that
-	}
 	info, err := os.Stat(name)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		return nil
 	case err != nil:
 		return fmt.Errorf("%s: %w", name, err)
 	case info.IsDir():
 		entries, err := os.ReadDir(name)
-		if err == nil && len(entries) == 0 {
+		if err == nil && !slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+			return !p.visibleBelow(filepath.Join(name, e.Name()))
+		}) {
 			return nil
 		}
 	case info.Mode()&fs.ModeCharDevice != 0:
@@ -250,11 +248,10 @@ func rules(p Plan) (all []seccomp.Rule) {
 			seccomp.Rule{Call: "sched_setattr", When: []seccomp.Condition{seccomp.NotZero(0)}},
 		)
 	}
-	switch version, _ := landlockABI(); {
+	switch {
 	case p.By == Landlock && !p.Network:
-		// Socket pairs stay allowed: they are no network.
 		all = append(all, seccomp.Rule{Call: "socket", Errno: unix.EACCES})
-	case p.By == Landlock && version < socketABI:
+	case p.RefusesUnixSockets():
 		// Servers on such sockets, for example Docker or systemd, act with rights that this process
 		// lacks.
 		all = append(
@@ -266,7 +263,21 @@ func rules(p Plan) (all []seccomp.Rule) {
 			},
 		)
 	}
+	if p.RefusesUnixSockets() {
+		// Other pairs stay connected. One of datagrams can send to any name.
+		all = append(all, seccomp.Rule{
+			Call: "socketpair", Errno: unix.EACCES,
+			When: []seccomp.Condition{seccomp.AnyBit(1, unix.SOCK_DGRAM)}, // which SOCK_RAW has too
+		})
+	}
 	return append(all, noSetID()...)
+}
+
+// RefusesUnixSockets reports whether the filter of system calls refuses unix sockets, except
+// connected pairs.
+func (p *Plan) RefusesUnixSockets() bool {
+	version, _ := landlockABI()
+	return p.NoUnixSockets || p.By == Landlock && (!p.Network || version < socketABI)
 }
 
 // noSetID refuses to create set-id programs: outside, one would give other users the rights of this

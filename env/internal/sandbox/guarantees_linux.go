@@ -33,8 +33,9 @@ func (p *Plan) byBubblewrap(landlock int) []env.Guarantee {
 		{
 			Name:     env.HiddenSecrets,
 			Strength: env.Enforced,
-			By: "bubblewrap: empty mounts over listed paths, and Landlock for files that are " +
-				"created or replaced at these paths later; secrets elsewhere are readable",
+			By: "bubblewrap: empty mounts over home directories, except what builds need, and over " +
+				"listed paths, and Landlock for files that are created or replaced there later; " +
+				"secrets elsewhere are readable",
 		},
 		{
 			Name:     env.NoNetwork,
@@ -45,7 +46,8 @@ func (p *Plan) byBubblewrap(landlock int) []env.Guarantee {
 			Name:     env.HiddenSockets,
 			Strength: env.BestEffort,
 			By: "bubblewrap: empty mounts over those that exist at the start; one made or " +
-				"renamed later outside /run and /tmp, and one in a writable directory, is reachable",
+				"renamed later outside the home, /run and /tmp, and one in a writable directory, is " +
+				"reachable",
 		},
 		{Name: env.HiddenProcesses, Strength: env.Enforced, By: "bubblewrap: a pid namespace"},
 		{
@@ -91,12 +93,28 @@ func (p *Plan) weaken(all []env.Guarantee, landlock int) {
 			all,
 			env.HiddenSecrets,
 			env.Enforced,
-			"bubblewrap: empty mounts over listed paths; secrets elsewhere are readable, and, "+
-				"without Landlock, files that are created or replaced at these paths later",
+			"bubblewrap: empty mounts over home directories, except what builds need, and over "+
+				"listed paths; secrets elsewhere are readable, and, without Landlock, files that "+
+				"are created or replaced at listed paths later",
 		)
 	case landlock >= socketABI:
 		p.set(all, env.HiddenSockets, env.Enforced, "Landlock, and bubblewrap")
 	}
+	if p.NoUnixSockets {
+		p.set(all, env.HiddenSockets, env.Enforced,
+			"a filter of system calls: no unix sockets but connected pairs")
+	}
+	p.openHomes(all)
+}
+
+// openHomes names the home directories that are not hidden.
+func (p *Plan) openHomes(all []env.Guarantee) {
+	if len(p.OpenHomes) == 0 {
+		return
+	}
+	i := slices.IndexFunc(all, func(g env.Guarantee) bool { return g.Name == env.HiddenSecrets })
+	all[i].By += fmt.Sprintf("; of the home directory %s, which is one of the system, only secrets "+
+		"are hidden", strings.Join(p.OpenHomes, " and "))
 }
 
 func (p *Plan) byLandlock(version int) []env.Guarantee {
@@ -118,7 +136,8 @@ func (p *Plan) byLandlock(version int) []env.Guarantee {
 		{
 			Name:     env.HiddenSecrets,
 			Strength: env.Enforced,
-			By:       "Landlock: listed paths cannot be read; names, and secrets elsewhere, can",
+			By: "Landlock: home directories, except what builds need, and listed paths cannot be " +
+				"read; names, and secrets elsewhere, can",
 		},
 		{
 			Name:     env.NoNetwork,
@@ -147,7 +166,7 @@ func (p *Plan) byLandlock(version int) []env.Guarantee {
 		p.set(all, env.NoNetwork, env.Absent, "the network of this machine was requested")
 		p.set(all, env.HiddenSockets, env.Enforced,
 			"a filter of system calls: no unix sockets but connected pairs")
-		if version >= socketABI {
+		if !p.RefusesUnixSockets() {
 			p.set(all, env.HiddenSockets, env.Enforced, "Landlock")
 		}
 	}
@@ -157,12 +176,13 @@ func (p *Plan) byLandlock(version int) []env.Guarantee {
 			env.HiddenSecrets,
 			env.BestEffort,
 			fmt.Sprintf(
-				"Landlock: listed paths cannot be read, except %s in a writable directory; names, "+
-					"and secrets elsewhere, can",
+				"Landlock: home directories, except what builds need, and listed paths cannot be "+
+					"read, except %s in a writable directory; names, and secrets elsewhere, can",
 				strings.Join(p.Exposed, " and "),
 			),
 		)
 	}
+	p.openHomes(all)
 	return all
 }
 

@@ -222,12 +222,12 @@ func (s ruleset) allow(name string, rights uint64) error {
 func (p *Plan) readablePaths() (dirs, files []string, err error) {
 	var visit func(dir string) error
 	visit = func(dir string) error {
-		if dir == "/dev" {
+		if dir == "/dev" && !slices.Contains(p.Read, dir) {
 			return nil // it has disks, which root can read
 		}
 		leads := slices.ContainsFunc(p.Hidden, func(h string) bool { return h != dir && Within(h, dir) })
 		switch {
-		case slices.Contains(p.Hidden, dir):
+		case p.isHidden(dir):
 			return nil
 		case !leads && dir != "/":
 			dirs = append(dirs, dir)
@@ -251,7 +251,14 @@ func (p *Plan) readablePaths() (dirs, files []string, err error) {
 		return nil
 	}
 	err = visit("/")
-	for _, name := range slices.Concat(p.Read, p.Write) {
+	for _, name := range p.Read {
+		if isDir(name) {
+			err = errors.Join(err, visit(name))
+		} else {
+			files = append(files, name)
+		}
+	}
+	for _, name := range p.Write {
 		if isDir(name) {
 			dirs = append(dirs, name)
 		} else {

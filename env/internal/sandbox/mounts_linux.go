@@ -15,7 +15,7 @@ func mountOf(m *mountinfo.Info) Mount {
 }
 
 // observe records the state of the machine that the plan depends on, from outside the sandbox.
-func (p *Plan) observe() error {
+func (p *Plan) observe(mounts mountTable) error {
 	p.Observed = Observed{Files: make(map[string]File), Namespaces: make(map[string]string)}
 	for _, name := range slices.Concat(p.Write, p.guardedDirs(), p.ReadOnly) {
 		file, err := identify(name)
@@ -23,10 +23,6 @@ func (p *Plan) observe() error {
 			return err
 		}
 		p.Observed.Files[name] = file
-	}
-	mounts, err := mountinfo.GetMounts(nil)
-	if err != nil {
-		return fmt.Errorf("the mounts of this machine: %w", err)
 	}
 	for _, m := range mounts {
 		if p.mayChange(m.Mountpoint) {
@@ -37,6 +33,7 @@ func (p *Plan) observe() error {
 		if kind == "net" && p.Network {
 			continue
 		}
+		var err error
 		if p.Observed.Namespaces[kind], err = os.Readlink("/proc/self/ns/" + kind); err != nil {
 			return err
 		}
@@ -81,11 +78,6 @@ func (p *Plan) verifyObserved() error {
 		}
 	}
 	return p.verifyMounts()
-}
-
-// isHidden reports whether name is hidden by the plan.
-func (p *Plan) isHidden(name string) bool {
-	return slices.ContainsFunc(p.Hidden, func(h string) bool { return Within(name, h) })
 }
 
 // verifyMounts returns an error if a mount is writable that the plan does not have.

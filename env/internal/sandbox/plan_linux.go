@@ -53,11 +53,11 @@ func New(p Policy, by Mechanism, homes []string, getenv func(string) string) (Pl
 	return complete, nil
 }
 
-// Outdated reports whether a path to hide has been removed since, so that its mount fails: a new
-// plan may work.
+// Outdated reports whether a path to hide or to show has been removed since, so that its mount
+// fails: a new plan may work.
 func (p *Plan) Outdated() bool {
 	return slices.ContainsFunc(
-		slices.Concat(p.Sockets, p.socketDirs), func(name string) bool { return !exists(name) },
+		slices.Concat(p.Sockets, p.socketDirs, p.Read), func(name string) bool { return !exists(name) },
 	)
 }
 

@@ -21,13 +21,17 @@ var kernelDirs = []string{"/proc", "/sys", "/dev"}
 
 // resolvePolicy returns the part of p's plan that all mechanisms share.
 func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, error) {
-	plan := Plan{Network: p.Network}
+	plan := Plan{Network: p.Network, NoUnixSockets: p.NoUnixSockets}
 	dir, err := resolveExisting(p.Dir)
 	if err != nil {
 		return Plan{}, err
 	}
-	links := resolver{}
-	homes, err = checkDir(dir, homes, links)
+	mounts, err := readMounts()
+	if err != nil {
+		return Plan{}, &Error{Err: err}
+	}
+	links, files := newResolver(), mounts.files()
+	homes, err = checkDir(dir, homes, links, files)
 	if err != nil {
 		return Plan{}, err
 	}
@@ -76,31 +80,30 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 		plan.Read = append(plan.Read, name)
 	}
 	plan.Read = outermost(plan.Read)
-	for _, name := range append(secrets(homes, getenv), p.Hide...) {
-		if name = links.prefix(name); hideable(name) {
-			plan.Hidden = append(plan.Hidden, name)
-		}
-	}
-	plan.Hidden = slices.DeleteFunc(outermost(plan.Hidden), func(name string) bool {
-		return name == "/" ||
-			slices.ContainsFunc(plan.Read, func(r string) bool { return Within(name, r) })
-	})
 	for _, name := range plan.Write {
 		plan.protectDir(name)
 	}
 	plan.protectEnclosing(dir, homes)
+	plan.protectAliases(files)
+	plan.hide(p, homes, getenv, links, files)
 	return plan, nil
 }
 
 // checkDir rejects a working directory in which a sandbox would protect little. It returns homes
 // with their symlinks resolved.
-func checkDir(dir string, homes []string, links resolver) ([]string, error) {
+func checkDir(dir string, homes []string, links resolver, files mountTable) ([]string, error) {
 	homes = slices.Clone(homes)
 	for i, home := range homes {
 		homes[i] = links.prefix(home)
-		if Within(homes[i], dir) {
+		names := []string{homes[i]}
+		for _, a := range files.aliases(homes[i]) {
+			if a.of == homes[i] {
+				names = append(names, a.name)
+			}
+		}
+		if j := slices.IndexFunc(names, func(name string) bool { return Within(name, dir) }); j >= 0 {
 			which := "is"
-			if dir != homes[i] {
+			if dir != names[j] {
 				which = "holds"
 			}
 			return nil, unsuitable(
@@ -154,42 +157,6 @@ func resolveExisting(name string) (string, error) {
 	return real, err
 }
 
-// resolver resolves the symlinks in names, and remembers the results: most names of secrets are
-// missing, in a few directories.
-type resolver map[string]string
-
-// prefix returns name with the symlinks in its longest existing prefix resolved.
-func (r resolver) prefix(name string) string {
-	real, known := r[name]
-	if known {
-		return real
-	}
-	dir := filepath.Dir(name)
-	if name != filepath.Clean(name) { // ".." behind a symlink leads elsewhere
-		if real, err := filepath.EvalSymlinks(name); err == nil {
-			return real
-		}
-	}
-	if real = name; dir != name {
-		real = filepath.Join(r.prefix(dir), filepath.Base(name))
-		if info, err := os.Lstat(real); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-			if target, err := filepath.EvalSymlinks(real); err == nil {
-				real = target
-			}
-		}
-	}
-	r[name] = real
-	return real
-}
-
-// hideable reports whether name is a directory, a regular file or missing: HISTFILE may be
-// /dev/null.
-func hideable(name string) bool {
-	info, err := os.Lstat(name)
-	return !slices.ContainsFunc(kernelDirs, func(k string) bool { return Within(name, k) }) &&
-		(err != nil || info.IsDir() || info.Mode().IsRegular())
-}
-
 // outermost returns names sorted, without those below others.
 func outermost(names []string) (out []string) {
 	names = slices.Clone(names)
@@ -216,6 +183,18 @@ func isDir(name string) bool {
 // belowWritable reports whether name is below a writable path.
 func (p *Plan) belowWritable(name string) bool {
 	return slices.ContainsFunc(p.Write, func(w string) bool { return name != w && Within(name, w) })
+}
+
+// protectAliases protects the files of a repository under their other names in writable
+// directories.
+func (p *Plan) protectAliases(files mountTable) {
+	for _, names := range []*[]string{&p.ReadOnly, &p.Placeholders} {
+		for _, name := range files.withAliases(*names) {
+			if p.mayChange(name) && !slices.Contains(*names, name) {
+				*names = append(*names, name)
+			}
+		}
+	}
 }
 
 // guardedDirs returns the directories between writable paths and read-only ones below them. Whoever

@@ -18,10 +18,13 @@ type Policy struct {
 	ReadOnly []string
 	// Read are existing paths that stay readable although their parents are hidden.
 	Read []string
-	// Hide are hidden in addition to the usual files of secrets. They may be missing.
+	// Hide are hidden in addition to home directories and the usual files of secrets. They may be
+	// missing.
 	Hide []string
 	// Network allows the network of the machine.
 	Network bool
+	// NoUnixSockets refuses unix sockets except connected pairs.
+	NoUnixSockets bool
 }
 
 // Mechanism enforces a policy.
@@ -37,6 +40,8 @@ const (
 type Plan struct {
 	By      Mechanism `json:"by"`
 	Network bool      `json:"network,omitempty"`
+	// NoUnixSockets refuses unix sockets except connected pairs.
+	NoUnixSockets bool `json:"no_unix,omitempty"`
 	// Dir is the working directory.
 	Dir string `json:"dir"`
 	// WhyWeaker, if set, is the reason why a stronger mechanism is not used.
@@ -46,9 +51,15 @@ type Plan struct {
 	Write        []string `json:"write"`
 	ReadOnly     []string `json:"keep,omitempty"`
 	Placeholders []string `json:"absent,omitempty"`
-	// Hidden are unreadable except for Read. Some may be missing.
+	// Hidden are unreadable, except for parts of them in Read and Write; the innermost path decides.
+	// Some may be missing.
 	Hidden []string `json:"hidden,omitempty"`
 	Read   []string `json:"read,omitempty"`
+	// Links are the targets of symlinks in hidden directories that lead to readable ones, by name.
+	Links map[string]string `json:"links,omitempty"`
+	// OpenHomes are home directories of which only the secrets are hidden, since they contain more
+	// than a home.
+	OpenHomes []string `json:"open,omitempty"`
 	// WorkTree is the git working tree that Dir is a proper part of, or "".
 	WorkTree string `json:"tree,omitempty"`
 	// Exposed are the elements of Hidden that the mechanism cannot hide.
@@ -71,6 +82,7 @@ type Plan struct {
 	// MustStayAbsent are missing files that would redirect git to another repository.
 	MustStayAbsent []string `json:"unmade,omitempty"`
 
+	homes              []string // hidden home directories
 	program            string   // that of the mechanism, if it has one
 	readOnlyInWritable bool     // the policy has something kept where something may be changed
 	socketDirs         []string // directories that are hidden in place of sockets in them

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -116,6 +117,25 @@ func do(what string, args []string) error {
 	case "vsock":
 		_, err := unix.Socket(unix.AF_VSOCK, unix.SOCK_STREAM, 0)
 		return err
+	case "listen":
+		if len(args) > 1 { // the second name of a directory, in this process alone
+			if err := unix.Mount(args[1], args[2], "", unix.MS_BIND, ""); err != nil {
+				return err
+			}
+		}
+		l, err := net.Listen("unix", args[0])
+		if err != nil {
+			return err
+		}
+		fmt.Println("listening")
+		_, err = io.Copy(io.Discard, os.Stdin)
+		return errors.Join(err, l.Close())
+	case "datagram":
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+		if err != nil {
+			return err
+		}
+		return unix.Sendto(fds[0], []byte("hello"), 0, &unix.SockaddrUnix{Name: args[0]})
 	case "pair":
 		_, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 		return err
@@ -129,6 +149,7 @@ type world struct {
 	policy                Policy
 	vars                  map[string]string
 	uid                   int // -1: this user
+	homes                 []string
 }
 
 // newWorld creates a world. It is not in a temporary directory, since a confined program has a
@@ -155,13 +176,13 @@ func newWorld(t *testing.T) *world {
 		uid:  -1,
 		vars: map[string]string{},
 	}
-	for _, dir := range []string{"home/.ssh", "home/.config", "work/.git/hooks", "out"} {
+	for _, dir := range []string{"home/.ssh", "home/.config", "home/go", "work/.git/hooks", "out"} {
 		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, name := range []string{
-		"home/.ssh/id", "home/.netrc", "home/plain", "out/file", "work/file",
+		"home/.ssh/id", "home/.netrc", "home/plain", "home/go/file", "out/file", "work/file",
 		"work/.git/config", "work/.git/HEAD", "work/sandboxagent.yaml",
 	} {
 		w.write(t, name)
@@ -169,7 +190,7 @@ func newWorld(t *testing.T) *world {
 	if err := os.Chmod(root, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	w.policy = Policy{Dir: w.work}
+	w.policy, w.homes = Policy{Dir: w.work}, []string{w.home}
 	return w
 }
 
@@ -202,7 +223,7 @@ func (w *world) run(t *testing.T, by Mechanism, script string) (string, int) {
 // plan returns the plan of the world's policy.
 func (w *world) plan(t *testing.T, by Mechanism) Plan {
 	t.Helper()
-	p, err := New(w.policy, by, []string{w.home}, func(name string) string { return w.vars[name] })
+	p, err := New(w.policy, by, w.homes, func(name string) string { return w.vars[name] })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -343,7 +364,7 @@ func TestAllowed(t *testing.T) {
 		"temporary files": `f=$(mktemp) && echo x >"$f" && cat "$f" && rm "$f"`,
 		"run what was made": `printf '#!/bin/sh\necho x\n' >"$WORK/run" && ` +
 			`chmod +x "$WORK/run" && "$WORK/run" && cp "$WORK/run" "$TMPDIR/run" && "$TMPDIR/run"`,
-		"read elsewhere": `cat "$OUT/file" "$HOME/plain" /etc/passwd >/dev/null && ` +
+		"read elsewhere": `cat "$OUT/file" "$HOME/go/file" /etc/passwd >/dev/null && ` +
 			`ls /usr/bin >/dev/null`,
 		"devices": `echo x >/dev/null && head -c 1 /dev/urandom >/dev/null && ` +
 			`head -c 1 /dev/zero >/dev/null`,

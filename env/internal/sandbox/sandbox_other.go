@@ -13,6 +13,12 @@ import (
 // Guarantees returns nil: no plan exists on this system.
 func (p *Plan) Guarantees() []env.Guarantee { return nil }
 
+// RefusesUnixSockets returns false.
+func (p *Plan) RefusesUnixSockets() bool { return false }
+
+// HiddenPaths returns nil.
+func (p *Plan) HiddenPaths(int) (secrets, home []string) { return nil, nil }
+
 // Vars returns nil.
 func (p *Plan) Vars() []string { return nil }
 

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// HomeDirs returns the home directories that may hold secrets: $HOME, that of this user, and for
-// root, which can read all, those of all users.
+// HomeDirs returns the home directories to hide: $HOME first, that of this user, and for root,
+// which can read all, those of all users.
 func HomeDirs() (homes []string) {
 	add := func(name string) {
 		if filepath.IsAbs(name) && !slices.Contains(homes, name) {
@@ -31,6 +31,12 @@ func HomeDirs() (homes []string) {
 				add(f[5])
 			}
 		}
+		entries, _ := os.ReadDir("/home") // users may be known to a directory service only
+		for _, e := range entries {
+			if e.IsDir() {
+				add("/home/" + e.Name())
+			}
+		}
 	}
 	return homes
 }
@@ -38,7 +44,7 @@ func HomeDirs() (homes []string) {
 // secrets returns the paths of keys, tokens, passwords, cookies and histories. Many do not exist.
 func secrets(homes []string, getenv func(string) string) (names []string) {
 	for _, home := range homes {
-		for _, name := range inHome {
+		for _, name := range slices.Concat(inHome, secretsInNamed) {
 			names = append(names, filepath.Join(home, name))
 		}
 	}

@@ -97,6 +97,7 @@ var numbers = [...]struct {
 	{"setpriority", [...]int16{141, 97, 140, 97}},
 	{"socket", [...]int16{41, 359, 198, 281}},
 	{"socketcall", [...]int16{none, 102, none, none}},
+	{"socketpair", [...]int16{53, 360, 199, 288}},
 	{"umount", [...]int16{none, 22, none, none}},
 	{"umount2", [...]int16{166, 52, 39, 52}},
 	{"unshare", [...]int16{272, 310, 97, 337}},
