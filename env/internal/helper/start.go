@@ -65,13 +65,15 @@ type sandboxJSON struct {
 	Write   [][]byte            `json:"write,omitempty"`
 	Read    [][]byte            `json:"read,omitempty"`
 	Hide    [][]byte            `json:"hide,omitempty"`
+
+	GitReadOnly bool `json:"git_read_only,omitempty"`
 }
 
 // Text returns the configuration as text, for ParseSandbox.
 func (s Sandbox) Text() (string, error) {
 	text, err := json.Marshal(sandboxJSON{
 		[]byte(s.Dir), s.Require, s.Enforce, s.Network,
-		toBytes(s.Write), toBytes(s.Read), toBytes(s.Hide),
+		toBytes(s.Write), toBytes(s.Read), toBytes(s.Hide), s.GitReadOnly,
 	})
 	return string(text), err
 }
@@ -84,7 +86,7 @@ func ParseSandbox(text string) (Sandbox, error) {
 	}
 	return Sandbox{string(in.Dir), env.Sandbox{
 		Require: in.Require, Enforce: in.Enforce, Network: in.Network, Write: toStrings(in.Write),
-		Read: toStrings(in.Read), Hide: toStrings(in.Hide),
+		Read: toStrings(in.Read), Hide: toStrings(in.Hide), GitReadOnly: in.GitReadOnly,
 	}}, nil
 }
 

@@ -77,6 +77,8 @@ func Choose(
 		Read:     s.Read,
 		Hide:     s.Hide,
 		Network:  s.Network,
+
+		GitReadOnly: s.GitReadOnly,
 	}
 	none := new(Unavailable)
 	var unusable *Error

@@ -21,7 +21,7 @@ var kernelDirs = []string{"/proc", "/sys", "/dev"}
 
 // resolvePolicy returns the part of p's plan that all mechanisms share.
 func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, error) {
-	plan := Plan{Network: p.Network}
+	plan := Plan{Network: p.Network, policy: p}
 	dir, err := resolveExisting(p.Dir)
 	if err != nil {
 		return Plan{}, err
@@ -40,8 +40,9 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 		if name == "/" {
 			return Plan{}, fmt.Errorf("a sandbox cannot allow changes of /: %w", fs.ErrInvalid)
 		}
-		plan.Write = append(plan.Write, name)
+		plan.named = append(plan.named, name)
 	}
+	plan.Write = append(plan.Write, plan.named...)
 	plan.Write = outermost(plan.Write)
 	plan.Caches = plan.sharedCaches(homes, getenv, links)
 	for _, name := range plan.Write {
@@ -218,10 +219,10 @@ func (p *Plan) belowWritable(name string) bool {
 	return slices.ContainsFunc(p.Write, func(w string) bool { return name != w && Within(name, w) })
 }
 
-// guardedDirs returns the directories between writable paths and read-only ones below them. Whoever
-// could rename one could replace it.
+// guardedDirs returns the directories between writable paths and read-only ones below them, and
+// those that are pinned. Whoever could rename one could replace it.
 func (p *Plan) guardedDirs() []string {
-	return p.dirsBetween(slices.Concat(p.ReadOnly, p.Placeholders))
+	return append(p.dirsBetween(slices.Concat(p.ReadOnly, p.Placeholders, p.Pinned)), p.Pinned...)
 }
 
 // dirsBetween returns the directories between writable paths and names below them, outer ones

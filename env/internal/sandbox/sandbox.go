@@ -22,6 +22,9 @@ type Policy struct {
 	Hide []string
 	// Network allows the network of the machine.
 	Network bool
+	// GitReadOnly keeps the repository of Dir read-only as a whole, and not only its hooks and
+	// settings.
+	GitReadOnly bool
 }
 
 // Mechanism enforces a policy.
@@ -49,6 +52,10 @@ type Plan struct {
 	// Hidden are unreadable except for Read. Some may be missing.
 	Hidden []string `json:"hidden,omitempty"`
 	Read   []string `json:"read,omitempty"`
+	// GitDirs are the elements of ReadOnly that are whole git directories.
+	GitDirs []string `json:"git,omitempty"`
+	// Pinned are writable directories that cannot be removed or renamed.
+	Pinned []string `json:"pinned,omitempty"`
 	// WorkTree is the git working tree that Dir is a proper part of, or "".
 	WorkTree string `json:"tree,omitempty"`
 	// Exposed are the elements of Hidden that the mechanism cannot hide.
@@ -71,6 +78,9 @@ type Plan struct {
 	// MustStayAbsent are missing files that would redirect git to another repository.
 	MustStayAbsent []string `json:"unmade,omitempty"`
 
+	policy             Policy
+	named              []string // the elements of the policy's Write, without symlinks
+	submodules         int      // those that the plan protects, or leaves
 	program            string   // that of the mechanism, if it has one
 	readOnlyInWritable bool     // the policy has something kept where something may be changed
 	socketDirs         []string // directories that are hidden in place of sockets in them
