@@ -52,8 +52,10 @@ type Expect struct {
 	// that they cannot read, and Kept files and directories that they cannot change, by whatever
 	// means.
 	Unwritable, Unreadable, Kept []string
-	// By names the enforcer of Unwritable, Unreadable and Kept, such as "Landlock", and SocketsBy that
-	// of Host.Sockets. The default is the kernel.
+	// GitDirs are git directories in which commands cannot make files.
+	GitDirs []string
+	// By names the enforcer of Unwritable, Unreadable, Kept and GitDirs, such as "Landlock", and
+	// SocketsBy that of Host.Sockets. The default is the kernel.
 	By, SocketsBy string
 	// Mounts, if not nil, are all mounts, except those that a container runtime makes in /dev, /proc
 	// and /sys. Of several with the same Point one is enough.

@@ -40,6 +40,8 @@ func collectSurroundings(
 	git, dirs := readGit(ctx, e)
 	if git == nil {
 		dirs = []string{info.WorkDir}
+	} else {
+		git.ReadOnly = info.Strength(env.KeptHooks) == env.Enforced
 	}
 	s.Git = git
 	s.Docs = readDocs(ctx, e, dirs, p.ProjectDocs, docsLimit)

@@ -2,11 +2,13 @@ package helper
 
 import (
 	"encoding/json"
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/controlfile"
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
@@ -49,7 +51,8 @@ func (s *Start) UnmarshalJSON(data []byte) error {
 }
 
 // Sandbox configures a helper that starts another one in a sandbox. Names may hold any bytes. They
-// may be relative to the home directory, or start with "~/".
+// may be relative to the home directory, or start with "~/". Relative names of control files in
+// Write, such as ".vscode", are relative to Dir.
 type Sandbox struct {
 	// Dir is the working directory.
 	Dir string
@@ -93,6 +96,12 @@ func ParseSandbox(text string) (Sandbox, error) {
 // At returns the configuration with absolute names, for a home directory.
 func (s Sandbox) At(home string) Sandbox {
 	s.Dir = Absolute(home, s.Dir)
+	s.Write = slices.Clone(s.Write)
+	for i, name := range s.Write {
+		if clean := path.Clean(name); fs.ValidPath(clean) && controlfile.Of(clean) {
+			s.Write[i] = path.Join(s.Dir, clean)
+		}
+	}
 	for _, names := range []*[]string{&s.Write, &s.Read, &s.Hide} {
 		*names = slices.Clone(*names)
 		for i, name := range *names {

@@ -178,3 +178,45 @@ func TestGitReadOnly(t *testing.T) {
 		}
 	})
 }
+
+// TestControlFiles changes control files at the top of the working directory.
+func TestControlFiles(t *testing.T) {
+	need(t, Bubblewrap)
+	w := newWorld(t)
+	for _, dir := range []string{".vscode", ".github/workflows", "sub"} {
+		if err := os.MkdirAll(w.work+"/"+dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{
+		".envrc", ".vscode/tasks.json", ".gitattributes", ".github/workflows/ci.yml", "sub/.envrc",
+	} {
+		w.write(t, "work/"+name)
+	}
+	if err := os.Symlink("sub", w.work+"/.claude"); err != nil {
+		t.Fatal(err)
+	}
+	const attack = `cd "$WORK"; for f in .envrc .vscode/tasks.json .vscode/new .gitattributes; do
+		echo x >$f; rm -f $f; mv $f x; done; mv .vscode v; exit 0`
+	if out, code := w.run(t, Bubblewrap, attack); code != 0 {
+		t.Errorf("exit code %d, %s", code, out)
+	}
+	for _, name := range []string{".envrc", ".vscode/tasks.json", ".gitattributes"} {
+		if got := w.content("work/" + name); got != "content of work/"+name+"\n" {
+			t.Errorf("%s holds %q", name, got)
+		}
+	}
+	if exists(w.work + "/.vscode/new") {
+		t.Error("a file was made in a control directory")
+	}
+	const allowed = `cd "$WORK"; echo x >.github/workflows/ci.yml; echo x >sub/.envrc
+		echo x >.claude/new; echo x >.husky; rm .husky`
+	if out, code := w.run(t, Bubblewrap, "set -e; "+allowed); code != 0 {
+		t.Errorf("exit code %d, %s", code, out)
+	}
+	w.policy.Write = []string{w.work + "/.vscode", w.work + "/.envrc"}
+	if out, code := w.run(t, Bubblewrap, `set -e; cd "$WORK"; echo x >.vscode/tasks.json
+		echo x >.envrc; ! echo x >.gitattributes`); code != 0 {
+		t.Errorf("opened by name: exit code %d, %s", code, out)
+	}
+}

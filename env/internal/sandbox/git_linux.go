@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandboxagent/sandboxagent/env/internal/controlfile"
 	"github.com/sandboxagent/sandboxagent/env/internal/gitrepo"
 )
 
@@ -25,8 +26,11 @@ const maxRepositories = 100
 // A path that is, or leads over, a symlink goes to Unprotected: a mount on it would follow it to a
 // path of the repository's choice.
 func (p *Plan) protectDir(dir string) {
-	p.protectExisting(filepath.Join(dir, "sandboxagent.yaml"))
-	p.protectExisting(filepath.Join(dir, ".sandboxagent"))
+	for _, name := range []string{"sandboxagent.yaml", ".sandboxagent"} {
+		if name := filepath.Join(dir, name); !p.opened(name) {
+			p.protectExisting(name)
+		}
+	}
 	git := filepath.Join(dir, ".git")
 	if !exists(git) && exists(filepath.Join(dir, "HEAD")) && isDir(filepath.Join(dir, "objects")) &&
 		isDir(filepath.Join(dir, "refs")) { // a bare repository
@@ -182,6 +186,18 @@ func (p *Plan) protectFiles(git string, names ...string) {
 			p.MustStayAbsent = append(p.MustStayAbsent, full)
 		default:
 			p.Placeholders = append(p.Placeholders, full)
+		}
+	}
+}
+
+// protectControlFiles makes the control files at the top of dir read-only. One that is, or leads
+// over, a symlink is left out, like one that the policy opens by its name.
+func (p *Plan) protectControlFiles(dir string) {
+	for _, f := range controlfile.All {
+		name := filepath.Join(dir, filepath.FromSlash(f.Name))
+		real, err := filepath.EvalSymlinks(name)
+		if err == nil && real == name && !f.ReportOnly && !p.opened(name) {
+			p.ReadOnly = append(p.ReadOnly, name)
 		}
 	}
 }

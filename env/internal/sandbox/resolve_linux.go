@@ -89,7 +89,10 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 	for _, name := range plan.Write {
 		plan.protectDir(name)
 	}
+	plan.protectControlFiles(dir)
 	plan.protectEnclosing(dir, homes)
+	slices.Sort(plan.ReadOnly)
+	plan.ReadOnly = slices.Compact(plan.ReadOnly)
 	return plan, nil
 }
 
