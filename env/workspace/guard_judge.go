@@ -222,7 +222,11 @@ func (g *Guard) disarm(ctx context.Context, name string, restore *controlFile, r
 		}
 	}
 	// The copy may fail where nothing can be made; what matters is that the file goes.
-	if d.Err = g.e.Remove(ctx, name, env.RemoveOptions{}); d.Err != nil {
+	if d.Err = g.e.Remove(ctx, name, env.RemoveOptions{}); errors.Is(d.Err, fs.ErrPermission) {
+		_, _ = g.e.Exec(ctx, env.Command{Argv: []string{"chmod", "u+rwx", "./" + path.Dir(name)}})
+		d.Err = g.e.Remove(ctx, name, env.RemoveOptions{})
+	}
+	if d.Err != nil {
 		g.disarmed = append(g.disarmed, d)
 		return
 	}
