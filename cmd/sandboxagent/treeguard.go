@@ -67,7 +67,9 @@ func (g *treeGuard) event(e event.Event) error {
 	case event.KindTextEnd, event.KindToolCallStart:
 		g.wait()
 	case event.KindToolCallEnd:
-		g.started.Check(g.ctx)
+		if g.started != nil {
+			g.started.Check(g.ctx)
+		}
 	}
 	return nil
 }

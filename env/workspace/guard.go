@@ -17,6 +17,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/controlfile"
 	"github.com/sandboxagent/sandboxagent/env/internal/gitrepo"
+	"github.com/sandboxagent/sandboxagent/env/internal/pathname"
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
@@ -75,6 +76,8 @@ type Guard struct {
 	recorded chan struct{}
 	before   *guardState
 	err      error
+	// outer are the git directories of the working directory that are elsewhere, as absolute names.
+	outer []string
 
 	checking atomic.Bool
 	checks   sync.WaitGroup
@@ -91,7 +94,9 @@ func StartGuard(ctx context.Context, e env.Environment, opts GuardOptions) *Guar
 	}
 	go func() {
 		defer close(g.recorded)
-		g.before, g.err = g.scan(ctx, g.topOnly)
+		if g.err = g.findOuter(ctx); g.err == nil {
+			g.before, g.err = g.scan(ctx, g.topOnly)
+		}
 	}()
 	return g
 }
@@ -176,25 +181,56 @@ const (
 	guardedAtOnce = 8
 )
 
+// findOuter finds the git directories of the working directory that are elsewhere: those of a linked
+// working tree or a submodule, and, unless only the top is guarded, that of a directory above.
+func (g *Guard) findOuter(ctx context.Context) error {
+	infos, err := g.lstat(ctx, ".", gitrepo.DirName)
+	if err != nil {
+		return err
+	}
+	var dirs *gitrepo.Dirs
+	switch git := infos[gitrepo.DirName]; {
+	case git != nil && git.IsDir():
+	case git != nil:
+		dirs, err = gitrepo.Find(ctx, g.e, g.dir)
+	case !g.topOnly:
+		_, dirs, err = gitrepo.FindAbove(ctx, g.e, g.dir)
+	}
+	if err != nil || dirs == nil {
+		return err
+	}
+	for _, dir := range []string{dirs.Private, dirs.Common} {
+		if rel := g.relative(".", dir); path.IsAbs(rel) || pathname.HasDrive(rel) {
+			g.outer = append(g.outer, rel)
+		}
+	}
+	slices.Sort(g.outer)
+	g.outer = slices.Compact(g.outer)
+	return nil
+}
+
 // scan reads the state, or only that of the working directory itself.
 func (g *Guard) scan(ctx context.Context, topOnly bool) (*guardState, error) {
 	s := &guardState{
 		repositories: make(map[string]gitDir), pointers: make(map[string]controlFile),
 		control: make(map[string]search.Entry),
 	}
-	dirs, dotGits := []string{".", gitrepo.DirName}, []string{gitrepo.DirName}
+	// A search does not follow a .git that is a symlink.
+	dirs, dotGits := append([]string{".", gitrepo.DirName}, g.outer...), []string{gitrepo.DirName}
 	if !topOnly {
-		var err error
-		if dirs, dotGits, err = g.find(ctx, s); err != nil {
+		below, pointers, err := g.find(ctx, s)
+		if err != nil {
 			return nil, err
 		}
+		dirs, dotGits = append(dirs, below...), append(dotGits, pointers...)
 	}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	var errs error
 	slots := make(chan struct{}, guardedAtOnce)
 	each := func(names []string, read func(name string) (store func(), err error)) {
-		for _, name := range names {
+		slices.Sort(names)
+		for _, name := range slices.Compact(names) {
 			slots <- struct{}{}
 			wg.Go(func() {
 				defer func() { <-slots }()
@@ -222,6 +258,9 @@ func (g *Guard) scan(ctx context.Context, topOnly bool) (*guardState, error) {
 		return func() { s.pointers[name] = f }, err
 	})
 	wg.Wait()
+	if f, ok := s.pointers[gitrepo.DirName]; ok && g.leadsInside(gitrepo.DirName, f, s) {
+		delete(s.repositories, gitrepo.DirName) // it is there by its own name
+	}
 	return s, errs
 }
 
@@ -319,7 +358,8 @@ const hooksName = "hooks"
 func (g *Guard) readGitDir(ctx context.Context, dir string) (gitDir, error) {
 	infos, err := g.lstat(ctx, dir, gitrepo.Head, gitrepo.CommonDir, gitrepo.Objects, gitrepo.Refs,
 		"config", "config.worktree", hooksName)
-	if err != nil || !gitrepo.IsGitDir(func(name string) bool { return infos[name] != nil }) {
+	if err != nil || infos[gitrepo.Head] != nil && infos[gitrepo.Head].IsDir() ||
+		!gitrepo.IsGitDir(func(name string) bool { return infos[name] != nil }) {
 		return nil, err
 	}
 	files := make(map[string]fs.FileInfo)

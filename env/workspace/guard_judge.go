@@ -94,7 +94,8 @@ func (g *Guard) relative(dir, to string) string {
 // or take another directory, by file. Old is nil for a new git directory.
 func (g *Guard) armed(dir string, old, now gitDir) map[string]string {
 	reasons := make(map[string]string)
-	own := old != nil && (dir == gitrepo.DirName || strings.HasPrefix(dir, gitrepo.DirName+"/"))
+	own := old != nil && (dir == gitrepo.DirName || strings.HasPrefix(dir, gitrepo.DirName+"/") ||
+		slices.Contains(g.outer, dir))
 	for name, f := range now {
 		before, existed := old[name]
 		isHook := name == hooksName || path.Dir(name) == hooksName

@@ -103,8 +103,46 @@ var guardAttacks = map[string]struct{ before, attack, file string }{
 		ln -s "$TOP/../evil/.git" sub/.git`, "sub/.git"},
 	"a pointer over a symlink": {"", `git init -q ../evil; canary >../evil/.git/config; mkdir sub
 		ln -s ../evil link; echo "gitdir: ../link/.git" >sub/.git`, "sub/.git"},
+	"behind a symlink": {`mv .git real; ln -s real .git`, `canary >/dev/null; mkdir real/hooks
+		cp run.sh real/hooks/pre-commit`, "real/hooks/pre-commit"},
+	"behind a symlink that leads out": {`mv .git ../real; ln -s ../real .git`,
+		`canary >/dev/null; mkdir .git/hooks; cp run.sh .git/hooks/pre-commit`, ".git/hooks/pre-commit"},
 	"another pointer": {`git worktree add -q tree`, `git init -q ../evil
 		canary >../evil/.git/config; echo "gitdir: $TOP/../evil/.git" >tree/.git`, "tree/.git"},
+}
+
+// TestGuardElsewhere has a repository that is not in the working directory.
+func TestGuardElsewhere(t *testing.T) {
+	for name, tt := range map[string]struct{ script, dir string }{
+		"a linked working tree": {`git worktree add -q ../tree`, "../tree"},
+		"a part":                {`mkdir part`, "part"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGuarded(t)
+			g.run(t, tt.script)
+			top := g.dir
+			g.dir = filepath.Join(top, tt.dir)
+			e, err := local.New(local.Config{Dir: g.dir})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = e.Close() })
+			guard := workspace.StartGuard(t.Context(), e, workspace.GuardOptions{Dir: g.dir})
+			guard.Wait(t.Context())
+			hooks := filepath.Join(top, ".git", "hooks")
+			g.run(t, `mkdir `+hooks+`; canary >/dev/null; cp run.sh `+hooks+`/pre-commit`)
+			if !g.canaryRuns(t) {
+				t.Fatal("the attack does not work")
+			}
+			r, err := guard.Finish(t.Context())
+			if err != nil || len(r.Disarmed) != 1 || r.Disarmed[0].Name != hooks+"/pre-commit" {
+				t.Errorf("%+v, %v", r, err)
+			}
+			if g.canaryRuns(t) {
+				t.Error("git runs the program")
+			}
+		})
+	}
 }
 
 func TestGuard(t *testing.T) {

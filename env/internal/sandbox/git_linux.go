@@ -286,13 +286,19 @@ func submodules(file string) []string {
 		return nil
 	}
 	data, err := os.ReadFile(file)
-	// The mode of a submodule is rare, and parsing an index takes longer than reading it.
-	if err != nil || !bytes.Contains(data, []byte{0, 0, 0o160000 >> 8, 0}) {
+	// The mode of a submodule, and an index that is a difference to another one, are rare, and parsing
+	// an index takes longer than reading it.
+	if err != nil || !bytes.Contains(data, []byte{0, 0, 0o160000 >> 8, 0}) &&
+		!bytes.Contains(data, []byte("link")) {
 		return nil
 	}
 	index, err := gitrepo.ParseIndex(data)
 	if err != nil {
 		return nil
+	}
+	if index.Shared != "" && !strings.Contains(filepath.Base(file), index.Shared) {
+		shared := filepath.Join(filepath.Dir(file), "sharedindex."+index.Shared)
+		return append(index.Submodules, submodules(shared)...)
 	}
 	return index.Submodules
 }
