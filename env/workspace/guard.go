@@ -354,13 +354,63 @@ func (g *Guard) lstat(
 
 const hooksName = "hooks"
 
+// controlNames are the entries of a git directory that count.
+var controlNames = []string{
+	gitrepo.Head, gitrepo.CommonDir, gitrepo.Objects, gitrepo.Refs, "config", "config.worktree",
+	hooksName,
+}
+
+// entries returns the entries of a directory that count; none if it cannot be a git directory.
+func (g *Guard) entries(ctx context.Context, dir string) (map[string]fs.FileInfo, error) {
+	if path.Base(dir) != gitrepo.DirName { // which may have very many
+		infos, err := g.lstat(ctx, dir, gitrepo.Head)
+		if err != nil || len(infos) == 0 {
+			return nil, err
+		}
+		return g.lstat(ctx, dir, controlNames...)
+	}
+	list, err := g.e.ReadDir(ctx, dir)
+	if fatal := env.FatalError(ctx, err); fatal != nil {
+		return nil, fatal
+	}
+	same := func(a, b string) bool { return a == b }
+	if g.e.Info().OS != "linux" { // file systems may ignore the case of letters
+		same = strings.EqualFold
+	}
+	infos := make(map[string]fs.FileInfo)
+	for _, e := range list {
+		i := slices.IndexFunc(controlNames, func(name string) bool { return same(name, e.Name()) })
+		if i < 0 {
+			continue
+		}
+		if info, err := e.Info(); err == nil {
+			infos[controlNames[i]] = info
+		}
+	}
+	return infos, nil
+}
+
+// isKept reports whether other means keep commands from changing the hooks and settings of a git
+// directory that was there before: a change is one of another program.
+func (g *Guard) isKept(dir string) bool {
+	own := dir == gitrepo.DirName || strings.HasPrefix(dir, gitrepo.DirName+"/") ||
+		slices.Contains(g.outer, dir)
+	if own && g.kept != env.Absent && g.before != nil {
+		_, own = g.before.repositories[dir]
+	}
+	return own && g.kept != env.Absent
+}
+
 // readGitDir returns the control files of a git directory; nil if the directory is none.
 func (g *Guard) readGitDir(ctx context.Context, dir string) (gitDir, error) {
-	infos, err := g.lstat(ctx, dir, gitrepo.Head, gitrepo.CommonDir, gitrepo.Objects, gitrepo.Refs,
-		"config", "config.worktree", hooksName)
+	infos, err := g.entries(ctx, dir)
 	if err != nil || infos[gitrepo.Head] != nil && infos[gitrepo.Head].IsDir() ||
 		!gitrepo.IsGitDir(func(name string) bool { return infos[name] != nil }) {
 		return nil, err
+	}
+	if g.isKept(dir) {
+		delete(infos, "config")
+		delete(infos, hooksName)
 	}
 	files := make(map[string]fs.FileInfo)
 	for _, name := range []string{gitrepo.CommonDir, "config", "config.worktree"} {

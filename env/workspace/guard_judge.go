@@ -94,15 +94,11 @@ func (g *Guard) relative(dir, to string) string {
 // or take another directory, by file. Old is nil for a new git directory.
 func (g *Guard) armed(dir string, old, now gitDir) map[string]string {
 	reasons := make(map[string]string)
-	own := old != nil && (dir == gitrepo.DirName || strings.HasPrefix(dir, gitrepo.DirName+"/") ||
-		slices.Contains(g.outer, dir))
 	for name, f := range now {
 		before, existed := old[name]
 		isHook := name == hooksName || path.Dir(name) == hooksName
 		switch {
-		case existed && before.equal(f),
-			// The sandbox protects these from commands, so another program changed them.
-			own && g.kept == env.Enforced, own && g.kept == env.BestEffort && (isHook || name == "config"):
+		case existed && before.equal(f), g.kept == env.Enforced && g.isKept(dir):
 		case isHook:
 			reasons[name] = "the hook " + path.Base(name)
 			if name == hooksName {
