@@ -64,7 +64,7 @@ func gitAttack(t *testing.T, dir string, sandboxed bool, call func(args ...strin
 	if got.code == 0 && !sandboxed || look() {
 		t.Errorf("the working directory: %+v", got)
 	}
-	if err := os.WriteFile(dir+"/.git/HEAD", []byte("ref: refs/heads/main\n"), 0o644); err != nil { //nolint:gosec // as git does
+	if err := os.WriteFile(dir+"/.git/HEAD", []byte("ref: refs/heads/main\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if !sandboxed {
@@ -85,7 +85,8 @@ func TestGitAttack(t *testing.T) {
 		sandboxed bool
 	}{
 		"local": {nil, true}, "local without a sandbox": {[]string{"--sandbox=off"}, false},
-		"ssh": {hostFlags(s), true}, "ssh without a sandbox": {append(hostFlags(s), "--sandbox=off"), false},
+		"ssh":                   {hostFlags(s), true},
+		"ssh without a sandbox": {append(hostFlags(s), "--sandbox=off"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -70,7 +70,8 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 			show.notify(lerr.Error())
 		}
 	}
-	if err != nil && (res.Status == agent.StatusCompleted || len(found.Disarmed) > 0 && ctx.Err() == nil) {
+	disarmed := len(found.Disarmed) > 0 && ctx.Err() == nil
+	if err != nil && (res.Status == agent.StatusCompleted || disarmed) {
 		// after a completed run only the checks, the patch, the log and closing the environment can fail
 		res.Status = agent.StatusEnvironmentError
 	}

@@ -23,7 +23,8 @@ func gitRepository(t *testing.T) (dir, canary string, ran func() bool) {
 	}
 	dir = filepath.Join(top, "work")
 	outsideGit := func(args ...string) {
-		cmd := exec.Command("git", append([]string{"-c", "user.name=a", "-c", "user.email=a@b"}, args...)...)
+		identity := []string{"-c", "user.name=a", "-c", "user.email=a@b"}
+		cmd := exec.Command("git", append(identity, args...)...)
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_NOSYSTEM=1")
 		_ = cmd.Run() // a repository that is none any more fails
@@ -34,8 +35,8 @@ func gitRepository(t *testing.T) (dir, canary string, ran func() bool) {
 	} {
 		outsideGit(args...)
 	}
-	canary = `canary() { printf '[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = %s\n\tfsmonitor = ` +
-		`"touch %s; false"\n' "$PWD" "` + top + `/canary"; }; `
+	canary = `canary() { printf '[core]\n\trepositoryformatversion = 0\n\tbare = false\n'; ` +
+		`printf '\tworktree = %s\n\tfsmonitor = "touch %s; false"\n' "$PWD" "` + top + `/canary"; }; `
 	return dir, canary, func() bool {
 		for _, sub := range []string{".", "below"} {
 			outsideGit("-C", sub, "status")
@@ -57,13 +58,16 @@ func TestGuardInSandbox(t *testing.T) {
 		kept []sandbox.Mechanism
 	}
 	const head = `mkdir objects refs; echo "ref: refs/heads/main" >HEAD; canary >config`
+	mounts := []sandbox.Mechanism{sandbox.Bubblewrap}
 	for name, tt := range map[string]attack{
-		"the working directory":           {`rm .git/HEAD; ` + head, false, nil},
-		"the working directory, kept":     {`rm .git/HEAD; ` + head, true, []sandbox.Mechanism{sandbox.Bubblewrap}},
-		"a directory below":               {`mkdir below; cd below; ` + head, true, nil},
-		"a common directory":              {`cp -r .git e; canary >e/config; echo ../e >.git/commondir`, false, nil},
-		"settings":                        {`canary >>.git/config`, false, []sandbox.Mechanism{sandbox.Bubblewrap}},
-		"a directory that cannot be left": {`mkdir below; cd below; ` + head + `; chmod 555 .`, true, nil},
+		"the working directory":       {`rm .git/HEAD; ` + head, false, nil},
+		"the working directory, kept": {`rm .git/HEAD; ` + head, true, mounts},
+		"a directory below":           {`mkdir below; cd below; ` + head, true, nil},
+		"a common directory": {
+			`cp -r .git e; canary >e/config; echo ../e >.git/commondir`, false, nil,
+		},
+		"settings":              {`canary >>.git/config`, false, mounts},
+		"a read-only directory": {`mkdir below; cd below; ` + head + `; chmod 555 .`, true, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, by := range append(sandbox.Mechanisms(), "") {

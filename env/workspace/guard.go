@@ -181,8 +181,8 @@ const (
 	guardedAtOnce = 8
 )
 
-// findOuter finds the git directories of the working directory that are elsewhere: those of a linked
-// working tree or a submodule, and, unless only the top is guarded, that of a directory above.
+// findOuter finds the git directories of the working directory that are elsewhere: those of
+// a linked working tree or a submodule, and, unless only the top is guarded, of a directory above.
 func (g *Guard) findOuter(ctx context.Context) error {
 	infos, err := g.lstat(ctx, ".", gitrepo.DirName)
 	if err != nil {

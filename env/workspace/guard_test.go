@@ -47,7 +47,8 @@ func (g *guarded) run(t *testing.T, script string) {
 	cmd := exec.CommandContext(t.Context(), "sh", "-ec", `
 commit() { git -c user.name=a -c user.email=a@b commit -q --allow-empty "$@"; }
 canary() { printf '#!/bin/sh\ntouch "%s/../canary"\n' "$TOP" >"$TOP/run.sh"; chmod +x "$TOP/run.sh"
-	printf '[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tfsmonitor = "%s/run.sh"\n' "$TOP"; }
+	printf '[core]\n\trepositoryformatversion = 0\n\tbare = false\n'
+	printf '\tfsmonitor = "%s/run.sh"\n' "$TOP"; }
 `+script)
 	cmd.Dir = g.dir
 	cmd.Env = append(os.Environ(), "TOP="+g.dir, "GIT_CONFIG_GLOBAL="+os.DevNull,
@@ -78,21 +79,32 @@ var guardAttacks = map[string]struct{ before, attack, file string }{
 		{ canary; echo "	worktree = $TOP/a/b"; } >config`, "a/b/HEAD"},
 	"an ignored directory": {`echo /build >.gitignore`, `mkdir -p build/.cache; cd build/.cache
 		git init -q x; canary >x/.git/config`, "build/.cache/x/.git/HEAD"},
-	"a repository that was there": {`git init -q --template= sub`, `canary >>sub/.git/config`,
-		"sub/.git/config"},
+	"a repository that was there": {
+		`git init -q --template= sub`, `canary >>sub/.git/config`,
+		"sub/.git/config",
+	},
 	"settings elsewhere": {"", `canary >.git/x; git config include.path x`, ".git/config"},
-	"a new hook": {"", `canary >/dev/null; mkdir .git/hooks; cp run.sh .git/hooks/pre-commit`,
-		".git/hooks/pre-commit"},
+	"a new hook": {
+		"", `canary >/dev/null; mkdir .git/hooks; cp run.sh .git/hooks/pre-commit`,
+		".git/hooks/pre-commit",
+	},
 	"a changed hook": {
 		`mkdir .git/hooks; echo "#!/bin/sh" >.git/hooks/pre-commit; chmod +x .git/hooks/pre-commit`,
 		`canary >/dev/null; cat run.sh >.git/hooks/pre-commit`, ".git/hooks/pre-commit",
 	},
-	"hooks elsewhere": {"", `canary >/dev/null; mkdir h; cp run.sh h/pre-commit; ln -s ../h .git/hooks`,
-		".git/hooks"},
-	"a common directory": {"", `cp -r .git ../evil; canary >../evil/config; echo ../../evil >.git/commondir`,
-		".git/commondir"},
-	"settings of a working tree": {`git config extensions.worktreeConfig true`,
-		`canary >.git/config.worktree`, ".git/config.worktree"},
+	"hooks elsewhere": {
+		"", `canary >/dev/null; mkdir h; cp run.sh h/pre-commit; ln -s ../h .git/hooks`,
+		".git/hooks",
+	},
+	"a common directory": {
+		"", `cp -r .git ../evil; canary >../evil/config
+		echo ../../evil >.git/commondir`,
+		".git/commondir",
+	},
+	"settings of a working tree": {
+		`git config extensions.worktreeConfig true`,
+		`canary >.git/config.worktree`, ".git/config.worktree",
+	},
 	"settings of a linked working tree": {
 		`git config extensions.worktreeConfig true; git worktree add -q tree`,
 		`canary >.git/worktrees/tree/config.worktree`, ".git/worktrees/tree/config.worktree",
@@ -105,8 +117,10 @@ var guardAttacks = map[string]struct{ before, attack, file string }{
 		ln -s ../evil link; echo "gitdir: ../link/.git" >sub/.git`, "sub/.git"},
 	"behind a symlink": {`mv .git real; ln -s real .git`, `canary >/dev/null; mkdir real/hooks
 		cp run.sh real/hooks/pre-commit`, "real/hooks/pre-commit"},
-	"behind a symlink that leads out": {`mv .git ../real; ln -s ../real .git`,
-		`canary >/dev/null; mkdir .git/hooks; cp run.sh .git/hooks/pre-commit`, ".git/hooks/pre-commit"},
+	"behind a symlink that leads out": {
+		`mv .git ../real; ln -s ../real .git`,
+		`canary >/dev/null; mkdir .git/hooks; cp run.sh .git/hooks/pre-commit`, ".git/hooks/pre-commit",
+	},
 	"another pointer": {`git worktree add -q tree`, `git init -q ../evil
 		canary >../evil/.git/config; echo "gitdir: $TOP/../evil/.git" >tree/.git`, "tree/.git"},
 }

@@ -173,8 +173,8 @@ func (s Surroundings) write(b *strings.Builder) {
 	b.WriteString("\n<git>\nThe repository when the session started; it may have changed since.\n")
 	fmt.Fprintf(b, "Root: %s\n", s.Git.Root)
 	if s.Git.ReadOnly {
-		b.WriteString("The .git directory is read-only: do not stage, commit, stash or switch branches; " +
-			"leave the changes in the files.\n")
+		b.WriteString("The .git directory is read-only: do not stage, commit, stash or switch " +
+			"branches; leave the changes in the files.\n")
 	}
 	if st := s.Git.Status; st != nil {
 		atLeast := ""

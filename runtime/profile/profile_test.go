@@ -26,7 +26,8 @@ func TestLayersInOrder(t *testing.T) {
 	at := -1
 	for _, want := range []string{
 		"BASE", "<environment>", "trunk", "</environment>", "<git>",
-		"do not stage, commit", "Modified files: 2", "abc x", "- shell: Runs a command.\n", "OUTER", "INNER", "OVERRIDE",
+		"do not stage, commit", "Modified files: 2", "abc x", "- shell: Runs a command.\n", "OUTER",
+		"INNER", "OVERRIDE",
 	} {
 		i := strings.Index(got, want)
 		if i <= at {

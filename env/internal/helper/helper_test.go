@@ -201,8 +201,10 @@ func TestSandbox(t *testing.T) {
 	}
 	names := []string{"", "~", "~/a", "a/b", "/a", "~x", ".vscode", "./.git", "../.git"}
 	there := Sandbox{Dir: "w", Sandbox: env.Sandbox{Write: names}}.At("/home/u")
-	if diff := cmp.Diff([]string{"/home/u", "/home/u", "/home/u/a", "/home/u/a/b", "/a", "/home/u/~x", "/home/u/w/.vscode",
-		"/home/u/w/.git", "/home/.git"}, there.Write); diff != "" || there.Dir != "/home/u/w" || names[0] != "" {
+	if diff := cmp.Diff([]string{
+		"/home/u", "/home/u", "/home/u/a", "/home/u/a/b", "/a", "/home/u/~x", "/home/u/w/.vscode",
+		"/home/u/w/.git", "/home/.git",
+	}, there.Write); diff != "" || there.Dir != "/home/u/w" || names[0] != "" {
 		t.Errorf("%s, %+v", diff, there)
 	}
 }
