@@ -5,13 +5,11 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"github.com/docker/cli/cli/config"
-	"github.com/docker/cli/cli/connhelper"
 	dockercontext "github.com/docker/cli/cli/context/docker"
 	"github.com/docker/cli/cli/context/store"
 	"github.com/docker/docker/client"
@@ -78,20 +76,6 @@ func (a Address) hostOptions(host string) ([]client.Opt, string, error) {
 }
 
 func isSSH(host string) bool { return strings.HasPrefix(host, "ssh://") }
-
-// sshOptions returns the options for a daemon behind the program ssh. In batch mode that never
-// prompts, which would block a program without a terminal.
-func sshOptions(host string) ([]client.Opt, error) {
-	ssh, err := connhelper.GetConnectionHelperWithSSHOpts(host, []string{"-o", "BatchMode=yes"})
-	if err != nil {
-		return nil, err
-	}
-	return []client.Opt{
-		// no proxy
-		client.WithHTTPClient(&http.Client{Transport: &http.Transport{DialContext: ssh.Dialer}}),
-		client.WithHost(ssh.Host), client.WithDialContext(ssh.Dialer),
-	}, nil
-}
 
 // contextOptions returns the options for a context of the docker command.
 func contextOptions(name string) ([]client.Opt, string, error) {

@@ -20,8 +20,8 @@ func TestGrepLimits(t *testing.T) {
 	for i := range 100 {
 		files[fmt.Sprintf("%03d", i)] = "word 12345\n" + strings.Repeat("x", 10_000)
 	}
-	files["early"] = "word 1\nword 23456\nword 34567\nword 45678\n" + strings.Repeat("x y z\n",
-		1_000_000)
+	files["early"] = "word 1\nword 23456\nword 34567\nword 45678\n" +
+		strings.Repeat("x y z\n", 200_000)
 	d := newFakeReader(t, files)
 	type opts = search.GrepOptions
 	for name, tt := range map[string]struct {
@@ -29,15 +29,17 @@ func TestGrepLimits(t *testing.T) {
 		stopped     search.GrepStop
 		least, most int // matches
 	}{
-		"bytes": {opts{MaxBytes: 200_000}, search.GrepOverBytes, 1, 99},
+		"bytes": {opts{MaxBytes: 200_000, MaxTime: -1}, search.GrepOverBytes, 1, 99},
 		"bytes of one file": {
-			opts{MaxBytes: 2_000_000, Path: "early"}, search.GrepOverBytes, 3, 3,
+			opts{MaxBytes: 400_000, MaxTime: -1, Path: "early"}, search.GrepOverBytes, 3, 3,
 		},
-		"bytes of one of many": {opts{MaxBytes: 3_000_000}, search.GrepOverBytes, 4, 103},
-		"time":                 {opts{MaxTime: 1}, search.GrepOverTime, 0, 102},
-		"enough of both":       {opts{MaxBytes: 12_000_000, MaxTime: time.Hour}, "", 103, 103},
-		"no limits":            {opts{MaxBytes: -1, MaxTime: -1}, "", 103, 103},
-		"a literal":            {opts{Pattern: `word \d{5}`, MaxBytes: 1, MaxTime: 1}, "", 103, 103},
+		"bytes of one of many": {
+			opts{MaxBytes: 1_500_000, MaxTime: -1}, search.GrepOverBytes, 4, 103,
+		},
+		"time":           {opts{MaxTime: 1}, search.GrepOverTime, 0, 102},
+		"enough of both": {opts{MaxBytes: 4_000_000, MaxTime: time.Hour}, "", 103, 103},
+		"no limits":      {opts{MaxBytes: -1, MaxTime: -1}, "", 103, 103},
+		"a literal":      {opts{Pattern: `word \d{5}`, MaxBytes: 1, MaxTime: 1}, "", 103, 103},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.opts.MaxMatches, tt.opts.Pattern = -1, cmp.Or(tt.opts.Pattern, `\d{5}`)
