@@ -31,6 +31,9 @@ var (
 	ErrChanged = errors.New("the file has changed")
 	// ErrReadOnly means that a read-only environment refused a write or a command.
 	ErrReadOnly = errors.New("the environment is read-only")
+	// ErrReadOnlyFile means that a file is on a file system that is mounted read-only, such as the
+	// part of a sandbox that commands and tools cannot change.
+	ErrReadOnlyFile = errors.New("on a read-only file system")
 	// ErrEscapes means that a name or a symlink in a tree leads out of the tree's directory.
 	ErrEscapes = errors.New("leads out of the directory")
 	// ErrTreeTooLarge means that a tree has more files or bytes than the caller allows.

@@ -61,7 +61,8 @@ const (
 	// processes.
 	NoNewRights GuaranteeName = "no-new-rights"
 	// KeptHooks: commands cannot change the hooks and settings of the working directory's repository,
-	// which make git run programs outside the sandbox.
+	// which make git run programs outside the sandbox. Enforced means that they cannot change anything
+	// in that repository.
 	KeptHooks GuaranteeName = "kept-hooks"
 )
 

@@ -17,6 +17,10 @@ type Sandbox struct {
 	Enforce []GuaranteeName
 	// Network lets commands use the network of the machine.
 	Network bool
+	// GitReadOnly keeps commands from changing anything in the repository of the working directory,
+	// with bubblewrap: they cannot commit or switch branches. Otherwise only its hooks and settings
+	// are read-only. Write may name a .git directory to open it.
+	GitReadOnly bool
 	// Write lists more files and directories that commands may change: absolute names that exist.
 	Write []string
 	// Read lists files and directories that commands may read although they would be hidden: absolute

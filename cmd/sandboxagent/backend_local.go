@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/workspace"
 )
 
 // localBackend runs commands on the host.
@@ -24,6 +25,11 @@ func (*localBackend) flags() []cli.Flag { return sandboxFlags() }
 func (b *localBackend) parse(c *cli.Context) (err error) {
 	if b.sandbox, err = parseSandboxFlags(c); err != nil {
 		return err
+	}
+	for i, name := range b.sandbox.Write {
+		if filepath.IsLocal(name) && workspace.IsControlFile(filepath.ToSlash(filepath.Clean(name))) {
+			b.sandbox.Write[i] = filepath.Join(c.String("workdir"), name)
+		}
 	}
 	if b.sandbox.Write, err = existingPaths("allow-write", b.sandbox.Write); err != nil {
 		return err

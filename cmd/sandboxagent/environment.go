@@ -29,6 +29,10 @@ type environment struct {
 	// log receives diagnostics that users do not see.
 	log     *slog.Logger
 	logFile *logFile
+	// inPlace: commands work in an existing directory.
+	inPlace bool
+	// readOnly: no tool changes anything.
+	readOnly bool
 	// keep leaves the environment running on close.
 	keep bool
 	// forget removes the stored way to reattach; nil if none is stored.
@@ -50,6 +54,7 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *environme
 	e := &environment{
 		backend: s.backend.name(), log: slog.New(slog.DiscardHandler), keep: s.keep,
 		notify: p.notify, applying: &p.applying, endTime: p.endTime(),
+		inPlace: s.backend.inPlace(), readOnly: s.readOnly,
 	}
 	var logger *slog.Logger
 	if s.log != "" {

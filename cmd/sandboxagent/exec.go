@@ -77,15 +77,22 @@ func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error
 		_, err = unstarted(ctx, settings.file, err)
 		return 0, err
 	}
+	g := newTreeGuard(ctx, e, true)
+	g.start()
 	cmd := env.Command{Argv: slices.Clone(argv), Stdin: p.std.in, Timeout: s.timeout}
 	if c.Bool("tty") {
 		if err := p.onTerminal(&cmd, s.given); err != nil {
 			return 0, err
 		}
 	}
+	g.wait()
 	code = p.execute(ctx, e.wrapped, cmd)
 	if change != nil {
 		e.kill()
+	}
+	if _, err := g.finish(ctx); err != nil {
+		p.fail(err)
+		code = codeExecFailed
 	}
 	file, err := change.finish(ctx, e.plain, code == codeDone)
 	if settings.apply && code != codeDone && file != "" {

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandboxagent/sandboxagent/env/workspace"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
@@ -54,7 +55,7 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 	}
 	started := time.Now()
 	guarantees := j.env.plain.Info().Guarantees
-	res, file, err := attempt(ctx, j)
+	res, file, found, err := attempt(ctx, j)
 	if lerr := errors.Join(p.closeInTime(ctx, j.env), j.env.logError()); lerr != nil {
 		if res.Status == agent.StatusCompleted {
 			err = errors.Join(err, lerr)
@@ -62,8 +63,9 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 			show.notify(lerr.Error())
 		}
 	}
-	if res.Status == agent.StatusCompleted && err != nil {
-		// after a completed run only the patch, the log and closing the environment can fail
+	disarmed := len(found.Disarmed) > 0 && ctx.Err() == nil
+	if err != nil && (res.Status == agent.StatusCompleted || disarmed) {
+		// after a completed run only the checks, the patch, the log and closing the environment can fail
 		res.Status = agent.StatusEnvironmentError
 	}
 	record := event.Result{
@@ -85,31 +87,44 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 	if res.SessionID != "" {
 		record.SessionDir = filepath.Join(j.sessions, res.SessionID)
 	}
+	addGuardReport(&record, found, j.env.plain.Info().WorkDir)
+	if len(record.ControlFiles) > 0 {
+		show.notify("files that make other programs run commands have changed: " +
+			someNames(record.ControlFiles))
+	}
 	show.summary(record)
 	return record
 }
 
 // attempt runs the agent, with a snapshot of the working directory before and after. In every case
 // the result has a status, and a configured patch is written; file is its name.
-func attempt(ctx context.Context, j *job) (res agent.Result, file string, err error) {
+func attempt(
+	ctx context.Context, j *job,
+) (res agent.Result, file string, found workspace.GuardReport, err error) {
 	p, err := startPatch(ctx, j.patch, j.env)
 	if err != nil {
 		file, err = unstarted(ctx, j.patch.file, err)
-		return agent.Result{Status: statusOf(ctx, err, agent.StatusEnvironmentError)}, file, err
+		return agent.Result{Status: statusOf(ctx, err, agent.StatusEnvironmentError)}, file, found, err
+	}
+	g := newTreeGuard(ctx, j.env, false)
+	if g != nil {
+		j.config.Sinks = append(j.config.Sinks, g.event)
 	}
 	res, err = runAgent(ctx, j)
 	if silent := j.env.checkAlive(ctx); silent != nil {
 		p.close()
-		return res, "", errors.Join(err, silent)
+		return res, "", found, errors.Join(err, silent)
 	}
+	done := err == nil && res.Status == agent.StatusCompleted
 	if p != nil {
 		j.env.kill()
 	}
-	file, patchErr := p.finish(ctx, j.env.plain, err == nil && res.Status == agent.StatusCompleted)
+	found, guardErr := g.finish(ctx)
+	file, patchErr := p.finish(ctx, j.env.plain, done)
 	if j.fetch != nil {
 		patchErr = errors.Join(patchErr, j.fetch(ctx, j.env))
 	}
-	return res, file, errors.Join(err, patchErr)
+	return res, file, found, errors.Join(err, guardErr, patchErr)
 }
 
 // unstarted writes an empty patch if ctx ended before the first snapshot, when nothing was changed.

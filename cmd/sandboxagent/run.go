@@ -20,9 +20,12 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
+// runName is the name of the command run.
+const runName = "run"
+
 func (p *program) runCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "run",
+		Name:      runName,
 		Usage:     "run a task with a model",
 		ArgsUsage: "[flags] TASK|-",
 		Description: `

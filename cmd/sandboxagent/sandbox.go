@@ -34,6 +34,11 @@ func sandboxFlags() []cli.Flag {
 			Usage: "run commands in a sandbox: `MODE` is auto (the strongest available, or none), " +
 				"require or off",
 		},
+		&cli.StringFlag{
+			Name: "git", DefaultText: "ro for run, else rw", EnvVars: variable("git"),
+			Usage: "let commands in the sandbox read (ro), or also change (rw), the repository of the " +
+				"working directory: `MODE` is ro or rw",
+		},
 		&cli.StringSliceFlag{
 			Name: "allow-write", EnvVars: variable("allow-write"),
 			Usage: "let commands in the sandbox change `PATH` too; may be repeated",
@@ -114,7 +119,17 @@ func parseSandboxFlags(c *cli.Context) (o sandboxOptions, err error) {
 			o.Enforce = append(o.Enforce, p)
 		}
 	}
-	for _, flag := range []string{"allow-write", "allow-read", "enforce", "network", "sockets"} {
+	switch git := c.String("git"); git {
+	case "":
+		o.GitReadOnly = c.Command.Name == runName
+	case "ro", "rw":
+		o.GitReadOnly = git == "ro"
+	default:
+		return o, usagef("--git: %q is not one of ro, rw", git)
+	}
+	for _, flag := range []string{
+		"allow-write", "allow-read", "enforce", "git", "network", "sockets",
+	} {
 		if o.mode == sandboxOff && c.IsSet(flag) {
 			return o, usagef("--%s has no effect with --sandbox=off", flag)
 		}

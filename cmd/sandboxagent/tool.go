@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -123,7 +124,14 @@ func (p *program) tool(ctx context.Context, c *cli.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	g := newTreeGuard(ctx, e, true)
+	g.start()
+	g.wait()
 	code, err := p.call(ctx, registry, e, llm.ToolCall{ID: "call_1", Name: name, Arguments: args}, s)
+	_, gerr := g.finish(ctx)
+	if err = cmp.Or(err, gerr); gerr != nil {
+		code = codeEnvironment
+	}
 	cerr := e.close()
 	if err == nil {
 		err = cerr

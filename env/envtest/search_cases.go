@@ -174,6 +174,11 @@ func searchGlob(c *caseT) {
 				"sub/code.go", "sub/deep/with space.go",
 			}},
 			{search.GlobOptions{Pattern: ".h*"}, []string{".hidden"}},
+			{
+				search.GlobOptions{Pattern: "{sub,sub/l*,*d.txt,**/.git}", NoIgnore: true, AnyType: true},
+				[]string{".git", "linked.txt", "sub", "sub/loop"},
+			},
+			{search.GlobOptions{Pattern: "dang*", AnyType: true}, []string{"dangling.txt"}},
 			{search.GlobOptions{Pattern: "[ab]*.txt"}, []string{"a.txt", "bom.txt"}},
 			{search.GlobOptions{Pattern: "no-such-file"}, nil},
 		} {

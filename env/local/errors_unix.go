@@ -21,6 +21,8 @@ func classify(err error) error {
 		return env.ErrNotDir
 	case unix.EISDIR:
 		return env.ErrIsDir
+	case unix.EROFS:
+		return env.ErrReadOnlyFile
 	case unix.ENOSPC, unix.EDQUOT:
 		return env.ErrNoSpace
 	case unix.ENXIO, unix.ENODEV:

@@ -74,6 +74,7 @@ func (e *SupervisedEnvironment) expect(host verify.Host) verify.Expect {
 	}
 	if has(env.KeptHooks) {
 		x.Kept = p.ReadOnly[:min(len(p.ReadOnly), maxSecrets)]
+		x.GitDirs = p.GitDirs
 	}
 	if has(env.HiddenSecrets) {
 		x.Unreadable, x.HiddenHome = p.HiddenPaths(maxSecrets)

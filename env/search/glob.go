@@ -42,14 +42,16 @@ type GlobOptions struct {
 	IgnoreCase bool
 	// NoIgnore includes ignored files, see WalkOptions.
 	NoIgnore bool
+	// AnyType includes files of every type: directories, and symlinks to anything.
+	AnyType bool
 	// Limit bounds the number of returned entries, the newest; 0 means all. Glob holds at most twice
 	// as many in memory, or a thousand.
 	Limit int
 }
 
 // Glob returns the regular files, and symlinks to regular files, whose names match opts.Pattern,
-// newest first, those of equal time by name. Names are relative to opts.Dir. Walk defines which
-// files are ignored.
+// newest first, those of equal time by name; opts.AnyType includes others. Names are relative to
+// opts.Dir. Walk defines which files are ignored.
 //
 // A malformed pattern is ErrBadPattern, a missing Dir fs.ErrNotExist. If some directories or files
 // could not be read, the error is an *UnreadableError with all other entries; any other error comes
@@ -73,16 +75,22 @@ func Glob(ctx context.Context, e env.FileReader, opts GlobOptions) ([]Entry, err
 			unreadable.add(entry.Err)
 			return nil
 		}
+		var below error
 		if entry.Mode.IsDir() {
 			if !pattern.mayMatchBelow(fold(entry.Name)) {
-				return fs.SkipDir
+				below = fs.SkipDir
 			}
-			return nil
+			if !opts.AnyType {
+				return below
+			}
 		}
 		if !pattern.match(fold(entry.Name)) {
-			return nil
+			return below
 		}
-		regular, err := isRegular(ctx, e, pathname.Join(opts.Dir, entry.Name), entry.Mode)
+		regular, err := true, error(nil)
+		if !opts.AnyType {
+			regular, err = isRegular(ctx, e, pathname.Join(opts.Dir, entry.Name), entry.Mode)
+		}
 		if err == nil && regular {
 			err = entry.fill(d)
 		}
@@ -95,7 +103,7 @@ func Glob(ctx context.Context, e env.FileReader, opts GlobOptions) ([]Entry, err
 		case regular:
 			found.add(entry)
 		}
-		return nil
+		return below
 	}
 	err = walk(ctx, e, opts.Dir, WalkOptions{NoIgnore: opts.NoIgnore}, visit)
 	if err != nil {

@@ -101,6 +101,10 @@ func (j *judgement) files() {
 		wanted := fmt.Sprintf("%d files and directories cannot be changed", len(x.Kept))
 		j.tries("kept-files", by, wanted, each("change", x.Kept), refusedOrMissing)
 	}
+	if len(x.GitDirs) > 0 {
+		wanted := fmt.Sprintf("%d repositories cannot be changed", len(x.GitDirs))
+		j.tries("git-repository", by, wanted, each("change", x.GitDirs), refusedOrMissing)
+	}
 	if x.Unreadable != nil {
 		wanted := fmt.Sprintf("none of %d paths can be read", len(x.Unreadable))
 		j.tries("secrets", by, wanted, each("read", x.Unreadable), refusedOrMissing)

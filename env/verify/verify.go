@@ -54,8 +54,10 @@ type Expect struct {
 	Unwritable, Unreadable, Kept []string
 	// HiddenHome are files and directories of a home directory that commands cannot read.
 	HiddenHome []string
-	// By names the enforcer of Unwritable, Unreadable, HiddenHome and Kept, such as "Landlock", and
-	// SocketsBy that of Host.Sockets. The default is the kernel.
+	// GitDirs are git directories in which commands cannot make files.
+	GitDirs []string
+	// By names the enforcer of Unwritable, Unreadable, HiddenHome, Kept and GitDirs, such as
+	// "Landlock", and SocketsBy that of Host.Sockets. The default is the kernel.
 	By, SocketsBy string
 	// Mounts, if not nil, are all mounts, except those that a container runtime makes in /dev, /proc
 	// and /sys. Of several with the same Point one is enough.

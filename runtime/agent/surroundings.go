@@ -36,6 +36,8 @@ func collectSurroundings(
 	git, dirs := readGit(ctx, e)
 	if git == nil {
 		dirs = []string{info.WorkDir}
+	} else {
+		git.ReadOnly = info.Strength(env.KeptHooks) == env.Enforced
 	}
 	s.Git = git
 	dirs = projectDirs(ctx, e, dirs)

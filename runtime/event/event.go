@@ -224,10 +224,27 @@ type Result struct {
 	ToolCalls  int             `json:"tool_calls"`
 	Usage      llm.Usage       `json:"usage"`
 	Changes    []FileChange    `json:"changes,omitempty"`
+	// Disarmed are the files that would have made git outside of the environment run programs of a
+	// command.
+	Disarmed []Disarmed `json:"disarmed,omitempty"`
+	// ControlFiles are new and changed files that make other programs, such as editors and services
+	// for continuous integration, run commands.
+	ControlFiles []string `json:"control_files,omitempty"`
 	// Agents are the tasks of sub-agents; Usage includes their tokens, the counts above do not
 	// include their calls.
 	Agents     []AgentResult `json:"agents,omitempty"`
 	DurationMS int64         `json:"duration_ms"`
+}
+
+// Disarmed is one file that a command made or changed, and that was renamed or removed.
+type Disarmed struct {
+	// Path is relative to the working directory.
+	Path   string `json:"path"`
+	Reason string `json:"reason"`
+	// Kept is the file with its content; empty without one.
+	Kept string `json:"kept,omitempty"`
+	// Error is set if the file is still in place.
+	Error string `json:"error,omitempty"`
 }
 
 // AgentResult is the result of a sub-agent's task.

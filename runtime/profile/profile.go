@@ -84,8 +84,10 @@ type Git struct {
 	// Branch is empty if no branch is checked out.
 	Branch string `json:"branch"`
 	// Status is nil if git did not report it in time.
-	Status  *GitStatus `json:"status,omitempty"`
-	Commits []string   `json:"commits,omitempty"`
+	Status *GitStatus `json:"status,omitempty"`
+	// ReadOnly reports that commands cannot change the repository.
+	ReadOnly bool     `json:"read_only,omitempty"`
+	Commits  []string `json:"commits,omitempty"`
 }
 
 // GitStatus counts files that differ from the last commit.
@@ -170,6 +172,10 @@ func (s Surroundings) write(b *strings.Builder) {
 	}
 	b.WriteString("\n<git>\nThe repository when the session started; it may have changed since.\n")
 	fmt.Fprintf(b, "Root: %s\n", s.Git.Root)
+	if s.Git.ReadOnly {
+		b.WriteString("The .git directory is read-only: do not stage, commit, stash or switch " +
+			"branches; leave the changes in the files.\n")
+	}
 	if st := s.Git.Status; st != nil {
 		atLeast := ""
 		if st.More {

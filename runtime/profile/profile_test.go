@@ -16,7 +16,7 @@ func TestLayersInOrder(t *testing.T) {
 	p.Instructions = "BASE"
 	s := profile.Surroundings{
 		WorkDir: "/w", Platform: "linux", Date: "2026-01-02", Model: "gpt-5.2",
-		Git: &profile.Git{Root: "/w", Branch: "trunk", Status: &profile.GitStatus{
+		Git: &profile.Git{Root: "/w", Branch: "trunk", ReadOnly: true, Status: &profile.GitStatus{
 			Modified: 2, Untracked: 1,
 		}, Commits: []string{"abc x"}},
 		Docs: []profile.Doc{{Path: "/AGENTS.md", Text: "OUTER"}, {Path: "/w/AGENTS.md", Text: "INNER"}},
@@ -26,7 +26,8 @@ func TestLayersInOrder(t *testing.T) {
 	at := -1
 	for _, want := range []string{
 		"BASE", "<environment>", "trunk", "</environment>", "<git>",
-		"Modified files: 2", "abc x", "- shell: Runs a command.\n", "OUTER", "INNER", "OVERRIDE",
+		"do not stage, commit", "Modified files: 2", "abc x", "- shell: Runs a command.\n", "OUTER",
+		"INNER", "OVERRIDE",
 	} {
 		i := strings.Index(got, want)
 		if i <= at {
@@ -45,7 +46,7 @@ func TestUnknownIsNotInvented(t *testing.T) {
 	p.Instructions = ""
 	got := p.System(profile.Surroundings{WorkDir: "/w", Git: &profile.Git{Root: "/w"}}, nil, "")
 	for _, not := range []string{
-		"Modified files", "Untracked files", "# Tools",
+		"Modified files", "Untracked files", "read-only", "# Tools",
 		"# Project instructions", "# Instructions of the user",
 	} {
 		if strings.Contains(got, not) {

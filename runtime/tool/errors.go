@@ -56,6 +56,9 @@ func describe(err error) (kind ErrorKind, text string) {
 		return KindNotFound, name + " does not exist"
 	case errors.Is(err, env.ErrReadOnly):
 		return KindPermission, "this environment is read-only, nothing was changed: " + err.Error()
+	case errors.Is(err, env.ErrReadOnlyFile):
+		return KindPermission, name + " is read-only for commands and tools; the user can allow " +
+			"changes with --allow-write " + name
 	case errors.Is(err, env.ErrOutside):
 		return KindPermission, name + " is outside the working directory, and only files below it " +
 			"can be used"

@@ -180,6 +180,7 @@ func TestSandbox(t *testing.T) {
 				"w\xfe",
 				"'\\",
 			}, Read: []string{"~/r"}, Hide: []string{"/h\x01"}, NoUnixSockets: true,
+			GitReadOnly: true,
 		}},
 	} {
 		text, err := want.Text()
@@ -199,10 +200,12 @@ func TestSandbox(t *testing.T) {
 			t.Errorf("%q is understood as %+v", bad, got)
 		}
 	}
-	names := []string{"", "~", "~/a", "a/b", "/a", "~x"}
+	names := []string{"", "~", "~/a", "a/b", "/a", "~x", ".vscode", "./.git", "../.git"}
 	there := Sandbox{Dir: "w", Sandbox: env.Sandbox{Write: names}}.At("/home/u")
-	if diff := cmp.Diff([]string{"/home/u", "/home/u", "/home/u/a", "/home/u/a/b", "/a", "/home/u/~x"},
-		there.Write); diff != "" || there.Dir != "/home/u/w" || names[0] != "" {
+	if diff := cmp.Diff([]string{
+		"/home/u", "/home/u", "/home/u/a", "/home/u/a/b", "/a", "/home/u/~x", "/home/u/w/.vscode",
+		"/home/u/w/.git", "/home/.git",
+	}, there.Write); diff != "" || there.Dir != "/home/u/w" || names[0] != "" {
 		t.Errorf("%s, %+v", diff, there)
 	}
 }

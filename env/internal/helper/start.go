@@ -2,11 +2,13 @@ package helper
 
 import (
 	"encoding/json"
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/controlfile"
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
@@ -49,7 +51,8 @@ func (s *Start) UnmarshalJSON(data []byte) error {
 }
 
 // Sandbox configures a helper that starts another one in a sandbox. Names may hold any bytes. They
-// may be relative to the home directory, or start with "~/".
+// may be relative to the home directory, or start with "~/". Relative names of control files in
+// Write, such as ".vscode", are relative to Dir.
 type Sandbox struct {
 	// Dir is the working directory.
 	Dir string
@@ -66,13 +69,15 @@ type sandboxJSON struct {
 	Read    [][]byte            `json:"read,omitempty"`
 	Hide    [][]byte            `json:"hide,omitempty"`
 	NoUnix  bool                `json:"no_unix,omitempty"`
+
+	GitReadOnly bool `json:"git_read_only,omitempty"`
 }
 
 // Text returns the configuration as text, for ParseSandbox.
 func (s Sandbox) Text() (string, error) {
 	text, err := json.Marshal(sandboxJSON{
 		[]byte(s.Dir), s.Require, s.Enforce, s.Network,
-		toBytes(s.Write), toBytes(s.Read), toBytes(s.Hide), s.NoUnixSockets,
+		toBytes(s.Write), toBytes(s.Read), toBytes(s.Hide), s.NoUnixSockets, s.GitReadOnly,
 	})
 	return string(text), err
 }
@@ -86,12 +91,19 @@ func ParseSandbox(text string) (Sandbox, error) {
 	return Sandbox{string(in.Dir), env.Sandbox{
 		Require: in.Require, Enforce: in.Enforce, Network: in.Network, Write: toStrings(in.Write),
 		Read: toStrings(in.Read), Hide: toStrings(in.Hide), NoUnixSockets: in.NoUnix,
+		GitReadOnly: in.GitReadOnly,
 	}}, nil
 }
 
 // At returns the configuration with absolute names, for a home directory.
 func (s Sandbox) At(home string) Sandbox {
 	s.Dir = Absolute(home, s.Dir)
+	s.Write = slices.Clone(s.Write)
+	for i, name := range s.Write {
+		if clean := path.Clean(name); fs.ValidPath(clean) && controlfile.Of(clean) {
+			s.Write[i] = path.Join(s.Dir, clean)
+		}
+	}
 	for _, names := range []*[]string{&s.Write, &s.Read, &s.Hide} {
 		*names = slices.Clone(*names)
 		for i, name := range *names {

@@ -79,6 +79,7 @@ func Choose(
 		Network:  s.Network,
 
 		NoUnixSockets: s.NoUnixSockets,
+		GitReadOnly:   s.GitReadOnly,
 	}
 	none := new(Unavailable)
 	var unusable *Error

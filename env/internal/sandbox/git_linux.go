@@ -10,46 +10,69 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandboxagent/sandboxagent/env/internal/controlfile"
 	"github.com/sandboxagent/sandboxagent/env/internal/gitrepo"
 )
 
-// maxModules bounds the repositories of submodules that are protected.
-const maxModules = 100
+// maxRepositories bounds the repositories of linked working trees and of submodules that are
+// protected.
+const maxRepositories = 100
 
 // protectDir makes the hooks and settings of the repository in dir, and those of this product,
 // read-only, so that a command cannot have git outside run programs. The repository of a linked
-// working tree becomes writable where it is elsewhere.
+// working tree becomes writable where it is elsewhere. With a policy of GitReadOnly the whole
+// repository is read-only.
 //
 // A path that is, or leads over, a symlink goes to Unprotected: a mount on it would follow it to a
 // path of the repository's choice.
 func (p *Plan) protectDir(dir string) {
-	p.protectExisting(filepath.Join(dir, "sandboxagent.yaml"))
-	p.protectExisting(filepath.Join(dir, ".sandboxagent"))
-	p.protectRepository(filepath.Join(dir, ".git"))
+	for _, name := range []string{"sandboxagent.yaml", ".sandboxagent"} {
+		if name := filepath.Join(dir, name); !p.opened(name) {
+			p.protectExisting(name)
+		}
+	}
+	git := filepath.Join(dir, ".git")
+	if !exists(git) && exists(filepath.Join(dir, "HEAD")) && isDir(filepath.Join(dir, "objects")) &&
+		isDir(filepath.Join(dir, "refs")) { // a bare repository
+		git = dir
+		p.lock(git)
+		p.protectSettings(git)
+	} else {
+		p.protectRepository(git, true)
+	}
+	p.dropSymlinks(git)
 }
 
-// protectRepository protects the repository of a .git directory or file, if it exists.
-func (p *Plan) protectRepository(git string) {
+// protectRepository protects the repository of a .git directory or file, if it exists, and those of
+// its submodules. With open, a repository elsewhere becomes writable unless it is to be read-only.
+func (p *Plan) protectRepository(git string, open bool) {
+	dir := filepath.Dir(git)
 	info, err := os.Lstat(git)
 	switch {
 	case err != nil:
 	case info.IsDir():
 		p.protectGitDir(git)
-		p.ReadOnly = append(p.ReadOnly, p.modules(git)...)
+		p.protectSubmodules(dir, git)
 	case info.Mode().IsRegular():
 		p.ReadOnly = append(p.ReadOnly, git)
-		if gitDir, common, ok := linked(git); ok {
-			p.Write = outermost(append(p.Write, gitDir, common))
-			p.protectGitDir(common)
-			p.protectExisting(filepath.Join(gitDir, "config.worktree"))
-			p.protectExisting(filepath.Join(gitDir, "gitdir"))
-			p.protectExisting(filepath.Join(gitDir, "commondir"))
-		} else if gitDir, ok := submodule(git); ok {
-			p.Write = outermost(append(p.Write, gitDir))
-			p.protectGitDir(gitDir)
-			p.ReadOnly = append(p.ReadOnly, p.modules(gitDir)...)
+		gitDir, common, ok := linked(git)
+		if !ok {
+			gitDir, ok = submodule(git)
+			common = gitDir
 		}
+		if !ok {
+			return
+		}
+		if open && !p.policy.GitReadOnly {
+			p.Write = outermost(append(p.Write, gitDir, common))
+		}
+		p.protectGitDir(common)
+		p.protectSubmodules(dir, gitDir)
 	}
+}
+
+// dropSymlinks moves the paths that are, or lead over, a symlink to Unprotected.
+func (p *Plan) dropSymlinks(git string) {
 	loose := func(name string) bool {
 		real, err := filepath.EvalSymlinks(filepath.Dir(name))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -58,15 +81,27 @@ func (p *Plan) protectRepository(git string) {
 		info, lerr := os.Lstat(name)
 		linked := err != nil || real != filepath.Dir(name) ||
 			lerr == nil && info.Mode()&fs.ModeSymlink != 0
-		if linked && !slices.Contains(p.Unprotected, name) {
-			p.Unprotected = append(p.Unprotected, name)
+		if linked {
+			p.leave(name)
 		}
 		return linked
 	}
 	loose(git)
-	p.ReadOnly = slices.DeleteFunc(p.ReadOnly, loose)
-	p.Placeholders = slices.DeleteFunc(p.Placeholders, loose)
-	p.MustStayAbsent = slices.DeleteFunc(p.MustStayAbsent, loose)
+	for _, names := range []*[]string{&p.ReadOnly, &p.Placeholders, &p.MustStayAbsent, &p.Pinned} {
+		*names = slices.DeleteFunc(*names, loose)
+	}
+}
+
+// leave adds a path to Unprotected.
+func (p *Plan) leave(name string) {
+	if !slices.Contains(p.Unprotected, name) {
+		p.Unprotected = append(p.Unprotected, name)
+	}
+}
+
+// opened reports whether the policy has name, or something in it, writable by its own name.
+func (p *Plan) opened(name string) bool {
+	return slices.ContainsFunc(p.named, func(w string) bool { return Within(w, name) })
 }
 
 // protectEnclosing makes the repository usable if dir is only a part of its working tree. The rest
@@ -83,46 +118,88 @@ func (p *Plan) protectEnclosing(dir string, homes []string) {
 			continue
 		case tree == dir || info.IsDir() && !exists(filepath.Join(git, "HEAD")):
 			return
-		case info.IsDir():
+		case info.IsDir() && !p.policy.GitReadOnly:
 			p.Write = outermost(append(p.Write, git))
 		}
 		p.WorkTree = tree
-		p.protectRepository(git)
+		p.protectRepository(git, true)
+		p.dropSymlinks(git)
 		return
 	}
 }
 
-// protectGitDir protects a repository.
+// protectGitDir protects a repository with those of its submodules: as a whole, or its hooks and
+// settings, and its files by which git takes another repository for this one.
 func (p *Plan) protectGitDir(git string) {
-	if !exists(filepath.Join(git, "HEAD")) {
+	known := func(dir string) bool { return Within(git, dir) }
+	if !exists(filepath.Join(git, "HEAD")) || slices.Contains(p.locked(), git) ||
+		slices.ContainsFunc(p.GitDirs, known) {
+		return
+	}
+	if len(p.locks)+len(p.GitDirs) > maxRepositories {
+		p.leave(git)
+		return
+	}
+	if p.policy.GitReadOnly && !p.opened(git) {
+		p.ReadOnly, p.GitDirs = append(p.ReadOnly, git), append(p.GitDirs, git)
 		return
 	}
 	p.lock(git)
+	p.protectSettings(git)
+	if filepath.Base(git) == ".git" {
+		// Without these git takes the working directory for a git directory if it has them.
+		for _, name := range []string{"objects", "refs"} {
+			if name := filepath.Join(git, name); isDir(name) && p.belowWritable(name) {
+				p.Pinned = append(p.Pinned, name)
+			}
+		}
+	}
+	p.protectModules(git)
 	trees, _ := filepath.Glob(
 		filepath.Join(escape(git), "worktrees", "*"),
 	) // the pattern is a good one
-	for _, tree := range trees[:min(len(trees), maxModules)] {
-		for _, name := range []string{"commondir", "gitdir", "config.worktree"} {
-			p.protectExisting(filepath.Join(tree, name))
+	for i, tree := range trees {
+		if i == maxRepositories {
+			p.leave(filepath.Join(git, "worktrees"))
+			break
 		}
+		p.protectExisting(filepath.Join(tree, "gitdir"))
+		p.protectFiles(tree, "commondir", "config.worktree")
+		p.protectModules(tree)
 	}
-	for _, name := range []string{"hooks", "config", "config.worktree", "commondir"} {
-		switch name := filepath.Join(git, name); {
-		case exists(name):
-			p.protectExisting(name)
-		case filepath.Base(name) == "commondir": // git would obey even an empty one
-			p.MustStayAbsent = append(p.MustStayAbsent, name)
-		case filepath.Base(name) == "config.worktree" && !worktreeConfig(git):
+}
+
+// protectSettings protects the hooks and settings in a git directory.
+func (p *Plan) protectSettings(git string) {
+	p.protectFiles(git, "hooks", "config", "config.worktree", "commondir")
+}
+
+// protectFiles makes files in a git directory read-only. Missing ones get placeholders, except
+// commondir, of which git would obey an empty one too.
+func (p *Plan) protectFiles(git string, names ...string) {
+	for _, name := range names {
+		full := filepath.Join(git, name)
+		switch {
+		case exists(full):
+			p.protectExisting(full)
+		case name == "commondir":
+			p.MustStayAbsent = append(p.MustStayAbsent, full)
 		default:
-			p.Placeholders = append(p.Placeholders, name)
+			p.Placeholders = append(p.Placeholders, full)
 		}
 	}
 }
 
-// worktreeConfig reports whether git may read per-worktree settings.
-func worktreeConfig(git string) bool {
-	data, err := os.ReadFile(filepath.Join(git, "config"))
-	return err == nil && bytes.Contains(bytes.ToLower(data), []byte("worktreeconfig"))
+// protectControlFiles makes the control files at the top of dir read-only. One that is, or leads
+// over, a symlink is left out, like one that the policy opens by its name.
+func (p *Plan) protectControlFiles(dir string) {
+	for _, f := range controlfile.All {
+		name := filepath.Join(dir, filepath.FromSlash(f.Name))
+		real, err := filepath.EvalSymlinks(name)
+		if err == nil && real == name && !f.ReportOnly && !p.opened(name) {
+			p.ReadOnly = append(p.ReadOnly, name)
+		}
+	}
 }
 
 // escape returns a pattern that matches name alone.
@@ -165,34 +242,71 @@ func (p *Plan) protectExisting(name string) {
 	}
 }
 
-// modules returns the paths to protect in the repositories of submodules.
-func (p *Plan) modules(git string) (names []string) {
-	found := 0
+// protectModules protects the repositories in the directory modules of a git directory.
+func (p *Plan) protectModules(git string) {
 	_ = filepath.WalkDir(
 		filepath.Join(git, "modules"),
 		func(name string, d fs.DirEntry, err error) error {
-			switch {
-			case found >= maxModules:
-				return fs.SkipAll
-			case err != nil || !d.IsDir():
+			if err != nil || !d.IsDir() {
 				return nil // it may be missing
 			}
 			if !exists(filepath.Join(name, "HEAD")) || !exists(filepath.Join(name, "objects")) {
 				return nil
 			}
-			found++
-			for _, part := range []string{"hooks", "config"} {
-				if part := filepath.Join(name, part); exists(part) {
-					names = append(names, part)
-				}
+			if p.protectGitDir(name); len(p.locks) > maxRepositories {
+				return fs.SkipAll
 			}
-			if !exists(filepath.Join(name, "modules")) {
-				return fs.SkipDir
-			}
-			return nil
+			return fs.SkipDir
 		},
 	)
-	return names
+}
+
+// protectSubmodules protects the submodules in a working tree, by its git directory: git status
+// outside enters them. The directory of a missing one is read-only if the repository is.
+func (p *Plan) protectSubmodules(tree, git string) {
+	for _, name := range submodules(filepath.Join(git, "index")) {
+		dir := filepath.Join(tree, filepath.FromSlash(name))
+		real, err := filepath.EvalSymlinks(dir)
+		switch p.submodules++; {
+		case !fs.ValidPath(name) || name == "." || err != nil: // it cannot be entered
+		case p.submodules > maxRepositories || real != dir:
+			p.leave(filepath.Join(dir, ".git"))
+		case exists(filepath.Join(dir, ".git")):
+			p.protectRepository(filepath.Join(dir, ".git"), false)
+		case p.policy.GitReadOnly && isEmptyDir(dir):
+			p.ReadOnly = append(p.ReadOnly, dir)
+		}
+	}
+}
+
+// submodules returns the submodules in an index file.
+func submodules(file string) []string {
+	info, err := os.Lstat(file)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > gitrepo.MaxIndexSize {
+		return nil
+	}
+	data, err := os.ReadFile(file)
+	// The mode of a submodule, and an index that is a difference to another one, are rare, and parsing
+	// an index takes longer than reading it.
+	if err != nil || !bytes.Contains(data, []byte{0, 0, 0o160000 >> 8, 0}) &&
+		!bytes.Contains(data, []byte("link")) {
+		return nil
+	}
+	index, err := gitrepo.ParseIndex(data)
+	if err != nil {
+		return nil
+	}
+	if index.Shared != "" && !strings.Contains(filepath.Base(file), index.Shared) {
+		shared := filepath.Join(filepath.Dir(file), "sharedindex."+index.Shared)
+		return append(index.Submodules, submodules(shared)...)
+	}
+	return index.Submodules
+}
+
+// isEmptyDir reports whether name is an empty directory.
+func isEmptyDir(name string) bool {
+	entries, err := os.ReadDir(name)
+	return err == nil && len(entries) == 0
 }
 
 // linked returns the git directory of a linked working tree, and the one that it shares, from its

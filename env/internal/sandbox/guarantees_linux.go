@@ -81,9 +81,14 @@ func (p *Plan) weaken(all []env.Guarantee, landlock int) {
 			)
 		}
 	}
+	if len(p.GitDirs) > 0 {
+		p.set(all, env.KeptHooks, env.Enforced, "bubblewrap: the repository and those of its "+
+			"submodules are mounted read-only; those that a command makes are not")
+	}
 	if len(p.Unprotected) > 0 {
 		p.set(all, env.KeptHooks, env.Absent,
-			fmt.Sprintf("%s is, or leads over, a symlink, and cannot be protected", p.Unprotected[0]))
+			fmt.Sprintf("%s cannot be protected: it is, or leads over, a symlink, or is one of more than "+
+				"%d repositories", p.Unprotected[0], maxRepositories))
 	}
 	switch {
 	case landlock == 0:

@@ -24,6 +24,14 @@ func (p *Plan) lock(git string) {
 	p.locks = append(p.locks, f)
 }
 
+// locked returns the git directories that are locked.
+func (p *Plan) locked() (names []string) {
+	for _, f := range p.locks {
+		names = append(names, f.Name())
+	}
+	return names
+}
+
 // remove removes a file or an empty directory of a repository, and, with onlyPlaceholder, nothing
 // that has content. It acts in the directory that was locked: a command may have replaced it by
 // a symlink.

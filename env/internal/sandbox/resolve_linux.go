@@ -21,7 +21,7 @@ var kernelDirs = []string{"/proc", "/sys", "/dev"}
 
 // resolvePolicy returns the part of p's plan that all mechanisms share.
 func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, error) {
-	plan := Plan{Network: p.Network, NoUnixSockets: p.NoUnixSockets}
+	plan := Plan{Network: p.Network, NoUnixSockets: p.NoUnixSockets, policy: p}
 	dir, err := resolveExisting(p.Dir)
 	if err != nil {
 		return Plan{}, err
@@ -44,8 +44,9 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 		if name == "/" {
 			return Plan{}, fmt.Errorf("a sandbox cannot allow changes of /: %w", fs.ErrInvalid)
 		}
-		plan.Write = append(plan.Write, name)
+		plan.named = append(plan.named, name)
 	}
+	plan.Write = append(plan.Write, plan.named...)
 	plan.Write = outermost(plan.Write)
 	plan.Caches = plan.sharedCaches(homes, getenv, links)
 	for _, name := range plan.Write {
@@ -83,8 +84,11 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 	for _, name := range plan.Write {
 		plan.protectDir(name)
 	}
+	plan.protectControlFiles(dir)
 	plan.protectEnclosing(dir, homes)
 	plan.protectAliases(files)
+	slices.Sort(plan.ReadOnly)
+	plan.ReadOnly = slices.Compact(plan.ReadOnly)
 	plan.hide(p, homes, getenv, links, files)
 	return plan, nil
 }
@@ -197,10 +201,10 @@ func (p *Plan) protectAliases(files mountTable) {
 	}
 }
 
-// guardedDirs returns the directories between writable paths and read-only ones below them. Whoever
-// could rename one could replace it.
+// guardedDirs returns the directories between writable paths and read-only ones below them, and
+// those that are pinned. Whoever could rename one could replace it.
 func (p *Plan) guardedDirs() []string {
-	return p.dirsBetween(slices.Concat(p.ReadOnly, p.Placeholders))
+	return append(p.dirsBetween(slices.Concat(p.ReadOnly, p.Placeholders, p.Pinned)), p.Pinned...)
 }
 
 // dirsBetween returns the directories between writable paths and names below them, outer ones

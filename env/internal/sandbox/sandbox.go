@@ -25,6 +25,9 @@ type Policy struct {
 	Network bool
 	// NoUnixSockets refuses unix sockets except connected pairs.
 	NoUnixSockets bool
+	// GitReadOnly keeps the repository of Dir read-only as a whole, and not only its hooks and
+	// settings.
+	GitReadOnly bool
 }
 
 // Mechanism enforces a policy.
@@ -60,6 +63,10 @@ type Plan struct {
 	// OpenHomes are home directories of which only the secrets are hidden, since they contain more
 	// than a home.
 	OpenHomes []string `json:"open,omitempty"`
+	// GitDirs are the elements of ReadOnly that are whole git directories.
+	GitDirs []string `json:"git,omitempty"`
+	// Pinned are writable directories that cannot be removed or renamed.
+	Pinned []string `json:"pinned,omitempty"`
 	// WorkTree is the git working tree that Dir is a proper part of, or "".
 	WorkTree string `json:"tree,omitempty"`
 	// Exposed are the elements of Hidden that the mechanism cannot hide.
@@ -83,6 +90,9 @@ type Plan struct {
 	MustStayAbsent []string `json:"unmade,omitempty"`
 
 	homes              []string // hidden home directories
+	policy             Policy
+	named              []string // the elements of the policy's Write, without symlinks
+	submodules         int      // those that the plan protects, or leaves
 	program            string   // that of the mechanism, if it has one
 	readOnlyInWritable bool     // the policy has something kept where something may be changed
 	socketDirs         []string // directories that are hidden in place of sockets in them

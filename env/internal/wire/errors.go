@@ -35,6 +35,7 @@ var conditions = []struct {
 	{"no_space", env.ErrNoSpace},
 	{"changed", env.ErrChanged},
 	{"read_only", env.ErrReadOnly},
+	{"read_only_file", env.ErrReadOnlyFile},
 	{"too_large", env.ErrTooLarge},
 	{"bad_pattern", search.ErrBadPattern},
 	{"escapes", env.ErrEscapes},

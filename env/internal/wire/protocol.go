@@ -232,6 +232,7 @@ type (
 		Dir        Text `json:"dir,omitempty"`
 		IgnoreCase bool `json:"ignore_case,omitempty"`
 		NoIgnore   bool `json:"no_ignore,omitempty"`
+		AnyType    bool `json:"any_type,omitempty"`
 		Limit      int  `json:"limit,omitempty"`
 	}
 	// GrepRequest holds the arguments of Grep.

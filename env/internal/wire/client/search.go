@@ -178,7 +178,7 @@ func (c *Client) Grep(ctx context.Context, opts search.GrepOptions,
 func (c *Client) Glob(ctx context.Context, opts search.GlobOptions) ([]search.Entry, error) {
 	body, err := jsonBody(wire.GlobRequest{
 		Pattern: wire.Text(opts.Pattern), Dir: wire.Text(opts.Dir), IgnoreCase: opts.IgnoreCase,
-		NoIgnore: opts.NoIgnore, Limit: opts.Limit,
+		NoIgnore: opts.NoIgnore, AnyType: opts.AnyType, Limit: opts.Limit,
 	})
 	if err == nil {
 		err = c.enter(ctx)

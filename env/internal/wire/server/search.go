@@ -165,7 +165,7 @@ func (p *peer) glob(r *http.Request, a *response) error {
 	}
 	found, err := search.Glob(r.Context(), p.s.environment(), search.GlobOptions{
 		Pattern: string(request.Pattern), Dir: string(request.Dir), IgnoreCase: request.IgnoreCase,
-		NoIgnore: request.NoIgnore, Limit: request.Limit,
+		NoIgnore: request.NoIgnore, AnyType: request.AnyType, Limit: request.Limit,
 	})
 	b := newBatch(a)
 	defer b.stop()

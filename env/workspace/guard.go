@@ -1,0 +1,492 @@
+package workspace
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/controlfile"
+	"github.com/sandboxagent/sandboxagent/env/internal/gitrepo"
+	"github.com/sandboxagent/sandboxagent/env/internal/pathname"
+	"github.com/sandboxagent/sandboxagent/env/search"
+)
+
+// GuardOptions are options of StartGuard.
+type GuardOptions struct {
+	// Dir is the working directory without symlinks; empty means that of Info.
+	Dir string
+	// TopOnly guards only the working directory itself and its .git, not the directories below, which
+	// have to be searched twice.
+	TopOnly bool
+}
+
+// Disarmed is one file that a command made or changed so that git outside of the environment would
+// run programs of the command's choice, and that git ignores now.
+type Disarmed struct {
+	// Name is the file, relative to the working directory, and Reason why git would run programs.
+	Name, Reason string
+	// Kept is the name of the file with its content; empty if it has none.
+	Kept string
+	// Err, if not nil, is why the file is still in place.
+	Err error
+}
+
+func (d Disarmed) String() string {
+	switch {
+	case d.Err != nil:
+		return fmt.Sprintf("%q is dangerous, and could not be removed: %s: %s", d.Name, d.Reason, d.Err)
+	case d.Kept == "":
+		return fmt.Sprintf("%q is removed: %s", d.Name, d.Reason)
+	}
+	return fmt.Sprintf("%q is now %q: %s", d.Name, path.Base(d.Kept), d.Reason)
+}
+
+// GuardReport is what a Guard found.
+type GuardReport struct {
+	Disarmed []Disarmed
+	// ControlFiles are new and changed files that make other programs than git run commands, such as
+	// those of editors and of services for continuous integration. They are left as they are.
+	ControlFiles []string
+}
+
+// Guard finds what commands do to the working directory of an environment that works in place, so
+// that git outside would run their programs: directories that become git directories, and hooks,
+// settings and pointers in those that exist. It compares with the state before the commands, and
+// disarms: the file that makes git look there gets the suffix .disarmed and a note beside it. A
+// repository whose settings are harmless, such as a clone, is left alone. It only uses the
+// environment, so what a running command changes right afterwards is found at the next check.
+//
+// Methods may be called concurrently, before Finish.
+type Guard struct {
+	e       env.Environment
+	dir     string
+	topOnly bool
+	// kept is the strength of the protection of the repository by other means.
+	kept     env.Strength
+	recorded chan struct{}
+	before   *guardState
+	err      error
+	// outer are the git directories of the working directory that are elsewhere, as absolute names.
+	outer []string
+
+	checking atomic.Bool
+	checks   sync.WaitGroup
+	disarmed []Disarmed // of the running check, which is the only one
+}
+
+// StartGuard starts to record the state of the working directory of e, for which Wait waits. No
+// command may run before. The caller calls Finish, which waits too.
+func StartGuard(ctx context.Context, e env.Environment, opts GuardOptions) *Guard {
+	info := e.Info()
+	g := &Guard{
+		e: e, dir: cmp.Or(filepath.ToSlash(opts.Dir), info.WorkDir), topOnly: opts.TopOnly,
+		kept: info.Strength(env.KeptHooks), recorded: make(chan struct{}),
+	}
+	go func() {
+		defer close(g.recorded)
+		if g.err = g.findOuter(ctx); g.err == nil {
+			g.before, g.err = g.scan(ctx, g.topOnly)
+		}
+	}()
+	return g
+}
+
+// Wait waits until the state is recorded or ctx ends.
+func (g *Guard) Wait(ctx context.Context) {
+	select {
+	case <-g.recorded:
+	case <-ctx.Done():
+	}
+}
+
+// Check starts a check of the working directory itself and its .git, unless one is running. It does
+// not wait. Finish reports the result.
+func (g *Guard) Check(ctx context.Context) {
+	if !g.checking.CompareAndSwap(false, true) {
+		return
+	}
+	g.checks.Go(func() {
+		defer g.checking.Store(false)
+		g.Wait(ctx)
+		if ctx.Err() != nil || g.err != nil {
+			return
+		}
+		if now, err := g.scan(ctx, true); err == nil { // an error will be that of Finish too
+			g.judge(ctx, now)
+		}
+	})
+}
+
+// Finish checks everything after the last command, and returns what all checks have found. An
+// error means that a part is not checked.
+func (g *Guard) Finish(ctx context.Context) (r GuardReport, err error) {
+	g.Wait(ctx)
+	g.checks.Wait()
+	err = cmp.Or(env.ContextError(ctx), g.err)
+	if err == nil {
+		var now *guardState
+		if now, err = g.scan(ctx, g.topOnly); err == nil {
+			g.judge(ctx, now)
+			r.ControlFiles = g.before.changedControlFiles(now)
+		}
+	}
+	r.Disarmed = g.disarmed
+	if err != nil {
+		err = fmt.Errorf("look for repositories that commands made: %w", err)
+	}
+	return r, err
+}
+
+// guardState is the state of a working directory. Names are relative to it.
+type guardState struct {
+	// repositories are the git directories, bare ones included.
+	repositories map[string]gitDir
+	// pointers are the entries .git that are files or symlinks.
+	pointers map[string]controlFile
+	// control are the files of package controlfile.
+	control map[string]search.Entry
+}
+
+// gitDir are the control files of a git directory, by their names in it.
+type gitDir map[string]controlFile
+
+// controlFile is a file by which git runs programs or finds other directories.
+type controlFile struct {
+	content string
+	// target is that of a symlink, whose content is that of the target.
+	target string
+	mode   fs.FileMode
+}
+
+// equal reports whether git does the same with both. Only executable hooks run.
+func (f controlFile) equal(other controlFile) bool {
+	return f.content == other.content && f.target == other.target &&
+		f.mode&0o111 == other.mode&0o111
+}
+
+const (
+	// maxControlFile bounds the size of a control file that is compared, in bytes.
+	maxControlFile = 1 << 20
+	// guardedAtOnce bounds the directories that are read at once.
+	guardedAtOnce = 8
+)
+
+// findOuter finds the git directories of the working directory that are elsewhere: those of
+// a linked working tree or a submodule, and, unless only the top is guarded, of a directory above.
+func (g *Guard) findOuter(ctx context.Context) error {
+	infos, err := g.lstat(ctx, ".", gitrepo.DirName)
+	if err != nil {
+		return err
+	}
+	var dirs *gitrepo.Dirs
+	switch git := infos[gitrepo.DirName]; {
+	case git != nil && git.IsDir():
+	case git != nil:
+		dirs, err = gitrepo.Find(ctx, g.e, g.dir)
+	case !g.topOnly:
+		_, dirs, err = gitrepo.FindAbove(ctx, g.e, g.dir)
+	}
+	if err != nil || dirs == nil {
+		return err
+	}
+	for _, dir := range []string{dirs.Private, dirs.Common} {
+		if rel := g.relative(".", dir); path.IsAbs(rel) || pathname.HasDrive(rel) {
+			g.outer = append(g.outer, rel)
+		}
+	}
+	slices.Sort(g.outer)
+	g.outer = slices.Compact(g.outer)
+	return nil
+}
+
+// scan reads the state, or only that of the working directory itself.
+func (g *Guard) scan(ctx context.Context, topOnly bool) (*guardState, error) {
+	s := &guardState{
+		repositories: make(map[string]gitDir), pointers: make(map[string]controlFile),
+		control: make(map[string]search.Entry),
+	}
+	// A search does not follow a .git that is a symlink.
+	dirs, dotGits := append([]string{".", gitrepo.DirName}, g.outer...), []string{gitrepo.DirName}
+	if !topOnly {
+		below, pointers, err := g.find(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		dirs, dotGits = append(dirs, below...), append(dotGits, pointers...)
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var errs error
+	slots := make(chan struct{}, guardedAtOnce)
+	each := func(names []string, read func(name string) (store func(), err error)) {
+		slices.Sort(names)
+		for _, name := range slices.Compact(names) {
+			slots <- struct{}{}
+			wg.Go(func() {
+				defer func() { <-slots }()
+				store, err := read(name)
+				mu.Lock()
+				defer mu.Unlock()
+				if errs = cmp.Or(errs, err); store != nil {
+					store()
+				}
+			})
+		}
+	}
+	each(dirs, func(name string) (func(), error) {
+		d, err := g.readGitDir(ctx, name)
+		if d == nil {
+			return nil, err
+		}
+		return func() { s.repositories[name] = d }, err
+	})
+	each(dotGits, func(name string) (func(), error) {
+		f, ok, err := g.readPointer(ctx, name)
+		if !ok {
+			return nil, err
+		}
+		return func() { s.pointers[name] = f }, err
+	})
+	wg.Wait()
+	if f, ok := s.pointers[gitrepo.DirName]; ok && g.leadsInside(gitrepo.DirName, f, s) {
+		delete(s.repositories, gitrepo.DirName) // it is there by its own name
+	}
+	return s, errs
+}
+
+// controlPattern matches the control files at the top of a directory, and those in them.
+func controlPattern() string {
+	var names []string
+	for _, f := range controlfile.All {
+		names = append(names, f.Name, f.Name+"/**")
+	}
+	return strings.Join(names, ",")
+}
+
+// find searches the working directory: it returns the directories with a HEAD and the entries
+// named .git, and stores the control files.
+func (g *Guard) find(ctx context.Context, s *guardState) (dirs, dotGits []string, err error) {
+	// Only the second search can leave out most directories.
+	patterns := []string{
+		"**/{" + gitrepo.Head + "," + gitrepo.DirName + "}", "{" + controlPattern() + "}",
+	}
+	entries, errs := make([][]search.Entry, len(patterns)), make([]error, len(patterns))
+	var wg sync.WaitGroup
+	for i, pattern := range patterns {
+		wg.Go(func() {
+			entries[i], errs[i] = search.Glob(ctx, g.e, search.GlobOptions{
+				Pattern: pattern, NoIgnore: true, AnyType: true,
+				IgnoreCase: true, // as some file systems do
+			})
+		})
+	}
+	wg.Wait()
+	for _, err := range errs {
+		var unreadable *search.UnreadableError
+		if err != nil && !errors.As(err, &unreadable) { // git cannot read those either
+			return nil, nil, err
+		}
+	}
+	for _, e := range entries[0] {
+		switch isDir := e.Mode.IsDir(); {
+		case strings.EqualFold(path.Base(e.Name), gitrepo.Head) && !isDir:
+			dirs = append(dirs, path.Dir(e.Name))
+		case strings.EqualFold(path.Base(e.Name), gitrepo.DirName) && !isDir:
+			dotGits = append(dotGits, e.Name)
+		}
+	}
+	for _, e := range entries[1] {
+		if !e.Mode.IsDir() {
+			s.control[e.Name] = e
+		}
+	}
+	return dirs, dotGits, nil
+}
+
+// IsControlFile reports whether a name, relative to a working directory, is that of a file that
+// makes programs run commands, such as those of git, editors, agents, shells and services for
+// continuous integration, or is in a directory of such files.
+func IsControlFile(name string) bool { return controlfile.Of(name) }
+
+// changedControlFiles returns the control files that are new or changed.
+func (s *guardState) changedControlFiles(now *guardState) (names []string) {
+	for _, name := range slices.Sorted(maps.Keys(now.control)) {
+		old, ok := s.control[name]
+		e := now.control[name]
+		if !ok || old.Mode != e.Mode || old.Size != e.Size || !old.ModTime.Equal(e.ModTime) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// lstat describes several entries of a directory at once. Missing and unreadable ones are left out.
+func (g *Guard) lstat(
+	ctx context.Context, dir string, names ...string,
+) (map[string]fs.FileInfo, error) {
+	infos, errs := make([]fs.FileInfo, len(names)), make([]error, len(names))
+	var wg sync.WaitGroup
+	for i, name := range names {
+		wg.Go(func() { infos[i], errs[i] = g.e.Lstat(ctx, path.Join(dir, name)) })
+	}
+	wg.Wait()
+	found := make(map[string]fs.FileInfo)
+	for i, name := range names {
+		if fatal := env.FatalError(ctx, errs[i]); fatal != nil {
+			return nil, fatal
+		}
+		if errs[i] == nil {
+			found[name] = infos[i]
+		}
+	}
+	return found, nil
+}
+
+const hooksName = "hooks"
+
+// controlNames are the entries of a git directory that count.
+var controlNames = []string{
+	gitrepo.Head, gitrepo.CommonDir, gitrepo.Objects, gitrepo.Refs, "config", "config.worktree",
+	hooksName,
+}
+
+// entries returns the entries of a directory that count; none if it cannot be a git directory.
+func (g *Guard) entries(ctx context.Context, dir string) (map[string]fs.FileInfo, error) {
+	if path.Base(dir) != gitrepo.DirName { // which may have very many
+		infos, err := g.lstat(ctx, dir, gitrepo.Head)
+		if err != nil || len(infos) == 0 {
+			return nil, err
+		}
+		return g.lstat(ctx, dir, controlNames...)
+	}
+	list, err := g.e.ReadDir(ctx, dir)
+	if fatal := env.FatalError(ctx, err); fatal != nil {
+		return nil, fatal
+	}
+	same := func(a, b string) bool { return a == b }
+	if g.e.Info().OS != "linux" { // file systems may ignore the case of letters
+		same = strings.EqualFold
+	}
+	infos := make(map[string]fs.FileInfo)
+	for _, e := range list {
+		i := slices.IndexFunc(controlNames, func(name string) bool { return same(name, e.Name()) })
+		if i < 0 {
+			continue
+		}
+		if info, err := e.Info(); err == nil {
+			infos[controlNames[i]] = info
+		}
+	}
+	return infos, nil
+}
+
+// isKept reports whether other means keep commands from changing the hooks and settings of a git
+// directory that was there before: a change is one of another program.
+func (g *Guard) isKept(dir string) bool {
+	own := dir == gitrepo.DirName || strings.HasPrefix(dir, gitrepo.DirName+"/") ||
+		slices.Contains(g.outer, dir)
+	if own && g.kept != env.Absent && g.before != nil {
+		_, own = g.before.repositories[dir]
+	}
+	return own && g.kept != env.Absent
+}
+
+// readGitDir returns the control files of a git directory; nil if the directory is none.
+func (g *Guard) readGitDir(ctx context.Context, dir string) (gitDir, error) {
+	infos, err := g.entries(ctx, dir)
+	if err != nil || infos[gitrepo.Head] != nil && infos[gitrepo.Head].IsDir() ||
+		!gitrepo.IsGitDir(func(name string) bool { return infos[name] != nil }) {
+		return nil, err
+	}
+	if g.isKept(dir) {
+		delete(infos, "config")
+		delete(infos, hooksName)
+	}
+	files := make(map[string]fs.FileInfo)
+	for _, name := range []string{gitrepo.CommonDir, "config", "config.worktree"} {
+		if infos[name] != nil {
+			files[name] = infos[name]
+		}
+	}
+	switch hooks := infos[hooksName]; {
+	case hooks == nil:
+	case hooks.IsDir():
+		entries, err := g.e.ReadDir(ctx, path.Join(dir, hooksName))
+		if fatal := env.FatalError(ctx, err); fatal != nil {
+			return nil, fatal
+		}
+		for _, e := range entries {
+			info, err := e.Info()
+			if err == nil && !e.IsDir() && path.Ext(e.Name()) != ".sample" {
+				files[path.Join(hooksName, e.Name())] = info
+			}
+		}
+	default:
+		files[hooksName] = hooks
+	}
+	return g.readControlFiles(ctx, dir, files)
+}
+
+// readControlFiles reads regular files and symlinks of a git directory.
+func (g *Guard) readControlFiles(
+	ctx context.Context, dir string, infos map[string]fs.FileInfo,
+) (gitDir, error) {
+	d := make(gitDir)
+	var names []string
+	for name, info := range infos {
+		f := controlFile{mode: info.Mode()}
+		switch info.Mode().Type() {
+		case 0:
+		case fs.ModeSymlink:
+			target, err := g.e.ReadLink(ctx, path.Join(dir, name))
+			if fatal := env.FatalError(ctx, err); fatal != nil {
+				return nil, fatal
+			}
+			f.target = target
+		default:
+			continue // such as the mount over a file that must not appear
+		}
+		d[name], names = f, append(names, name)
+	}
+	if len(names) == 0 {
+		return d, nil
+	}
+	full := make([]string, len(names))
+	for i, name := range names {
+		full[i] = path.Join(dir, name)
+	}
+	contents, err := env.ReadFiles(ctx, g.e, full, maxControlFile)
+	if err != nil {
+		return nil, err
+	}
+	for i, c := range contents {
+		f := d[names[i]]
+		if f.content = string(c.Data); c.Err != nil {
+			info := infos[names[i]]
+			f.content = fmt.Sprint("unreadable: ", info.Size(), info.ModTime().UnixNano())
+		}
+		d[names[i]] = f
+	}
+	return d, nil
+}
+
+// readPointer reads an entry .git that is a file or a symlink.
+func (g *Guard) readPointer(ctx context.Context, name string) (f controlFile, ok bool, err error) {
+	infos, err := g.lstat(ctx, ".", name)
+	if err != nil || infos[name] == nil || infos[name].IsDir() {
+		return f, false, err
+	}
+	d, err := g.readControlFiles(ctx, ".", infos)
+	f, ok = d[name]
+	return f, ok, err
+}
