@@ -15,7 +15,7 @@ import (
 )
 
 // sizeLimit is how large a helper may be.
-const sizeLimit = 8_000_000
+const sizeLimit = 8 << 20
 
 // platforms are those that make build builds helpers for.
 var platforms = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
