@@ -192,10 +192,18 @@ func (p *Plan) belowWritable(name string) bool {
 // protectAliases protects the files of a repository under their other names in writable
 // directories.
 func (p *Plan) protectAliases(files mountTable) {
-	for _, names := range []*[]string{&p.ReadOnly, &p.Placeholders} {
-		for _, name := range files.withAliases(*names) {
-			if p.mayChange(name) && !slices.Contains(*names, name) {
-				*names = append(*names, name)
+	missing := slices.Clone(p.Placeholders)
+	for _, name := range files.withAliases(p.ReadOnly) {
+		if p.mayChange(name) && !slices.Contains(p.ReadOnly, name) {
+			p.ReadOnly = append(p.ReadOnly, name)
+		}
+	}
+	for _, name := range missing {
+		for _, a := range files.aliases(name) {
+			// Directories that mounts cover are among the aliases, and get no placeholder.
+			if filepath.Base(a.name) == filepath.Base(name) && p.mayChange(a.name) &&
+				!slices.Contains(p.Placeholders, a.name) {
+				p.Placeholders = append(p.Placeholders, a.name)
 			}
 		}
 	}
