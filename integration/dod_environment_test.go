@@ -172,6 +172,10 @@ func (*userEnvironment) Exec(_ context.Context, c env.Command) (env.Result, erro
 	return env.Result{}, nil
 }
 
+func (*userEnvironment) Lstat(_ context.Context, name string) (fs.FileInfo, error) {
+	return nil, &fs.PathError{Op: "lstat", Path: name, Err: fs.ErrNotExist}
+}
+
 func (*userEnvironment) Open(_ context.Context, name string) (fs.File, error) {
 	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 }
