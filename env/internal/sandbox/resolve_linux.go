@@ -200,7 +200,7 @@ func (p *Plan) protectAliases(files mountTable) {
 	}
 	for _, name := range missing {
 		for _, a := range files.aliases(name) {
-			// Directories that mounts cover are among the aliases, and get no placeholder.
+			// Directories that mounts cover are among the aliases, and are skipped.
 			if filepath.Base(a.name) == filepath.Base(name) && p.mayChange(a.name) &&
 				!slices.Contains(p.Placeholders, a.name) {
 				p.Placeholders = append(p.Placeholders, a.name)
