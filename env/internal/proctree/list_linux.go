@@ -147,6 +147,8 @@ func parseStat(line string) (procInfo, error) {
 	s := procInfo{pid: pid, ppid: ppid, pgid: pgid, sid: sid, start: start}
 	s.kernel = flags&flagKernel != 0
 	switch fields[0] {
+	case "R", "S":
+		s.running = true
 	case "Z":
 		s.dead, s.headless = threads <= 1, threads > 1
 	case "X", "x":

@@ -4,6 +4,7 @@ package proctree
 
 import (
 	"os"
+	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
 )
@@ -41,3 +42,7 @@ func (v *supervisor) guarantee(kill, clean, crash *env.Guarantee) {
 	crash.By = "the supervisor reads the end of its client; a process that kills the " +
 		"supervisor escapes, and " + clean.By
 }
+
+func (t *tree) haltAfter(time.Duration) {}
+
+func (t *tree) resumeOthers() {}

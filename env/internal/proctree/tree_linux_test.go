@@ -24,7 +24,7 @@ func TestParseStat(t *testing.T) {
 	}{
 		{"plain", "7 (sh) S 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345 6 7", procInfo{
 			pid: 7, ppid: 10,
-			pgid: 20, sid: 30, start: 12345,
+			pgid: 20, sid: 30, start: 12345, running: true,
 		}, false},
 		{"zombie", "7 (sh) Z 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345", procInfo{
 			pid: 7, ppid: 10,
@@ -41,12 +41,12 @@ func TestParseStat(t *testing.T) {
 		}, false},
 		{
 			"name with parentheses", "7 (a) Z (1 2) S 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345",
-			procInfo{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345},
+			procInfo{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345, running: true},
 			false,
 		},
 		{
 			"name with line feed", "7 (a\n) S 1) S 10 20 30 0 -1 1 1 2 3 4 5 6 7 8 20 0 1 0 12345\n",
-			procInfo{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345},
+			procInfo{pid: 7, ppid: 10, pgid: 20, sid: 30, start: 12345, running: true},
 			false,
 		},
 		{"thread of the kernel", "7 (k) I 2 0 0 0 -1 2129984 0 0 0 0 0 0 0 0 20 0 1 0 12345", procInfo{
@@ -165,25 +165,8 @@ func TestKnownMembersStayCandidates(t *testing.T) {
 // parent that waits for its children, as a shell with job control does, sees none of them stand
 // still by then.
 func TestChildrenGoOnBeforeTheirParents(t *testing.T) {
-	const first = "LOCAL_TEST_FIRST"
-	if os.Getenv(first) == "" {
-		if os.Getuid() != 0 {
-			t.Skip("only root makes pid namespaces")
-		}
-		if _, err := exec.LookPath("perl"); err != nil {
-			t.Skip("perl is not installed")
-		}
-		c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=1m")
-		c.Env = append(os.Environ(), first+"=1")
-		c.SysProcAttr = &unix.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
-		if out, err := c.CombinedOutput(); err != nil {
-			t.Errorf("%v\n%s", err, out)
-		}
+	if !inOwnNamespace(t) {
 		return
-	}
-	if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc",
-		"/proc", "proc", 0, "")); err != nil {
-		t.Fatal(err)
 	}
 	const script = `use POSIX ":sys_wait_h"; $| = 1; $SIG{USR1} = sub { print "end\n"; exit };
 for (1..50) { fork or do { sleep 1000; exit } } print "ready\n";
@@ -230,6 +213,97 @@ while ((my $p = waitpid(-1, WUNTRACED)) > 0) { print "$p stands still\n" }`
 		_ = parent.Process.Kill()
 	}
 	_ = parent.Wait() // it may have been killed
+}
+
+// TestForksUnderWayAreResumed stops and resumes all processes of a pid namespace, while some fork.
+// No child stays stopped: its parent would wait for it forever. A fork takes long where there is
+// much memory and other processes are busy, so many are under way at the signal.
+func TestForksUnderWayAreResumed(t *testing.T) {
+	if os.Getenv(inNamespace) == "" {
+		for range runtime.NumCPU() {
+			busy := exec.CommandContext(t.Context(), "sh", "-c", "while :; do :; done")
+			if err := busy.Start(); err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				_ = busy.Process.Kill()
+				_ = busy.Wait()
+			}()
+		}
+	}
+	if !inOwnNamespace(t) {
+		return
+	}
+	const script = `my $end; $SIG{USR1} = sub { $end = 1 }; my $m = "x" x (64 << 20);
+print STDERR "ready\n";
+until ($end) { my $p = fork; $p or exit; waitpid $p, 0 }`
+	parents := make([]*exec.Cmd, 3)
+	for i := range parents {
+		parents[i] = exec.CommandContext(t.Context(), "nice", "-n", "19", "perl", "-e", script)
+		out, err := parents[i].StderrPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := parents[i].Start(); err != nil {
+			t.Fatal(err)
+		}
+		if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+			t.Fatalf("%q, %v", line, err)
+		}
+	}
+	tr := newTree(nil)
+	tr.first, tr.halt = true, new(sync.Mutex)
+	for range 100 {
+		time.Sleep(time.Millisecond) // they go on forking
+		tr.haltAfter(0)
+		for tr.halt.TryLock() { // until it is held by the halt
+			tr.halt.Unlock()
+			time.Sleep(50 * time.Microsecond)
+		}
+		tr.resumeOthers()
+	}
+	for _, c := range parents {
+		if err := c.Process.Signal(unix.SIGUSR1); err != nil {
+			t.Fatal(err)
+		}
+		hang := time.AfterFunc(20*time.Second, func() {
+			list, err := processes(0)
+			t.Errorf("a parent waits for a child: %+v, %v", list, err)
+			_ = unix.Kill(-1, unix.SIGKILL)
+		})
+		if err := c.Wait(); err != nil {
+			t.Error(err)
+		}
+		hang.Stop()
+	}
+}
+
+// inNamespace is a variable of tests that run as PID 1 of a pid namespace.
+const inNamespace = "LOCAL_TEST_FIRST"
+
+// inOwnNamespace runs the calling test again as PID 1 of a new pid namespace, and reports whether
+// this is that run.
+func inOwnNamespace(t *testing.T) bool {
+	if os.Getenv(inNamespace) == "" {
+		if os.Getuid() != 0 {
+			t.Skip("only root makes pid namespaces")
+		}
+		if _, err := exec.LookPath("perl"); err != nil {
+			t.Skip("perl is not installed")
+		}
+		c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=1m")
+		c.Env = append(os.Environ(), inNamespace+"=1")
+		c.SysProcAttr = &unix.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return false
+	}
+	if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc",
+		"/proc", "proc", 0, "")); err != nil {
+		t.Fatal(err)
+	}
+	return true
 }
 
 // TestMainThreadHasEnded reads a process whose main thread has ended before another one.

@@ -3,7 +3,6 @@
 package proctree
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -22,6 +21,7 @@ type procInfo struct {
 	dead                 bool   // it is a zombie
 	headless             bool   // its main thread has ended before the others
 	stopped              bool
+	running              bool // or in a wait that a signal ends; false where it is not known
 	kernel               bool // it is a thread of the kernel
 }
 
@@ -230,53 +230,6 @@ func (t *tree) stopAfter(d time.Duration) (cancel func()) {
 		if !timer.Stop() {
 			<-done
 		}
-	}
-}
-
-// haltAfter stops all processes of the pid namespace after d, if this process is its PID 1, unless
-// resumeOthers is called before. A process with a pending signal does not fork, so one more scan
-// finds all members, and stopped processes use no processor time.
-func (t *tree) haltAfter(d time.Duration) {
-	if !t.first || t.undoHalt != nil {
-		return
-	}
-	halted := make(chan struct{})
-	timer := time.AfterFunc(d, func() {
-		t.halt.Lock()
-		t.fork.Lock()
-		_ = unix.Kill(-1, unix.SIGSTOP)
-		t.fork.Unlock()
-		close(halted)
-	})
-	t.undoHalt = func() {
-		if timer.Stop() {
-			return
-		}
-		<-halted
-		defer t.halt.Unlock()
-		list, err := processes(0)
-		if err != nil {
-			_ = unix.Kill(-1, unix.SIGCONT)
-		}
-		// Children first: a parent could notice that its child is stopped.
-		slices.SortFunc(list, func(a, b procInfo) int {
-			return cmp.Or(cmp.Compare(b.start, a.start),
-				cmp.Compare(b.pid, a.pid))
-		})
-		for _, s := range list {
-			if s.pid != os.Getpid() && !s.dead && !t.known[s.id()] {
-				_ = send(s, unix.SIGCONT)
-			}
-		}
-	}
-}
-
-// resumeOthers resumes the processes that haltAfter stopped, except for members. Processes that
-// were stopped before are resumed too.
-func (t *tree) resumeOthers() {
-	if t.undoHalt != nil {
-		t.undoHalt()
-		t.undoHalt = nil
 	}
 }
 
