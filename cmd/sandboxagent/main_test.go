@@ -29,6 +29,9 @@ import (
 // beVar makes the test binary be the program of that name in mainPrograms.
 const beVar = "SANDBOXAGENT_TEST_BE"
 
+// patienceVar sets the time that an environment has to end after the timeout of a run.
+const patienceVar = "SANDBOXAGENT_TEST_PATIENCE"
+
 // mainPrograms are programs that tests run as separate processes.
 func mainPrograms() map[string]func() {
 	be := func(change func(*program)) func() {
@@ -39,8 +42,10 @@ func mainPrograms() map[string]func() {
 		}
 	}
 	return map[string]func(){
-		"sandboxagent":           be(func(*program) {}),
-		"sandboxagent-hasty":     be(func(p *program) { p.patience = time.Second }),
+		"sandboxagent": be(func(p *program) {
+			// 0 without the variable, as for users
+			p.patience, _ = time.ParseDuration(os.Getenv(patienceVar))
+		}),
 		"sandboxagent-toolpanic": be(func(p *program) { p.tools = []tool.Tool{explodingTool()} }),
 		"sandboxagent-modelpanic": be(func(p *program) {
 			p.wrapClient = func(llm.Client) llm.Client { return explodingClient{} }

@@ -35,50 +35,71 @@ import (
 // environment without their timeouts.
 const minutes = 75 * time.Second
 
-// runTimesOut runs a task with a timeout of a second in the environment of flags, and checks that
-// the run ends by itself, with the code of a timeout, and reports what it waited for.
-func runTimesOut(t *testing.T, p *process, waitedFor string) {
+// timesOut runs a task that times out, and checks that the run ends by itself, with the code of a
+// timeout. A run that was not reached yet, as happens on a busy machine, is tried again with a
+// longer timeout.
+func timesOut(
+	t *testing.T, newRun func(timeout time.Duration) *process, reached func(*process) bool,
+) {
 	t.Helper()
-	began := time.Now()
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if code := p.code(t); code != codeTimeout {
-		t.Errorf("exit code %d, want %d", code, codeTimeout)
-	}
-	if took := time.Since(began); took > minutes {
-		t.Errorf("the run ended after %v", took)
-	}
-	first := strings.Index(p.stderr.String(), "sandboxagent: the run timed out (--timeout)")
-	if first < 0 || !strings.Contains(p.stderr.String()[first:], waitedFor) {
-		t.Errorf("stderr lacks the timeout, or %q", waitedFor)
-	}
-	var record struct {
-		Status string `json:"status"`
-		Code   int    `json:"exit_code"`
-	}
-	if err := json.Unmarshal(p.stdout.Bytes(), &record); err != nil || record.Code != codeTimeout ||
-		record.Status != "timed_out" {
-		t.Errorf("the record is %+v, %v", record, err)
+	for timeout := time.Second; ; timeout *= 4 {
+		p, began := newRun(timeout), time.Now()
+		if err := p.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if code := p.code(t); code != codeTimeout {
+			t.Errorf("exit code %d, want %d", code, codeTimeout)
+		}
+		if took := time.Since(began); took > minutes {
+			t.Errorf("the run ended after %v", took)
+		}
+		var record struct {
+			Status string `json:"status"`
+			Code   int    `json:"exit_code"`
+		}
+		if err := json.Unmarshal(p.stdout.Bytes(), &record); err != nil ||
+			record.Code != codeTimeout || record.Status != "timed_out" {
+			t.Errorf("the record is %+v, %v", record, err)
+		}
+		switch {
+		case t.Failed(), reached(p):
+			return
+		case timeout > 10*time.Second:
+			t.Fatalf("after %v the run was not where it should be", timeout)
+		}
 	}
 }
 
-// newTimeoutRun returns the program with a run that times out after a second. Its environment may
-// take as long to end, instead of the half minute of users.
-func newTimeoutRun(t *testing.T, flags ...string) *process {
+// waitsFor reports whether a run that has timed out says that it waited for something.
+func waitsFor(text string) func(*process) bool {
+	return func(p *process) bool {
+		_, report, _ := strings.Cut(p.stderr.String(), "sandboxagent: the run timed out (--timeout)")
+		return strings.Contains(report, text)
+	}
+}
+
+// newTimeoutRun returns the program with a run that has a timeout. Its environment may take as long
+// to end, instead of the half minute of users.
+func newTimeoutRun(t *testing.T, timeout time.Duration, flags ...string) *process {
 	t.Helper()
 	p := newProcess(t, append([]string{
-		"run", "--yes", "--timeout=1s", "--model=script:model.yaml", "--output=json",
+		"run", "--yes", "--timeout=" + timeout.String(), "--model=script:model.yaml", "--output=json",
 	}, append(flags, "a task")...)...)
-	for i, v := range p.Env {
-		if strings.HasPrefix(v, beVar+"=") {
-			p.Env[i] = beVar + "=sandboxagent-hasty"
-		}
-	}
 	home := t.TempDir()
-	p.Env = append(p.Env, "HOME="+home, "SSH_AUTH_SOCK=", "DOCKER_CONFIG="+home)
+	p.Env = append(p.Env, patienceVar+"="+timeout.String(), "HOME="+home, "SSH_AUTH_SOCK=",
+		"DOCKER_CONFIG="+home)
 	p.writeFile(t, "model.yaml", "turns:\n  - text: done\n")
 	return p
+}
+
+// runTimesOut is timesOut for a run with flags and variables that waits for something.
+func runTimesOut(t *testing.T, waitedFor string, vars []string, flags ...string) {
+	t.Helper()
+	timesOut(t, func(timeout time.Duration) *process {
+		p := newTimeoutRun(t, timeout, flags...)
+		p.Env = append(p.Env, vars...)
+		return p
+	}, waitsFor(waitedFor))
 }
 
 // accept accepts connections until the end of the test and handles each.
@@ -118,14 +139,16 @@ func accept(t *testing.T, network, address string, handle func(net.Conn)) net.Li
 // TestTimeoutBoundsTask waits for a task on standard input.
 func TestTimeoutBoundsTask(t *testing.T) {
 	t.Parallel()
-	p := newTimeoutRun(t)
-	p.Args[len(p.Args)-1] = "-"
-	in, err := p.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close() //nolint:errcheck // nothing was written
-	runTimesOut(t, p, "read the task from standard input")
+	timesOut(t, func(timeout time.Duration) *process {
+		p := newTimeoutRun(t, timeout)
+		p.Args[len(p.Args)-1] = "-"
+		in, err := p.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = in.Close() }) // nothing was written
+		return p
+	}, waitsFor("read the task from standard input"))
 }
 
 // sshHost is a server of SSH whose shell misbehaves.
@@ -217,13 +240,13 @@ func TestTimeoutBoundsSSH(t *testing.T) {
 	t.Run("silent server", func(t *testing.T) {
 		t.Parallel()
 		l := accept(t, "tcp", "127.0.0.1:0", func(c net.Conn) { _, _ = io.Copy(io.Discard, c) })
-		p := newTimeoutRun(t, "--env=ssh", "--host=user@"+l.Addr().String())
-		runTimesOut(t, p, "connect to user@"+l.Addr().String())
+		host := "user@" + l.Addr().String()
+		runTimesOut(t, "connect to "+host, nil, "--env=ssh", "--host="+host)
 	})
 	t.Run("silent login", func(t *testing.T) {
 		t.Parallel()
 		h := newSSHHost(t, func(c gossh.Channel) { _, _ = io.Copy(io.Discard, c) })
-		runTimesOut(t, newTimeoutRun(t, h.flags()...), "start on user@"+h.address)
+		runTimesOut(t, "start on user@"+h.address, nil, h.flags()...)
 	})
 	for _, reads := range []bool{true, false} {
 		t.Run(fmt.Sprintf("login that floods stderr, reading %v", reads), func(t *testing.T) {
@@ -238,7 +261,7 @@ func TestTimeoutBoundsSSH(t *testing.T) {
 					}
 				}
 			})
-			runTimesOut(t, newTimeoutRun(t, h.flags()...), "start on user@"+h.address)
+			runTimesOut(t, "start on user@"+h.address, nil, h.flags()...)
 		})
 	}
 	t.Run("helper without a hello", func(t *testing.T) {
@@ -259,7 +282,7 @@ func TestTimeoutBoundsSSH(t *testing.T) {
 			_, _ = io.Copy(io.Discard, c)
 		})
 		flags := append(h.flags(), "--helper-binary="+fakeHelper(t))
-		runTimesOut(t, newTimeoutRun(t, flags...), "start on user@"+h.address)
+		runTimesOut(t, "start on user@"+h.address, nil, flags...)
 	})
 }
 
@@ -360,9 +383,8 @@ func TestTimeoutBoundsDocker(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			p := newTimeoutRun(t, "--env=docker", "--image=img:1", "--helper-binary="+fakeHelper(t))
-			p.Env = append(p.Env, fakeDaemon(t, tt.answer))
-			runTimesOut(t, p, tt.waitedFor)
+			runTimesOut(t, tt.waitedFor, []string{fakeDaemon(t, tt.answer)},
+				"--env=docker", "--image=img:1", "--helper-binary="+fakeHelper(t))
 		})
 	}
 }
@@ -376,18 +398,21 @@ func TestTimeoutBoundsFrozenHelper(t *testing.T) {
 				t.Skip("waits 15 s for the helper")
 			}
 			t.Parallel()
-			p := newTimeoutRun(t, append(flags, "--sandbox=off")...)
-			p.writeFile(t, "freeze.sh", "echo $PPID >helper; kill -STOP $PPID; while :; do sleep 1; done")
-			p.writeFile(t, "model.yaml", `turns:
+			var text []byte
+			timesOut(t, func(timeout time.Duration) *process {
+				p := newTimeoutRun(t, timeout, append(slices.Clone(flags), "--sandbox=off")...)
+				p.writeFile(t, "freeze.sh", "echo $PPID >helper; kill -STOP $PPID; while :; do sleep 1; done")
+				p.writeFile(t, "model.yaml", `turns:
   - calls: [{tool: shell, args: {command: 'exec sh freeze.sh MARKER'}}]
   - text: done
 `)
-			runTimesOut(t, p, "")
-			p.leavesNothing(t, true)
-			text, err := os.ReadFile(filepath.Join(p.dir, "helper"))
-			if err != nil {
-				t.Fatal(err)
-			}
+				return p
+			}, func(p *process) bool {
+				p.leavesNothing(t, true)
+				var err error
+				text, err = os.ReadFile(filepath.Join(p.dir, "helper"))
+				return err == nil
+			})
 			helper, err := strconv.Atoi(strings.TrimSpace(string(text)))
 			if err != nil {
 				t.Fatal(err)
