@@ -206,6 +206,7 @@ func (p *Plan) arguments() []string {
 	bind("--bind", p.Write)
 	bind("--bind", p.guardedDirs())
 	bind("--ro-bind", p.ReadOnly)
+	bind("--bind", p.Reopened)
 	for _, name := range p.Placeholders {
 		if filepath.Base(name) == "hooks" {
 			args, last = append(args, "--tmpfs", name), append(last, "--remount-ro", name)

@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/sandboxagent/sandboxagent/env"
 )
 
 // repository replaces the repository of a world by one that a script makes, in the working
@@ -176,6 +178,18 @@ func TestGitReadOnly(t *testing.T) {
 			`! echo x >>.git/config`); code != 0 {
 			t.Errorf("opened by name: exit code %d, %s", code, out)
 		}
+		for _, open := range []string{".git", ".git/index"} {
+			w.policy.Write = []string{w.work + "/" + open}
+			plan := w.plan(t, by)
+			for _, g := range plan.Guarantees() {
+				if g.Name == env.KeptHooks && g.Strength != env.BestEffort {
+					t.Errorf("%s is opened: %+v", open, g)
+				}
+			}
+		}
+		if out, code := w.run(t, by, `cd "$WORK"; echo z >.git/index && ! echo x >.git/HEAD`); code != 0 {
+			t.Errorf("a file opened by name: exit code %d, %s", code, out)
+		}
 	})
 }
 
@@ -218,5 +232,10 @@ func TestControlFiles(t *testing.T) {
 	if out, code := w.run(t, Bubblewrap, `set -e; cd "$WORK"; echo x >.vscode/tasks.json
 		echo x >.envrc; ! echo x >.gitattributes`); code != 0 {
 		t.Errorf("opened by name: exit code %d, %s", code, out)
+	}
+	w.policy.Write = []string{w.work + "/.vscode/tasks.json"}
+	if out, code := w.run(t, Bubblewrap, `set -e; cd "$WORK"; echo y >.vscode/tasks.json
+		! echo x >.vscode/new; ! mv .vscode v`); code != 0 || w.content("work/.vscode/tasks.json") != "y\n" {
+		t.Errorf("a file opened by name: exit code %d, %s", code, out)
 	}
 }

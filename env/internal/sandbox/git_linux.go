@@ -99,10 +99,8 @@ func (p *Plan) leave(name string) {
 	}
 }
 
-// opened reports whether the policy has name, or something in it, writable by its own name.
-func (p *Plan) opened(name string) bool {
-	return slices.ContainsFunc(p.named, func(w string) bool { return Within(w, name) })
-}
+// opened reports whether the policy has name writable by that name.
+func (p *Plan) opened(name string) bool { return slices.Contains(p.named, name) }
 
 // protectEnclosing makes the repository usable if dir is only a part of its working tree. The rest
 // of that tree stays read-only.
@@ -253,9 +251,11 @@ func (p *Plan) protectModules(git string) {
 			if !exists(filepath.Join(name, "HEAD")) || !exists(filepath.Join(name, "objects")) {
 				return nil
 			}
-			if p.protectGitDir(name); len(p.locks) > maxRepositories {
+			if len(p.locks)+len(p.GitDirs) > maxRepositories {
+				p.leave(name)
 				return fs.SkipAll
 			}
+			p.protectGitDir(name)
 			return fs.SkipDir
 		},
 	)

@@ -81,7 +81,10 @@ func (p *Plan) weaken(all []env.Guarantee, landlock int) {
 			)
 		}
 	}
-	if len(p.GitDirs) > 0 {
+	inGit := func(name string) bool {
+		return slices.ContainsFunc(p.GitDirs, func(dir string) bool { return Within(name, dir) })
+	}
+	if len(p.GitDirs) > 0 && len(p.locks) == 0 && !slices.ContainsFunc(p.Reopened, inGit) {
 		p.set(all, env.KeptHooks, env.Enforced, "bubblewrap: the repository and those of its "+
 			"submodules are mounted read-only; those that a command makes are not")
 	}

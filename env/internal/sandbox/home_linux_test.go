@@ -65,11 +65,12 @@ func TestHome(t *testing.T) {
 			"home/.local/share/other/x", "home/.local/state/x", "home/.cache/other/x", "home/tools/x",
 			"home/tools/secret/x", "home/project/x", "home/.kaggle/kaggle.json", "home/.profile",
 			"home/.config/Cursor/x", "home/.cache/huggingface/token", "home/.pulumi/credentials.json",
+			"home/.local/share/gem/credentials", "home/.stack/upload/x", "home/.rye/credentials",
 		}
 		w.put(t, slices.Concat(readable, hidden)...)
 		w.reads(t, by, readable, hidden)
 		out, _ := w.run(t, by, `cd "$HOME" && pwd && ls -A`)
-		if by == Bubblewrap && out != w.home+"\n.cache\n.cargo\n.config\n.gitconfig\n.local\nbin\ngo\n"+
+		if by == Bubblewrap && out != w.home+"\n.cache\n.cargo\n.config\n.gitconfig\n.local\n.rye\n.stack\nbin\ngo\n"+
 			"gopath\ntools\n" {
 			t.Errorf("listed %q", out)
 		}

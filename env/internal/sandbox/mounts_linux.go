@@ -86,7 +86,7 @@ func (p *Plan) verifyMounts() error {
 	if err != nil {
 		return err
 	}
-	planned := append(p.guardedDirs(), p.Write...)
+	planned := slices.Concat(p.guardedDirs(), p.Write, p.Reopened)
 	for _, m := range mounts {
 		switch point := m.Mountpoint; {
 		case slices.Contains(strings.Split(m.Options, ","), "ro"):

@@ -66,7 +66,8 @@ var namedInHome = []struct {
 // secretsInNamed are the secrets in directories of namedInHome that inHome does not have.
 var secretsInNamed = []string{
 	".bundle/config", ".conan/.conan.db", ".conan2/.conan.db", ".conan2/credentials.json",
-	".dotnet/corefx", ".ivy2/.credentials", ".sbt/.credentials",
+	".dotnet/corefx", ".ivy2/.credentials", ".local/share/gem/credentials",
+	".platformio/appstate.json", ".rye/credentials", ".stack/upload", ".sbt/.credentials",
 	".sbt/credentials", ".sbt/0.13/credentials.sbt", ".sbt/1.0/credentials.sbt", ".julia/servers",
 	".julia/logs", ".local/share/uv/credentials", ".luarocks/upload_config.lua",
 	".nimble/github_api_token", ".pub-cache/credentials.json", ".gradle/develocity",

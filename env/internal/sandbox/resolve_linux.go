@@ -89,6 +89,13 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 	plan.protectAliases(files)
 	slices.Sort(plan.ReadOnly)
 	plan.ReadOnly = slices.Compact(plan.ReadOnly)
+	for _, name := range plan.named {
+		if slices.ContainsFunc(plan.ReadOnly, func(dir string) bool {
+			return name != dir && Within(name, dir)
+		}) {
+			plan.Reopened = append(plan.Reopened, name)
+		}
+	}
 	plan.hide(p, homes, getenv, links, files)
 	return plan, nil
 }

@@ -54,6 +54,8 @@ type Plan struct {
 	Write        []string `json:"write"`
 	ReadOnly     []string `json:"keep,omitempty"`
 	Placeholders []string `json:"absent,omitempty"`
+	// Reopened are paths in directories of ReadOnly that are writable, for the policy names them.
+	Reopened []string `json:"reopened,omitempty"`
 	// Hidden are unreadable, except for parts of them in Read and Write; the innermost path decides.
 	// Some may be missing.
 	Hidden []string `json:"hidden,omitempty"`
