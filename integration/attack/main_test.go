@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -78,7 +79,15 @@ func long(t *testing.T) {
 // program runs the program in dir with additional variables.
 func program(t *testing.T, dir string, vars []string, args ...string) ran {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), built(t, "cmd/sandboxagent", runtime.GOARCH), args...)
+	return start(t, dir, nil, vars, args...)
+}
+
+// start runs the program behind a prefix of its command line.
+func start(t *testing.T, dir string, prefix, vars []string, args ...string) ran {
+	t.Helper()
+	argv := append(slices.Clone(prefix), built(t, "cmd/sandboxagent", runtime.GOARCH))
+	argv = append(argv, args...)
+	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(),
 		append([]string{"SANDBOXAGENT_STATE_DIR=" + t.TempDir()}, vars...)...)
