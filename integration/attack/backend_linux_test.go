@@ -27,11 +27,20 @@ type backend struct {
 // exec runs a script in dir by the program's exec, with arguments from $1 on.
 func (b backend) exec(t *testing.T, dir string, flags []string, script string, args ...string) ran {
 	t.Helper()
+	_, wait := b.start(t, dir, flags, script, args...)
+	return wait()
+}
+
+// start is exec that does not wait.
+func (b backend) start(
+	t *testing.T, dir string, flags []string, script string, args ...string,
+) (cmd *exec.Cmd, wait func() ran) {
+	t.Helper()
 	all := append([]string{"exec"}, b.flags...)
 	all = append(all, "--workdir="+dir)
 	all = append(all, flags...)
 	all = append(all, "--", "sh", "-c", script, "sh")
-	return start(t, dir, b.prefix, b.vars, append(all, args...)...)
+	return launch(t, dir, b.prefix, b.vars, append(all, args...)...)
 }
 
 // sandboxes returns the sandboxes of this machine. Landlock works alone where bubblewrap is missing.

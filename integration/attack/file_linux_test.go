@@ -43,7 +43,8 @@ func newWorld(t *testing.T) world {
 		"HOME=" + w.root + "/home", "ATTACK_API_KEY=" + secret, "OUT=" + w.root + "/out",
 		"GIT_CONFIG_NOSYSTEM=1", fmt.Sprint("RENAMEAT2=", unix.SYS_RENAMEAT2),
 	}
-	cmd := exec.CommandContext(t.Context(), "sh", "-ec", `git init -q --template= . && mkdir .git/hooks && git add file &&
+	cmd := exec.CommandContext(t.Context(), "sh", "-ec", `git init -q --template= .
+		mkdir .git/hooks && git add file &&
 		git -c user.name=A -c user.email=a@example.com commit -q -m first && : >.git/hooks/pre-commit`)
 	cmd.Dir, cmd.Env = w.work(), append(os.Environ(), w.vars...)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -131,9 +132,11 @@ var writes = map[string]struct {
 		script: `perl -e 'sysopen F, "$ENV{OUT}/file", 010000000; exec "sh", "-c",
 			"echo x >/proc/self/fd/".fileno F' || exec 3<"$OUT/file" && echo x >/proc/self/fd/3`,
 	},
-	"archive":        {script: `mkdir a && echo x >a/new && tar cf a.tar -C a new && tar xf a.tar -C "$OUT"`},
-	"absolute names": {script: `mkdir a && echo x >a/file && tar cf a.tar --transform "s,.*,$OUT/file," -P a/file && tar xPf a.tar`},
-	"copy":           {script: `cp file "$OUT/new"`},
+	"archive": {script: `mkdir a && echo x >a/new && tar cf a.tar -C a new &&
+		tar xf a.tar -C "$OUT"`},
+	"absolute names": {script: `mkdir a && echo x >a/file &&
+		tar cf a.tar --transform "s,.*,$OUT/file," -P a/file && tar xPf a.tar`},
+	"copy": {script: `cp file "$OUT/new"`},
 	"patch": {
 		script: `printf -- '--- a\n+++ b\n@@ -1 +1 @@\n-outside\n+x\n' >p && patch "$OUT/file" p`,
 	},
@@ -146,16 +149,19 @@ var writes = map[string]struct {
 		script: `for u in --user ""; do unshare $u --mount sh -c '
 			mount -o remount,bind,rw /; umount "$OUT"; echo x >"$OUT/file"'; done`,
 	},
-	"hook":            {script: `echo x >.git/hooks/pre-commit`, git: true},
-	"new hook":        {script: `echo x >.git/hooks/post-commit`, git: true},
-	"hooks replaced":  {script: `mv .git/hooks .git/h && mkdir .git/hooks && echo x >.git/hooks/pre-push`, git: true},
+	"hook":     {script: `echo x >.git/hooks/pre-commit`, git: true},
+	"new hook": {script: `echo x >.git/hooks/post-commit`, git: true},
+	"hooks replaced": {script: `mv .git/hooks .git/h && mkdir .git/hooks &&
+		echo x >.git/hooks/pre-push`, git: true},
 	"hooks by a link": {script: `ln -s .git/hooks h && echo x >h/pre-push`, git: true},
 	"hook by rename":  {script: `echo x >h && mv h .git/hooks/pre-commit`, git: true},
 	"settings":        {script: `git config core.fsmonitor ./x`, git: true},
 	"settings moved":  {script: `cp .git/config c && echo x >>c && mv c .git/config`, git: true},
-	"settings lock":   {script: `cp .git/config .git/config.lock && echo x >>.git/config.lock && mv .git/config.lock .git/config`, git: true},
-	".git moved":      {script: `mv .git g && mkdir .git && cp g/config .git/config && echo x >>.git/config`, git: true},
-	".git a file":     {script: `mv .git g && echo "gitdir: g" >.git && cp -r g/hooks .`, git: true},
+	"settings lock": {script: `cp .git/config .git/config.lock && echo x >>.git/config.lock &&
+		mv .git/config.lock .git/config`, git: true},
+	".git moved": {script: `mv .git g && mkdir .git && cp g/config .git/config &&
+		echo x >>.git/config`, git: true},
+	".git a file": {script: `mv .git g && echo "gitdir: g" >.git && cp -r g/hooks .`, git: true},
 }
 
 // TestWrites changes what commands may not, by names, links, descriptors, processes and programs.

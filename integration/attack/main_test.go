@@ -85,18 +85,31 @@ func program(t *testing.T, dir string, vars []string, args ...string) ran {
 // start runs the program behind a prefix of its command line.
 func start(t *testing.T, dir string, prefix, vars []string, args ...string) ran {
 	t.Helper()
+	_, wait := launch(t, dir, prefix, vars, args...)
+	return wait()
+}
+
+// launch starts the program behind a prefix of its command line. The exit code is -1 if a signal
+// ends it.
+func launch(
+	t *testing.T, dir string, prefix, vars []string, args ...string,
+) (cmd *exec.Cmd, wait func() ran) {
+	t.Helper()
 	argv := append(slices.Clone(prefix), built(t, "cmd/sandboxagent", runtime.GOARCH))
 	argv = append(argv, args...)
-	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+	cmd = exec.CommandContext(t.Context(), argv[0], argv[1:]...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(),
 		append([]string{"SANDBOXAGENT_STATE_DIR=" + t.TempDir()}, vars...)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return ran{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+	return cmd, func() ran {
+		_ = cmd.Wait() // the state tells
+		return ran{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+	}
 }
 
 // contains reports whether one of the outputs contains text.
