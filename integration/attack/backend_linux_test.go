@@ -16,8 +16,6 @@ type backend struct {
 	prefix []string
 	// flags select the environment.
 	flags, vars []string
-	// upload means that the commands see a copy of the directory.
-	upload bool
 	// inside is a process that the commands see and that is not theirs, if that is always the same.
 	inside string
 	// harmless maps system calls that are not refused to the reason.
@@ -43,13 +41,15 @@ func (b backend) start(
 	return launch(t, dir, b.prefix, b.vars, append(all, args...)...)
 }
 
-// sandboxes returns the sandboxes of this machine. Landlock works alone where bubblewrap is missing.
+// sandboxes returns the sandboxes of this machine. Landlock works alone where bubblewrap is
+// missing.
 func sandboxes(t *testing.T) []backend {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root, to hide bubblewrap, and since the attacks must succeed without a sandbox")
 	}
-	if err := exec.Command("bwrap", "--unshare-user", "--ro-bind", "/", "/", "true").Run(); err != nil {
+	bwrap := exec.CommandContext(t.Context(), "bwrap", "--unshare-user", "--ro-bind", "/", "/", "true")
+	if err := bwrap.Run(); err != nil {
 		daemons.Missing(t, "sandbox", "bubblewrap does not work: "+err.Error())
 	}
 	const hide = `for p in /usr/bin/bwrap /usr/local/bin/bwrap /bin/bwrap; do
@@ -96,7 +96,7 @@ func container(t *testing.T) backend {
 		harmless[name] = "the filter is the daemon's: that of Docker 25 refuses it"
 	}
 	return backend{
-		name: "docker", upload: true, inside: "1", harmless: harmless,
+		name: "docker", inside: "1", harmless: harmless,
 		flags: []string{"--env=docker"}, vars: []string{"DOCKER_HOST=" + daemons.DockerHost(t)},
 	}
 }

@@ -225,7 +225,8 @@ var reads = map[string]string{
 	"root of a process": `for p in /proc/self /proc/[0-9]*; do cat "$p/root$HOME/.netrc"; done
 		2>/dev/null`,
 	"folder of others": `for p in /proc/[0-9]*; do cat "$p/cwd/../home/.netrc"; done 2>/dev/null`,
-	"a namespace": `unshare --user --map-root-user --mount sh -c 'mount --bind "$HOME" . && cat .netrc' ||
+	"a namespace": `unshare --user --map-root-user --mount sh -c '
+			mount --bind "$HOME" . && cat .netrc' ||
 		unshare --mount sh -c 'umount -l "$HOME"; cat "$HOME/.netrc"'`,
 	"another root":  `chroot / cat "$HOME/.netrc"`,
 	"variables":     `cat /proc/[0-9]*/environ 2>/dev/null | tr '\0' '\n' | grep -a ^ATTACK_`,

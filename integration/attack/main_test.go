@@ -40,6 +40,7 @@ func built(t testing.TB, pkg, goarch string) string {
 	defer buildMu.Unlock()
 	if buildDir == "" {
 		var err error
+		//nolint:usetesting // all tests use the programs
 		if buildDir, err = os.MkdirTemp("", "sandboxagent-attack-"); err != nil {
 			t.Fatal(err)
 		}

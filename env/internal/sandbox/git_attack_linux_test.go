@@ -235,7 +235,8 @@ func TestControlFiles(t *testing.T) {
 	}
 	w.policy.Write = []string{w.work + "/.vscode/tasks.json"}
 	if out, code := w.run(t, Bubblewrap, `set -e; cd "$WORK"; echo y >.vscode/tasks.json
-		! echo x >.vscode/new; ! mv .vscode v`); code != 0 || w.content("work/.vscode/tasks.json") != "y\n" {
+		! echo x >.vscode/new; ! mv .vscode v`); code != 0 ||
+		w.content("work/.vscode/tasks.json") != "y\n" {
 		t.Errorf("a file opened by name: exit code %d, %s", code, out)
 	}
 }

@@ -70,8 +70,8 @@ func TestHome(t *testing.T) {
 		w.put(t, slices.Concat(readable, hidden)...)
 		w.reads(t, by, readable, hidden)
 		out, _ := w.run(t, by, `cd "$HOME" && pwd && ls -A`)
-		if by == Bubblewrap && out != w.home+"\n.cache\n.cargo\n.config\n.gitconfig\n.local\n.rye\n.stack\nbin\ngo\n"+
-			"gopath\ntools\n" {
+		if by == Bubblewrap && out != w.home+"\n.cache\n.cargo\n.config\n.gitconfig\n.local\n.rye\n"+
+			".stack\nbin\ngo\ngopath\ntools\n" {
 			t.Errorf("listed %q", out)
 		}
 		w.policy.Read = []string{w.home + "/project", w.home + "/.config/gh"}

@@ -9,6 +9,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -143,7 +144,7 @@ func namespaces() map[string]attempt {
 		all["clone "+name] = func(int) unix.Errno {
 			pid, _, e := unix.RawSyscall6(unix.SYS_CLONE, uintptr(flag)|uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 			if e == 0 && pid == 0 {
-				unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+				_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0) // it does not return
 			}
 			return e
 		}
@@ -215,7 +216,9 @@ func processes() map[string]attempt {
 		"pidfd_getfd": func(target int) unix.Errno {
 			fd, err := unix.PidfdOpen(target, 0)
 			if err != nil {
-				return err.(unix.Errno)
+				var number unix.Errno
+				_ = errors.As(err, &number) // it is always one
+				return number
 			}
 			return errno(unix.SYS_PIDFD_GETFD, fd, 0, 0)
 		},
@@ -263,12 +266,15 @@ func setID() map[string]attempt {
 			return change(fd)
 		}
 	}
+	mode := func(call uintptr, name string) func(int) unix.Errno {
+		return func(int) unix.Errno { return errno(call, here, name, 0o4755, 0) }
+	}
 	how := [3]uint64{unix.O_CREAT | unix.O_RDWR, 0o4755, 0}
 	return map[string]attempt{
 		"fchmod":    file("a", func(fd int) unix.Errno { return errno(unix.SYS_FCHMOD, fd, 0o4755) }),
 		"fchmod g":  file("b", func(fd int) unix.Errno { return errno(unix.SYS_FCHMOD, fd, 0o2755) }),
-		"fchmodat":  file("c", func(int) unix.Errno { return errno(unix.SYS_FCHMODAT, here, "c", 0o4755) }),
-		"fchmodat2": file("d", func(int) unix.Errno { return errno(fchmodat2, here, "d", 0o4755, 0) }),
+		"fchmodat":  file("c", mode(unix.SYS_FCHMODAT, "c")),
+		"fchmodat2": file("d", mode(fchmodat2, "d")),
 		"openat":    call(unix.SYS_OPENAT, here, "e", unix.O_CREAT|unix.O_RDWR, 0o4755),
 		"openat g":  call(unix.SYS_OPENAT, here, "f", unix.O_CREAT|unix.O_RDWR, 0o2755),
 		"O_TMPFILE": call(unix.SYS_OPENAT, here, ".", unix.O_TMPFILE|unix.O_RDWR, 0o4755),
