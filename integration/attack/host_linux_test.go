@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	gossh "golang.org/x/crypto/ssh"
@@ -27,7 +28,9 @@ type host struct {
 	hostAttack
 	address string
 	home    string
-	config  *gossh.ServerConfig
+	// uid is the user of its commands, if it is not 0.
+	uid    int
+	config *gossh.ServerConfig
 
 	mu sync.Mutex
 	// stolen lists what the client gave to the server and should not have.
@@ -197,6 +200,10 @@ func (h *host) shell(ch gossh.Channel, line string) {
 	cmd := exec.Command("/bin/sh", "-c", line)
 	cmd.Env = []string{"HOME=" + h.home, "PATH=" + os.Getenv("PATH")}
 	cmd.Dir = h.home
+	if h.uid != 0 {
+		id := uint32(h.uid) //nolint:gosec // it fits
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: id, Gid: id}}
+	}
 	cmd.Stderr = ch.Stderr()
 	cmd.Stdout = ch
 	if h.filter != nil {
