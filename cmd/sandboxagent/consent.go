@@ -74,6 +74,7 @@ func (p *program) consent(ctx context.Context, yes bool, state string, e *enviro
 	}
 }
 
+// readConsents returns the directories that this user allowed before, or root.
 func readConsents(state string) ([]string, error) {
 	file := filepath.Join(state, consentFile)
 	info, err := os.Stat(file)

@@ -334,22 +334,24 @@ func hostAttacks(home string) []hostAttack {
 	tree := []string{"exec", "--download={FROM}/tree:{TO}", "--", "true"}
 	return []hostAttack{
 		{name: "another key", code: 125, text: "SHA256:", setup: func(h *host) {
-			h.config.PublicKeyCallback = func(gossh.ConnMetadata, gossh.PublicKey) (*gossh.Permissions, error) {
-				h.steal("a login")
-				return nil, nil
-			}
+			h.config.PublicKeyCallback = nil
+			h.config.NoClientAuth = true
+			h.config.AuthLogCallback = func(gossh.ConnMetadata, string, error) { h.steal("a login") }
 		}},
 		{name: "a text before the protocol", prelude: escapes + "\r\n"},
 		{name: "an endless text before it", prelude: noise + "\r\n", endless: true, code: 125},
 		{name: "an endless version", prelude: "SSH-2.0-" + noise, endless: true, code: 125},
 		{name: "a banner", setup: func(h *host) {
-			h.config.BannerCallback = func(gossh.ConnMetadata) string { return strings.Repeat(escapes, 1000) }
+			h.config.BannerCallback = func(gossh.ConnMetadata) string {
+				return strings.Repeat(escapes, 1000)
+			}
 		}},
 		{name: "a question", setup: ask, code: 125, text: "takes no keys"},
 		{name: "channels to the client", connected: reach},
-		{name: "a silent shell", code: 124, args: run, answer: func(ch gossh.Channel, _ map[string]string) {
-			_, _ = io.Copy(io.Discard, ch)
-		}},
+		{
+			name: "a silent shell", code: 124, args: run,
+			answer: func(ch gossh.Channel, _ map[string]string) { _, _ = io.Copy(io.Discard, ch) },
+		},
 		{
 			name: "endless output", code: 125, text: "prints more than",
 			answer: func(ch gossh.Channel, _ map[string]string) { flood(ch, "", noise) },
@@ -412,12 +414,13 @@ func hostAttacks(home string) []hostAttack {
 			filter: replacing(disguise(above), above),
 		},
 		{
-			name: "an absolute name", code: 125, text: "out of", filter: replacing(disguise(evil(home)), evil(home)),
-			args: []string{"exec", "--download={FROM}/" + disguise(evil(home)) + ":{TO}", "--", "true"},
+			name: "an absolute name", code: 125, text: "out of",
+			filter: replacing(disguise(evil(home)), evil(home)),
+			args:   []string{"exec", "--download={FROM}/" + disguise(evil(home)) + ":{TO}", "--", "true"},
 		},
 		{
-			name: "a symlink", args: []string{"exec", "--download={FROM}/links:{TO}", "--", "true"}, code: 125,
-			text: "out of",
+			name: "a symlink", code: 125, text: "out of",
+			args: []string{"exec", "--download={FROM}/links:{TO}", "--", "true"},
 		},
 		{
 			name: "a file below a symlink", code: 125, text: "out of",

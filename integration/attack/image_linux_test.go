@@ -32,7 +32,7 @@ type imageAttack struct {
 // directory.
 const fakes = `
 RUN mkdir /fake && printf '#!/bin/busybox sh\necho ran >>/workspace/ran\necho 0\n' >/fake/sh && \
-	chmod 755 /fake/sh && for p in tar git bash cat env id mount sandboxd sandboxagent docker-init; do \
+	chmod 755 /fake/sh && for p in tar git bash cat env id mount sandboxd docker-init; do \
 	ln /fake/sh /fake/$p; done`
 
 // imageAttacks are the attacks.
@@ -47,8 +47,10 @@ var imageAttacks = []imageAttack{
 		ONBUILD RUN none`, "echo ok", 0, "ok",
 	},
 	{"programs first in PATH", fakes + "\nENV PATH=/fake", "echo ok", 0, "ok"},
-	{"programs in the place of all", fakes + "\nRUN ln -f /fake/sh /bin/tar && ln -f /fake/sh /bin/git && " +
-		"ln -f /fake/sh /sbin/init", "echo ok", 0, "ok"},
+	{
+		"programs in the place of all", fakes + "\nRUN ln -f /fake/sh /bin/tar && " +
+			"ln -f /fake/sh /bin/git && ln -f /fake/sh /sbin/init", "echo ok", 0, "ok",
+	},
 	{"no shell", `RUN ["/bin/busybox", "rm", "-f", "/bin/sh"]`, "echo ok", 127, "/bin/sh"},
 	{
 		"variables", `ENV LD_PRELOAD=/none.so LD_LIBRARY_PATH=/none HOME=/ USER=root TMPDIR=/none GOGC=0 \
@@ -76,11 +78,11 @@ var imageAttacks = []imageAttack{
 	{"a user that does not exist", "USER none:none", "id -u", 0, "10001"},
 	{
 		"a program with the rights of root", "COPY euid /bin/\nRUN chmod 6755 /bin/euid\nUSER root",
-		`test "$(euid 2>&1) $(grep -c '^Cap.*0000000000000000$' /proc/self/status)" = "10001 5" && echo ok`,
-		0, "ok\n",
+		`test "$(euid 2>&1) $(grep -c '^Cap.*0000000000000000$' /proc/self/status)" = "10001 5" &&
+		echo ok`, 0, "ok\n",
 	},
 	{
-		"a check and a volume", `HEALTHCHECK --interval=1s --start-period=1ms CMD echo ran >>/workspace/ran
+		"a check and a volume", `HEALTHCHECK --interval=1s CMD echo ran >>/workspace/ran
 		VOLUME /data /data/x`, "sleep 2; echo ok", 0, "ok",
 	},
 	{"the working directory as a volume", "VOLUME /", "echo ok", 125, "VOLUME"},
@@ -243,7 +245,8 @@ func (e engine) remove(t *testing.T, image string) {
 	t.Helper()
 	id := e.docker(t, "", "inspect", "-f", "{{.Id}}", image)
 	// Other tests remove theirs meanwhile, so not all can be inspected.
-	script := `for layer in $(docker images -q --no-trunc --filter=label=sandboxagent.kind=prepared); do
+	script := `for layer in $(docker images -q --no-trunc --filter=label=sandboxagent.kind=prepared)
+	do
 		[ "$(docker inspect -f '{{.Parent}}' $layer)" != "$0" ] || docker rmi -f $layer
 	done`
 	cmd := exec.Command("sh", "-c", script, id)

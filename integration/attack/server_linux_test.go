@@ -41,7 +41,8 @@ func event(delta string) string {
 
 // finish ends an answer.
 func finish(reason string) string {
-	return `data: {"choices":[{"index":0,"delta":{},"finish_reason":"` + reason + "\"}]}\n\ndata: [DONE]\n\n"
+	return `data: {"choices":[{"index":0,"delta":{},"finish_reason":"` + reason +
+		"\"}]}\n\ndata: [DONE]\n\n"
 }
 
 // quoted is a JSON string. It leaves invalid UTF-8 as it is.
@@ -229,10 +230,12 @@ func serverAttacks(elsewhere, outside string) []serverAttack {
 		},
 		{
 			"tools that do not exist", stream(call(0, "c", "../../shell", touch...),
-				call(1, "d", "", touch...), call(2, "e", "shell\x00", touch...), finish("tool_calls")), 0, "", 0,
+				call(1, "d", "", touch...), call(2, "e", "shell\x00", touch...), finish("tool_calls")), 0,
+			"", 0,
 		},
 		{
-			"calls with one ID", stream(cut, call(1, "c", "shell", touch...), finish("tool_calls")), 0, "", 1,
+			"calls with one ID", stream(cut, call(1, "c", "shell", touch...), finish("tool_calls")), 0, "",
+			1,
 		},
 		{
 			"invalid UTF-8", stream(event(`"content":"a`+"\xff\xfe\xed\xa0\x80"+`"`),
@@ -385,7 +388,8 @@ func TestCutCallOfEachProvider(t *testing.T) {
 	long(t)
 	for model, root := range map[string]func(*llmtest.Server) string{
 		"openai/gpt-5.2": (*llmtest.Server).URL, "openai-compatible/m": (*llmtest.Server).URL,
-		"anthropic/claude-opus-5-5": (*llmtest.Server).Root, "gemini/gemini-3-pro": (*llmtest.Server).Root,
+		"anthropic/claude-opus-5-5": (*llmtest.Server).Root,
+		"gemini/gemini-3-pro":       (*llmtest.Server).Root,
 	} {
 		for _, point := range []llmtest.Fault{{Cut: llmtest.AtEnd}, {End: llmtest.AtEnd}} {
 			t.Run(fmt.Sprintf("%s %s%s", model, point.Cut, point.End), func(t *testing.T) {

@@ -47,14 +47,16 @@ func newVictim(t *testing.T) *victim {
 		os.Chown(v.home, v.uid, v.uid), os.Chown(v.work, v.uid, v.uid),
 		os.Mkdir(filepath.Join(base, "bin"), 0o755), os.Mkdir(filepath.Join(base, "tmp"), 0o777),
 		os.Chmod(filepath.Join(base, "tmp"), 0o777|os.ModeSticky))
-	for tool := range strings.FieldsSeq("sh touch id ls head readlink grep tr find mkdir chmod ln mkfifo bwrap") {
+	const tools = "sh touch id ls head readlink grep tr find mkdir chmod ln mkfifo"
+	for tool := range strings.FieldsSeq(tools) {
 		if name, lerr := exec.LookPath(tool); lerr == nil {
 			err = errors.Join(err, os.Symlink(name, filepath.Join(base, "bin", tool)))
 		}
 	}
-	if out, cerr := exec.CommandContext(t.Context(), "install", "-m", "755",
-		built(t, "cmd/sandboxagent", runtime.GOARCH), v.program).CombinedOutput(); err != nil || cerr != nil {
-		t.Fatalf("%v, %v\n%s", err, cerr, out)
+	install := exec.CommandContext(t.Context(), "install", "-m", "755",
+		built(t, "cmd/sandboxagent", runtime.GOARCH), v.program)
+	if out, ierr := install.CombinedOutput(); err != nil || ierr != nil {
+		t.Fatalf("%v, %v\n%s", err, ierr, out)
 	}
 	v.write(t, filepath.Join(v.home, "model.yaml"), `turns:
   - calls: [{tool: shell, args: {command: "touch ran"}}]

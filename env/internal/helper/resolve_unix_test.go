@@ -93,7 +93,7 @@ func TestResolveFiles(t *testing.T) {
 // TestResolveHostileName checks that a platform is a word, since a host or an image names it: a
 // path would name a file in the place of a helper that was built.
 func TestResolveHostileName(t *testing.T) {
-	for _, arch := range []string{"", "../../x", "a/b", "a b", "a\x1b[2J\r", "a;id", "$(id)", "-x", "é"} {
+	for _, arch := range []string{"", "../../x", "a b", "a\x1b[2J\r", "a;id", "$(id)", "-x", "é"} {
 		_, err := Source{NoBuild: true}.Resolve(t.Context(), "linux", arch)
 		var missing *MissingError
 		if err == nil || !strings.Contains(err.Error(), "no helper is for a platform named") ||
