@@ -19,6 +19,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 )
 
@@ -258,11 +259,21 @@ func serverAttacks(elsewhere, outside string) []serverAttack {
 	}
 }
 
+// needSandbox ends a test where no sandbox works.
+func needSandbox(t *testing.T) {
+	t.Helper()
+	got := program(t, t.TempDir(), nil, "exec", "--sandbox=require", "--", "true")
+	if got.code == 125 {
+		daemons.Missing(t, "sandbox", got.stderr)
+	}
+}
+
 // TestHostileServer runs the program with servers that attack it. It ends by itself with the
 // documented code, in a bounded memory, without an escape for a terminal, and sends the key to no
 // other server; calls that are not complete do not run, and nothing outside changes.
 func TestHostileServer(t *testing.T) {
 	long(t)
+	needSandbox(t)
 	var stolen atomic.Int64
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		stolen.Add(1)
@@ -386,6 +397,7 @@ func highWater(pid int) int64 {
 // after all arguments of a call. The call does not run.
 func TestCutCallOfEachProvider(t *testing.T) {
 	long(t)
+	needSandbox(t)
 	for model, root := range map[string]func(*llmtest.Server) string{
 		"openai/gpt-5.2": (*llmtest.Server).URL, "openai-compatible/m": (*llmtest.Server).URL,
 		"anthropic/claude-opus-5-5": (*llmtest.Server).Root,
