@@ -74,11 +74,16 @@ func (p *program) consent(ctx context.Context, yes bool, state string, e *enviro
 	}
 }
 
+// readConsents returns the directories that this user allowed before, or root.
 func readConsents(state string) ([]string, error) {
 	file := filepath.Join(state, consentFile)
-	data, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
+	info, err := os.Stat(file)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !ownedHere(info) {
 		return nil, nil
+	}
+	var data []byte
+	if err == nil {
+		data, err = os.ReadFile(file)
 	}
 	var allowed []string
 	if err == nil {

@@ -75,7 +75,7 @@ func (e *Engine) checkPlatform(
 	ctx context.Context, c Config, ref string, found image.InspectResponse,
 ) error {
 	bad := func(hint string) error {
-		err := fmt.Errorf("it is for %s/%s", found.Os, found.Architecture)
+		err := fmt.Errorf("it is for %q", found.Os+"/"+found.Architecture)
 		return &ImageError{Reference: ref, Problem: ImagePlatform, Hint: hint, Err: err}
 	}
 	if found.Os != "" && found.Os != "linux" {

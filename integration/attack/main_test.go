@@ -40,8 +40,8 @@ func built(t testing.TB, pkg, goarch string) string {
 	defer buildMu.Unlock()
 	if buildDir == "" {
 		var err error
-		//nolint:usetesting // all tests use the programs
-		if buildDir, err = os.MkdirTemp("", "sandboxagent-attack-"); err != nil {
+		buildDir, err = os.MkdirTemp("", "sandboxagent-attack-") //nolint:usetesting // all tests use it
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Source names the programs that may serve as helper besides the embedded ones: it is the internal
@@ -19,6 +20,10 @@ type Source struct {
 // the package comment. If it finds none the error is a *MissingError. Building takes up to 5
 // minutes, less with an earlier end of ctx.
 func (s Source) Resolve(ctx context.Context, goos, goarch string) (*Program, error) {
+	// A host or an image names it, and it becomes a part of file names and of a command in a message.
+	if !isName(goos) || !isName(goarch) {
+		return nil, fmt.Errorf("no helper is for a platform named %.80q", goos+"/"+goarch)
+	}
 	if s.Binary != "" {
 		return File(s.Binary, goos, goarch, s.Args...)
 	}
@@ -43,4 +48,9 @@ func (s Source) Resolve(ctx context.Context, goos, goarch string) (*Program, err
 		return nil, missing
 	}
 	return File(path, goos, goarch)
+}
+
+// isName reports whether text may name an operating system or a processor.
+func isName(text string) bool {
+	return text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }

@@ -90,6 +90,19 @@ func TestResolveFiles(t *testing.T) {
 	}
 }
 
+// TestResolveHostileName checks that a platform is a word, since a host or an image names it: a
+// path would name a file in the place of a helper that was built.
+func TestResolveHostileName(t *testing.T) {
+	for _, arch := range []string{"", "../../x", "a b", "a\x1b[2J\r", "a;id", "$(id)", "-x", "é"} {
+		_, err := Source{NoBuild: true}.Resolve(t.Context(), "linux", arch)
+		var missing *MissingError
+		if err == nil || !strings.Contains(err.Error(), "no helper is for a platform named") ||
+			errors.As(err, &missing) || strings.ContainsAny(err.Error(), "\x1b\r") {
+			t.Errorf("%q: %v", arch, err)
+		}
+	}
+}
+
 func TestFileOfAnotherSystem(t *testing.T) {
 	if _, err := File("/bin/sh", "plan9", "amd64"); err == nil || !strings.Contains(err.Error(),
 		"plan9/amd64") {
