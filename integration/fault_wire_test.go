@@ -165,7 +165,10 @@ func wireSession(
 	if err != nil {
 		t.Fatal(err)
 	}
-	onWire := func(c *agent.Config) { c.Client, c.Profile = client, w.profile }
+	onWire := func(c *agent.Config) {
+		c.Client, c.Profile = client, w.profile
+		c.Settings.CommandTimeout = agent.DefaultMaxCommandTimeout // the machine may be busy
+	}
 	s := newSession(t, nil, append([]func(*agent.Config){onWire}, change...)...)
 	s.server.Close() // it is unused
 	s.server = srv
