@@ -65,17 +65,20 @@ func (g *Guard) lost(now *guardState) bool {
 }
 
 // leadsInside reports whether a .git that is a file or a symlink leads to a git directory in the
-// working directory, which is judged by itself.
+// working directory, which is judged by itself, or nowhere.
 func (g *Guard) leadsInside(name string, f controlFile, now *guardState) bool {
-	to := f.target
+	to, ok := g.pointsTo(name, f)
+	return !ok || now.repositories[to] != nil
+}
+
+// pointsTo returns where a .git that is a file or a symlink leads, relative to the working
+// directory; false if git takes it for no repository.
+func (g *Guard) pointsTo(name string, f controlFile) (string, bool) {
+	to, ok := f.target, true
 	if f.mode.IsRegular() {
-		var ok bool
-		if to, ok = strings.CutPrefix(strings.TrimRight(f.content, "\r\n"), gitrepo.FilePrefix); !ok {
-			return true // git takes it for no repository
-		}
+		to, ok = strings.CutPrefix(strings.TrimRight(f.content, "\r\n"), gitrepo.FilePrefix)
 	}
-	_, ok := now.repositories[g.relative(path.Dir(name), to)]
-	return ok
+	return g.relative(path.Dir(name), to), ok
 }
 
 // relative returns a path, which a file in dir contains, relative to the working directory. The
