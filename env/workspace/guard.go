@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"path"
@@ -169,6 +170,8 @@ type gitDir map[string]controlFile
 // controlFile is a file by which git runs programs or finds other directories.
 type controlFile struct {
 	content string
+	// unread means that content only shows whether the file has changed.
+	unread bool
 	// target is that of a symlink, whose content is that of the target.
 	target string
 	mode   fs.FileMode
@@ -176,13 +179,14 @@ type controlFile struct {
 
 // equal reports whether git does the same with both. Only executable hooks run.
 func (f controlFile) equal(other controlFile) bool {
-	return f.content == other.content && f.target == other.target &&
+	return f.content == other.content && f.unread == other.unread && f.target == other.target &&
 		f.mode&0o111 == other.mode&0o111
 }
 
 const (
-	// maxControlFile bounds the size of a control file that is compared, in bytes.
-	maxControlFile = 1 << 20
+	// maxControlFile bounds the size of a control file that is read, maxHashed that of one in a git
+	// directory that is compared by its content, in bytes.
+	maxControlFile, maxHashed = 1 << 20, 64 << 20
 	// guardedAtOnce bounds the directories that are read at once.
 	guardedAtOnce = 8
 )
@@ -492,7 +496,8 @@ func (g *Guard) hooks(ctx context.Context, dir string) (map[string]fs.FileInfo, 
 	entries, err := g.e.ReadDir(ctx, dir)
 	infos := make(map[string]fs.FileInfo)
 	for _, e := range entries {
-		if err == nil && !e.IsDir() && path.Ext(e.Name()) != ".sample" {
+		isHook := path.Ext(e.Name()) == "" || path.Ext(e.Name()) == ".exe" // no .sample, no .disarmed
+		if err == nil && !e.IsDir() && isHook {
 			infos[e.Name()], err = e.Info()
 		}
 	}
@@ -517,7 +522,11 @@ func (g *Guard) readControlFiles(
 			if fatal := env.FatalError(ctx, err); fatal != nil {
 				return nil, fatal
 			}
-			f.target = target
+			if f.target = target; isHook(name) && !g.inGitDir(dir, name, target) {
+				f.unread = true // the script is content of the working tree, or elsewhere
+				d[name] = f
+				continue
+			}
 		default:
 			continue // such as the mount over a file that must not appear
 		}
@@ -537,12 +546,33 @@ func (g *Guard) readControlFiles(
 	for i, c := range contents {
 		f := d[names[i]]
 		if f.content = string(c.Data); c.Err != nil {
-			info := infos[names[i]]
-			f.content = fmt.Sprint("unreadable: ", info.Size(), info.ModTime().UnixNano())
+			f.content, f.unread = g.fingerprint(ctx, full[i], infos[names[i]]), true
 		}
 		d[names[i]] = f
 	}
-	return d, nil
+	return d, env.ContextError(ctx)
+}
+
+// isHook reports whether a name in a git directory is that of a hook, or of all.
+func isHook(name string) bool { return name == hooksName || path.Dir(name) == hooksName }
+
+// inGitDir reports whether the target of a symlink in a git directory is in that directory.
+func (g *Guard) inGitDir(dir, name, target string) bool {
+	to := g.relative(path.Dir(path.Join(dir, name)), target)
+	return to == dir || strings.HasPrefix(to, dir+"/") || dir == "." && fs.ValidPath(to)
+}
+
+// fingerprint returns what shows that a file has changed that is too large to keep, or that cannot
+// be read.
+func (g *Guard) fingerprint(ctx context.Context, name string, info fs.FileInfo) string {
+	if f, err := g.e.Open(ctx, name); err == nil {
+		defer func() { _ = f.Close() }()
+		h := sha256.New()
+		if n, err := io.Copy(h, io.LimitReader(f, maxHashed)); err == nil && n < maxHashed {
+			return string(h.Sum(nil))
+		}
+	}
+	return fmt.Sprint(info.Size(), info.ModTime().UnixNano())
 }
 
 // readPointer reads an entry .git that is a file or a symlink.

@@ -85,7 +85,7 @@ func (g *Guard) allow(ctx context.Context, rights string, dirs ...string) {
 		var names []string
 		for _, dir := range some {
 			for name := dir; name != "." && !path.IsAbs(name); name = path.Dir(name) {
-				names = append(names, "./"+name)
+				names = append(names, operand(name))
 			}
 			if path.IsAbs(dir) {
 				names = append(names, dir)

@@ -1,7 +1,7 @@
 package workspace
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,39 +19,36 @@ import (
 
 // judge disarms what has become dangerous since the recorded state.
 func (g *Guard) judge(ctx context.Context, now *guardState) {
+	for _, name := range slices.Sorted(maps.Keys(now.pointers)) {
+		old, known := g.before.pointers[name]
+		if f := now.pointers[name]; known && old.equal(f) || g.leadsInside(name, f, now) {
+			continue
+		}
+		g.disarm(ctx, name, get(g.before.pointers, name), now.pointers[name].target,
+			"a command made git take a repository elsewhere for this one")
+		delete(now.repositories, name)
+		if !known {
+			delete(now.pointers, name)
+		}
+	}
 	for _, dir := range slices.Sorted(maps.Keys(now.repositories)) {
 		old, known := g.before.repositories[dir]
 		reasons := g.armed(dir, old, now.repositories[dir])
-		if !known {
-			if dir == "." && len(reasons) == 0 && g.lost(now) {
-				reasons[""] = "the repository in .git is none any more"
-			}
-			if len(reasons) > 0 {
-				why := strings.Join(slices.Sorted(maps.Values(reasons)), ", ")
-				g.disarm(ctx, path.Join(dir, gitrepo.Head), nil,
-					fmt.Sprintf("a command made the directory %q a git repository: %s", dir, why))
-			}
-			continue
-		}
-		for _, name := range slices.Sorted(maps.Keys(reasons)) {
-			var restore *controlFile
-			if f, ok := old[name]; ok {
-				restore = &f
-			}
-			g.disarm(ctx, path.Join(dir, name), restore, "a command changed a repository: "+reasons[name])
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(now.pointers)) {
-		f := now.pointers[name]
-		old, known := g.before.pointers[name]
-		if known && old.equal(f) || g.leadsInside(name, f, now) {
-			continue
-		}
-		var restore *controlFile
 		if known {
-			restore = &old
+			for _, name := range slices.Sorted(maps.Keys(reasons)) {
+				g.disarm(ctx, path.Join(dir, name), get(old, name), now.repositories[dir][name].target,
+					"a command changed a repository: "+reasons[name])
+			}
+			continue
 		}
-		g.disarm(ctx, name, restore, "a command made git take a repository elsewhere for this one")
+		if dir == "." && len(reasons) == 0 && g.lost(now) {
+			reasons[""] = "the repository in .git is none any more"
+		}
+		if len(reasons) > 0 {
+			why := strings.Join(slices.Sorted(maps.Values(reasons)), ", ")
+			g.disarm(ctx, path.Join(dir, gitrepo.Head), nil, "",
+				fmt.Sprintf("a command made the directory %q a git repository: %s", dir, why))
+		}
 	}
 }
 
@@ -68,7 +65,7 @@ func (g *Guard) lost(now *guardState) bool {
 // working directory, which is judged by itself, or nowhere.
 func (g *Guard) leadsInside(name string, f controlFile, now *guardState) bool {
 	to, ok := g.pointsTo(name, f)
-	return !ok || now.repositories[to] != nil
+	return !ok && !f.unread || now.repositories[to] != nil
 }
 
 // pointsTo returns where a .git that is a file or a symlink leads, relative to the working
@@ -99,10 +96,9 @@ func (g *Guard) armed(dir string, old, now gitDir) map[string]string {
 	reasons := make(map[string]string)
 	for name, f := range now {
 		before, existed := old[name]
-		isHook := name == hooksName || path.Dir(name) == hooksName
 		switch {
 		case existed && before.equal(f), g.kept == env.Enforced && g.isKept(dir):
-		case isHook:
+		case isHook(name):
 			reasons[name] = "the hook " + path.Base(name)
 			if name == hooksName {
 				reasons[name] = "hooks that are elsewhere"
@@ -113,6 +109,8 @@ func (g *Guard) armed(dir string, old, now gitDir) map[string]string {
 				path.Base(path.Dir(dir)) != "worktrees" {
 				reasons[name] = "another common directory"
 			}
+		case f.unread:
+			reasons[name] = "its settings, which cannot be read"
 		default:
 			known := g.armedSettings(dir, before.content)
 			added := slices.DeleteFunc(g.armedSettings(dir, f.content), func(s string) bool {
@@ -201,49 +199,102 @@ func (g *Guard) armedSettings(dir, content string) (armed []string) {
 	return armed
 }
 
-// disarm gives a file the suffix .disarmed, with a note beside it, and restores the former one.
-func (g *Guard) disarm(ctx context.Context, name string, restore *controlFile, reason string) {
+// get returns a file, or nil.
+func get(files map[string]controlFile, name string) *controlFile {
+	if f, ok := files[name]; ok {
+		return &f
+	}
+	return nil
+}
+
+// disarm gives a file the suffix .disarmed, with a note beside it, and restores the former one, if
+// there was one. Target is that of a symlink to disarm.
+func (g *Guard) disarm(
+	ctx context.Context, name string, former *controlFile, target, reason string,
+) {
 	d := Disarmed{Name: name, Reason: reason}
-	kept := ""
-	if info, err := g.e.Lstat(ctx, name); err == nil && info.Mode().IsRegular() {
-		content, err := env.ReadFile(ctx, g.e, name, maxControlFile)
-		for i := 0; err == nil && i < maxKept; i++ {
-			if kept = name + ".disarmed"; i > 0 {
-				kept = fmt.Sprintf("%s%d", kept, i)
-			}
-			err = g.create(ctx, kept, content)
-			if !errors.Is(err, fs.ErrExist) {
-				break
-			}
-			err = nil
-		}
-		if err == nil {
-			d.Kept = kept
-		}
+	if _, err := g.e.Lstat(ctx, name); errors.Is(err, fs.ErrNotExist) {
+		return // it was a file that is disarmed, by another name
 	}
-	// The copy may fail where nothing can be made; what matters is that the file goes.
-	if d.Err = g.e.Remove(ctx, name, env.RemoveOptions{}); errors.Is(d.Err, fs.ErrPermission) {
-		_, _ = g.e.Exec(ctx, env.Command{Argv: []string{"chmod", "u+rwx", "./" + path.Dir(name)}})
-		d.Err = g.e.Remove(ctx, name, env.RemoveOptions{})
-	}
-	if d.Err != nil {
-		g.disarmed = append(g.disarmed, d)
-		return
-	}
+	d.Kept, d.Err = g.moveAway(ctx, name)
 	restored := ""
-	if restore != nil && restore.target == "" {
-		_, d.Err = g.e.WriteFile(ctx, name, strings.NewReader(restore.content),
-			env.WriteOptions{Mode: restore.mode.Perm()})
-		restored = " The former file is back."
+	if d.Err == nil && former != nil {
+		err := g.restore(ctx, name, *former, target)
+		if restored = " The former one is back."; err != nil {
+			restored = " The former one is not back: " + err.Error() + "."
+			d.Reason += "; the former one is not back: " + err.Error()
+		}
 	}
-	if d.Kept != "" {
-		_ = g.create(ctx, d.Kept+".txt", fmt.Appendf(nil, noteText, path.Base(name), reason, restored,
-			path.Base(d.Kept), path.Base(name)))
+	if d.Err == nil && d.Kept != "" {
+		note := fmt.Sprintf(noteText, path.Base(name), reason, restored, path.Base(d.Kept),
+			path.Base(name))
+		_, _ = g.e.WriteFile(ctx, d.Kept+".txt", strings.NewReader(note),
+			env.WriteOptions{MustNotExist: true})
 	}
 	g.disarmed = append(g.disarmed, d)
 }
 
-// maxKept bounds the names that are tried for a copy.
+// restore makes a file as it was before, in place of a moved symlink to target, if it was one.
+func (g *Guard) restore(ctx context.Context, name string, former controlFile, target string) error {
+	if former.target != "" && former.target != target {
+		_, err := g.e.Exec(ctx, env.Command{Argv: []string{"ln", "-s", "--", former.target, operand(name)}})
+		if to, rerr := g.e.ReadLink(ctx, name); rerr != nil || to != former.target {
+			return cmp.Or(err, rerr, fs.ErrExist)
+		}
+		return nil
+	}
+	mode := former.mode.Perm()
+	switch {
+	case former.target != "" && path.Base(path.Dir(name)) == hooksName:
+		return errors.New("the file that it leads to has changed")
+	case former.unread:
+		return errors.New("it was too large, or could not be read")
+	case former.target != "":
+		mode = 0o700 // that of its target is not known
+	}
+	_, err := g.e.WriteFile(ctx, name, strings.NewReader(former.content),
+		env.WriteOptions{Mode: mode, MustNotExist: true})
+	return err
+}
+
+// moveAway renames a file, or where that fails removes it, and returns its new name, if it has one.
+func (g *Guard) moveAway(ctx context.Context, name string) (kept string, err error) {
+	for i := 0; err == nil; i++ {
+		if kept = name + ".disarmed"; i > 0 {
+			kept = fmt.Sprintf("%s%d", kept, i)
+		}
+		if _, err = g.e.Lstat(ctx, kept); i == maxKept {
+			return "", g.e.Remove(ctx, name, env.RemoveOptions{})
+		}
+	}
+	for range 2 {
+		// It works for files of every type and size, also for those that cannot be read.
+		_, _ = g.e.Exec(ctx, env.Command{Argv: []string{"mv", "--", operand(name), operand(kept)}})
+		if _, err = g.e.Lstat(ctx, name); errors.Is(err, fs.ErrNotExist) {
+			return kept, nil
+		}
+		g.allow(ctx, "u+rwx", path.Dir(name))
+	}
+	f, err := g.e.Open(ctx, name)
+	if err == nil {
+		_, err = g.e.WriteFile(ctx, kept, f, env.WriteOptions{MustNotExist: true})
+		_ = f.Close()
+	}
+	if err != nil {
+		kept = "" // what matters is that the file goes
+	}
+	return kept, g.e.Remove(ctx, name, env.RemoveOptions{})
+}
+
+// operand returns a name that no program takes for an option.
+func operand(name string) string {
+	if path.IsAbs(name) || pathname.HasDrive(name) {
+		return name
+	}
+	return "./" + name
+}
+
+// maxKept bounds the names that are tried for what is moved.
 const maxKept = 100
 
 // noteText is the content of a note, with the file, the reason, and the names to rename.
@@ -251,9 +302,3 @@ const noteText = `sandboxagent has renamed %s, so that git does not run programs
 %s.%s
 If you want this: mv %s %s
 `
-
-// create writes a new file.
-func (g *Guard) create(ctx context.Context, name string, content []byte) error {
-	_, err := g.e.WriteFile(ctx, name, bytes.NewReader(content), env.WriteOptions{MustNotExist: true})
-	return err
-}

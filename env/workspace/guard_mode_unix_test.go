@@ -81,7 +81,8 @@ func TestGuardModes(t *testing.T) {
 			if os.Getuid() == 0 && tt.after != "" {
 				continue // root enters all directories
 			}
-			t.Run(name, func(t *testing.T) {
+			who := map[bool]string{false: "", true: ", of another user"}[foreign]
+			t.Run(name+who, func(t *testing.T) {
 				g := newGuarded(t)
 				t.Cleanup(func() { _ = exec.Command("chmod", "-R", "u+rwx", g.dir).Run() })
 				g.run(t, tt.before)
