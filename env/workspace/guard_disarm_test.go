@@ -233,3 +233,72 @@ func TestGuardRecordingSlowly(t *testing.T) {
 	}
 	guard.Wait(t.Context())
 }
+
+// TestGuardSettings has settings that tools write into repositories, and settings that run programs
+// or lead elsewhere.
+func TestGuardSettings(t *testing.T) {
+	g := newGuarded(t)
+	g.guard(t, g.e, ``, `while read -r key value; do git config "$key" "$value"; done <<-END
+		core.sharedRepository group
+		core.sharedRepository 0660
+		receive.denyNonFastForwards true
+		commit.gpgSign true
+		tag.gpgSign true
+		lfs.https://example.com/a/b.git/info/lfs.locksverify true
+		remote.origin.gh-resolved base
+		remote.fork.gh-resolved owner/name
+		http.postBuffer 524288000
+		branch.pr.remote https://github.com/owner/name.git
+		branch.pr.pushRemote git@github.com:owner/name.git
+		branch.pr.remote ../name
+		branch.pr.merge refs/pull/1/head
+		branch.pr.gh-merge-base main
+		branch.pr.vscode-merge-base origin/main
+		branch.pr.github-pr-owner-number owner#name#12
+		gui.wmstate normal
+		gui.geometry 1200x700+10+10 200 300
+		core.sparseCheckoutCone true
+		index.sparse true
+		maintenance.auto false
+		maintenance.strategy incremental
+		maintenance.gc.enabled false
+		color.diff.new bold green
+		blame.ignoreRevsFile .git-blame-ignore-revs
+		merge.ff only
+	END`)
+	never := []string{
+		"branch.pr.remote ext::sh -c x", "branch.pr.pushremote foo://x", "remote.pushdefault ext::x",
+		"remote.origin.url --upload-pack=x", "remote.origin.vcs x", "remote.origin.uploadpack x",
+		"remote.origin.receivepack x", "remote.origin.proxy x", "branch.pr.mergeoptions -s x",
+		"core.fsmonitor x", "core.hookspath x", "core.sshcommand x", "core.gitproxy x", "core.pager x",
+		"core.editor x", "core.askpass x", "core.attributesfile x", "core.excludesfile x",
+		"core.worktree /x", "core.alternaterefscommand x", "core.notesref x", "include.path x",
+		"includeif.gitdir:/.path x", "url.x.insteadof y", "url.x.pushinsteadof y", "alias.x !x",
+		"credential.helper x", "credential.https://x.helper x", "diff.external x", "diff.x.command x",
+		"diff.x.textconv x", "diff.tool x", "difftool.x.cmd x", "difftool.x.path x", "merge.x.driver x",
+		"merge.tool x", "mergetool.x.cmd x", "filter.x.clean x", "filter.x.smudge x",
+		"filter.x.process x", "gpg.program x", "gpg.ssh.program x", "gpg.ssh.defaultkeycommand x",
+		"gpg.format x", "sequence.editor x", "pager.log x", "interactive.difffilter x",
+		"uploadpack.packobjectshook x", "gc.recentobjectshook x", "init.templatedir x",
+		"http.proxy x", "http.sslverify false", "http.https://x.proxy x", "protocol.ext.allow always",
+		"protocol.allow always", "pull.twohead x", "pull.octopus x", "sendemail.smtpserver x",
+		"sendemail.tocmd x", "submodule.x.update !x", "submodule.x.url ext::x", "man.x.cmd x",
+		"browser.x.cmd x", "web.browser x", "guitool.x.cmd x", "instaweb.httpd x", "trailer.x.cmd x",
+		"trailer.x.command x", "lfs.url x", "lfs.standalonetransferagent x",
+		"lfs.customtransfer.x.path x", "lfs.extension.x.clean x", "imap.tunnel x", "safe.directory x",
+		"receive.procreceiverefs x", "ssh.variant x", "fsmonitor.socketdir x", "maintenance.repo x",
+		"extensions.x y", "hook.x.command x",
+	}
+	script := ""
+	for _, s := range never {
+		key, value, _ := strings.Cut(s, " ")
+		script += "git config '" + key + "' '" + value + "'\n"
+	}
+	found := g.guard(t, g.e, ``, script, ".git/config")
+	for _, s := range never {
+		key, _, _ := strings.Cut(s, " ")
+		if len(found) == 0 || !strings.Contains(found[0].Reason+",", " "+key+",") {
+			t.Errorf("%s: %v", s, found)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/gitrepo"
@@ -130,28 +131,72 @@ func (g *Guard) armed(dir string, old, now gitDir) map[string]string {
 	return reasons
 }
 
-// harmlessSettings are settings with which git runs no programs and takes no other directory,
-// beside allowedSettings, by section and key. Two dots stand for a section with a name, and a
-// section alone for all of its keys.
-var harmlessSettings = map[string]check{
-	"advice": line, "color": line, "gc.auto": word, "pull.rebase": word, "pull.ff": word,
-	"push.default": word, "push.autosetupremote": boolean, "push.followtags": boolean,
-	"rerere.enabled": boolean, "rerere.autoupdate": boolean,
-	"core.repositoryformatversion": word, "core.bare": boolean, "core.logallrefupdates": word,
-	"core.abbrev": word, "core.untrackedcache": word, "core.fsmonitor": boolean,
-	"core.commitgraph": boolean, "core.multipackindex": boolean, "core.longpaths": boolean,
-	"core.protectntfs": boolean, "core.protecthfs": boolean,
-	"maintenance.auto": boolean, "submodule.active": line, "submodule.recurse": boolean,
-	"submodule..update": matching(updatePattern), "submodule..branch": line,
-	"submodule..ignore": word, "submodule..url": transport,
-	"remote..url": transport, "remote..pushurl": transport, "remote..mirror": boolean,
-	"remote..prune": boolean, "branch..description": line, "branch..vscode-merge-base": line,
-	"extensions.refstorage": word, "extensions.worktreeconfig": boolean,
-	"extensions.relativeworktrees": boolean, "extensions.preciousobjects": boolean,
-	"extensions.compatobjectformat": word, "index.version": word, "index.threads": word,
-	"lfs.repositoryformatversion": word, "lfs..access": word, "fetch.prune": boolean,
-	"init.defaultbranch": word, "uploadpack.allowfilter": boolean,
-}
+// harmlessSettings returns settings with which git runs no programs but those of the user, and takes
+// no other directory, beside allowedSettings, by section and key. Two dots stand for a section with
+// a name, and a section alone for all of its keys.
+var harmlessSettings = sync.OnceValue(func() map[string]check {
+	all := make(map[string]check)
+	for _, group := range []struct {
+		check check
+		names string
+	}{
+		{boolean, `am.keepcr am.threeway checkout.guess commit.gpgsign commit.status commit.verbose
+			core.bare core.commitgraph core.fscache core.fsmonitor core.longpaths core.multipackindex
+			core.preloadindex core.protecthfs core.protectntfs core.splitindex core.trustctime
+			core.usereplacerefs credential..usehttppath credential.usehttppath diff.indentheuristic
+			diff.mnemonicprefix diff.noprefix extensions.preciousobjects extensions.relativeworktrees
+			extensions.worktreeconfig feature.experimental feature.manyfiles fetch.fsckobjects fetch.prune
+			fetch.prunetags fetch.showforcedupdates fetch.writecommitgraph gc.autodetach gc.cruftpacks
+			gc.writecommitgraph gui.gcwarning index.recordendofindexentries index.recordoffsettable
+			index.skiphash lfs..locksverify lfs.allowincompletepush lfs.locksverify maintenance..enabled
+			maintenance.auto merge.autostash merge.branchdesc merge.renormalize merge.stat
+			pack.usebitmaps pack.usesparse pack.writebitmaphashcache pack.writereverseindex
+			push.autosetupremote push.followtags push.negotiate push.useforceifincludes rebase.autosquash
+			rebase.autostash rebase.stat rebase.updaterefs receive.autogc receive.denydeletes
+			receive.denynonfastforwards receive.fsckobjects receive.shallowupdate receive.updateserverinfo
+			remote..github-pr-remote remote..mirror remote..prune remote..prunetags
+			remote..skipdefaultupdate remote..skipfetchall repack.packkeptobjects repack.updateserverinfo
+			repack.usedeltabaseoffset repack.writebitmaps rerere.autoupdate rerere.enabled
+			sparse.expectfilesoutsideofpatterns submodule.recurse tag.forcesignannotated tag.gpgsign
+			transfer.advertisesid transfer.fsckobjects uploadpack.allowanysha1inwant
+			uploadpack.allowfilter uploadpack.allowreachablesha1inwant uploadpack.allowtipsha1inwant
+			user.useconfigonly`},
+		{word, `apply.whitespace branch.autosetupmerge branch.autosetuprebase branch.sort
+			branch..gh-merge-base checkout.defaultremote checkout.workers commit.cleanup
+			commitgraph.generationversion core.abbrev core.bigfilethreshold core.checkstat
+			core.compression core.configwritelocktimeoutms core.fsync core.fsyncmethod core.hidedotfiles
+			core.logallrefupdates core.loosecompression core.repositoryformatversion
+			core.sharedrepository core.untrackedcache diff.algorithm diff.colormoved diff.context
+			diff.ignoresubmodules diff.renamelimit diff.renames diff.submodule extensions.compatobjectformat
+			extensions.refstorage fetch.negotiationalgorithm fetch.parallel fetch.recursesubmodules
+			fetch.unpacklimit gc.aggressivedepth gc.aggressivewindow gc.auto gc.autopacklimit gc.logexpiry
+			gc.packrefs gc.pruneexpire gc.reflogexpire gc.reflogexpireunreachable gc.worktreepruneexpire
+			grep gui.encoding http..postbuffer http.lowspeedlimit http.lowspeedtime http.postbuffer
+			http.version i18n.commitencoding i18n.logoutputencoding index.threads index.version
+			init.defaultbranch lfs..access lfs.concurrenttransfers lfs.repositoryformatversion
+			maintenance..auto maintenance..schedule maintenance.strategy merge.conflictstyle
+			merge.directoryrenames merge.ff merge.log merge.renamelimit merge.renames pack.compression
+			pack.packsizelimit pack.threads pack.window pack.windowmemory protocol.version pull.ff
+			pull.rebase push.default push.gpgsign push.recursesubmodules rebase.backend
+			rebase.missingcommitscheck receive.denycurrentbranch receive.unpacklimit remote..gh-resolved
+			stash status submodule..fetchrecursesubmodules submodule..ignore submodule.fetchjobs tag.sort
+			transfer.unpacklimit`},
+		{line, `advice author.email author.name blame.ignorerevsfile branch..description
+			branch..github-pr-base-branch branch..github-pr-owner-number branch..gk-last-accessed
+			branch..gk-last-modified branch..gk-merge-base branch..gk-merge-target
+			branch..vscode-merge-base color column committer.email committer.name core.whitespace
+			gui.geometry gui.wmstate lfs.fetchexclude lfs.fetchinclude log.date log.excludedecoration
+			submodule..branch submodule.active`},
+		{transport, `branch..pushremote branch..remote remote..pushurl remote..url remote.pushdefault
+			submodule..url`},
+		{matching(updatePattern), `submodule..update`},
+	} {
+		for _, name := range strings.Fields(group.names) {
+			all[name] = group.check
+		}
+	}
+	return all
+})
 
 // updatePattern matches the ways to update a submodule but a command, which starts with "!".
 var updatePattern = lazyregexp.New(`^(checkout|rebase|merge|none)$`)
@@ -176,12 +221,12 @@ func (g *Guard) armedSettings(dir, content string) (armed []string) {
 		if s.Subsection != "" {
 			id, key = s.Section+".."+s.Key, s.Section+"."+s.Subsection+"."+s.Key
 		}
-		check := harmlessSettings[id]
+		check := harmlessSettings()[id]
 		if check == nil {
 			check = allowedSettings[id]
 		}
-		if check == nil && s.Subsection == "" {
-			check = harmlessSettings[s.Section]
+		if check == nil {
+			check = harmlessSettings()[s.Section]
 		}
 		if id == "core.worktree" {
 			check = func(v string) (string, bool) {
