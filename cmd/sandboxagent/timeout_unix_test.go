@@ -384,6 +384,9 @@ func TestTimeoutBoundsFrozenHelper(t *testing.T) {
 `)
 			runTimesOut(t, p, "")
 			p.leavesNothing(t, true)
+			if !strings.Contains(p.stderr.String(), "was not checked completely") {
+				t.Error("no line reports that the working directory is not checked")
+			}
 			text, err := os.ReadFile(filepath.Join(p.dir, "helper"))
 			if err != nil {
 				t.Fatal(err)
