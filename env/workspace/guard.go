@@ -157,7 +157,7 @@ type guardState struct {
 	// repositories are the git directories, bare ones included.
 	repositories map[string]gitDir
 	// pointers are the entries .git that are files or symlinks.
-	pointers map[string]controlFile
+	pointers gitDir
 	// control are the files of package controlfile, with what shows that they have changed.
 	control map[string]string
 	// closed is what cannot be listed or described.
@@ -165,7 +165,7 @@ type guardState struct {
 }
 
 // gitDir are the control files of a git directory, by their names in it.
-type gitDir map[string]controlFile
+type gitDir map[string]*controlFile
 
 // controlFile is a file by which git runs programs or finds other directories.
 type controlFile struct {
@@ -178,8 +178,8 @@ type controlFile struct {
 }
 
 // equal reports whether git does the same with both. Only executable hooks run.
-func (f controlFile) equal(other controlFile) bool {
-	return f.content == other.content && f.unread == other.unread && f.target == other.target &&
+func (f *controlFile) equal(other *controlFile) bool {
+	return other != nil && f.content == other.content && f.unread == other.unread && f.target == other.target &&
 		f.mode&0o111 == other.mode&0o111
 }
 
@@ -222,7 +222,7 @@ func (g *Guard) findOuter(ctx context.Context) error {
 // scan reads the state, or only that of the working directory itself.
 func (g *Guard) scan(ctx context.Context, topOnly bool) (*guardState, error) {
 	s := &guardState{
-		repositories: make(map[string]gitDir), pointers: make(map[string]controlFile),
+		repositories: make(map[string]gitDir), pointers: make(gitDir),
 		control: make(map[string]string),
 	}
 	// A search does not follow a .git that is a symlink.
@@ -254,21 +254,15 @@ func (g *Guard) scan(ctx context.Context, topOnly bool) (*guardState, error) {
 		}
 	}
 	each(dotGits, func(name string) (func(), error) {
-		f, ok, err := g.readPointer(ctx, name)
-		if !ok {
+		f, err := g.readPointer(ctx, name)
+		if f == nil {
 			return nil, err
 		}
 		return func() { s.pointers[name] = f }, err
 	})
 	wg.Wait()
-	if f, ok := s.pointers[gitrepo.DirName]; ok && topOnly {
-		// A search would find where it leads.
-		to, _ := g.pointsTo(gitrepo.DirName, f)
-		real, err := g.isReal(ctx, to)
-		if err != nil {
-			return nil, err
-		}
-		if real {
+	if f := s.pointers[gitrepo.DirName]; f != nil && topOnly {
+		if to, _ := g.pointsTo(gitrepo.DirName, f); g.isReal(ctx, to) { // a search would find it
 			dirs = append(dirs, to)
 		}
 	}
@@ -280,7 +274,7 @@ func (g *Guard) scan(ctx context.Context, topOnly bool) (*guardState, error) {
 		return func() { s.repositories[name] = d }, err
 	})
 	wg.Wait()
-	if f, ok := s.pointers[gitrepo.DirName]; ok && g.leadsInside(gitrepo.DirName, f, s) {
+	if f := s.pointers[gitrepo.DirName]; f != nil && g.leadsInside(gitrepo.DirName, f, s) {
 		delete(s.repositories, gitrepo.DirName) // it is there by its own name
 	}
 	return s, errs
@@ -300,7 +294,8 @@ func controlPattern() string {
 func (g *Guard) find(ctx context.Context, s *guardState) (dirs, dotGits []string, err error) {
 	found, control, complete, err := g.glob(ctx)
 	if err == nil && !complete {
-		if s.closed, err = g.unlock(ctx); err == nil {
+		opened := false
+		if s.closed, opened, err = g.unlock(ctx); opened && err == nil {
 			found, control, _, err = g.glob(ctx)
 		}
 	}
@@ -374,13 +369,6 @@ func (g *Guard) readControl(ctx context.Context, s *guardState, entries []search
 			state := fmt.Sprint(e.Mode, sha256.Sum256(contents[i].Data))
 			if contents[i].Err != nil {
 				state = fmt.Sprint(e.Mode, e.Size, e.ModTime.UnixNano())
-			}
-			if e.Mode.Type() == fs.ModeSymlink {
-				target, err := g.e.ReadLink(ctx, e.Name)
-				if fatal := env.FatalError(ctx, err); fatal != nil {
-					return fatal
-				}
-				state += target
 			}
 			s.control[e.Name] = state
 		}
@@ -512,9 +500,9 @@ func (g *Guard) readControlFiles(
 	ctx context.Context, dir string, infos map[string]fs.FileInfo,
 ) (gitDir, error) {
 	d := make(gitDir)
-	var names []string
+	var names, full []string
 	for name, info := range infos {
-		f := controlFile{mode: info.Mode()}
+		f := &controlFile{mode: info.Mode()}
 		switch info.Mode().Type() {
 		case 0:
 		case fs.ModeSymlink:
@@ -530,14 +518,10 @@ func (g *Guard) readControlFiles(
 		default:
 			continue // such as the mount over a file that must not appear
 		}
-		d[name], names = f, append(names, name)
+		d[name], names, full = f, append(names, name), append(full, path.Join(dir, name))
 	}
 	if len(names) == 0 {
 		return d, nil
-	}
-	full := make([]string, len(names))
-	for i, name := range names {
-		full[i] = path.Join(dir, name)
 	}
 	contents, err := env.ReadFiles(ctx, g.e, full, maxControlFile)
 	if err != nil {
@@ -548,7 +532,6 @@ func (g *Guard) readControlFiles(
 		if f.content = string(c.Data); c.Err != nil {
 			f.content, f.unread = g.fingerprint(ctx, full[i], infos[names[i]]), true
 		}
-		d[names[i]] = f
 	}
 	return d, env.ContextError(ctx)
 }
@@ -575,14 +558,13 @@ func (g *Guard) fingerprint(ctx context.Context, name string, info fs.FileInfo) 
 	return fmt.Sprint(info.Size(), info.ModTime().UnixNano())
 }
 
-// readPointer reads an entry .git that is a file or a symlink.
-func (g *Guard) readPointer(ctx context.Context, name string) (f controlFile, ok bool, err error) {
+// readPointer reads an entry .git that is a file or a symlink; nil if it is none.
+func (g *Guard) readPointer(ctx context.Context, name string) (*controlFile, error) {
 	base := path.Base(name)
 	infos, err := g.lstat(ctx, path.Dir(name), base)
 	if err != nil || infos[base] == nil || infos[base].IsDir() {
-		return f, false, err
+		return nil, err
 	}
 	d, err := g.readControlFiles(ctx, path.Dir(name), infos)
-	f, ok = d[base]
-	return f, ok, err
+	return d[base], err
 }

@@ -23,13 +23,13 @@ type closedDir struct {
 }
 
 // unlock gives their owner the right to list and to enter directories from which commands took it.
-// It returns what is still closed.
-func (g *Guard) unlock(ctx context.Context) (map[string]closedDir, error) {
+// It returns what is still closed, and whether it has changed something.
+func (g *Guard) unlock(ctx context.Context) (closed map[string]closedDir, opened bool, err error) {
 	tried := make(map[string]bool)
 	for {
-		closed, err := g.findClosed(ctx)
+		closed, err = g.findClosed(ctx)
 		if err != nil || g.before == nil {
-			return closed, err
+			return closed, opened, err
 		}
 		var dirs []string
 		for name, c := range closed {
@@ -42,9 +42,10 @@ func (g *Guard) unlock(ctx context.Context) (map[string]closedDir, error) {
 			dirs = append(dirs, name)
 		}
 		if len(dirs) == 0 {
-			return closed, nil
+			return closed, opened, nil
 		}
 		g.allow(ctx, "u+rx", dirs...) // there may be others in them
+		opened = true
 	}
 }
 
@@ -127,19 +128,11 @@ func (g *Guard) lstat(
 }
 
 // isReal reports whether a name leads over no symlink to a directory in the working directory.
-func (g *Guard) isReal(ctx context.Context, name string) (bool, error) {
-	if !fs.ValidPath(name) {
-		return false, nil
+func (g *Guard) isReal(ctx context.Context, name string) bool {
+	ok := fs.ValidPath(name)
+	for ; ok && name != "."; name = path.Dir(name) {
+		info, err := g.e.Lstat(ctx, name)
+		ok = err == nil && info.IsDir()
 	}
-	var names []string
-	for ; name != "."; name = path.Dir(name) {
-		names = append(names, name)
-	}
-	infos, err := g.lstat(ctx, ".", names...)
-	for _, name := range names {
-		if infos[name] == nil || !infos[name].IsDir() {
-			return false, err
-		}
-	}
-	return err == nil, err
+	return ok
 }

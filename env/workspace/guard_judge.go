@@ -21,14 +21,14 @@ import (
 // judge disarms what has become dangerous since the recorded state.
 func (g *Guard) judge(ctx context.Context, now *guardState) {
 	for _, name := range slices.Sorted(maps.Keys(now.pointers)) {
-		old, known := g.before.pointers[name]
-		if f := now.pointers[name]; known && old.equal(f) || g.leadsInside(name, f, now) {
+		old, f := g.before.pointers[name], now.pointers[name]
+		if f.equal(old) || g.leadsInside(name, f, now) {
 			continue
 		}
-		g.disarm(ctx, name, get(g.before.pointers, name), now.pointers[name].target,
+		g.disarm(ctx, name, old, f.target,
 			"a command made git take a repository elsewhere for this one")
 		delete(now.repositories, name)
-		if !known {
+		if old == nil {
 			delete(now.pointers, name)
 		}
 	}
@@ -37,7 +37,7 @@ func (g *Guard) judge(ctx context.Context, now *guardState) {
 		reasons := g.armed(dir, old, now.repositories[dir])
 		if known {
 			for _, name := range slices.Sorted(maps.Keys(reasons)) {
-				g.disarm(ctx, path.Join(dir, name), get(old, name), now.repositories[dir][name].target,
+				g.disarm(ctx, path.Join(dir, name), old[name], now.repositories[dir][name].target,
 					"a command changed a repository: "+reasons[name])
 			}
 			continue
@@ -64,14 +64,14 @@ func (g *Guard) lost(now *guardState) bool {
 
 // leadsInside reports whether a .git that is a file or a symlink leads to a git directory in the
 // working directory, which is judged by itself, or nowhere.
-func (g *Guard) leadsInside(name string, f controlFile, now *guardState) bool {
+func (g *Guard) leadsInside(name string, f *controlFile, now *guardState) bool {
 	to, ok := g.pointsTo(name, f)
 	return !ok && !f.unread || now.repositories[to] != nil
 }
 
 // pointsTo returns where a .git that is a file or a symlink leads, relative to the working
 // directory; false if git takes it for no repository.
-func (g *Guard) pointsTo(name string, f controlFile) (string, bool) {
+func (g *Guard) pointsTo(name string, f *controlFile) (string, bool) {
 	to, ok := f.target, true
 	if f.mode.IsRegular() {
 		to, ok = strings.CutPrefix(strings.TrimRight(f.content, "\r\n"), gitrepo.FilePrefix)
@@ -96,9 +96,9 @@ func (g *Guard) relative(dir, to string) string {
 func (g *Guard) armed(dir string, old, now gitDir) map[string]string {
 	reasons := make(map[string]string)
 	for name, f := range now {
-		before, existed := old[name]
+		before := old[name]
 		switch {
-		case existed && before.equal(f), g.kept == env.Enforced && g.isKept(dir):
+		case f.equal(before), g.kept == env.Enforced && g.isKept(dir):
 		case isHook(name):
 			reasons[name] = "the hook " + path.Base(name)
 			if name == hooksName {
@@ -113,7 +113,10 @@ func (g *Guard) armed(dir string, old, now gitDir) map[string]string {
 		case f.unread:
 			reasons[name] = "its settings, which cannot be read"
 		default:
-			known := g.armedSettings(dir, before.content)
+			var known []string
+			if before != nil {
+				known = g.armedSettings(dir, before.content)
+			}
 			added := slices.DeleteFunc(g.armedSettings(dir, f.content), func(s string) bool {
 				return slices.Contains(known, s)
 			})
@@ -140,55 +143,38 @@ var harmlessSettings = sync.OnceValue(func() map[string]check {
 		check check
 		names string
 	}{
-		{boolean, `am.keepcr am.threeway checkout.guess commit.gpgsign commit.status commit.verbose
-			core.bare core.commitgraph core.fscache core.fsmonitor core.longpaths core.multipackindex
-			core.preloadindex core.protecthfs core.protectntfs core.splitindex core.trustctime
-			core.usereplacerefs credential..usehttppath credential.usehttppath diff.indentheuristic
-			diff.mnemonicprefix diff.noprefix extensions.preciousobjects extensions.relativeworktrees
-			extensions.worktreeconfig feature.experimental feature.manyfiles fetch.fsckobjects fetch.prune
-			fetch.prunetags fetch.showforcedupdates fetch.writecommitgraph gc.autodetach gc.cruftpacks
-			gc.writecommitgraph gui.gcwarning index.recordendofindexentries index.recordoffsettable
-			index.skiphash lfs..locksverify lfs.allowincompletepush lfs.locksverify maintenance..enabled
-			maintenance.auto merge.autostash merge.branchdesc merge.renormalize merge.stat
-			pack.usebitmaps pack.usesparse pack.writebitmaphashcache pack.writereverseindex
-			push.autosetupremote push.followtags push.negotiate push.useforceifincludes rebase.autosquash
-			rebase.autostash rebase.stat rebase.updaterefs receive.autogc receive.denydeletes
-			receive.denynonfastforwards receive.fsckobjects receive.shallowupdate receive.updateserverinfo
-			remote..github-pr-remote remote..mirror remote..prune remote..prunetags
-			remote..skipdefaultupdate remote..skipfetchall repack.packkeptobjects repack.updateserverinfo
-			repack.usedeltabaseoffset repack.writebitmaps rerere.autoupdate rerere.enabled
-			sparse.expectfilesoutsideofpatterns submodule.recurse tag.forcesignannotated tag.gpgsign
-			transfer.advertisesid transfer.fsckobjects uploadpack.allowanysha1inwant
-			uploadpack.allowfilter uploadpack.allowreachablesha1inwant uploadpack.allowtipsha1inwant
+		{boolean, `commit.gpgsign commit.verbose core.bare core.commitgraph core.fsmonitor
+			core.longpaths core.multipackindex core.preloadindex core.protecthfs core.protectntfs
+			credential..usehttppath diff.indentheuristic diff.mnemonicprefix diff.noprefix
+			extensions.preciousobjects extensions.relativeworktrees extensions.worktreeconfig
+			feature.experimental feature.manyfiles fetch.prune fetch.prunetags fetch.showforcedupdates
+			fetch.writecommitgraph gc.autodetach gc.writecommitgraph gui.gcwarning index.skiphash
+			lfs..locksverify lfs.locksverify maintenance..enabled maintenance.auto merge.autostash
+			merge.stat pack.usebitmaps pack.usesparse push.autosetupremote push.followtags
+			rebase.autosquash rebase.autostash rebase.updaterefs receive.autogc receive.denydeletes
+			receive.denynonfastforwards remote..github-pr-remote remote..mirror remote..prune
+			remote..prunetags rerere.autoupdate rerere.enabled submodule.recurse
+			tag.forcesignannotated tag.gpgsign transfer.fsckobjects uploadpack.allowfilter
 			user.useconfigonly`},
-		{word, `apply.whitespace branch.autosetupmerge branch.autosetuprebase branch.sort
-			branch..gh-merge-base checkout.defaultremote checkout.workers commit.cleanup
-			commitgraph.generationversion core.abbrev core.bigfilethreshold core.checkstat
-			core.compression core.configwritelocktimeoutms core.fsync core.fsyncmethod core.hidedotfiles
-			core.logallrefupdates core.loosecompression core.repositoryformatversion
-			core.sharedrepository core.untrackedcache diff.algorithm diff.colormoved diff.context
-			diff.ignoresubmodules diff.renamelimit diff.renames diff.submodule extensions.compatobjectformat
-			extensions.refstorage fetch.negotiationalgorithm fetch.parallel fetch.recursesubmodules
-			fetch.unpacklimit gc.aggressivedepth gc.aggressivewindow gc.auto gc.autopacklimit gc.logexpiry
-			gc.packrefs gc.pruneexpire gc.reflogexpire gc.reflogexpireunreachable gc.worktreepruneexpire
-			grep gui.encoding http..postbuffer http.lowspeedlimit http.lowspeedtime http.postbuffer
-			http.version i18n.commitencoding i18n.logoutputencoding index.threads index.version
-			init.defaultbranch lfs..access lfs.concurrenttransfers lfs.repositoryformatversion
-			maintenance..auto maintenance..schedule maintenance.strategy merge.conflictstyle
-			merge.directoryrenames merge.ff merge.log merge.renamelimit merge.renames pack.compression
-			pack.packsizelimit pack.threads pack.window pack.windowmemory protocol.version pull.ff
-			pull.rebase push.default push.gpgsign push.recursesubmodules rebase.backend
-			rebase.missingcommitscheck receive.denycurrentbranch receive.unpacklimit remote..gh-resolved
-			stash status submodule..fetchrecursesubmodules submodule..ignore submodule.fetchjobs tag.sort
-			transfer.unpacklimit`},
+		{word, `branch.sort branch..gh-merge-base checkout.defaultremote commit.cleanup core.abbrev
+			core.compression core.logallrefupdates core.repositoryformatversion core.sharedrepository
+			core.untrackedcache diff.algorithm diff.colormoved diff.renamelimit diff.renames
+			extensions.compatobjectformat extensions.refstorage fetch.parallel fetch.recursesubmodules
+			gc.auto gc.packrefs gc.pruneexpire gc.reflogexpire gc.reflogexpireunreachable gui.encoding
+			http.lowspeedlimit http.lowspeedtime http.postbuffer http.version i18n.commitencoding
+			i18n.logoutputencoding index.threads index.version init.defaultbranch lfs..access
+			lfs.repositoryformatversion maintenance..auto maintenance..schedule maintenance.strategy
+			merge.conflictstyle merge.ff merge.renamelimit merge.renames pack.threads pack.window
+			pack.windowmemory protocol.version pull.ff pull.rebase push.default push.recursesubmodules
+			receive.denycurrentbranch remote..gh-resolved status submodule..fetchrecursesubmodules
+			submodule..ignore submodule.fetchjobs tag.sort`},
 		{line, `advice author.email author.name blame.ignorerevsfile branch..description
 			branch..github-pr-base-branch branch..github-pr-owner-number branch..gk-last-accessed
 			branch..gk-last-modified branch..gk-merge-base branch..gk-merge-target
-			branch..vscode-merge-base color column committer.email committer.name core.whitespace
-			gui.geometry gui.wmstate lfs.fetchexclude lfs.fetchinclude log.date log.excludedecoration
-			submodule..branch submodule.active`},
-		{transport, `branch..pushremote branch..remote remote..pushurl remote..url remote.pushdefault
-			submodule..url`},
+			branch..vscode-merge-base color committer.email committer.name core.whitespace
+			gui.geometry gui.wmstate submodule..branch submodule.active`},
+		{transport, `branch..pushremote branch..remote remote..pushurl remote..url
+			remote.pushdefault submodule..url`},
 		{matching(updatePattern), `submodule..update`},
 	} {
 		for _, name := range strings.Fields(group.names) {
@@ -244,14 +230,6 @@ func (g *Guard) armedSettings(dir, content string) (armed []string) {
 	return armed
 }
 
-// get returns a file, or nil.
-func get(files map[string]controlFile, name string) *controlFile {
-	if f, ok := files[name]; ok {
-		return &f
-	}
-	return nil
-}
-
 // disarm gives a file the suffix .disarmed, with a note beside it, and restores the former one, if
 // there was one. Target is that of a symlink to disarm.
 func (g *Guard) disarm(
@@ -264,7 +242,7 @@ func (g *Guard) disarm(
 	d.Kept, d.Err = g.moveAway(ctx, name)
 	restored := ""
 	if d.Err == nil && former != nil {
-		err := g.restore(ctx, name, *former, target)
+		err := g.restore(ctx, name, former, target)
 		if restored = " The former one is back."; err != nil {
 			restored = " The former one is not back: " + err.Error() + "."
 			d.Reason += "; the former one is not back: " + err.Error()
@@ -280,7 +258,7 @@ func (g *Guard) disarm(
 }
 
 // restore makes a file as it was before, in place of a moved symlink to target, if it was one.
-func (g *Guard) restore(ctx context.Context, name string, former controlFile, target string) error {
+func (g *Guard) restore(ctx context.Context, name string, former *controlFile, target string) error {
 	if former.target != "" && former.target != target {
 		_, err := g.e.Exec(ctx, env.Command{Argv: []string{"ln", "-s", "--", former.target, operand(name)}})
 		if to, rerr := g.e.ReadLink(ctx, name); rerr != nil || to != former.target {
