@@ -115,8 +115,8 @@ func (g *treeGuard) abandon(err error) (r guardReport, _ error) {
 	if g == nil || g.started == nil {
 		return r, nil
 	}
-	g.env.notify("the working directory was not checked completely: commands may have left what makes " +
-		"git run their programs (look for new and changed .git, hooks and settings before you use git)")
+	g.env.notify("the working directory was not checked completely: commands may have left what " +
+		"makes git run their programs (look at .git, hooks and settings before you use git)")
 	r.unchecked = fmt.Errorf("the working directory was not checked: %w", err)
 	return r, r.unchecked
 }

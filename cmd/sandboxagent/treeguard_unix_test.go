@@ -13,8 +13,10 @@ import (
 // TestUncheckedTree has a command that kills the helper, so that nothing can be checked.
 func TestUncheckedTree(t *testing.T) {
 	t.Parallel()
-	for _, answer := range []string{`text: done`,
-		`calls: [{tool: exit, args: {code: 1, reason: failed}}]`} {
+	for _, answer := range []string{
+		`text: done`,
+		`calls: [{tool: exit, args: {code: 1, reason: failed}}]`,
+	} {
 		p := newProcess(t, "run", "--yes", "--sandbox=off", "--output=json",
 			"--model=script:model.yaml", "a task")
 		p.writeFile(t, "model.yaml", `turns:
@@ -25,7 +27,7 @@ func TestUncheckedTree(t *testing.T) {
 		}
 		code := p.code(t)
 		var r event.Result
-		if err := json.Unmarshal([]byte(p.stdout.String()), &r); err != nil {
+		if err := json.Unmarshal(p.stdout.Bytes(), &r); err != nil {
 			t.Fatal(err)
 		}
 		if code != 6 || !strings.Contains(r.Unchecked, "was not checked: ") ||

@@ -179,8 +179,8 @@ type controlFile struct {
 
 // equal reports whether git does the same with both. Only executable hooks run.
 func (f *controlFile) equal(other *controlFile) bool {
-	return other != nil && f.content == other.content && f.unread == other.unread && f.target == other.target &&
-		f.mode&0o111 == other.mode&0o111
+	return other != nil && f.content == other.content && f.unread == other.unread &&
+		f.target == other.target && f.mode&0o111 == other.mode&0o111
 }
 
 const (
@@ -323,7 +323,9 @@ func (g *Guard) find(ctx context.Context, s *guardState) (dirs, dotGits []string
 
 // glob searches for files HEAD and entries .git, and for control files. Complete is false if some
 // directories cannot be listed.
-func (g *Guard) glob(ctx context.Context) (found, control []search.Entry, complete bool, err error) {
+func (g *Guard) glob(
+	ctx context.Context,
+) (found, control []search.Entry, complete bool, err error) {
 	// Only the second search can leave out most directories.
 	patterns := []string{
 		"**/{" + gitrepo.Head + "," + gitrepo.DirName + "}", "{" + controlPattern() + "}",

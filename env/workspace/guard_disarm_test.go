@@ -195,8 +195,10 @@ func TestGuardKept(t *testing.T) {
 		want   []string
 	}{
 		"another program": {`git config alias.x '!true'`, nil},
-		"behind a pointer": {`canary >.git/foo/config; mkdir sub; echo "gitdir: ../.git/foo" >sub/.git`,
-			[]string{".git/foo/config"}},
+		"behind a pointer": {
+			`canary >.git/foo/config; mkdir sub; echo "gitdir: ../.git/foo" >sub/.git`,
+			[]string{".git/foo/config"},
+		},
 		"a submodule": {`canary >.git/modules/a/config`, []string{".git/modules/a/config"}},
 	} {
 		t.Run(name, func(t *testing.T) {

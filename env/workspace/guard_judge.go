@@ -134,9 +134,9 @@ func (g *Guard) armed(dir string, old, now gitDir) map[string]string {
 	return reasons
 }
 
-// harmlessSettings returns settings with which git runs no programs but those of the user, and takes
-// no other directory, beside allowedSettings, by section and key. Two dots stand for a section with
-// a name, and a section alone for all of its keys.
+// harmlessSettings returns settings with which git runs no programs but those of the user, and
+// takes no other directory, beside allowedSettings, by section and key. Two dots stand for
+// a section with a name, and a section alone for all of its keys.
 var harmlessSettings = sync.OnceValue(func() map[string]check {
 	all := make(map[string]check)
 	for _, group := range []struct {
@@ -258,9 +258,12 @@ func (g *Guard) disarm(
 }
 
 // restore makes a file as it was before, in place of a moved symlink to target, if it was one.
-func (g *Guard) restore(ctx context.Context, name string, former *controlFile, target string) error {
+func (g *Guard) restore(
+	ctx context.Context, name string, former *controlFile, target string,
+) error {
 	if former.target != "" && former.target != target {
-		_, err := g.e.Exec(ctx, env.Command{Argv: []string{"ln", "-s", "--", former.target, operand(name)}})
+		argv := []string{"ln", "-s", "--", former.target, operand(name)}
+		_, err := g.e.Exec(ctx, env.Command{Argv: argv})
 		if to, rerr := g.e.ReadLink(ctx, name); rerr != nil || to != former.target {
 			return cmp.Or(err, rerr, fs.ErrExist)
 		}

@@ -46,24 +46,37 @@ var modeAttacks = map[string]struct {
 	before, attack, after, file string
 	listed                      bool
 }{
-	"a repository": {"", `git init -q sub; canary >sub/.git/config; chmod 300 sub/.git`, "",
-		"sub/.git/HEAD", false},
-	"a directory with a repository": {"", `git init -q sub; canary >sub/.git/config; chmod 300 sub`,
-		"", "sub/.git/HEAD", false},
-	"a bare repository": {"", `git init -q --bare sub
+	"a repository": {
+		"", `git init -q sub; canary >sub/.git/config; chmod 300 sub/.git`, "",
+		"sub/.git/HEAD", false,
+	},
+	"a directory with a repository": {
+		"", `git init -q sub; canary >sub/.git/config; chmod 300 sub`,
+		"", "sub/.git/HEAD", false,
+	},
+	"a bare repository": {
+		"", `git init -q --bare sub
 		{ canary; echo "	worktree = $TOP/sub"; } >sub/config; chmod 300 sub`, "",
-		"sub/HEAD", false},
+		"sub/HEAD", false,
+	},
 	"directories in directories": {"", `git init -q sub/a/b; canary >sub/a/b/.git/config
 		chmod 300 sub/a/b/.git sub/a/b sub/a sub`, "", "sub/a/b/.git/HEAD", true},
-	"settings":       {"", `canary >.git/config; chmod 300 .git`, "", ".git/config", false},
-	"closed":         {"", `canary >.git/config; chmod 0 .git`, `chmod 700 .git`, ".git/config", true},
-	"without search": {"", `canary >.git/config; chmod 600 .git`, `chmod 700 .git`, ".git/config", true},
-	"settings below": {`git init -q sub`, `canary >sub/.git/config; chmod 600 sub`, `chmod 700 sub`,
-		"sub/.git/config", true},
+	"settings": {"", `canary >.git/config; chmod 300 .git`, "", ".git/config", false},
+	"closed":   {"", `canary >.git/config; chmod 0 .git`, `chmod 700 .git`, ".git/config", true},
+	"not to be entered": {
+		"", `canary >.git/config; chmod 600 .git`, `chmod 700 .git`,
+		".git/config", true,
+	},
+	"settings below": {
+		`git init -q sub`, `canary >sub/.git/config; chmod 600 sub`, `chmod 700 sub`,
+		"sub/.git/config", true,
+	},
 	"a hook": {"", `canary >/dev/null; mkdir .git/hooks; cp run.sh .git/hooks/pre-commit
 		chmod 300 .git/hooks`, "", ".git/hooks/pre-commit", false},
-	"the working directory": {"", `git init -q sub; canary >sub/.git/config; chmod 300 .`, "",
-		"sub/.git/HEAD", true},
+	"the working directory": {
+		"", `git init -q sub; canary >sub/.git/config; chmod 300 .`, "",
+		"sub/.git/HEAD", true,
+	},
 	"one that was closed": {`mkdir sub; chmod 0 sub`, `chmod 700 sub; git init -q sub
 		canary >sub/.git/config; chmod 300 sub`, "", "sub/.git/HEAD", false},
 	"one that was not listed": {`mkdir sub; chmod 300 sub`, `git init -q sub
