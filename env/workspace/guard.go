@@ -557,6 +557,9 @@ func (g *Guard) fingerprint(ctx context.Context, name string, info fs.FileInfo) 
 			return string(h.Sum(nil))
 		}
 	}
+	if info.Mode().Type() == fs.ModeSymlink {
+		return "" // such as one to a directory, of which the target counts
+	}
 	return fmt.Sprint(info.Size(), info.ModTime().UnixNano())
 }
 

@@ -168,6 +168,31 @@ func TestGuardInnocent(t *testing.T) {
 			t.Errorf("%+v, %v", r, err)
 		}
 	})
+	t.Run("attack by another symlink", func(t *testing.T) {
+		g := newGuarded(t)
+		g.guard(t, g.e, `mv .git ../real; ln -s ../real .git; git init -q ../other`,
+			`canary >../other/.git/config; ln -sfn ../other/.git .git`, ".git")
+		if _, err := os.Stat(filepath.Join(g.dir, "../real/config.disarmed")); err == nil ||
+			g.canaryRuns(t) {
+			t.Error("the repository is not back")
+		}
+	})
+	t.Run("attack over a symlink", func(t *testing.T) {
+		g := newGuarded(t)
+		g.guard(t, g.e, ``, `git init -q ../evil; canary >../evil/.git/config; ln -s ../evil link
+			rm -rf .git; echo "gitdir: link/.git" >.git`, ".git")
+	})
+	t.Run("attack by what is left", func(t *testing.T) { // the working directory, without .git
+		g := newGuarded(t)
+		guard := workspace.StartGuard(t.Context(), g.e, workspace.GuardOptions{Dir: g.dir})
+		guard.Wait(t.Context())
+		g.run(t, `mv .git ../real; ln -s ../real .git; mkdir objects refs
+			echo "ref: refs/heads/main" >HEAD`)
+		r, err := guard.Finish(t.Context())
+		if err != nil || len(r.Disarmed) != 2 || r.Disarmed[1].Name != "HEAD" {
+			t.Errorf("%+v, %v", r, err)
+		}
+	})
 	t.Run("attack by a new symlink", func(t *testing.T) { // which changes nothing elsewhere
 		g := newGuarded(t)
 		g.run(t, `git init -q ../other; canary >../other/.git/config`)

@@ -87,20 +87,23 @@ var modeAttacks = map[string]struct {
 // would refuse to list them and where a fake does.
 func TestGuardModes(t *testing.T) {
 	for name, tt := range modeAttacks {
-		for _, foreign := range []bool{false, true} {
-			if foreign && (tt.listed || os.Getuid() != 0) {
+		for _, who := range []string{"", " of another user", " without a search"} {
+			foreign, topOnly := who == " of another user", who == " without a search"
+			if foreign && (tt.listed || os.Getuid() != 0) ||
+				topOnly && !strings.HasPrefix(tt.file, ".git/") {
 				continue
 			}
 			if os.Getuid() == 0 && tt.after != "" {
 				continue // root enters all directories
 			}
-			who := map[bool]string{false: "", true: ", of another user"}[foreign]
 			t.Run(name+who, func(t *testing.T) {
 				g := newGuarded(t)
 				t.Cleanup(func() { _ = exec.Command("chmod", "-R", "u+rwx", g.dir).Run() })
 				g.run(t, tt.before)
 				e := env.Environment(asUser{g.e, foreign})
-				guard := workspace.StartGuard(t.Context(), e, workspace.GuardOptions{Dir: g.dir})
+				guard := workspace.StartGuard(t.Context(), e, workspace.GuardOptions{
+					Dir: g.dir, TopOnly: topOnly,
+				})
 				guard.Wait(t.Context())
 				g.run(t, tt.attack)
 				if tt.after == "" && !g.canaryRuns(t, "sub", "sub/a/b") {
