@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sandboxagent/sandboxagent/env/workspace"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
@@ -63,8 +62,8 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 			show.notify(lerr.Error())
 		}
 	}
-	disarmed := len(found.Disarmed) > 0 && ctx.Err() == nil
-	if err != nil && (res.Status == agent.StatusCompleted || disarmed) {
+	unsafe := (len(found.Disarmed) > 0 || found.unchecked != nil) && ctx.Err() == nil
+	if err != nil && (res.Status == agent.StatusCompleted || unsafe) {
 		// after a completed run only the checks, the patch, the log and closing the environment can fail
 		res.Status = agent.StatusEnvironmentError
 	}
@@ -100,7 +99,7 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 // the result has a status, and a configured patch is written; file is its name.
 func attempt(
 	ctx context.Context, j *job,
-) (res agent.Result, file string, found workspace.GuardReport, err error) {
+) (res agent.Result, file string, found guardReport, err error) {
 	p, err := startPatch(ctx, j.patch, j.env)
 	if err != nil {
 		file, err = unstarted(ctx, j.patch.file, err)
@@ -113,7 +112,8 @@ func attempt(
 	res, err = runAgent(ctx, j)
 	if silent := j.env.checkAlive(ctx); silent != nil {
 		p.close()
-		return res, "", found, errors.Join(err, silent)
+		found, unchecked := g.abandon(silent)
+		return res, "", found, errors.Join(err, cmp.Or(unchecked, silent))
 	}
 	done := err == nil && res.Status == agent.StatusCompleted
 	if p != nil {

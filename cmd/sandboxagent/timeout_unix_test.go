@@ -411,6 +411,9 @@ func TestTimeoutBoundsFrozenHelper(t *testing.T) {
 				p.leavesNothing(t, true)
 				var err error
 				text, err = os.ReadFile(filepath.Join(p.dir, "helper"))
+				if err == nil && !strings.Contains(p.stderr.String(), "was not checked completely") {
+					t.Error("no line reports that the working directory is not checked")
+				}
 				return err == nil
 			})
 			helper, err := strconv.Atoi(strings.TrimSpace(string(text)))

@@ -74,9 +74,16 @@ func (g *treeGuard) event(e event.Event) error {
 	return nil
 }
 
+// guardReport is what a treeGuard found.
+type guardReport struct {
+	workspace.GuardReport
+	// unchecked, if not nil, is why a part of the working directory was not checked.
+	unchecked error
+}
+
 // finish ends all commands, unless the environment is kept, and checks what they left. It reports
 // each finding, of which the error is the summary. It ignores the end of ctx.
-func (g *treeGuard) finish(ctx context.Context) (r workspace.GuardReport, err error) {
+func (g *treeGuard) finish(ctx context.Context) (r guardReport, err error) {
 	if g == nil || g.started == nil {
 		return r, nil
 	}
@@ -85,10 +92,14 @@ func (g *treeGuard) finish(ctx context.Context) (r workspace.GuardReport, err er
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), guardTime)
 	defer cancel()
-	r, err = g.started.Finish(ctx)
-	if errors.Is(err, env.ErrGone) || errors.Is(err, context.Canceled) {
-		err = nil // the environment reports its own end, and nothing was recorded before the end
+	found, err := g.started.Finish(ctx)
+	if ended := g.ctx.Err(); ended != nil && ctx.Err() == nil && errors.Is(err, ended) {
+		err = nil // nothing was recorded before the end, so no command ran
 	}
+	if err != nil {
+		r, err = g.abandon(err)
+	}
+	r.GuardReport = found
 	for _, d := range r.Disarmed {
 		g.env.notify(d.String())
 	}
@@ -97,6 +108,17 @@ func (g *treeGuard) finish(ctx context.Context) (r workspace.GuardReport, err er
 			r.Disarmed[0].Name, andMore(n-1)), err)
 	}
 	return r, err
+}
+
+// abandon reports that the working directory is not checked, because of err.
+func (g *treeGuard) abandon(err error) (r guardReport, _ error) {
+	if g == nil || g.started == nil {
+		return r, nil
+	}
+	g.env.notify("the working directory was not checked completely: commands may have left what " +
+		"makes git run their programs (look at .git, hooks and settings before you use git)")
+	r.unchecked = fmt.Errorf("the working directory was not checked: %w", err)
+	return r, r.unchecked
 }
 
 func andMore(n int) string {
@@ -108,7 +130,10 @@ func andMore(n int) string {
 
 // addGuardReport adds the findings of the guard to a record, and the control files that tools
 // changed.
-func addGuardReport(record *event.Result, r workspace.GuardReport, workDir string) {
+func addGuardReport(record *event.Result, r guardReport, workDir string) {
+	if r.unchecked != nil {
+		record.Unchecked = r.unchecked.Error()
+	}
 	for _, d := range r.Disarmed {
 		found := event.Disarmed{Path: d.Name, Reason: d.Reason, Kept: d.Kept}
 		if d.Err != nil {

@@ -66,8 +66,12 @@ func TestGuardInSandbox(t *testing.T) {
 		"a common directory": {
 			`cp -r .git e; canary >e/config; echo ../e >.git/commondir`, false, nil,
 		},
-		"settings":              {`canary >>.git/config`, false, mounts},
-		"a read-only directory": {`mkdir below; cd below; ` + head + `; chmod 555 .`, true, nil},
+		"settings": {`canary >>.git/config`, false, mounts},
+		"an unlistable directory": {
+			`mkdir below; cd below; ` + head + `; chmod 300 . ..`, true, nil,
+		},
+		"an unlistable repository": {`canary >>.git/config; chmod 300 .git`, false, mounts},
+		"a read-only directory":    {`mkdir below; cd below; ` + head + `; chmod 555 .`, true, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, by := range append(sandbox.Mechanisms(), "") {

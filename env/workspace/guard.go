@@ -3,8 +3,10 @@ package workspace
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"path"
@@ -71,7 +73,7 @@ type Guard struct {
 	e       env.Environment
 	dir     string
 	topOnly bool
-	// kept is the strength of the protection of the repository by other means.
+	// kept is the strength of the protection of the repository by other means, see isKept.
 	kept     env.Strength
 	recorded chan struct{}
 	before   *guardState
@@ -132,12 +134,15 @@ func (g *Guard) Check(ctx context.Context) {
 func (g *Guard) Finish(ctx context.Context) (r GuardReport, err error) {
 	g.Wait(ctx)
 	g.checks.Wait()
-	err = cmp.Or(env.ContextError(ctx), g.err)
+	if err = env.ContextError(ctx); err == nil { // else the state may still be recorded
+		err = g.err
+	}
 	if err == nil {
 		var now *guardState
 		if now, err = g.scan(ctx, g.topOnly); err == nil {
 			g.judge(ctx, now)
 			r.ControlFiles = g.before.changedControlFiles(now)
+			err = g.before.newlyClosed(now)
 		}
 	}
 	r.Disarmed = g.disarmed
@@ -152,31 +157,36 @@ type guardState struct {
 	// repositories are the git directories, bare ones included.
 	repositories map[string]gitDir
 	// pointers are the entries .git that are files or symlinks.
-	pointers map[string]controlFile
-	// control are the files of package controlfile.
-	control map[string]search.Entry
+	pointers gitDir
+	// control are the files of package controlfile, with what shows that they have changed.
+	control map[string]string
+	// closed is what cannot be listed or described.
+	closed map[string]closedDir
 }
 
 // gitDir are the control files of a git directory, by their names in it.
-type gitDir map[string]controlFile
+type gitDir map[string]*controlFile
 
 // controlFile is a file by which git runs programs or finds other directories.
 type controlFile struct {
 	content string
+	// unread means that content only shows whether the file has changed.
+	unread bool
 	// target is that of a symlink, whose content is that of the target.
 	target string
 	mode   fs.FileMode
 }
 
 // equal reports whether git does the same with both. Only executable hooks run.
-func (f controlFile) equal(other controlFile) bool {
-	return f.content == other.content && f.target == other.target &&
-		f.mode&0o111 == other.mode&0o111
+func (f *controlFile) equal(other *controlFile) bool {
+	return other != nil && f.content == other.content && f.unread == other.unread &&
+		f.target == other.target && f.mode&0o111 == other.mode&0o111
 }
 
 const (
-	// maxControlFile bounds the size of a control file that is compared, in bytes.
-	maxControlFile = 1 << 20
+	// maxControlFile bounds the size of a control file that is read, maxHashed that of one in a git
+	// directory that is compared by its content, in bytes.
+	maxControlFile, maxHashed = 1 << 20, 64 << 20
 	// guardedAtOnce bounds the directories that are read at once.
 	guardedAtOnce = 8
 )
@@ -212,8 +222,8 @@ func (g *Guard) findOuter(ctx context.Context) error {
 // scan reads the state, or only that of the working directory itself.
 func (g *Guard) scan(ctx context.Context, topOnly bool) (*guardState, error) {
 	s := &guardState{
-		repositories: make(map[string]gitDir), pointers: make(map[string]controlFile),
-		control: make(map[string]search.Entry),
+		repositories: make(map[string]gitDir), pointers: make(gitDir),
+		control: make(map[string]string),
 	}
 	// A search does not follow a .git that is a symlink.
 	dirs, dotGits := append([]string{".", gitrepo.DirName}, g.outer...), []string{gitrepo.DirName}
@@ -243,6 +253,19 @@ func (g *Guard) scan(ctx context.Context, topOnly bool) (*guardState, error) {
 			})
 		}
 	}
+	each(dotGits, func(name string) (func(), error) {
+		f, err := g.readPointer(ctx, name)
+		if f == nil {
+			return nil, err
+		}
+		return func() { s.pointers[name] = f }, err
+	})
+	wg.Wait()
+	if f := s.pointers[gitrepo.DirName]; f != nil && topOnly {
+		if to, _ := g.pointsTo(gitrepo.DirName, f); g.isReal(ctx, to) { // a search would find it
+			dirs = append(dirs, to)
+		}
+	}
 	each(dirs, func(name string) (func(), error) {
 		d, err := g.readGitDir(ctx, name)
 		if d == nil {
@@ -250,15 +273,8 @@ func (g *Guard) scan(ctx context.Context, topOnly bool) (*guardState, error) {
 		}
 		return func() { s.repositories[name] = d }, err
 	})
-	each(dotGits, func(name string) (func(), error) {
-		f, ok, err := g.readPointer(ctx, name)
-		if !ok {
-			return nil, err
-		}
-		return func() { s.pointers[name] = f }, err
-	})
 	wg.Wait()
-	if f, ok := s.pointers[gitrepo.DirName]; ok && g.leadsInside(gitrepo.DirName, f, s) {
+	if f := s.pointers[gitrepo.DirName]; f != nil && g.leadsInside(gitrepo.DirName, f, s) {
 		delete(s.repositories, gitrepo.DirName) // it is there by its own name
 	}
 	return s, errs
@@ -273,9 +289,43 @@ func controlPattern() string {
 	return strings.Join(names, ",")
 }
 
-// find searches the working directory: it returns the directories with a HEAD and the entries
-// named .git, and stores the control files.
+// find searches the working directory: it returns the directories that may be git directories, and
+// the entries named .git, and stores the control files.
 func (g *Guard) find(ctx context.Context, s *guardState) (dirs, dotGits []string, err error) {
+	found, control, complete, err := g.glob(ctx)
+	if err == nil && !complete {
+		opened := false
+		if s.closed, opened, err = g.unlock(ctx); opened && err == nil {
+			found, control, _, err = g.glob(ctx)
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, e := range found {
+		switch isDir := e.Mode.IsDir(); {
+		case strings.EqualFold(path.Base(e.Name), gitrepo.Head) && !isDir:
+			dirs = append(dirs, path.Dir(e.Name))
+		case strings.EqualFold(path.Base(e.Name), gitrepo.DirName) && !isDir:
+			dotGits = append(dotGits, e.Name)
+		case strings.EqualFold(path.Base(e.Name), gitrepo.DirName): // whose HEAD may not be listed
+			dirs = append(dirs, e.Name)
+		}
+	}
+	for name, c := range s.closed {
+		if c.enterable {
+			dirs = append(dirs, name, path.Join(name, gitrepo.DirName))
+			dotGits = append(dotGits, path.Join(name, gitrepo.DirName))
+		}
+	}
+	return dirs, dotGits, g.readControl(ctx, s, control)
+}
+
+// glob searches for files HEAD and entries .git, and for control files. Complete is false if some
+// directories cannot be listed.
+func (g *Guard) glob(
+	ctx context.Context,
+) (found, control []search.Entry, complete bool, err error) {
 	// Only the second search can leave out most directories.
 	patterns := []string{
 		"**/{" + gitrepo.Head + "," + gitrepo.DirName + "}", "{" + controlPattern() + "}",
@@ -291,26 +341,41 @@ func (g *Guard) find(ctx context.Context, s *guardState) (dirs, dotGits []string
 		})
 	}
 	wg.Wait()
+	complete = true
 	for _, err := range errs {
 		var unreadable *search.UnreadableError
-		if err != nil && !errors.As(err, &unreadable) { // git cannot read those either
-			return nil, nil, err
+		switch {
+		case err == nil:
+		case errors.As(err, &unreadable), errors.Is(err, fs.ErrPermission): // then nothing can be listed
+			complete = false
+		default:
+			return nil, nil, false, err
 		}
 	}
-	for _, e := range entries[0] {
-		switch isDir := e.Mode.IsDir(); {
-		case strings.EqualFold(path.Base(e.Name), gitrepo.Head) && !isDir:
-			dirs = append(dirs, path.Dir(e.Name))
-		case strings.EqualFold(path.Base(e.Name), gitrepo.DirName) && !isDir:
-			dotGits = append(dotGits, e.Name)
+	return entries[0], entries[1], complete, nil
+}
+
+// readControl stores the control files among entries.
+func (g *Guard) readControl(ctx context.Context, s *guardState, entries []search.Entry) error {
+	entries = slices.DeleteFunc(entries, func(e search.Entry) bool { return e.Mode.IsDir() })
+	for some := range slices.Chunk(entries, env.MaxReadFiles/maxControlFile) {
+		names := make([]string, len(some))
+		for i, e := range some {
+			names[i] = e.Name
+		}
+		contents, err := env.ReadFiles(ctx, g.e, names, maxControlFile)
+		if err != nil {
+			return err
+		}
+		for i, e := range some {
+			state := fmt.Sprint(e.Mode, sha256.Sum256(contents[i].Data))
+			if contents[i].Err != nil {
+				state = fmt.Sprint(e.Mode, e.Size, e.ModTime.UnixNano())
+			}
+			s.control[e.Name] = state
 		}
 	}
-	for _, e := range entries[1] {
-		if !e.Mode.IsDir() {
-			s.control[e.Name] = e
-		}
-	}
-	return dirs, dotGits, nil
+	return nil
 }
 
 // IsControlFile reports whether a name, relative to a working directory, is that of a file that
@@ -321,38 +386,21 @@ func IsControlFile(name string) bool { return controlfile.Of(name) }
 // changedControlFiles returns the control files that are new or changed.
 func (s *guardState) changedControlFiles(now *guardState) (names []string) {
 	for _, name := range slices.Sorted(maps.Keys(now.control)) {
-		old, ok := s.control[name]
-		e := now.control[name]
-		if !ok || old.Mode != e.Mode || old.Size != e.Size || !old.ModTime.Equal(e.ModTime) {
+		if old, ok := s.control[name]; !ok || old != now.control[name] {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// lstat describes several entries of a directory at once. Missing and unreadable ones are left out.
-func (g *Guard) lstat(
-	ctx context.Context, dir string, names ...string,
-) (map[string]fs.FileInfo, error) {
-	infos, errs := make([]fs.FileInfo, len(names)), make([]error, len(names))
-	var wg sync.WaitGroup
-	for i, name := range names {
-		wg.Go(func() { infos[i], errs[i] = g.e.Lstat(ctx, path.Join(dir, name)) })
-	}
-	wg.Wait()
-	found := make(map[string]fs.FileInfo)
-	for i, name := range names {
-		if fatal := env.FatalError(ctx, errs[i]); fatal != nil {
-			return nil, fatal
-		}
-		if errs[i] == nil {
-			found[name] = infos[i]
-		}
-	}
-	return found, nil
-}
-
 const hooksName = "hooks"
+
+// hookNames are the hooks that git, and its parts, run.
+var hookNames = strings.Fields(`applypatch-msg pre-applypatch post-applypatch pre-commit
+	pre-merge-commit prepare-commit-msg commit-msg post-commit pre-rebase post-checkout post-merge
+	pre-push pre-receive update proc-receive post-receive post-update reference-transaction
+	push-to-checkout pre-auto-gc post-rewrite sendemail-validate fsmonitor-watchman p4-changelist
+	p4-prepare-changelist p4-post-changelist p4-pre-submit post-index-change`)
 
 // controlNames are the entries of a git directory that count.
 var controlNames = []string{
@@ -370,8 +418,8 @@ func (g *Guard) entries(ctx context.Context, dir string) (map[string]fs.FileInfo
 		return g.lstat(ctx, dir, controlNames...)
 	}
 	list, err := g.e.ReadDir(ctx, dir)
-	if fatal := env.FatalError(ctx, err); fatal != nil {
-		return nil, fatal
+	if err != nil {
+		return g.lstat(ctx, dir, controlNames...)
 	}
 	same := func(a, b string) bool { return a == b }
 	if g.e.Info().OS != "linux" { // file systems may ignore the case of letters
@@ -383,22 +431,21 @@ func (g *Guard) entries(ctx context.Context, dir string) (map[string]fs.FileInfo
 		if i < 0 {
 			continue
 		}
-		if info, err := e.Info(); err == nil {
-			infos[controlNames[i]] = info
+		if infos[controlNames[i]], err = e.Info(); err != nil {
+			return g.lstat(ctx, dir, controlNames...)
 		}
 	}
 	return infos, nil
 }
 
 // isKept reports whether other means keep commands from changing the hooks and settings of a git
-// directory that was there before: a change is one of another program.
+// directory: a change is one of another program. That is so for those of the working directory that
+// were there before. A sandbox keeps some of their submodules too, but not all.
 func (g *Guard) isKept(dir string) bool {
-	own := dir == gitrepo.DirName || strings.HasPrefix(dir, gitrepo.DirName+"/") ||
-		slices.Contains(g.outer, dir)
-	if own && g.kept != env.Absent && g.before != nil {
-		_, own = g.before.repositories[dir]
+	if g.kept == env.Absent || dir != gitrepo.DirName && !slices.Contains(g.outer, dir) {
+		return false
 	}
-	return own && g.kept != env.Absent
+	return g.before == nil || g.before.repositories[dir] != nil
 }
 
 // readGitDir returns the control files of a git directory; nil if the directory is none.
@@ -421,15 +468,12 @@ func (g *Guard) readGitDir(ctx context.Context, dir string) (gitDir, error) {
 	switch hooks := infos[hooksName]; {
 	case hooks == nil:
 	case hooks.IsDir():
-		entries, err := g.e.ReadDir(ctx, path.Join(dir, hooksName))
-		if fatal := env.FatalError(ctx, err); fatal != nil {
-			return nil, fatal
+		hooks, err := g.hooks(ctx, path.Join(dir, hooksName))
+		if err != nil {
+			return nil, err
 		}
-		for _, e := range entries {
-			info, err := e.Info()
-			if err == nil && !e.IsDir() && path.Ext(e.Name()) != ".sample" {
-				files[path.Join(hooksName, e.Name())] = info
-			}
+		for name, info := range hooks {
+			files[path.Join(hooksName, name)] = info
 		}
 	default:
 		files[hooksName] = hooks
@@ -437,14 +481,30 @@ func (g *Guard) readGitDir(ctx context.Context, dir string) (gitDir, error) {
 	return g.readControlFiles(ctx, dir, files)
 }
 
+// hooks returns the hooks in a directory.
+func (g *Guard) hooks(ctx context.Context, dir string) (map[string]fs.FileInfo, error) {
+	entries, err := g.e.ReadDir(ctx, dir)
+	infos := make(map[string]fs.FileInfo)
+	for _, e := range entries {
+		isHook := path.Ext(e.Name()) == "" || path.Ext(e.Name()) == ".exe" // no .sample, no .disarmed
+		if err == nil && !e.IsDir() && isHook {
+			infos[e.Name()], err = e.Info()
+		}
+	}
+	if err != nil {
+		return g.lstat(ctx, dir, hookNames...)
+	}
+	return infos, nil
+}
+
 // readControlFiles reads regular files and symlinks of a git directory.
 func (g *Guard) readControlFiles(
 	ctx context.Context, dir string, infos map[string]fs.FileInfo,
 ) (gitDir, error) {
 	d := make(gitDir)
-	var names []string
+	var names, full []string
 	for name, info := range infos {
-		f := controlFile{mode: info.Mode()}
+		f := &controlFile{mode: info.Mode()}
 		switch info.Mode().Type() {
 		case 0:
 		case fs.ModeSymlink:
@@ -452,18 +512,18 @@ func (g *Guard) readControlFiles(
 			if fatal := env.FatalError(ctx, err); fatal != nil {
 				return nil, fatal
 			}
-			f.target = target
+			if f.target = target; isHook(name) && !g.inGitDir(dir, name, target) {
+				f.unread = true // the script is content of the working tree, or elsewhere
+				d[name] = f
+				continue
+			}
 		default:
 			continue // such as the mount over a file that must not appear
 		}
-		d[name], names = f, append(names, name)
+		d[name], names, full = f, append(names, name), append(full, path.Join(dir, name))
 	}
 	if len(names) == 0 {
 		return d, nil
-	}
-	full := make([]string, len(names))
-	for i, name := range names {
-		full[i] = path.Join(dir, name)
 	}
 	contents, err := env.ReadFiles(ctx, g.e, full, maxControlFile)
 	if err != nil {
@@ -472,21 +532,44 @@ func (g *Guard) readControlFiles(
 	for i, c := range contents {
 		f := d[names[i]]
 		if f.content = string(c.Data); c.Err != nil {
-			info := infos[names[i]]
-			f.content = fmt.Sprint("unreadable: ", info.Size(), info.ModTime().UnixNano())
+			f.content, f.unread = g.fingerprint(ctx, full[i], infos[names[i]]), true
 		}
-		d[names[i]] = f
 	}
-	return d, nil
+	return d, env.ContextError(ctx)
 }
 
-// readPointer reads an entry .git that is a file or a symlink.
-func (g *Guard) readPointer(ctx context.Context, name string) (f controlFile, ok bool, err error) {
-	infos, err := g.lstat(ctx, ".", name)
-	if err != nil || infos[name] == nil || infos[name].IsDir() {
-		return f, false, err
+// isHook reports whether a name in a git directory is that of a hook, or of all.
+func isHook(name string) bool { return name == hooksName || path.Dir(name) == hooksName }
+
+// inGitDir reports whether the target of a symlink in a git directory is in that directory.
+func (g *Guard) inGitDir(dir, name, target string) bool {
+	to := g.relative(path.Dir(path.Join(dir, name)), target)
+	return to == dir || strings.HasPrefix(to, dir+"/") || dir == "." && fs.ValidPath(to)
+}
+
+// fingerprint returns what shows that a file has changed that is too large to keep, or that cannot
+// be read.
+func (g *Guard) fingerprint(ctx context.Context, name string, info fs.FileInfo) string {
+	if f, err := g.e.Open(ctx, name); err == nil {
+		defer func() { _ = f.Close() }()
+		h := sha256.New()
+		if n, err := io.Copy(h, io.LimitReader(f, maxHashed)); err == nil && n < maxHashed {
+			return string(h.Sum(nil))
+		}
 	}
-	d, err := g.readControlFiles(ctx, ".", infos)
-	f, ok = d[name]
-	return f, ok, err
+	if info.Mode().Type() == fs.ModeSymlink {
+		return "" // such as one to a directory, of which the target counts
+	}
+	return fmt.Sprint(info.Size(), info.ModTime().UnixNano())
+}
+
+// readPointer reads an entry .git that is a file or a symlink; nil if it is none.
+func (g *Guard) readPointer(ctx context.Context, name string) (*controlFile, error) {
+	base := path.Base(name)
+	infos, err := g.lstat(ctx, path.Dir(name), base)
+	if err != nil || infos[base] == nil || infos[base].IsDir() {
+		return nil, err
+	}
+	d, err := g.readControlFiles(ctx, path.Dir(name), infos)
+	return d[base], err
 }

@@ -1,7 +1,7 @@
 package workspace
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/gitrepo"
@@ -19,39 +20,36 @@ import (
 
 // judge disarms what has become dangerous since the recorded state.
 func (g *Guard) judge(ctx context.Context, now *guardState) {
+	for _, name := range slices.Sorted(maps.Keys(now.pointers)) {
+		old, f := g.before.pointers[name], now.pointers[name]
+		if f.equal(old) || g.leadsInside(name, f, now) {
+			continue
+		}
+		g.disarm(ctx, name, old, f.target,
+			"a command made git take a repository elsewhere for this one")
+		delete(now.repositories, name)
+		if old == nil {
+			delete(now.pointers, name)
+		}
+	}
 	for _, dir := range slices.Sorted(maps.Keys(now.repositories)) {
 		old, known := g.before.repositories[dir]
 		reasons := g.armed(dir, old, now.repositories[dir])
-		if !known {
-			if dir == "." && len(reasons) == 0 && g.lost(now) {
-				reasons[""] = "the repository in .git is none any more"
-			}
-			if len(reasons) > 0 {
-				why := strings.Join(slices.Sorted(maps.Values(reasons)), ", ")
-				g.disarm(ctx, path.Join(dir, gitrepo.Head), nil,
-					fmt.Sprintf("a command made the directory %q a git repository: %s", dir, why))
-			}
-			continue
-		}
-		for _, name := range slices.Sorted(maps.Keys(reasons)) {
-			var restore *controlFile
-			if f, ok := old[name]; ok {
-				restore = &f
-			}
-			g.disarm(ctx, path.Join(dir, name), restore, "a command changed a repository: "+reasons[name])
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(now.pointers)) {
-		f := now.pointers[name]
-		old, known := g.before.pointers[name]
-		if known && old.equal(f) || g.leadsInside(name, f, now) {
-			continue
-		}
-		var restore *controlFile
 		if known {
-			restore = &old
+			for _, name := range slices.Sorted(maps.Keys(reasons)) {
+				g.disarm(ctx, path.Join(dir, name), old[name], now.repositories[dir][name].target,
+					"a command changed a repository: "+reasons[name])
+			}
+			continue
 		}
-		g.disarm(ctx, name, restore, "a command made git take a repository elsewhere for this one")
+		if dir == "." && len(reasons) == 0 && g.lost(now) {
+			reasons[""] = "the repository in .git is none any more"
+		}
+		if len(reasons) > 0 {
+			why := strings.Join(slices.Sorted(maps.Values(reasons)), ", ")
+			g.disarm(ctx, path.Join(dir, gitrepo.Head), nil, "",
+				fmt.Sprintf("a command made the directory %q a git repository: %s", dir, why))
+		}
 	}
 }
 
@@ -65,17 +63,20 @@ func (g *Guard) lost(now *guardState) bool {
 }
 
 // leadsInside reports whether a .git that is a file or a symlink leads to a git directory in the
-// working directory, which is judged by itself.
-func (g *Guard) leadsInside(name string, f controlFile, now *guardState) bool {
-	to := f.target
+// working directory, which is judged by itself, or nowhere.
+func (g *Guard) leadsInside(name string, f *controlFile, now *guardState) bool {
+	to, ok := g.pointsTo(name, f)
+	return !ok && !f.unread || now.repositories[to] != nil
+}
+
+// pointsTo returns where a .git that is a file or a symlink leads, relative to the working
+// directory; false if git takes it for no repository.
+func (g *Guard) pointsTo(name string, f *controlFile) (string, bool) {
+	to, ok := f.target, true
 	if f.mode.IsRegular() {
-		var ok bool
-		if to, ok = strings.CutPrefix(strings.TrimRight(f.content, "\r\n"), gitrepo.FilePrefix); !ok {
-			return true // git takes it for no repository
-		}
+		to, ok = strings.CutPrefix(strings.TrimRight(f.content, "\r\n"), gitrepo.FilePrefix)
 	}
-	_, ok := now.repositories[g.relative(path.Dir(name), to)]
-	return ok
+	return g.relative(path.Dir(name), to), ok
 }
 
 // relative returns a path, which a file in dir contains, relative to the working directory. The
@@ -95,11 +96,10 @@ func (g *Guard) relative(dir, to string) string {
 func (g *Guard) armed(dir string, old, now gitDir) map[string]string {
 	reasons := make(map[string]string)
 	for name, f := range now {
-		before, existed := old[name]
-		isHook := name == hooksName || path.Dir(name) == hooksName
+		before := old[name]
 		switch {
-		case existed && before.equal(f), g.kept == env.Enforced && g.isKept(dir):
-		case isHook:
+		case f.equal(before), g.kept == env.Enforced && g.isKept(dir):
+		case isHook(name):
 			reasons[name] = "the hook " + path.Base(name)
 			if name == hooksName {
 				reasons[name] = "hooks that are elsewhere"
@@ -110,8 +110,13 @@ func (g *Guard) armed(dir string, old, now gitDir) map[string]string {
 				path.Base(path.Dir(dir)) != "worktrees" {
 				reasons[name] = "another common directory"
 			}
+		case f.unread:
+			reasons[name] = "its settings, which cannot be read"
 		default:
-			known := g.armedSettings(dir, before.content)
+			var known []string
+			if before != nil {
+				known = g.armedSettings(dir, before.content)
+			}
 			added := slices.DeleteFunc(g.armedSettings(dir, f.content), func(s string) bool {
 				return slices.Contains(known, s)
 			})
@@ -129,28 +134,55 @@ func (g *Guard) armed(dir string, old, now gitDir) map[string]string {
 	return reasons
 }
 
-// harmlessSettings are settings with which git runs no programs and takes no other directory,
-// beside allowedSettings, by section and key. Two dots stand for a section with a name, and a
-// section alone for all of its keys.
-var harmlessSettings = map[string]check{
-	"advice": line, "color": line, "gc.auto": word, "pull.rebase": word, "pull.ff": word,
-	"push.default": word, "push.autosetupremote": boolean, "push.followtags": boolean,
-	"rerere.enabled": boolean, "rerere.autoupdate": boolean,
-	"core.repositoryformatversion": word, "core.bare": boolean, "core.logallrefupdates": word,
-	"core.abbrev": word, "core.untrackedcache": word, "core.fsmonitor": boolean,
-	"core.commitgraph": boolean, "core.multipackindex": boolean, "core.longpaths": boolean,
-	"core.protectntfs": boolean, "core.protecthfs": boolean,
-	"maintenance.auto": boolean, "submodule.active": line, "submodule.recurse": boolean,
-	"submodule..update": matching(updatePattern), "submodule..branch": line,
-	"submodule..ignore": word, "submodule..url": transport,
-	"remote..url": transport, "remote..pushurl": transport, "remote..mirror": boolean,
-	"remote..prune": boolean, "branch..description": line, "branch..vscode-merge-base": line,
-	"extensions.refstorage": word, "extensions.worktreeconfig": boolean,
-	"extensions.relativeworktrees": boolean, "extensions.preciousobjects": boolean,
-	"extensions.compatobjectformat": word, "index.version": word, "index.threads": word,
-	"lfs.repositoryformatversion": word, "lfs..access": word, "fetch.prune": boolean,
-	"init.defaultbranch": word, "uploadpack.allowfilter": boolean,
-}
+// harmlessSettings returns settings with which git runs no programs but those of the user, and
+// takes no other directory, beside allowedSettings, by section and key. Two dots stand for
+// a section with a name, and a section alone for all of its keys.
+var harmlessSettings = sync.OnceValue(func() map[string]check {
+	all := make(map[string]check)
+	for _, group := range []struct {
+		check check
+		names string
+	}{
+		{boolean, `commit.gpgsign commit.verbose core.bare core.commitgraph core.fsmonitor
+			core.longpaths core.multipackindex core.preloadindex core.protecthfs core.protectntfs
+			credential..usehttppath diff.indentheuristic diff.mnemonicprefix diff.noprefix
+			extensions.preciousobjects extensions.relativeworktrees extensions.worktreeconfig
+			feature.experimental feature.manyfiles fetch.prune fetch.prunetags fetch.showforcedupdates
+			fetch.writecommitgraph gc.autodetach gc.writecommitgraph gui.gcwarning index.skiphash
+			lfs..locksverify lfs.locksverify maintenance..enabled maintenance.auto merge.autostash
+			merge.stat pack.usebitmaps pack.usesparse push.autosetupremote push.followtags
+			rebase.autosquash rebase.autostash rebase.updaterefs receive.autogc receive.denydeletes
+			receive.denynonfastforwards remote..github-pr-remote remote..mirror remote..prune
+			remote..prunetags rerere.autoupdate rerere.enabled submodule.recurse
+			tag.forcesignannotated tag.gpgsign transfer.fsckobjects uploadpack.allowfilter
+			user.useconfigonly`},
+		{word, `branch.sort branch..gh-merge-base checkout.defaultremote commit.cleanup core.abbrev
+			core.compression core.logallrefupdates core.repositoryformatversion core.sharedrepository
+			core.untrackedcache diff.algorithm diff.colormoved diff.renamelimit diff.renames
+			extensions.compatobjectformat extensions.refstorage fetch.parallel fetch.recursesubmodules
+			gc.auto gc.packrefs gc.pruneexpire gc.reflogexpire gc.reflogexpireunreachable gui.encoding
+			http.lowspeedlimit http.lowspeedtime http.postbuffer http.version i18n.commitencoding
+			i18n.logoutputencoding index.threads index.version init.defaultbranch lfs..access
+			lfs.repositoryformatversion maintenance..auto maintenance..schedule maintenance.strategy
+			merge.conflictstyle merge.ff merge.renamelimit merge.renames pack.threads pack.window
+			pack.windowmemory protocol.version pull.ff pull.rebase push.default push.recursesubmodules
+			receive.denycurrentbranch remote..gh-resolved status submodule..fetchrecursesubmodules
+			submodule..ignore submodule.fetchjobs tag.sort`},
+		{line, `advice author.email author.name blame.ignorerevsfile branch..description
+			branch..github-pr-base-branch branch..github-pr-owner-number branch..gk-last-accessed
+			branch..gk-last-modified branch..gk-merge-base branch..gk-merge-target
+			branch..vscode-merge-base color committer.email committer.name core.whitespace
+			gui.geometry gui.wmstate submodule..branch submodule.active`},
+		{transport, `branch..pushremote branch..remote remote..pushurl remote..url
+			remote.pushdefault submodule..url`},
+		{matching(updatePattern), `submodule..update`},
+	} {
+		for _, name := range strings.Fields(group.names) {
+			all[name] = group.check
+		}
+	}
+	return all
+})
 
 // updatePattern matches the ways to update a submodule but a command, which starts with "!".
 var updatePattern = lazyregexp.New(`^(checkout|rebase|merge|none)$`)
@@ -175,12 +207,12 @@ func (g *Guard) armedSettings(dir, content string) (armed []string) {
 		if s.Subsection != "" {
 			id, key = s.Section+".."+s.Key, s.Section+"."+s.Subsection+"."+s.Key
 		}
-		check := harmlessSettings[id]
+		check := harmlessSettings()[id]
 		if check == nil {
 			check = allowedSettings[id]
 		}
-		if check == nil && s.Subsection == "" {
-			check = harmlessSettings[s.Section]
+		if check == nil {
+			check = harmlessSettings()[s.Section]
 		}
 		if id == "core.worktree" {
 			check = func(v string) (string, bool) {
@@ -198,49 +230,97 @@ func (g *Guard) armedSettings(dir, content string) (armed []string) {
 	return armed
 }
 
-// disarm gives a file the suffix .disarmed, with a note beside it, and restores the former one.
-func (g *Guard) disarm(ctx context.Context, name string, restore *controlFile, reason string) {
+// disarm gives a file the suffix .disarmed, with a note beside it, and restores the former one, if
+// there was one. Target is that of a symlink to disarm.
+func (g *Guard) disarm(
+	ctx context.Context, name string, former *controlFile, target, reason string,
+) {
 	d := Disarmed{Name: name, Reason: reason}
-	kept := ""
-	if info, err := g.e.Lstat(ctx, name); err == nil && info.Mode().IsRegular() {
-		content, err := env.ReadFile(ctx, g.e, name, maxControlFile)
-		for i := 0; err == nil && i < maxKept; i++ {
-			if kept = name + ".disarmed"; i > 0 {
-				kept = fmt.Sprintf("%s%d", kept, i)
-			}
-			err = g.create(ctx, kept, content)
-			if !errors.Is(err, fs.ErrExist) {
-				break
-			}
-			err = nil
-		}
-		if err == nil {
-			d.Kept = kept
-		}
+	if _, err := g.e.Lstat(ctx, name); errors.Is(err, fs.ErrNotExist) {
+		return // it was a file that is disarmed, by another name
 	}
-	// The copy may fail where nothing can be made; what matters is that the file goes.
-	if d.Err = g.e.Remove(ctx, name, env.RemoveOptions{}); errors.Is(d.Err, fs.ErrPermission) {
-		_, _ = g.e.Exec(ctx, env.Command{Argv: []string{"chmod", "u+rwx", "./" + path.Dir(name)}})
-		d.Err = g.e.Remove(ctx, name, env.RemoveOptions{})
-	}
-	if d.Err != nil {
-		g.disarmed = append(g.disarmed, d)
-		return
-	}
+	d.Kept, d.Err = g.moveAway(ctx, name)
 	restored := ""
-	if restore != nil && restore.target == "" {
-		_, d.Err = g.e.WriteFile(ctx, name, strings.NewReader(restore.content),
-			env.WriteOptions{Mode: restore.mode.Perm()})
-		restored = " The former file is back."
+	if d.Err == nil && former != nil {
+		err := g.restore(ctx, name, former, target)
+		if restored = " The former one is back."; err != nil {
+			restored = " The former one is not back: " + err.Error() + "."
+			d.Reason += "; the former one is not back: " + err.Error()
+		}
 	}
-	if d.Kept != "" {
-		_ = g.create(ctx, d.Kept+".txt", fmt.Appendf(nil, noteText, path.Base(name), reason, restored,
-			path.Base(d.Kept), path.Base(name)))
+	if d.Err == nil && d.Kept != "" {
+		note := fmt.Sprintf(noteText, path.Base(name), reason, restored, path.Base(d.Kept),
+			path.Base(name))
+		_, _ = g.e.WriteFile(ctx, d.Kept+".txt", strings.NewReader(note),
+			env.WriteOptions{MustNotExist: true})
 	}
 	g.disarmed = append(g.disarmed, d)
 }
 
-// maxKept bounds the names that are tried for a copy.
+// restore makes a file as it was before, in place of a moved symlink to target, if it was one.
+func (g *Guard) restore(
+	ctx context.Context, name string, former *controlFile, target string,
+) error {
+	if former.target != "" && former.target != target {
+		argv := []string{"ln", "-s", "--", former.target, operand(name)}
+		_, err := g.e.Exec(ctx, env.Command{Argv: argv})
+		if to, rerr := g.e.ReadLink(ctx, name); rerr != nil || to != former.target {
+			return cmp.Or(err, rerr, fs.ErrExist)
+		}
+		return nil
+	}
+	mode := former.mode.Perm()
+	switch {
+	case former.target != "" && path.Base(path.Dir(name)) == hooksName:
+		return errors.New("the file that it leads to has changed")
+	case former.unread:
+		return errors.New("it was too large, or could not be read")
+	case former.target != "":
+		mode = 0o700 // that of its target is not known
+	}
+	_, err := g.e.WriteFile(ctx, name, strings.NewReader(former.content),
+		env.WriteOptions{Mode: mode, MustNotExist: true})
+	return err
+}
+
+// moveAway renames a file, or where that fails removes it, and returns its new name, if it has one.
+func (g *Guard) moveAway(ctx context.Context, name string) (kept string, err error) {
+	for i := 0; err == nil; i++ {
+		if kept = name + ".disarmed"; i > 0 {
+			kept = fmt.Sprintf("%s%d", kept, i)
+		}
+		if _, err = g.e.Lstat(ctx, kept); i == maxKept {
+			return "", g.e.Remove(ctx, name, env.RemoveOptions{})
+		}
+	}
+	for range 2 {
+		// It works for files of every type and size, also for those that cannot be read.
+		_, _ = g.e.Exec(ctx, env.Command{Argv: []string{"mv", "--", operand(name), operand(kept)}})
+		if _, err = g.e.Lstat(ctx, name); errors.Is(err, fs.ErrNotExist) {
+			return kept, nil
+		}
+		g.allow(ctx, "u+rwx", path.Dir(name))
+	}
+	f, err := g.e.Open(ctx, name)
+	if err == nil {
+		_, err = g.e.WriteFile(ctx, kept, f, env.WriteOptions{MustNotExist: true})
+		_ = f.Close()
+	}
+	if err != nil {
+		kept = "" // what matters is that the file goes
+	}
+	return kept, g.e.Remove(ctx, name, env.RemoveOptions{})
+}
+
+// operand returns a name that no program takes for an option.
+func operand(name string) string {
+	if path.IsAbs(name) || pathname.HasDrive(name) {
+		return name
+	}
+	return "./" + name
+}
+
+// maxKept bounds the names that are tried for what is moved.
 const maxKept = 100
 
 // noteText is the content of a note, with the file, the reason, and the names to rename.
@@ -248,9 +328,3 @@ const noteText = `sandboxagent has renamed %s, so that git does not run programs
 %s.%s
 If you want this: mv %s %s
 `
-
-// create writes a new file.
-func (g *Guard) create(ctx context.Context, name string, content []byte) error {
-	_, err := g.e.WriteFile(ctx, name, bytes.NewReader(content), env.WriteOptions{MustNotExist: true})
-	return err
-}

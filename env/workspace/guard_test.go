@@ -58,11 +58,13 @@ canary() { printf '#!/bin/sh\ntouch "%s/../canary"\n' "$TOP" >"$TOP/run.sh"; chm
 	}
 }
 
-// canaryRuns has git look at all directories, and reports whether it ran the canary program.
-func (g *guarded) canaryRuns(t *testing.T) bool {
+// canaryRuns has git look at all directories that can be listed, and others by their names, and
+// reports whether it ran the canary program.
+func (g *guarded) canaryRuns(t *testing.T, others ...string) bool {
 	t.Helper()
-	g.run(t, `find . -type d -not -path '*/.git/*' | while read -r d; do
-		(cd "$d"; git status || true; git worktree list || true) >/dev/null 2>&1; done
+	g.run(t, `{ find . -type d -not -path '*/.git/*' 2>/dev/null || true
+		printf '%s\n' `+strings.Join(others, " ")+`; } | while read -r d; do
+		(cd "$d" || exit 0; git status || true; git worktree list || true) >/dev/null 2>&1; done
 		touch "$TOP/../commit.sh"; (commit -m later || true) >/dev/null 2>&1`)
 	_, err := os.Stat(filepath.Join(filepath.Dir(g.dir), "canary"))
 	_ = os.Remove(filepath.Join(filepath.Dir(g.dir), "canary"))
@@ -262,13 +264,16 @@ func TestGuardHarmless(t *testing.T) {
 // TestGuardControlFiles reports control files.
 func TestGuardControlFiles(t *testing.T) {
 	g := newGuarded(t)
-	g.run(t, `mkdir .vscode; echo x >.vscode/a; echo x >.vscode/b; echo x >.envrc`)
+	g.run(t, `mkdir .vscode; echo x >.vscode/a; echo x >.vscode/b; echo x >.envrc
+		echo 1 >mise.toml; echo y >to; ln -s to .ripgreprc`)
 	guard := workspace.StartGuard(t.Context(), g.e, workspace.GuardOptions{Dir: g.dir})
 	guard.Wait(t.Context())
 	g.run(t, `echo longer >.vscode/a; mkdir -p .github/workflows; echo x >.github/workflows/ci.yml
-		echo x >new`)
+		echo x >new; touch .envrc
+		touch -r mise.toml time; echo 2 >mise.toml; touch -r time mise.toml
+		echo z >to`)
 	r, err := guard.Finish(t.Context())
-	if want := ".github/workflows/ci.yml .vscode/a"; err != nil ||
+	if want := ".github/workflows/ci.yml .ripgreprc .vscode/a mise.toml"; err != nil ||
 		strings.Join(r.ControlFiles, " ") != want {
 		t.Errorf("%q, %v; want %s", r.ControlFiles, err, want)
 	}

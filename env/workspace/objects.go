@@ -131,7 +131,7 @@ func findStores(name string, lenders []string) (stores []string, foreign string,
 					return nil, "", fmt.Errorf("%w: %w", errMissingStore, err)
 				case found[real]:
 					continue
-				case !slices.ContainsFunc(lenders, func(d string) bool { return gitrepo.Within(d, real) }):
+				case !slices.ContainsFunc(lenders, func(d string) bool { return gitrepo.Contains(d, real) }):
 					return nil, real, nil
 				}
 				found[real] = true

@@ -46,14 +46,14 @@ func (w *Workspace) records(makeDir bool) string {
 		return ""
 	}
 	dir, err := filepath.Abs(filepath.Join(w.opts.StateDir, recordsDir))
-	if err == nil && makeDir && !gitrepo.Within(w.dir, dir) {
+	if err == nil && makeDir && !gitrepo.Contains(w.dir, dir) {
 		err = os.MkdirAll(dir, 0o700)
 	}
 	real := dir
 	if err == nil {
 		real, err = filepath.EvalSymlinks(dir)
 	}
-	if err != nil || gitrepo.Within(w.dir, real) {
+	if err != nil || gitrepo.Contains(w.dir, real) {
 		return ""
 	}
 	return dir

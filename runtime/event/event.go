@@ -227,6 +227,8 @@ type Result struct {
 	// Disarmed are the files that would have made git outside of the environment run programs of a
 	// command.
 	Disarmed []Disarmed `json:"disarmed,omitempty"`
+	// Unchecked is why the working directory was not checked, completely, for such files.
+	Unchecked string `json:"unchecked,omitempty"`
 	// ControlFiles are new and changed files that make other programs, such as editors and services
 	// for continuous integration, run commands.
 	ControlFiles []string `json:"control_files,omitempty"`

@@ -14,6 +14,9 @@ import (
 // DirName is the name of a git directory, or of the file that points to one, in a working tree.
 const DirName = ".git"
 
+// FilePrefix starts the content of a .git that is a file.
+const FilePrefix = "gitdir: "
+
 // maxPointer bounds the size of a file that points to a git directory, in bytes.
 const maxPointer = 1 << 20
 
@@ -38,7 +41,7 @@ func Find(ctx context.Context, e env.FileReader, top string) (*Dirs, error) {
 	if fatal := env.FatalError(ctx, err); fatal != nil {
 		return nil, fatal
 	}
-	private, err := readPointer(ctx, e, top, git, "gitdir: ")
+	private, err := readPointer(ctx, e, top, git, FilePrefix)
 	if err != nil || private == "" {
 		return nil, err
 	}

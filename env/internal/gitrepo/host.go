@@ -10,9 +10,6 @@ import (
 	"strings"
 )
 
-// FilePrefix starts the content of a .git that is a file.
-const FilePrefix = "gitdir: "
-
 // ForeignError means that the .git of a working tree leads to a git directory that does not name
 // the working tree as its own. A .git file or symlink is content of the working tree, and so may
 // come from anybody.
@@ -107,7 +104,7 @@ func (d Dirs) belongTo(top string) bool {
 			filepath.Base(back) == DirName && sameDir(filepath.Dir(Resolve(d.Private, back)), top) &&
 			hasHead(d.Common)
 	}
-	if real, err := filepath.EvalSymlinks(top); err == nil && Within(real, d.Private) {
+	if real, err := filepath.EvalSymlinks(top); err == nil && Contains(real, d.Private) {
 		return true
 	}
 	back := d.workTree()
@@ -148,8 +145,8 @@ func sameDir(a, b string) bool {
 	return err == nil && berr == nil && fa.IsDir() && os.SameFile(fa, fb)
 }
 
-// Within reports whether the path name is dir or below it. Both are absolute, without symlinks.
-func Within(dir, name string) bool {
+// Contains reports whether dir is the path name or above it. Both are absolute, without symlinks.
+func Contains(dir, name string) bool {
 	rel, err := filepath.Rel(dir, name)
 	return err == nil && filepath.IsLocal(rel)
 }
