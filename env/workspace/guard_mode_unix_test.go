@@ -97,6 +97,7 @@ func TestGuardModes(t *testing.T) {
 				continue // root enters all directories
 			}
 			t.Run(name+who, func(t *testing.T) {
+				t.Parallel()
 				g := newGuarded(t)
 				t.Cleanup(func() { _ = exec.Command("chmod", "-R", "u+rwx", g.dir).Run() })
 				g.run(t, tt.before)
