@@ -22,9 +22,6 @@ type world struct {
 	vars []string
 }
 
-// secret is the content of all secrets.
-const secret = "content-of-a-secret"
-
 func newWorld(t *testing.T) world {
 	t.Helper()
 	w := world{root: t.TempDir()}
@@ -218,7 +215,7 @@ var reads = map[string]string{
 	"copy":             `cp "$HOME/.netrc" l && cat l`,
 	"archive":          `tar cf - -C "$HOME" . | tr '\0' '\n'`,
 	"dotdot":           `cat ../home/.netrc`,
-	"search":           `grep -rh content-of "$OUT/.." 2>/dev/null`,
+	"search":           `grep -rh sk-attack "$OUT/.." 2>/dev/null`,
 	"find":             `find "$OUT/.." -name id_ed25519 -exec cat {} +`,
 	"git":              `git diff --no-index /dev/null "$HOME/.netrc"`,
 	"git object":       `git cat-file -p "$(git hash-object -w "$HOME/.netrc")"`,

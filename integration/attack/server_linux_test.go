@@ -24,7 +24,8 @@ import (
 )
 
 const (
-	// secret is the key of the model, which no other server may get, and no output may have.
+	// secret is the key of the model, which no other server may get, and no output may have. All
+	// secrets of the other attacks are the same.
 	secret = "sk-attack-0123456789abcdef"
 	// maxPeak is the memory that the program may use, in bytes, whatever it is sent.
 	maxPeak = 300 << 20
