@@ -9,8 +9,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -238,4 +240,72 @@ func childOf(t *testing.T, pid int) int {
 		t.Fatalf("process %d has the children %v", pid, found)
 	}
 	return found[0]
+}
+
+// TestInterruptedStarts ends starts of bubblewrap at many moments, by the end of their context and
+// by killing the client. Nothing stays, also not what bubblewrap has started just before.
+func TestInterruptedStarts(t *testing.T) {
+	t.Parallel()
+	needProc(t)
+	if err := sandbox.Available(sandbox.Bubblewrap); err != nil {
+		t.Skip(err)
+	}
+	attempts := 300
+	if testing.Short() {
+		attempts = 30
+	}
+	t.Run("context", func(t *testing.T) {
+		dir := t.TempDir()
+		for i := range attempts {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Duration(i%60)*200*time.Microsecond, cancel)
+			e, err := local.SandboxedBy(ctx, local.Config{Dir: dir}, thisProgram(t),
+				env.Sandbox{Require: true, GitReadOnly: true}, sandbox.Bubblewrap)
+			if err == nil {
+				err = e.Close()
+			} else if errors.Is(err, context.Canceled) {
+				err = nil
+			}
+			cancel()
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, "the end of all processes", func() bool { return len(marked(t, dir)) == 0 })
+	})
+	t.Run("client", func(t *testing.T) {
+		temp := t.TempDir()
+		for i := range attempts / 3 {
+			cmd := exec.CommandContext(t.Context(), thisProgram(t).Path, "-test.run=^TestSandboxProcess$")
+			cmd.Env = append(os.Environ(), clientVar+"="+newMark(t),
+				sandboxVar+"="+string(sandbox.Bubblewrap), "TMPDIR="+temp)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			began := func(text string) bool { return strings.Contains(text, "--bind "+temp) }
+			eventually(t, "bubblewrap", func() bool { return slices.ContainsFunc(commandLines(t), began) })
+			time.Sleep(time.Duration(i%40) * 50 * time.Microsecond) // at another moment each time
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+		eventually(t, "the end of all processes", func() bool {
+			return !slices.ContainsFunc(commandLines(t), func(text string) bool {
+				return strings.Contains(text, temp)
+			})
+		})
+	})
+}
+
+// commandLines returns the command lines of all processes.
+func commandLines(t *testing.T) (lines []string) {
+	t.Helper()
+	names, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		data, _ := os.ReadFile(name) // it may have ended
+		lines = append(lines, strings.ReplaceAll(string(data), "\x00", " "))
+	}
+	return lines
 }

@@ -157,7 +157,7 @@ func mainTidy(args []string) int {
 	if err := parse(newFlags("tidy"), args); err != nil {
 		return usage(err)
 	}
-	if err := sandbox.RunTidier(os.Stdin); err != nil {
+	if err := sandbox.RunTidier(os.Stdin, sandbox.DeathFile()); err != nil {
 		return fail(err)
 	}
 	return exitOK

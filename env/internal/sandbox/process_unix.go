@@ -82,6 +82,9 @@ func Start(
 
 // Tidy removes the remains of the sandbox of an ended process.
 func (p *Process) Tidy() (err error) {
+	if state := p.Cmd.ProcessState; state != nil && state.ExitCode() < 0 { // a signal has ended it
+		p.tidier.killOrphans()
+	}
 	if p.plan != nil {
 		err = p.plan.Tidy()
 	}

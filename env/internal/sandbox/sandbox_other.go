@@ -31,8 +31,11 @@ func ReceivePlan() (Plan, error) { return Plan{}, &Error{Err: ErrUnsupported} }
 // Enter returns an *Error.
 func Enter(p Plan) error { return &Error{By: p.By, Err: ErrUnsupported} }
 
+// DeathFile returns nil.
+func DeathFile() *os.File { return nil }
+
 // RunTidier returns ErrUnsupported.
-func RunTidier(io.Reader) error { return ErrUnsupported }
+func RunTidier(io.Reader, *os.File) error { return ErrUnsupported }
 
 // HomeDirs returns nil.
 func HomeDirs() []string { return nil }
@@ -48,3 +51,5 @@ type tidier struct{ life *os.File }
 func startTidier(*Plan, *Program) (*tidier, error) { return nil, nil }
 
 func (*tidier) dismiss() {}
+
+func (*tidier) killOrphans() {}

@@ -9,10 +9,18 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
-// firstLock is the descriptor of the first lock file in the tidier.
-const firstLock = 3
+// Descriptors of a tidier: one whose end of file means that the starting process has ended, and the
+// first lock file.
+const (
+	deathFile = 3
+	firstLock = 4
+)
+
+// orphanPause is the pause between two searches for orphans.
+const orphanPause = time.Second
 
 // dismissByte ends a tidier that has nothing left to do.
 const dismissByte = '.'
@@ -47,15 +55,19 @@ func Dismiss(w io.Writer) error {
 	return err
 }
 
-// RunTidier is the main function of the tidier. It reads the plan from r and calls Tidy at the end
-// of r, whose other end the starting process and the helper hold.
-func RunTidier(r io.Reader) error {
+// DeathFile returns the file with which RunTidier is called in the tidier.
+func DeathFile() *os.File { return os.NewFile(deathFile, "death") }
+
+// RunTidier is the main function of the tidier. It reads the plan from life and calls Tidy at the
+// end of life, whose other end the starting process, bubblewrap and the helper hold. At the end of
+// death it kills what of bubblewrap still holds it.
+func RunTidier(life io.Reader, death *os.File) error {
 	signal.Ignore(
 		syscall.SIGHUP,
 		syscall.SIGINT,
 		syscall.SIGTERM,
 	) // the end of its stdin ends it
-	in := bufio.NewReader(r)
+	in := bufio.NewReader(life)
 	line, err := in.ReadBytes('\n')
 	if err != nil {
 		return fmt.Errorf("read the plan: %w", err)
@@ -66,6 +78,14 @@ func RunTidier(r io.Reader) error {
 	}
 	for i, name := range left.Locks {
 		left.Plan.locks = append(left.Plan.locks, os.NewFile(uintptr(firstLock+i), name))
+	}
+	if held, ok := life.(*os.File); ok && left.Plan.By == Bubblewrap {
+		go func() {
+			_, _ = io.Copy(io.Discard, death)
+			for ; ; time.Sleep(orphanPause) {
+				killOrphans(held)
+			}
+		}()
 	}
 	switch _, err := in.ReadByte(); {
 	case err == nil:

@@ -95,7 +95,7 @@ func TestTidier(t *testing.T) {
 			if err := (&Plan{OwnTemp: made}).Entrust(&text); err != nil {
 				t.Fatal(err)
 			}
-			if err := RunTidier(strings.NewReader(text.String() + tt.after)); err != nil {
+			if err := RunTidier(strings.NewReader(text.String()+tt.after), nil); err != nil {
 				t.Error(err)
 			}
 			if exists(made) != tt.stays {
@@ -104,7 +104,7 @@ func TestTidier(t *testing.T) {
 		})
 	}
 	for _, bad := range []string{"", "{}", "{\n", `{"plan":7}` + "\n"} {
-		if err := RunTidier(strings.NewReader(bad)); err == nil {
+		if err := RunTidier(strings.NewReader(bad), nil); err == nil {
 			t.Errorf("%q is understood", bad)
 		}
 	}
