@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxagent/sandboxagent/env"
 )
 
 // bind mounts a directory or file of a world at a second name, or skips the test where that is
@@ -172,5 +174,33 @@ func TestWritableAliases(t *testing.T) {
 				t.Errorf("printed %q", out)
 			}
 		})
+	}
+}
+
+// TestMountsComeAndGo starts a sandbox while another program mounts something: the failed start is
+// tried again, and one that fails otherwise is not.
+func TestMountsComeAndGo(t *testing.T) {
+	w := newWorld(t)
+	for name, mounting := range map[string]bool{"a mount": true, "nothing": false} {
+		starts := 0
+		none, err := Choose(t.Context(), w.work, env.Sandbox{Require: true}, nil,
+			Machine{Mechanisms: []Mechanism{Bubblewrap}, Homes: []string{w.home}},
+			func(p Plan) (env.Info, func() error, error) {
+				if starts++; starts == 2 {
+					return env.Info{}, p.Tidy, nil
+				}
+				if mounting {
+					if err := unix.Mount("none", w.out, "tmpfs", 0, ""); err != nil {
+						t.Skipf("mounting is not possible: %v", err)
+					}
+					if err := unix.Unmount(w.out, unix.MNT_DETACH); err != nil {
+						t.Error(err)
+					}
+				}
+				return env.Info{}, nil, errors.Join(&StartFailure{Text: "a mount has gone"}, p.Tidy())
+			})
+		if err != nil || (none == nil) != mounting || (starts == 2) != mounting {
+			t.Errorf("%s: %d starts, %v, %v", name, starts, none, err)
+		}
 	}
 }

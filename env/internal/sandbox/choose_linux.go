@@ -9,10 +9,13 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// maxTries bounds the starts of one sandbox while sockets that it has to hide come and go.
+// maxTries bounds the starts of one sandbox while mounts, and sockets that it has to hide, come and
+// go.
 const maxTries = 3
 
 // Unavailable reports why no sandbox runs, or none that enforces Missing.
@@ -134,6 +137,8 @@ func tryMechanism(
 	start StartFunc,
 ) (env.Info, func() error, error) {
 	for tries := 1; ; tries++ {
+		mounts := watchMounts()
+		defer func() { _ = unix.Close(mounts) }()
 		plan, err := New(policy, by, homes, os.Getenv)
 		if err != nil {
 			return env.Info{}, nil, err
@@ -151,10 +156,28 @@ func tryMechanism(
 			return env.Info{}, nil, errors.Join(err, plan.Tidy())
 		}
 		info, end, err := start(plan)
-		if err == nil || tries == maxTries || ctx.Err() != nil || !plan.Outdated() {
+		if err == nil || tries == maxTries || ctx.Err() != nil || !plan.Outdated() && !changed(mounts) {
 			return info, end, err
 		}
 	}
+}
+
+// watchMounts opens the table of mounts for changed; -1 if it cannot be read. Bubblewrap mounts
+// each of them again, and fails if one goes meanwhile. The table is no os.File, whose own polling
+// would take the news.
+func watchMounts() int {
+	table, err := unix.Open("/proc/self/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1
+	}
+	return table
+}
+
+// changed reports whether mounts have come or gone since watchMounts (proc_pid_mountinfo(5)).
+func changed(table int) bool {
+	poll := []unix.PollFd{{Fd: int32(table), Events: unix.POLLPRI}}
+	n, err := unix.Poll(poll, 0)
+	return err == nil && n > 0 && poll[0].Revents&unix.POLLPRI != 0
 }
 
 // makeTemp makes the directory for temporary files if the plan has none.
