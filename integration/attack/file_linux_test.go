@@ -256,7 +256,6 @@ var opens = map[string]string{
 	"/proc/sysrq-trigger": ">>", "/proc/kcore": "<", "/proc/kmsg": "<",
 	"/proc/1/mem": "<>", "/proc/1/environ": "<", "/proc/1/auxv": "<", "/proc/1/maps": "<",
 	"/proc/1/oom_score_adj": ">>", "/proc/1/clear_refs": ">>", "/proc/1/coredump_filter": ">>",
-	"/proc/1/timerslack_ns":          ">>",
 	"/proc/irq/default_smp_affinity": ">>", "/proc/mtrr": ">>", "/proc/asound": "<",
 	"/sys/kernel/profiling": ">>", "/sys/kernel/mm/ksm/run": ">>", "/sys/fs/cgroup/cgroup.procs": ">>",
 	"/sys/fs/cgroup/cgroup.subtree_control": ">>", "/sys/power/state": ">>",
