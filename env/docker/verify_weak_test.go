@@ -1,7 +1,6 @@
 package docker_test
 
 import (
-	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -139,11 +138,19 @@ func directories(t *testing.T, canary verify.Host) []weakening {
 	if err := os.WriteFile(filepath.Join(secrets, "token"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	open := daemonFolder(t)
-	//nolint:gosec // another user writes to the one, and reads the other
-	if err := errors.Join(os.Chmod(open, 0o777), os.Chmod(secrets, 0o755)); err != nil {
+	//nolint:gosec // another user reads it
+	if err := os.Chmod(secrets, 0o755); err != nil {
 		t.Fatal(err)
 	}
+	// Each container has its own, for probes of others would be seen in it.
+	open := func() string {
+		dir := daemonFolder(t)
+		if err := os.Chmod(dir, 0o777); err != nil { //nolint:gosec // another user writes to it
+			t.Fatal(err)
+		}
+		return dir
+	}
+	tmp := open()
 	return []weakening{
 		{
 			name: "writable root", weaken: onHost(func(h *hostConfig) { h.ReadonlyRootfs = false }),
@@ -177,16 +184,16 @@ func directories(t *testing.T, canary verify.Host) []weakening {
 			want:   []string{"mounts", "host-files"},
 		},
 		{
-			name: "the working directory of the host", weaken: instead("/workspace", open),
+			name: "the working directory of the host", weaken: instead("/workspace", open()),
 			want: []string{"mounts"},
 		},
 		{
-			name: "the home directory of the host", weaken: instead("/home/sandbox", open),
+			name: "the home directory of the host", weaken: instead("/home/sandbox", open()),
 			want: []string{"mounts"},
 		},
 		{name: "/tmp of the host", weaken: onHost(func(h *hostConfig) {
 			h.Tmpfs = nil
-			h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeBind, Source: open, Target: "/tmp"})
+			h.Mounts = append(h.Mounts, mount.Mount{Type: mount.TypeBind, Source: tmp, Target: "/tmp"})
 		}), want: []string{"mounts"}},
 		{name: "memory of the host", weaken: onHost(func(h *hostConfig) {
 			h.Tmpfs = nil
