@@ -70,7 +70,8 @@ func timesOut(
 	}
 }
 
-// waitsFor reports whether a run that has timed out says that it waited for something.
+// waitsFor checks the error of a run that has timed out: it contains text, which names the step
+// that the run was in.
 func waitsFor(text string) func(*process) bool {
 	return func(p *process) bool {
 		_, report, _ := strings.Cut(p.stderr.String(), "sandboxagent: the run timed out (--timeout)")

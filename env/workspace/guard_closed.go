@@ -23,7 +23,7 @@ type closedDir struct {
 }
 
 // unlock gives their owner the right to list and to enter directories from which commands took it.
-// It returns what is still closed, and whether it has changed something.
+// It returns the directories that are still closed; opened reports whether it gave a right back.
 func (g *Guard) unlock(ctx context.Context) (closed map[string]closedDir, opened bool, err error) {
 	tried := make(map[string]bool)
 	for {
@@ -49,7 +49,8 @@ func (g *Guard) unlock(ctx context.Context) (closed map[string]closedDir, opened
 	}
 }
 
-// findClosed searches the working directory for what is closed.
+// findClosed returns the closed directories in the working directory, and the entries that cannot
+// be described, by name.
 func (g *Guard) findClosed(ctx context.Context) (map[string]closedDir, error) {
 	closed := make(map[string]closedDir)
 	add := func(name string, mode fs.FileMode) error {

@@ -216,8 +216,8 @@ while ((my $p = waitpid(-1, WUNTRACED)) > 0) { print "$p stands still\n" }`
 }
 
 // TestForksUnderWayAreResumed stops and resumes all processes of a pid namespace, while some fork.
-// No child stays stopped: its parent would wait for it forever. A fork takes long where there is
-// much memory and other processes are busy, so many are under way at the signal.
+// No child stays stopped: its parent would wait for it forever. A process with much memory forks
+// slowly, above all beside busy processes, so the signal meets many forks under way.
 func TestForksUnderWayAreResumed(t *testing.T) {
 	if os.Getenv(inNamespace) == "" {
 		for range runtime.NumCPU() {
