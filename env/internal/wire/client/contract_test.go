@@ -20,6 +20,13 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/wrap"
 )
 
+// noPing is longer than a test: a machine that others use may take a long time for a frame on a
+// stream that delivers byte by byte, and no stream of these tests is silent for ever.
+const noPing = time.Hour
+
+// patient is a client that waits as long.
+func patient(cfg *client.Config) { cfg.PingEvery = noPing }
+
 // localServer serves a local environment over any number of streams.
 type localServer struct {
 	server  *server.Server
@@ -42,6 +49,7 @@ func serveLocal(
 			}
 			return wrap.Chain(e, decorate), nil
 		},
+		PingEvery: noPing,
 	})}
 	t.Cleanup(func() {
 		if err := p.server.Close(); err != nil {
@@ -88,7 +96,9 @@ func (p *localServer) open(t testing.TB, change func(*client.Config)) *client.Cl
 // TestContract runs the conformance suite over a pipe.
 func TestContract(t *testing.T) {
 	envtest.Run(t, envtest.Options{
-		New: func(t *testing.T) env.Environment { return serveLocal(t, t.TempDir(), nil).open(t, nil) },
+		New: func(t *testing.T) env.Environment {
+			return serveLocal(t, t.TempDir(), nil).open(t, patient)
+		},
 	})
 }
 
@@ -102,7 +112,7 @@ func TestContractSlices(t *testing.T) {
 			p.between = func(client, server net.Conn) (io.ReadWriteCloser, io.ReadWriteCloser) {
 				return &sliced{Conn: client}, &sliced{Conn: server}
 			}
-			return p.open(t, nil)
+			return p.open(t, patient)
 		},
 	})
 }
@@ -122,7 +132,7 @@ func TestContractSlowDecorated(t *testing.T) {
 				return newDelayed(client, 3*time.Millisecond, 100<<20), newDelayed(server, 3*time.Millisecond,
 					100<<20)
 			}
-			return wrap.Apply(p.open(t, nil), wrap.Options{
+			return wrap.Apply(p.open(t, patient), wrap.Options{
 				Logger: logger,
 				Vars:   &vars.Filter{Mode: vars.All},
 			})
