@@ -148,7 +148,7 @@ func TestPartitionWhileClosing(t *testing.T) {
 
 // TestSlowLinks works over links that are slow in every way, which must not count as lost.
 func TestSlowLinks(t *testing.T) {
-	needFull(t, "links of a few bytes per second")
+	needFull(t, "links of about a thousand bytes per second")
 	t.Parallel()
 	s := server(t, daemons.SSHDConfig{Account: account()})
 	t.Run("links", func(t *testing.T) {
@@ -156,13 +156,14 @@ func TestSlowLinks(t *testing.T) {
 			kind, attributes string
 			size             int
 		}{
-			{"slicer", `{"average_size":1,"size_variation":0,"delay":3000}`, 200},
+			{"slicer", `{"average_size":16,"size_variation":8,"delay":15000}`, 1000},
 			{"latency", `{"latency":500,"jitter":0}`, 64 << 10},
 			{"bandwidth", `{"rate":10}`, 64 << 10},
 		} {
 			t.Run(tt.kind, func(t *testing.T) {
 				t.Parallel()
 				proxy, to := behind(t, s)
+				to.Timeout = time.Minute // a new login takes thousands of bytes
 				e := open(t, connect(t, to), ssh.Config{WorkDir: s.MakeDir(t)})
 				spoil(t, proxy, tt.kind, tt.attributes)
 				slow(t, e, tt.size)
