@@ -109,7 +109,8 @@ func (p *program) app() *cli.App {
 		Commands: []*cli.Command{
 			p.runCommand(), p.execCommand(), p.toolCommand(), p.verifyCommand(), p.listCommand(),
 			p.attachCommand(), p.gcCommand(),
-			p.imagesCommand(), p.buildCommand(), p.modelsCommand(), p.demoCommand(), p.versionCommand(),
+			p.imagesCommand(), p.buildCommand(), p.modelsCommand(), p.demoCommand(),
+			p.completionCommand(), p.versionCommand(),
 		},
 	}
 	for _, c := range app.Commands {
