@@ -62,6 +62,7 @@ func badInputs(missing, link string) []badInput {
 		usage("too little memory", "--memory=1MiB", "--memory: ", "at least"),
 		usage("too few processes", "--pids=2", "--pids: ", "at least"),
 		usage("CPUs", "--cpus=-1", "--cpus: ", "such as 0.5 or 2"),
+		usage("too many CPUs", "--cpus=9999", "--cpus: 9999 is more than the "),
 		usage("network", "--network=bridge", `--network: "bridge" is not one of none, full`),
 		usage("user", "--user=bob", `--user: "bob" is neither root nor a number such as 10001`),
 		usage("TTL", "--ttl=0s", "--ttl is 0; leave it out for the default"),

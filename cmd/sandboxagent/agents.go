@@ -20,7 +20,7 @@ var agentTools = [...]string{"spawn_agent", "send_input", "wait", "close_agent"}
 
 func agentsFlag() cli.Flag {
 	return &cli.StringFlag{
-		Name: "agents", EnvVars: variable("agents"),
+		Name: "agents", Category: groupModel,
 		DefaultText: "agents in your configuration directory, if it exists",
 		Usage:       "read kinds of sub-agents from the Markdown files of `DIR`",
 	}

@@ -21,6 +21,7 @@ import (
 // program is one execution of the program.
 type program struct {
 	std  streams
+	line commandLine
 	code int
 	// kill immediately kills the processes of the open environment.
 	kill atomic.Pointer[func()]
@@ -44,50 +45,50 @@ type program struct {
 func (p *program) endTime() time.Duration { return cmp.Or(p.patience, endTime) }
 
 // run runs the program with args, the first of which is its name, and returns its exit code.
-func (p *program) run(ctx context.Context, args []string) int {
+func (p *program) run(ctx context.Context, args []string) (code int) {
 	log.SetOutput(p.std.err) // libraries write to it
 	app := p.app()
-	if len(args) < 2 {
-		app.Writer = p.std.err
-		_ = app.RunContext(ctx, []string{app.Name, "--help"})
-		return codeUsage
+	args = args[min(len(args), 1):]
+	if len(args) > 0 {
+		switch args[0] {
+		case "help":
+			args = append([]string{helpFlag}, args[1:]...)
+		case "--version", "-version":
+			args = append([]string{"version"}, args[1:]...)
+		}
 	}
-	args = args[1:]
-	switch args[0] {
-	case "help":
-		args = append([]string{helpFlag}, args[1:]...)
-	case "--version", "-version":
-		args = append([]string{"version"}, args[1:]...)
-	}
-	l, err := parseCommandLine(app, args)
+	var err error
+	p.line, err = parseCommandLine(app, args)
 	if err == nil {
-		err = p.runCommandLine(ctx, app, l)
+		err = p.runCommandLine(ctx, app)
 	}
 	if err != nil {
 		p.fail(err)
-		return failureCode(ctx, l.command, err)
+		return failureCode(ctx, p.line.command, err)
 	}
 	return p.code
 }
 
-func (p *program) runCommandLine(ctx context.Context, app *cli.App, l commandLine) error {
-	if l.help && l.command == "tool" && len(l.rest) > 0 {
+func (p *program) runCommandLine(ctx context.Context, app *cli.App) error {
+	l := p.line
+	switch {
+	case l.help && l.command == "tool" && len(l.rest) > 0:
 		return p.toolHelp(l.rest)
+	case l.help:
+		return writeHelp(p.std.out, app, l.command)
+	case app.Command(l.command) == nil: // a subcommand is missing
+		p.code = codeUsage
+		return writeHelp(p.std.err, app, l.command)
 	}
-	args := []string{app.Name}
-	if l.command != "" {
-		args = append(args, l.command)
-	}
-	if l.help {
-		args = append(args, helpFlag)
-	} else {
-		args = slices.Concat(args, l.flags, []string{"--"}, l.rest)
-	}
-	return app.RunContext(ctx, args)
+	return app.RunContext(ctx, slices.Concat([]string{app.Name, l.command}, l.flags, []string{"--"},
+		l.rest))
 }
 
 // fail writes an error to standard error, in one line.
-func (p *program) fail(err error) { p.printLine(err.Error()) }
+func (p *program) fail(err error) {
+	p.line.nameSource(err)
+	p.printLine(err.Error())
+}
 
 // printLine writes one line to standard error.
 func (p *program) printLine(text string) {
@@ -100,21 +101,20 @@ func (p *program) app() *cli.App {
 		Usage:                     "an LLM agent whose tools run in an execution environment",
 		Writer:                    p.std.out,
 		ErrWriter:                 p.std.err,
+		HideHelp:                  true, // writeHelp writes it
 		HideVersion:               true,
 		DisableSliceFlagSeparator: true,
-		CustomAppHelpTemplate:     appHelp,
 		ExitErrHandler:            func(*cli.Context, error) {},
 		OnUsageError:              onUsageError,
 		Commands: []*cli.Command{
 			p.runCommand(), p.execCommand(), p.toolCommand(), p.verifyCommand(), p.listCommand(),
 			p.attachCommand(), p.gcCommand(),
-			p.imagesCommand(), p.buildCommand(), p.modelsCommand(), p.demoCommand(), p.versionCommand(),
+			p.imagesCommand(), p.buildCommand(), p.modelsCommand(), p.demoCommand(),
+			p.completionCommand(), p.versionCommand(),
 		},
 	}
 	for _, c := range app.Commands {
-		c.HideHelpCommand = true
-		c.Description = strings.TrimSpace(c.Description)
-		c.CustomHelpTemplate = commandHelp
+		c.HideHelp = true
 		c.OnUsageError = onUsageError
 	}
 	return app
@@ -122,27 +122,6 @@ func (p *program) app() *cli.App {
 
 // onUsageError makes a usageError of an error that parseCommandLine did not find.
 func onUsageError(_ *cli.Context, err error, _ bool) error { return usagef("%s", err) }
-
-const appHelp = `sandboxagent - {{.Usage}}
-
-usage: sandboxagent COMMAND [flags] [arguments]
-
-commands:
-{{range .VisibleCommands}}  {{.Name}}{{"\t"}}{{.Usage}}
-{{end}}
-"sandboxagent COMMAND --help" describes a command.
-Flags are valid before and after arguments; "--" ends them.
-`
-
-const commandHelp = `sandboxagent {{.Name}} - {{.Usage}}
-
-usage: sandboxagent {{.Name}} {{.ArgsUsage}}
-{{if .Description}}
-{{.Description}}
-{{end}}{{if .VisibleFlags}}
-flags:
-{{range .VisibleFlags}}  {{.}}
-{{end}}{{end}}`
 
 // action returns an action that runs work until it returns or a signal ends its context. An error
 // of work is written to standard error and decides the exit code.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -10,32 +12,35 @@ import (
 
 	"github.com/urfave/cli/v2"
 	"github.com/xrash/smetrics"
+
+	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 )
 
 const helpFlag = "--help"
 
-// commandLine is the arguments of the program in the order that package flag parses.
+// commandLine is the arguments of the program in the order that package flag parses, with the flags
+// that environment variables set.
 type commandLine struct {
-	// command is the name of the command, of one or two words; may be empty.
+	// command is the name of the command, of one or two words, or only the first of two; may be empty.
 	command string
-	// flags are the flags with their values, rest the arguments.
+	// flags are the flags as --NAME=VALUE, rest the arguments.
 	flags, rest []string
+	// variables has the environment variables of those flags that one set.
+	variables map[string]string
 	// help is true if the arguments have a help flag.
 	help bool
 }
 
+// givenFlag is a flag in the arguments.
+type givenFlag struct{ arg, name, value string }
+
 // parseCommandLine separates flags from arguments, which package flag does not mix, and validates
-// the values of flags and of their environment variables. Flags are valid anywhere before "--",
-// also before the command.
+// the values of flags. Flags are valid anywhere before "--", also before the command.
 func parseCommandLine(app *cli.App, args []string) (l commandLine, err error) {
-	type found struct{ arg, name, value string }
-	var flags []found
+	var given []givenFlag
 	var words []string
 	missing := "" // the flag at the end that lacks its value
-	all := slices.Clone(app.Flags)
-	for _, c := range app.Commands {
-		all = append(all, c.Flags...)
-	}
+	all := allFlags(app)
 	for len(args) > 0 && args[0] != "--" {
 		arg := args[0]
 		args = args[1:]
@@ -43,70 +48,119 @@ func parseCommandLine(app *cli.App, args []string) (l commandLine, err error) {
 		switch {
 		case name == "":
 			words = append(words, arg)
-			continue
 		case name == "help" || name == "h":
 			l.help = true
-			continue
-		case !hasValue && takesValue(findFlag(all, name)):
-			if len(args) == 0 || args[0] == "--" {
-				missing = name
-				continue
+		case hasValue:
+			given = append(given, givenFlag{arg, name, value})
+		case isCombined(all, arg):
+			for _, letter := range name {
+				given = append(given, givenFlag{arg, string(letter), "true"})
 			}
-			value, args = args[0], args[1:]
-			l.flags = append(l.flags, arg, value)
+		case !takesValue(findFlag(all, name)):
+			given = append(given, givenFlag{arg, name, "true"})
+		case len(args) == 0 || args[0] == "--":
+			missing = arg
 		default:
-			l.flags = append(l.flags, arg)
-			if !hasValue {
-				value = "true"
-			}
+			given = append(given, givenFlag{arg, name, args[0]})
+			args = args[1:]
 		}
-		flags = append(flags, found{arg, name, value})
 	}
-	known := app.Flags
-	if len(words) > 0 {
-		c, n, err := findCommand(app, words)
-		if err != nil {
-			return l, err
-		}
-		l.command, known, words = c.Name, c.Flags, words[n:]
+	command, words, err := findCommand(app, words)
+	if err != nil {
+		return l, err
 	}
-	l.rest = words
+	l.command, l.rest = command.Name, words
 	if len(args) > 0 { // "--"
 		l.rest = append(l.rest, args[1:]...)
 	}
-	for _, f := range flags {
-		flag := findFlag(known, f.name)
+	for _, g := range given {
+		flag := findFlag(command.Flags, g.name)
 		if flag == nil {
-			return l, unknownFlag(known, f.arg, f.name)
+			return l, unknownFlag(app, command.Flags, g)
 		}
-		if strings.TrimSpace(f.value) == "" {
-			return l, usagef("--%s is empty; give it a value or leave it out", f.name)
-		}
-		if kind := invalidKind(flag, f.value); kind != "" {
-			return l, usagef("--%s: %q is not %s", f.name, f.value, kind)
+		if err := l.add(flag, g.value); err != nil {
+			return l, err
 		}
 	}
 	if missing != "" {
-		return l, usagef("--%s needs a value", missing)
+		return l, usagef("%s needs a value", missing)
 	}
-	return l, checkVariables(known)
+	if l.help {
+		return l, nil
+	}
+	return l, l.addVariables(command.Flags)
 }
 
-// checkVariables validates the environment variables of flags.
-func checkVariables(flags []cli.Flag) error {
+// add validates the value of a flag and adds both.
+func (l *commandLine) add(f cli.Flag, value string) error {
+	name := "--" + f.Names()[0]
+	if strings.TrimSpace(value) == "" {
+		return usagef("%s is empty; give it a value or leave it out", name)
+	}
+	if kind := invalidKind(f, value); kind != "" {
+		return usagef("%s: %q is not %s", name, value, kind)
+	}
+	l.flags = append(l.flags, name+"="+value)
+	return nil
+}
+
+// value returns the last value of a flag, without its variable; empty if it is not set.
+func (l *commandLine) value(name string) (value string) {
+	for _, f := range l.flags {
+		if v, ok := strings.CutPrefix(f, "--"+name+"="); ok {
+			value = v
+		}
+	}
+	return value
+}
+
+// variable returns the environment variable of a flag, and its value. A blank variable counts as
+// not set.
+func variable(flag string) (name, value string) {
+	name = "SANDBOXAGENT_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+	if value = os.Getenv(name); strings.TrimSpace(value) == "" {
+		value = ""
+	}
+	return name, value
+}
+
+// addVariables adds the flags whose environment variables are set. A flag in the arguments goes
+// before its variable. A variable whose flag has no effect with the selected backend is ignored, so
+// that the same variables serve all commands and backends.
+func (l *commandLine) addVariables(flags []cli.Flag) error {
+	var selected backend
+	if f, ok := findFlag(flags, "env").(cli.DocGenerationFlag); ok {
+		_, value := variable("env")
+		// parseBackend reports an unknown one
+		selected, _ = findBackend(backends(nil), cmp.Or(l.value("env"), value, f.GetValue()))
+	}
+	l.variables = make(map[string]string)
 	for _, f := range flags {
-		d, ok := f.(cli.DocGenerationFlag)
-		if !ok {
+		flag := f.Names()[0]
+		name, value := variable(flag)
+		if value == "" || l.value(flag) != "" || selected != nil && !obeys(selected, flag) {
 			continue
 		}
-		for _, name := range d.GetEnvVars() {
-			value, set := os.LookupEnv(name)
-			if kind := invalidKind(f, value); set && kind != "" {
-				return usagef("the variable %s: %q is not %s", name, value, kind)
-			}
+		l.variables["--"+flag] = name
+		if err := l.add(f, value); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+var leadingFlag = lazyregexp.New(`^--[a-z-]+`)
+
+// nameSource makes a usageError about a flag name the variable that set the flag instead.
+func (l *commandLine) nameSource(err error) {
+	var usage *usageError
+	if !errors.As(err, &usage) {
+		return
+	}
+	flag := leadingFlag().FindString(usage.message)
+	if name := l.variables[flag]; name != "" {
+		usage.message = "the variable " + name + strings.TrimPrefix(usage.message, flag)
+	}
 }
 
 // invalidKind returns the kind of value that f requires if value is invalid, else an empty text.
@@ -140,6 +194,28 @@ func cutFlag(arg string) (name, value string, hasValue bool) {
 	return strings.Cut(strings.TrimPrefix(arg[1:], "-"), "=")
 }
 
+// isCombined reports whether arg is several flags of one letter, such as -it.
+func isCombined(flags []cli.Flag, arg string) bool {
+	letters, short := strings.CutPrefix(arg, "-")
+	if !short || len(letters) < 2 || findFlag(flags, letters) != nil {
+		return false
+	}
+	for _, letter := range letters {
+		if f := findFlag(flags, string(letter)); f == nil || takesValue(f) {
+			return false
+		}
+	}
+	return true
+}
+
+// allFlags returns the flags of all commands.
+func allFlags(app *cli.App) (all []cli.Flag) {
+	for _, c := range app.Commands {
+		all = append(all, c.Flags...)
+	}
+	return all
+}
+
 func findFlag(flags []cli.Flag, name string) cli.Flag {
 	for _, f := range flags {
 		if slices.Contains(f.Names(), name) {
@@ -154,17 +230,21 @@ func takesValue(f cli.Flag) bool {
 	return ok && d.TakesValue()
 }
 
-// findCommand returns the command that words start with, and the number of words in its name.
-func findCommand(app *cli.App, words []string) (*cli.Command, int, error) {
+// findCommand returns the command that words start with, and the words after its name. If words are
+// none or only the first word of several commands, the command has this name alone.
+func findCommand(app *cli.App, words []string) (_ *cli.Command, rest []string, err error) {
+	if len(words) == 0 {
+		return &cli.Command{}, nil, nil
+	}
 	var names, subcommands []string
 	for _, c := range app.Commands {
 		first, second, _ := strings.Cut(c.Name, " ")
 		switch {
 		case c.Name == words[0]:
-			return c, 1, nil
+			return c, words[1:], nil
 		case first != words[0]:
 		case len(words) > 1 && second == words[1]:
-			return c, 2, nil
+			return c, words[2:], nil
 		default:
 			subcommands = append(subcommands, second)
 		}
@@ -172,29 +252,39 @@ func findCommand(app *cli.App, words []string) (*cli.Command, int, error) {
 	}
 	switch {
 	case len(subcommands) == 0:
-		return nil, 0, usagef("unknown command %q (known: %s)", words[0], strings.Join(names, ", "))
+		return nil, nil, usagef("unknown command %q (known: %s)", words[0], strings.Join(names, ", "))
 	case len(words) > 1:
-		return nil, 0, usagef("unknown command %q; the subcommands of %q are %s",
+		return nil, nil, usagef("unknown command %q; the subcommands of %q are %s",
 			strings.Join(words[:2], " "), words[0], strings.Join(subcommands, ", "))
 	}
-	return nil, 0, usagef("%q needs a subcommand: %s", words[0], strings.Join(subcommands, ", "))
+	return &cli.Command{Name: words[0]}, nil, nil
 }
 
-// unknownFlag suggests a flag with a similar name.
-func unknownFlag(flags []cli.Flag, arg, name string) error {
-	arg, _, _ = strings.Cut(arg, "=")
-	best, limit := "", min(3, len(name)/2)
-	for _, f := range flags {
-		for _, n := range f.Names() {
-			if d := smetrics.WagnerFischer(name, n, 1, 1, 1); d <= limit {
-				best, limit = n, d-1
-			}
+// unknownFlag names the commands that have the flag, or else a flag with a similar name.
+func unknownFlag(app *cli.App, flags []cli.Flag, given givenFlag) error {
+	arg, _, _ := strings.Cut(given.arg, "=")
+	var owners []string
+	best, limit := "", min(3, len(given.name)/2)
+	for _, c := range app.Commands {
+		if findFlag(c.Flags, given.name) != nil {
+			owners = append(owners, c.Name)
 		}
 	}
-	if best != "" {
+	for _, f := range flags {
+		name := f.Names()[0]
+		if d := smetrics.WagnerFischer(given.name, name, 1, 1, 1); d <= limit {
+			best, limit = name, d-1
+		}
+	}
+	const remedy = `put arguments that start with a dash after "--"`
+	switch {
+	case len(given.name) > 1 && len(owners) > 0:
+		return usagef("unknown flag %s, which is a flag of %s; %s",
+			arg, strings.Join(owners, ", "), remedy)
+	case best != "":
 		return usagef("unknown flag %s; did you mean --%s?", arg, best)
 	}
-	return usagef("unknown flag %s; put arguments that start with a dash after \"--\"", arg)
+	return usagef("unknown flag %s; %s", arg, remedy)
 }
 
 // usageError is a mistake in the arguments, the environment variables or the configuration.

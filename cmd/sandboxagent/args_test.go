@@ -23,42 +23,56 @@ func TestParseCommandLine(t *testing.T) {
 		err     string
 	}{
 		{"run task", "run", "-- task", ""},
-		{"run --yes task --model m", "run", "--yes --model m -- task", ""},
-		{"run task --yes", "run", "--yes -- task", ""},
+		{"run --yes task --model m", "run", "--yes=true --model=m -- task", ""},
+		{"run task --yes", "run", "--yes=true -- task", ""},
 		{"run --yes=false task", "run", "--yes=false -- task", ""},
 		{"run -", "run", "-- -", ""},
-		{"run -yes task", "run", "-yes -- task", ""},
-		{"--env local exec true", "exec", "--env local -- true", ""},
-		{"--model run run run", "run", "--model run -- run", ""},
+		{"run -yes task", "run", "--yes=true -- task", ""},
+		{"--env local exec true", "exec", "--env=local -- true", ""},
+		{"--model run run run", "run", "--model=run -- run", ""},
+		{
+			"run -m m -C d -o=json -e A=1 x", "run",
+			"--model=m --workdir=d --output=json --var=A=1 -- x", "",
+		},
+		{"exec -e A=1 --var B=2 -- a", "exec", "--var=A=1 --var=B=2 -- a", ""},
+		{"exec -it -- sh", "exec", "--interactive=true --tty=true -- sh", ""},
+		{"exec -ti sh", "exec", "--tty=true --interactive=true -- sh", ""},
+		{"env attach -it x", "env attach", "--interactive=true --tty=true -- x", ""},
+		{"run -it x", "run", "", `unknown flag -it; put arguments that start with a dash after "--"`},
+		{"exec ls -la", "exec", "", `unknown flag -la; put arguments that start with a dash after "--"`},
+		{"exec -tC d", "exec", "", `unknown flag -tC; put arguments that start with a dash after "--"`},
 		{"exec -- ls -l", "exec", "-- ls -l", ""},
-		{"exec a --timeout 1s -- --b -- -c", "exec", "--timeout 1s -- a --b -- -c", ""},
-		{"exec --var -x=1 -- a", "exec", "--var -x=1 -- a", ""},
+		{"exec a --timeout 1s -- --b -- -c", "exec", "--timeout=1s -- a --b -- -c", ""},
+		{"exec --var -x=1 -- a", "exec", "--var=-x=1 -- a", ""},
 		{"exec --help", "exec", "--help", ""},
 		{"-h", "", "--help", ""},
 		{"tool shell --help", "tool", "--help shell", ""},
 		{"run x -h --yes --model m", "run", "--help x", ""},
 		{"version -h x", "version", "--help x", ""},
 		{"exec -- ls --help", "exec", "-- ls --help", ""},
-		{"run --model -h x", "run", "--model -h -- x", ""},
+		{"run --model -h x", "run", "--model=-h -- x", ""},
 		{"-- run", "", "-- run", ""},
+		{"", "", "--", ""},
 		{"exec ls -l", "exec", "", `unknown flag -l; put arguments that start with a dash after "--"`},
 		{"run --mdel m t", "run", "", "unknown flag --mdel; did you mean --model?"},
+		{"run -modl m t", "run", "", "unknown flag -modl; did you mean --model?"},
 		{"run --max-truns=3 t", "run", "", "unknown flag --max-truns; did you mean --max-turns?"},
 		{"run --patch", "run", "", "--patch needs a value"},
 		{"exec --patch -- ls", "exec", "", "--patch needs a value"},
 		{
 			"version --yes", "version", "",
-			`unknown flag --yes; put arguments that start with a dash after "--"`,
+			`unknown flag --yes, which is a flag of run; put arguments that start with a dash after "--"`,
 		},
 		{"list", "", "", `unknown command "list" (known: ` + strings.Join(commands, ", ") + ")"},
 		{"env list", "env list", "--", ""},
-		{"env gc --all --dry-run", "env gc", "--all --dry-run --", ""},
-		{"--all env gc", "env gc", "--all --", ""},
-		{"env --all gc", "env gc", "--all --", ""},
-		{"image build --base x go node", "image build", "--base x -- go node", ""},
+		{"env gc --all --dry-run", "env gc", "--all=true --dry-run=true --", ""},
+		{"--all env gc", "env gc", "--all=true --", ""},
+		{"env --all gc", "env gc", "--all=true --", ""},
+		{"image build --base x go node", "image build", "--base=x -- go node", ""},
 		{"image --help build", "image build", "--help", ""},
-		{"image", "", "", `"image" needs a subcommand: list, build`},
-		{"image -- build", "", "", `"image" needs a subcommand: list, build`},
+		{"image", "image", "--", ""},
+		{"image --help", "image", "--help", ""},
+		{"image -- build", "image", "-- build", ""},
 		{
 			"image burn", "", "",
 			`unknown command "image burn"; the subcommands of "image" are list, build`,
@@ -104,6 +118,70 @@ func TestFlagKinds(t *testing.T) {
 				kinds[name] = takesValue(f)
 			}
 		}
+	}
+}
+
+// TestVariables checks which variables stand for flags.
+func TestVariables(t *testing.T) {
+	for _, tt := range []struct {
+		name, vars, args, want, err string
+	}{
+		{name: "a variable", vars: "MODEL=m", args: "run x", want: "--model=m -- x"},
+		{name: "a flag goes before it", vars: "MODEL=m", args: "run -m n x", want: "--model=n -- x"},
+		{
+			name: "a flag that may be repeated goes before it", vars: "VAR=A=1",
+			args: "exec -e B=2 a", want: "--var=B=2 -- a",
+		},
+		{name: "a blank variable", vars: "MODEL=", args: "run x", want: "-- x"},
+		{name: "another command's", vars: "MODEL=m BASE=b", args: "exec a", want: "-- a"},
+		{name: "another backend's", vars: "IMAGE=i HOST=h KEEP=true", args: "exec a", want: "-- a"},
+		{
+			name: "another backend's, selected by a flag", vars: "IMAGE=i HOST=h GIT=ro",
+			args: "exec --env=ssh a", want: "--env=ssh --git=ro --host=h -- a",
+		},
+		{
+			name: "another backend's, selected by a variable", vars: "ENV=docker IMAGE=i HOST=h",
+			args: "exec a", want: "--env=docker --image=i -- a",
+		},
+		{
+			name: "of the default backend of a command", vars: "HOST=h",
+			args: "env list", want: "--",
+		},
+		{name: "an invalid one of another backend", vars: "CPUS=many", args: "exec a", want: "-- a"},
+		{name: "without effect here", vars: "APPLY=true", args: "exec a", want: "-- a"},
+		{
+			name: "with effect there", vars: "APPLY=true INHERIT_VARS=core", args: "exec --env=docker a",
+			want: "--env=docker --apply=true -- a",
+		},
+		{
+			name: "an unknown backend", vars: "ENV=moon IMAGE=i", args: "exec a",
+			want: "--env=moon --image=i -- a",
+		},
+		{
+			name: "an invalid value", vars: "CPUS=many", args: "exec --env=docker a",
+			err: `the variable SANDBOXAGENT_CPUS: "many" is not a number`,
+		},
+		{
+			name: "an invalid flag", vars: "CPUS=2", args: "exec --env=docker --cpus=many a",
+			err: `--cpus: "many" is not a number`,
+		},
+		{name: "no part in help", vars: "TIMEOUT=soon", args: "exec --help", want: "--help"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, v := range strings.Fields(tt.vars) {
+				name, value, _ := strings.Cut(v, "=")
+				t.Setenv("SANDBOXAGENT_"+name, value)
+			}
+			l, err := parseCommandLine((&program{}).app(), strings.Fields(tt.args))
+			l.nameSource(err)
+			text := ""
+			if err != nil {
+				text = err.Error()
+			}
+			if got := l.text(err); got != tt.want || text != tt.err {
+				t.Errorf("got %q, error %q, want %q, error %q", got, text, tt.want, tt.err)
+			}
+		})
 	}
 }
 

@@ -96,11 +96,11 @@ type keeping struct {
 	leave func() error
 }
 
-// serverHelp joins one line of usage of each remote backend.
+// serverHelp joins one line of usage of each remote backend, which is a paragraph of help.
 func serverHelp(line func(remoteBackend) string) string {
 	var lines []string
 	for _, b := range remoteBackends(nil) {
-		lines = append(lines, "--env="+b.name()+": "+line(b))
+		lines = append(lines, " --env="+b.name()+": "+line(b))
 	}
 	return strings.Join(lines, "\n")
 }
@@ -149,6 +149,18 @@ func uniqueFlags(flags []cli.Flag) []cli.Flag {
 		defer func() { seen[name] = true }()
 		return seen[name]
 	})
+}
+
+// obeys reports whether the flag name has an effect with the backend b.
+func obeys(b backend, name string) bool {
+	switch name {
+	case "apply":
+		return !b.inPlace()
+	case "inherit-vars":
+		_, remote := b.(remoteBackend)
+		return !remote
+	}
+	return findFlag(backendFlags(), name) == nil || findFlag(b.flags(), name) != nil
 }
 
 // checkOwnership rejects set flags that the backend b does not obey.

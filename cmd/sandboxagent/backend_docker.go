@@ -31,9 +31,8 @@ func (*dockerBackend) inPlace() bool { return false }
 
 func (*dockerBackend) serverUsage() (list, gc string) {
 	return "name, state, age, owner and image of all users' containers, and a note",
-		"containers that never started or have ended, and volumes without a container;" +
-			"\n  with --all also your containers whose program has ended, unused helpers, and unused" +
-			"\n  layers on images"
+		"containers that never started or have ended, and volumes without a container; with --all " +
+			"also your containers whose program has ended, unused helpers, and unused layers on images"
 }
 
 func (*dockerBackend) connectFlags() []cli.Flag { return nil }
@@ -44,48 +43,48 @@ func (*dockerBackend) flags() []cli.Flag {
 	return append(remoteFlags(),
 		networkFlag(),
 		&cli.StringFlag{
-			Name: "image", EnvVars: variable("image"),
-			Usage: "run the container from `IMAGE` (default: the one that \"image build base\" builds," +
-				" else debian:bookworm-slim)",
+			Name: "image", Category: groupDocker,
+			DefaultText: "the one that \"image build base\" builds, else debian:bookworm-slim",
+			Usage:       "run the container from `IMAGE`",
 		},
 		&cli.StringFlag{
-			Name: "pull", DefaultText: "missing", EnvVars: variable("pull"),
-			Usage: "pull the image if it is missing, always or never (`WHEN`)",
+			Name: "pull", Category: groupDocker, DefaultText: "missing",
+			Usage: "pull the image `WHEN`: missing, always or never",
 		},
 		&cli.StringFlag{
-			Name: "platform", DefaultText: "the daemon's", EnvVars: variable("platform"),
+			Name: "platform", Category: groupDocker, DefaultText: "the daemon's",
 			Usage: "use the image for `PLATFORM`, such as linux/arm64",
 		},
 		&cli.Float64Flag{
-			Name: "cpus", DefaultText: fmt.Sprint(docker.DefaultCPUs), EnvVars: variable("cpus"),
+			Name: "cpus", Category: groupDocker, DefaultText: fmt.Sprint(docker.DefaultCPUs),
 			Usage: "limit the container to this `NUMBER` of processors",
 		},
 		&cli.StringFlag{
-			Name: "memory", EnvVars: variable("memory"), DefaultText: units.BytesSize(docker.DefaultMemory),
+			Name: "memory", Category: groupDocker, DefaultText: units.BytesSize(docker.DefaultMemory),
 			Usage: "limit the memory to `SIZE`, such as 4GiB",
 		},
 		&cli.Int64Flag{
-			Name: "pids", DefaultText: fmt.Sprint(docker.DefaultPIDs), EnvVars: variable("pids"),
+			Name: "pids", Category: groupDocker, DefaultText: fmt.Sprint(docker.DefaultPIDs),
 			Usage: "limit the `NUMBER` of processes and threads",
 		},
 		&cli.StringFlag{
-			Name: "user", DefaultText: docker.DefaultUser, EnvVars: variable("user"),
+			Name: "user", Category: groupDocker, DefaultText: docker.DefaultUser,
 			Usage: "run commands as `UID[:GID]` or root",
 		},
 		&cli.StringSliceFlag{
-			Name: "mount", EnvVars: variable("mount"),
+			Name: "mount", Category: groupDocker,
 			Usage: "mount a directory of the daemon's machine, `SOURCE:TARGET[:ro]`; may be repeated",
 		},
 		&cli.StringSliceFlag{
-			Name: "tmpfs", EnvVars: variable("tmpfs"),
+			Name: "tmpfs", Category: groupDocker,
 			Usage: "mount a directory in memory, `TARGET[:SIZE]`; may be repeated",
 		},
 		&cli.StringSliceFlag{
-			Name: "label", EnvVars: variable("label"),
+			Name: "label", Category: groupDocker,
 			Usage: "label the container with `NAME=VALUE`; may be repeated",
 		},
 		&cli.StringFlag{
-			Name: "runtime", DefaultText: "the daemon's", EnvVars: variable("runtime"),
+			Name: "runtime", Category: groupDocker, DefaultText: "the daemon's",
 			Usage: "use the daemon's runtime `NAME`, such as runsc",
 		},
 		uploadIgnoredFlag(),

@@ -21,6 +21,9 @@ func (p *program) imagesCommand() *cli.Command {
 		Name:      "image list",
 		Usage:     "list the images that can be built, and whether the daemon has them",
 		ArgsUsage: "[flags]",
+		UsageText: `
+sandboxagent image list
+DOCKER_HOST=ssh://server sandboxagent image list`,
 		Description: "Each line has the name, the reference, the size or a dash, and the content of " +
 			"the image.",
 		Action: p.action(p.listImages),
@@ -32,15 +35,19 @@ func (p *program) buildCommand() *cli.Command {
 		Name:      "image build",
 		Usage:     "build images for sandboxes: " + strings.Join(imageNames(), ", "),
 		ArgsUsage: "[flags] NAME...",
+		UsageText: `
+sandboxagent image build base
+sandboxagent image build --build-network host go`,
 		Description: `
 Writes the output of the build to standard error, and the references of the built images to
 standard output. Builds a missing base image of this list first.`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{
-				Name: "base", Usage: "build on the image `REF` instead of the default base",
+				Name: "base", Category: groupDocker,
+				Usage: "build on the image `REF` instead of the default base",
 			},
 			&cli.StringFlag{
-				Name: "build-network", DefaultText: "that of the daemon",
+				Name: "build-network", Category: groupDocker, DefaultText: "that of the daemon",
 				Usage: "connect the commands of the build to `NETWORK`, such as host",
 			},
 		},

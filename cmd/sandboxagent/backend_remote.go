@@ -17,15 +17,15 @@ import (
 func remoteFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.DurationFlag{
-			Name: "ttl", EnvVars: variable("ttl"), DefaultText: remote.DefaultTTL.String(),
+			Name: "ttl", Category: groupRemote, DefaultText: remote.DefaultTTL.String(),
 			Usage: "remove the environment this `DURATION` after its last client disconnects",
 		},
 		&cli.BoolFlag{
-			Name: "keep", DisableDefaultText: true, EnvVars: variable("keep"),
+			Name: "keep", Category: groupRemote,
 			Usage: "leave the environment running; it is removed --ttl after its last client disconnects",
 		},
 		&cli.StringFlag{
-			Name: "helper-binary", EnvVars: variable("helper-binary"), DefaultText: "the embedded one",
+			Name: "helper-binary", Category: groupRemote, DefaultText: "the embedded one",
 			Usage: "run the static program `FILE` as the helper, for platforms without an embedded one",
 		},
 	}

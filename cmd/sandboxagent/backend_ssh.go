@@ -42,19 +42,20 @@ func (*sshBackend) serverUsage() (list, gc string) {
 func (*sshBackend) connectFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{
-			Name: "host", EnvVars: variable("host"),
-			Usage: "log in to `[USER@]HOST[:PORT]`; HOST may be one of ~/.ssh/config",
+			Name: "host", Category: groupSSH,
+			Usage: "log in to `[USER@]HOST[:PORT]`; HOST may be one of ~/.ssh/config; required",
 		},
 		&cli.StringSliceFlag{
-			Name: "identity", EnvVars: variable("identity"),
+			Name: "identity", Category: groupSSH,
 			Usage: "try the private key in `FILE` first; may be repeated",
 		},
 		&cli.StringFlag{
-			Name: "known-hosts", EnvVars: variable("known-hosts"),
-			Usage: "read host keys from `FILE` only (default: those of ssh)",
+			Name: "known-hosts", Category: groupSSH,
+			DefaultText: "those of ssh",
+			Usage:       "read host keys from `FILE` only",
 		},
 		&cli.BoolFlag{
-			Name: "accept-new-host-key", DisableDefaultText: true, EnvVars: variable("accept-new-host-key"),
+			Name: "accept-new-host-key", Category: groupSSH,
 			Usage: "trust and remember the key of an unknown host",
 		},
 	}
@@ -63,7 +64,7 @@ func (*sshBackend) connectFlags() []cli.Flag {
 func (b *sshBackend) flags() []cli.Flag {
 	return slices.Concat(remoteFlags(), sandboxFlags(), b.connectFlags(), []cli.Flag{
 		&cli.StringFlag{
-			Name: "helper-dir", EnvVars: variable("helper-dir"),
+			Name: "helper-dir", Category: groupSSH,
 			DefaultText: "the user's cache directory, else /tmp",
 			Usage:       "store the helper in `DIR` of the remote host, which must allow execution",
 		},

@@ -47,6 +47,9 @@ func (p *program) demoCommand() *cli.Command {
 		Name:      "demo",
 		Usage:     "watch the agent fix a small Go repository; needs go, but no API key and no network",
 		ArgsUsage: "[flags]",
+		UsageText: `
+sandboxagent demo
+sandboxagent demo --env docker`,
 		Description: `
 Copies a broken repository to a temporary directory, which is removed at the end. The agent is
 the real one; the model is a script behind a local HTTP server. Prints the change as a diff to
@@ -73,7 +76,7 @@ func demoFlags() []cli.Flag {
 	for _, b := range backends(nil) {
 		names = append(names, b.demo().flags...)
 	}
-	return slices.DeleteFunc(environmentFlags(""), func(f cli.Flag) bool {
+	return slices.DeleteFunc(environmentFlags(groupCommand, ""), func(f cli.Flag) bool {
 		return !slices.Contains(names, f.Names()[0])
 	})
 }

@@ -15,12 +15,15 @@ func (p *program) attachCommand() *cli.Command {
 		Name:      "env attach",
 		Usage:     "run a command, by default a shell, in an environment that is running",
 		ArgsUsage: "[flags] ID [-- COMMAND [ARG...]]",
+		UsageText: `
+sandboxagent env attach ID
+sandboxagent env attach ID -- tail -f build.log`,
 		Description: `
 ID is the name that "sandboxagent env list" prints. The same user must have opened the
 environment from this host: another program uses it, --keep left it running, or its program was
 killed and its TTL has not expired. Without a command and with a terminal, the shell is
 interactive. The environment stays. Exit codes: those of exec.`,
-		Flags:  []cli.Flag{ttyFlag()},
+		Flags:  ttyFlags(),
 		Action: p.action(p.attach),
 	}
 }

@@ -15,6 +15,9 @@ func (p *program) gcCommand() *cli.Command {
 		Name:      "env gc",
 		Usage:     "remove the leftovers of killed programs",
 		ArgsUsage: "[flags]",
+		UsageText: `
+sandboxagent env gc --dry-run
+sandboxagent env gc --all`,
 		Description: "Removes:\n" + serverHelp(func(b remoteBackend) string {
 			_, gc := b.serverUsage()
 			return gc
@@ -23,12 +26,12 @@ It removes nothing that is in use, and no other image. An environment ends by it
 last client disconnects. Exit codes: 0 all garbage is removed, 6 something could not be removed.`,
 		Flags: append([]cli.Flag{
 			&cli.BoolFlag{
-				Name: "dry-run", DisableDefaultText: true,
+				Name: "dry-run", Category: groupCommand,
 				Usage: "print the leftovers, and remove nothing",
 			},
 			&cli.BoolFlag{
-				Name: "all", DisableDefaultText: true,
-				Usage: "remove more, see above",
+				Name: "all", Category: groupCommand,
+				Usage: "also remove what is named above",
 			},
 		}, serverFlags()...),
 		Action: p.action(p.gc),

@@ -16,6 +16,9 @@ func (p *program) listCommand() *cli.Command {
 		Name:      "env list",
 		Usage:     "list the environments on a server",
 		ArgsUsage: "[flags]",
+		UsageText: `
+sandboxagent env list
+sandboxagent env list --env ssh --host me@example.com`,
 		Description: "Prints a line for each environment:\n" + serverHelp(func(b remoteBackend) string {
 			list, _ := b.serverUsage()
 			return list
@@ -29,7 +32,7 @@ func (p *program) listCommand() *cli.Command {
 func serverFlags() []cli.Flag {
 	all := remoteBackends(nil)
 	flags := []cli.Flag{&cli.StringFlag{
-		Name: "env", Value: all[0].name(), EnvVars: variable("env"),
+		Name: "env", Category: groupEnvironment, Value: all[0].name(),
 		Usage: "select the `BACKEND` of the environments: " + backendNames(all),
 	}}
 	for _, b := range all {

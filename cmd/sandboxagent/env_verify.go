@@ -35,7 +35,7 @@ type verifier interface {
 
 func (p *program) verifyCommand() *cli.Command {
 	unused := []string{"read-only", "upload", "download", "upload-ignored", "keep"}
-	flags := slices.DeleteFunc(environmentFlags("give up after this `DURATION`"),
+	flags := slices.DeleteFunc(environmentFlags(groupCommand, "give up after this `DURATION`"),
 		func(f cli.Flag) bool {
 			return slices.Contains(unused, f.Names()[0])
 		})
@@ -43,14 +43,17 @@ func (p *program) verifyCommand() *cli.Command {
 		Name:      "env verify",
 		Usage:     "open an environment and run a probe in it that tests its guarantees",
 		ArgsUsage: "[flags]",
+		UsageText: `
+sandboxagent env verify --sandbox require
+sandboxagent env verify --env docker -o json`,
 		Description: `
 Each line has ok or BROKEN, the property, the value found, the value expected, and the enforcer of
 the guarantee. Exit codes: 0 all guarantees hold, 1 at least one does not, or no sandbox can be
 verified, 2 wrong usage, 6 the environment failed, or a required sandbox is unavailable.`,
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{
-				Name: "output", Value: formatText,
-				Usage: "the `FORMAT` of standard output: text or json", EnvVars: variable("output"),
+				Name: "output", Aliases: []string{"o"}, Category: groupOutput, Value: formatText,
+				Usage: "write standard output in `FORMAT`: text or json",
 			},
 		}, flags...),
 		Action: p.action(p.verify),

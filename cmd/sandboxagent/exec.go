@@ -18,6 +18,9 @@ func (p *program) execCommand() *cli.Command {
 		Name:      "exec",
 		Usage:     "run one command, without a model",
 		ArgsUsage: "[flags] -- COMMAND [ARGUMENT...]",
+		UsageText: `
+sandboxagent exec -- go test ./...
+sandboxagent exec --env docker -C . -it -- bash`,
 		Description: `
 The command gets standard input, output and error unchanged; only on a terminal, control
 sequences are removed from its output. With -t it runs on a new terminal: standard input is its
@@ -25,8 +28,8 @@ keyboard, and its output goes to standard output unchanged, with control sequenc
 code is that of the command, 128+n if signal n ended it, 124 after --timeout, 125 if the
 environment failed or the usage is wrong, 126 if the command cannot be executed, 127 if it was
 not found, 130 or 143 if sandboxagent itself was interrupted or terminated.`,
-		Flags: slices.Concat([]cli.Flag{ttyFlag()}, patchFlags(),
-			environmentFlags("stop the command after this `DURATION`")),
+		Flags: slices.Concat(ttyFlags(), patchFlags(),
+			environmentFlags(groupCommand, "stop the command after this `DURATION`")),
 		Action: p.action(p.exec),
 	}
 }

@@ -14,59 +14,52 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
-// variable returns the environment variable of a flag. A blank variable counts as not set.
-func variable(flag string) []string {
-	name := "SANDBOXAGENT_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-	if value, set := os.LookupEnv(name); set && strings.TrimSpace(value) == "" {
-		return nil
-	}
-	return []string{name}
-}
-
-// environmentFlags are the flags of all commands that act on an environment. timeout is the usage
-// of --timeout.
-func environmentFlags(timeout string) []cli.Flag {
+// environmentFlags are the flags of all commands that act on an environment. group and timeout are
+// the group and the usage of --timeout.
+func environmentFlags(group, timeout string) []cli.Flag {
 	all := backends(nil)
 	return append([]cli.Flag{
 		&cli.StringFlag{
-			Name: "env", Value: all[0].name(), EnvVars: variable("env"),
+			Name: "env", Category: groupEnvironment, Value: all[0].name(),
 			Usage: "act in `ENVIRONMENT`: " + backendNames(all),
 		},
 		&cli.StringFlag{
-			Name: "workdir", EnvVars: variable("workdir"),
-			Usage: "work in `DIR` (default: the current directory; on a remote host the home directory)",
+			Name: "workdir", Aliases: []string{"C"}, Category: groupEnvironment,
+			DefaultText: "the current directory; with ssh the home directory",
+			Usage:       "work in `DIR`",
 		},
 		&cli.StringSliceFlag{
-			Name: "var", EnvVars: variable("var"),
-			Usage: "set an environment variable for commands, `NAME=VALUE`; may be repeated",
+			Name: "var", Aliases: []string{"e"}, Category: groupEnvironment,
+			Usage: "set the environment variable `NAME=VALUE` for commands; may be repeated",
 		},
 		&cli.StringSliceFlag{
-			Name: "pass-var", EnvVars: variable("pass-var"),
-			Usage: "pass the host's environment variable `NAME` to commands; may be repeated, or A,B",
+			Name: "pass-var", Category: groupEnvironment,
+			Usage: "pass the host's environment variable `NAME` to commands, also a secret; may be " +
+				"repeated, or A,B",
 		},
 		&cli.StringFlag{
-			Name: "inherit-vars", Value: string(vars.Filtered), EnvVars: variable("inherit-vars"),
-			Usage: "pass the host's environment variables to commands: `MODE` is filtered (no secrets)," +
-				" all, core or none",
+			Name: "inherit-vars", Category: groupEnvironment, Value: string(vars.Filtered),
+			Usage: "pass the host's environment variables to commands of local: `MODE` is filtered (no " +
+				"secrets), all, core or none",
 		},
 		&cli.BoolFlag{
-			Name: "read-only", DisableDefaultText: true, EnvVars: variable("read-only"),
+			Name: "read-only", Category: groupEnvironment,
 			Usage: "reject writes and commands",
 		},
 		&cli.DurationFlag{
-			Name: "timeout", Usage: timeout, EnvVars: variable("timeout"), DefaultText: "none",
+			Name: "timeout", Category: group, Usage: timeout, DefaultText: "none",
 		},
 		&cli.StringFlag{
-			Name: "log", EnvVars: variable("log"),
+			Name: "log", Category: groupOutput,
 			Usage: "append a record of each operation to `FILE`, as JSON Lines",
 		},
 		&cli.StringSliceFlag{
-			Name: "upload", EnvVars: variable("upload"),
+			Name: "upload", Category: groupFiles,
 			Usage: "first copy a file, or the content of a directory, into the directory TARGET of the" +
 				" environment, `SOURCE[:TARGET]`; may be repeated",
 		},
 		&cli.StringSliceFlag{
-			Name: "download", EnvVars: variable("download"),
+			Name: "download", Category: groupFiles,
 			Usage: "at the end copy a file or directory of the environment into the directory TARGET," +
 				" `SOURCE[:TARGET]`; may be repeated",
 		},
@@ -76,7 +69,7 @@ func environmentFlags(timeout string) []cli.Flag {
 // uploadIgnoredFlag is the flag of backends that copy the working directory.
 func uploadIgnoredFlag() cli.Flag {
 	return &cli.StringSliceFlag{
-		Name: "upload-ignored", EnvVars: variable("upload-ignored"),
+		Name: "upload-ignored", Category: groupDocker,
 		Usage: "also upload files that git ignores and that match `PATTERN`; may be repeated",
 	}
 }
@@ -84,15 +77,14 @@ func uploadIgnoredFlag() cli.Flag {
 func patchFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{
-			Name: "patch", EnvVars: variable("patch"),
+			Name: "patch", Category: groupFiles,
 			Usage: "write the changes to the working directory to `FILE`, for git apply; also after a " +
 				"failure",
 		},
 		&cli.BoolFlag{
-			Name: "apply", DisableDefaultText: true, EnvVars: variable("apply"),
-			Usage: "apply the changes to the working directory of the host, unless something failed or " +
-				"that" +
-				" directory has changed meanwhile",
+			Name: "apply", Category: groupFiles,
+			Usage: "apply the changes of docker to the working directory of the host, unless something " +
+				"failed or that directory has changed meanwhile",
 		},
 	}
 }

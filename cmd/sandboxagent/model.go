@@ -179,7 +179,7 @@ const maxTable = 1 << 20
 
 func modelsFlag() cli.Flag {
 	return &cli.StringFlag{
-		Name: "models", EnvVars: variable("models"),
+		Name: "models", Category: groupModel,
 		DefaultText: "models.json in your configuration directory, if it exists",
 		Usage:       "extend the built-in table of models by `FILE`",
 	}
@@ -226,6 +226,9 @@ func (p *program) modelsCommand() *cli.Command {
 		Name:      "model list",
 		Usage:     "list models with their context, output, knowledge and inputs",
 		ArgsUsage: "[flags]",
+		UsageText: `
+sandboxagent model list
+sandboxagent model list --models models.json`,
 		Description: `
 A line is for the model of that name, and for those whose names continue it after a dash or the
 like. Models that are not listed work, too, with a context of ` +

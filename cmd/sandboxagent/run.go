@@ -28,51 +28,61 @@ func (p *program) runCommand() *cli.Command {
 		Name:      runName,
 		Usage:     "run a task with a model",
 		ArgsUsage: "[flags] TASK|-",
+		UsageText: `
+sandboxagent run -m openai/gpt-5 "Explain this code."
+sandboxagent run --env docker --apply "Fix the tests."`,
 		Description: `
 With "-", read the task from standard input. The answer goes to standard output, progress to
 standard error. Exit codes: 0 done, 1 the task failed, 2 usage, 3 a limit was reached, 4 a human
 is needed, 5 model error, 6 environment error, 124 timeout, 130 interrupted, 143 terminated.`,
 		Flags: slices.Concat([]cli.Flag{
-			&cli.StringFlag{Name: "model", Usage: "the `MODEL`: " + modelForms, EnvVars: variable("model")},
 			&cli.StringFlag{
-				Name: "base-url", Usage: "the `ADDRESS` of the model's server, up to and " +
-					"without /responses, /chat/completions, /v1/messages or /v1beta",
-				EnvVars: variable("base-url"),
+				Name: "model", Aliases: []string{"m"}, Category: groupModel,
+				Usage: "use `MODEL`: " + modelForms,
+			},
+			&cli.StringFlag{
+				Name: "base-url", Category: groupModel, DefaultText: "the provider's",
+				Usage: "send requests to `ADDRESS`, written up to and without /responses, " +
+					"/chat/completions, /v1/messages or /v1beta",
 			},
 			modelsFlag(),
 			agentsFlag(),
-			&cli.StringFlag{Name: "reasoning-effort", Usage: "`EFFORT`: low, medium, high, or a value of " +
-				"the provider's, such as xhigh or a number of tokens", EnvVars: variable("reasoning-effort")},
 			&cli.StringFlag{
-				Name: "output", Value: formatText,
-				Usage:   "the `FORMAT` of standard output: text, json or stream-json",
-				EnvVars: variable("output"),
+				Name: "reasoning-effort", Category: groupModel, DefaultText: "the model's",
+				Usage: "pass `EFFORT` to the model: low, medium, high, or a value of the provider's, such as " +
+					"xhigh or a number of tokens",
 			},
 			&cli.StringFlag{
-				Name: "verify", Usage: "accept the task as done only if `COMMAND` succeeds",
-				EnvVars: variable("verify"),
+				Name: "output", Aliases: []string{"o"}, Category: groupOutput, Value: formatText,
+				Usage: "write standard output in `FORMAT`: text, json or stream-json",
+			},
+			&cli.StringFlag{
+				Name: "verify", Category: groupTask,
+				Usage: "accept the task as done only if `COMMAND` succeeds",
 			},
 			&cli.BoolFlag{
-				Name: "yes", DisableDefaultText: true,
-				Usage: "allow the model to act without a sandbox", EnvVars: variable("yes"),
+				Name: "yes", Category: groupTask,
+				Usage: "allow the model to act without a sandbox",
 			},
 			&cli.IntFlag{
-				Name: "max-turns", Usage: "end after `N` turns",
-				DefaultText: "no limit", EnvVars: variable("max-turns"),
+				Name: "max-turns", Category: groupTask, DefaultText: "no limit",
+				Usage: "end after `N` turns",
 			},
 			&cli.IntFlag{
-				Name: "max-tool-rounds", Usage: "end after `N` rounds of tool calls",
-				DefaultText: fmt.Sprint(agent.DefaultMaxToolRounds), EnvVars: variable("max-tool-rounds"),
+				Name: "max-tool-rounds", Category: groupTask,
+				DefaultText: fmt.Sprint(agent.DefaultMaxToolRounds),
+				Usage:       "end after `N` rounds of tool calls",
 			},
 			&cli.Int64Flag{
-				Name: "max-tokens", Usage: "end after `N` tokens", DefaultText: "no limit",
-				EnvVars: variable("max-tokens"),
+				Name: "max-tokens", Category: groupTask, DefaultText: "no limit",
+				Usage: "end after `N` tokens",
 			},
 			&cli.DurationFlag{
-				Name: "max-retry-wait", Value: llm.DefaultMaxWait, EnvVars: variable("max-retry-wait"),
+				Name: "max-retry-wait", Category: groupModel, Value: llm.DefaultMaxWait,
 				Usage: "wait at most `DURATION` before a retry that the server of the model delays",
 			},
-		}, patchFlags(), environmentFlags("end the run after this `DURATION`, wall clock")),
+		}, patchFlags(),
+			environmentFlags(groupTask, "end the run after this `DURATION`, wall clock")),
 		Action: p.action(p.runTask),
 	}
 }
@@ -199,6 +209,7 @@ func (p *program) runTask(ctx context.Context, c *cli.Context) (int, error) {
 	}
 	j, err := p.prepare(ctx, c)
 	if err != nil {
+		p.line.nameSource(err)
 		var usage *usageError
 		file := ""
 		if !errors.As(err, &usage) {

@@ -20,7 +20,7 @@ const (
 // networkFlag is the flag of backends that can disable the network of commands.
 func networkFlag() cli.Flag {
 	return &cli.StringFlag{
-		Name: "network", DefaultText: "none", EnvVars: variable("network"),
+		Name: "network", Category: groupSandbox, DefaultText: "none",
 		Usage: "let commands reach `NETWORK`: none or full",
 	}
 }
@@ -30,31 +30,31 @@ func sandboxFlags() []cli.Flag {
 	return []cli.Flag{
 		networkFlag(),
 		&cli.StringFlag{
-			Name: "sandbox", Value: sandboxAuto, EnvVars: variable("sandbox"),
+			Name: "sandbox", Category: groupSandbox, Value: sandboxAuto,
 			Usage: "run commands in a sandbox: `MODE` is auto (the strongest available, or none), " +
 				"require or off",
 		},
 		&cli.StringFlag{
-			Name: "git", DefaultText: "ro for run, else rw", EnvVars: variable("git"),
+			Name: "git", Category: groupSandbox, DefaultText: "ro for run, else rw",
 			Usage: "let commands in the sandbox read (ro), or also change (rw), the repository of the " +
 				"working directory: `MODE` is ro or rw",
 		},
 		&cli.StringSliceFlag{
-			Name: "allow-write", EnvVars: variable("allow-write"),
+			Name: "allow-write", Category: groupSandbox,
 			Usage: "let commands in the sandbox change `PATH` too; may be repeated",
 		},
 		&cli.StringSliceFlag{
-			Name: "allow-read", EnvVars: variable("allow-read"),
+			Name: "allow-read", Category: groupSandbox,
 			Usage: "let commands in the sandbox read `PATH`, which would be hidden; may be repeated",
 		},
 		&cli.StringFlag{
-			Name: "sockets", DefaultText: "own", EnvVars: variable("sockets"),
+			Name: "sockets", Category: groupSandbox, DefaultText: "own",
 			Usage: "let commands in the sandbox make unix `SOCKETS`: own or none",
 		},
 		&cli.StringSliceFlag{
-			Name: "enforce", EnvVars: variable("enforce"),
-			Usage: "fail unless the sandbox enforces `GUARANTEE`, such as hidden-processes; may be " +
-				"repeated, or A,B",
+			Name: "enforce", Category: groupSandbox,
+			Usage: "fail unless the sandbox enforces `GUARANTEE`: " + strings.Join(guaranteeNames(), ", ") +
+				"; may be repeated, or A,B",
 		},
 	}
 }
@@ -77,7 +77,7 @@ func (o sandboxOptions) report(info env.Info, notify func(string)) {
 	}
 }
 
-// enforceable are the values of --enforce.
+// enforceable are the guarantees that --enforce accepts.
 var enforceable = []env.GuaranteeName{
 	env.Isolation, env.ConfinedWrites, env.HiddenSecrets, env.NoNetwork, env.HiddenSockets,
 	env.HiddenProcesses, env.NoNewRights, env.KeptHooks,
@@ -138,14 +138,18 @@ func parseSandboxFlags(c *cli.Context) (o sandboxOptions, err error) {
 }
 
 func parseGuarantee(name string) (env.GuaranteeName, error) {
-	var known []string
-	for _, p := range enforceable {
-		if string(p) == name {
-			return p, nil
-		}
-		known = append(known, string(p))
+	if known := guaranteeNames(); !slices.Contains(known, name) {
+		return "", usagef("--enforce: %q is not one of %s", name, strings.Join(known, ", "))
 	}
-	return "", usagef("--enforce: %q is not one of %s", name, strings.Join(known, ", "))
+	return env.GuaranteeName(name), nil
+}
+
+// guaranteeNames are the values of --enforce.
+func guaranteeNames() (names []string) {
+	for _, p := range enforceable {
+		names = append(names, string(p))
+	}
+	return names
 }
 
 // isolates reports whether the sandbox of an environment is strong enough that a model needs no

@@ -23,17 +23,19 @@ func (p *program) toolCommand() *cli.Command {
 		Name:      "tool",
 		Usage:     "make one tool call; without a name, list the tools",
 		ArgsUsage: "[flags] [NAME]",
+		UsageText: `
+sandboxagent tool glob --args '{"pattern": "**/*.go"}'
+sandboxagent tool shell --help`,
 		Description: `
 Writes to standard output the text that a model would get. "tool NAME --help" describes a tool.
 Exit codes: 0 ok, 1 an error result, 2 an unknown tool, bad arguments or flags, 6 environment
 error, 130 interrupted, 143 terminated.`,
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{
-				Name: "args", Value: "{}",
-				Usage: "the arguments of the call, as `JSON`; @FILE reads them from a file, - from standard " +
-					"input",
+				Name: "args", Category: groupCommand, Value: "{}",
+				Usage: "pass the arguments `JSON`; @FILE reads them from a file, - from standard input",
 			},
-		}, environmentFlags("stop the call after this `DURATION`")...),
+		}, environmentFlags(groupCommand, "stop the call after this `DURATION`")...),
 		Action: p.action(p.tool),
 	}
 }

@@ -12,10 +12,17 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-func ttyFlag() cli.Flag {
-	return &cli.BoolFlag{
-		Name: "tty", Aliases: []string{"t"}, DisableDefaultText: true,
-		Usage: "run the command on a new terminal", EnvVars: variable("tty"),
+// ttyFlags are the flags of commands that pass standard input to another one.
+func ttyFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{
+			Name: "tty", Aliases: []string{"t"}, Category: groupCommand,
+			Usage: "run the command on a new terminal",
+		},
+		&cli.BoolFlag{
+			Name: "interactive", Aliases: []string{"i"}, Category: groupCommand,
+			Usage: "has no effect, as the command always gets standard input; for -it",
+		},
 	}
 }
 

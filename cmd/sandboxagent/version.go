@@ -15,6 +15,9 @@ func (p *program) versionCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "version",
 		Usage: "show the version; --version is the same",
+		UsageText: `
+sandboxagent version
+sandboxagent --version`,
 		Action: func(c *cli.Context) error {
 			if c.Args().Present() {
 				return usagef("version takes no arguments")

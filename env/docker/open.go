@@ -145,9 +145,14 @@ func (e *Engine) launch(ctx context.Context, c Config, h *handle, s spec) (_ *st
 	cctx, cancel := detached(ctx, c.StartTimeout)
 	defer cancel()
 	created, err := e.api.ContainerCreate(cctx, s.config, s.host, s.net, platform, h.name)
-	if err != nil && c.atMost && strings.Contains(err.Error(), "Range of CPUs") {
+	if err != nil && strings.Contains(err.Error(), "ange of CPUs") { // with a capital letter or not
 		var info *system.Info
-		if info, err = e.info(cctx); err == nil {
+		switch info, err = e.info(cctx); {
+		case err != nil:
+		case !c.atMost:
+			return nil, badConfig("cpus", "%v is more than the %d processors of the daemon's machine",
+				c.CPUs, info.NCPU)
+		default:
 			s.host.NanoCPUs = int64(info.NCPU) * 1e9
 			created, err = e.api.ContainerCreate(cctx, s.config, s.host, s.net, platform, h.name)
 		}
