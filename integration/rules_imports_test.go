@@ -64,7 +64,7 @@ var arrows = map[string]string{
 	"env/internal/...": "env env/internal/... env/search env/vars",
 	"env/internal/wire/server/...": "env env/internal/... env/search env/snapshot " +
 		"env/transfer",
-	"env/sandboxd": "env env/internal/... env/local env/vars env/verify",
+	"env/sandboxd": "env env/internal/... env/local env/remote env/vars env/verify",
 	"env/remote":   "env env/internal/... env/search env/vars internal/...",
 
 	// The backends. None imports another one.

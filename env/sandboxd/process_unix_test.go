@@ -30,6 +30,7 @@ import (
 
 // TestMain runs more tests at the same time than there are processors: most of them wait.
 func TestMain(m *testing.M) {
+	sandboxd.Main()
 	flag.Parse()
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
@@ -45,7 +46,7 @@ func TestHelperProcess(t *testing.T) {
 	if flag.NArg() == 0 {
 		t.Skip("other tests start this in a process")
 	}
-	syscall.Exit(sandboxd.Main(flag.Args()))
+	syscall.Exit(sandboxd.Run(flag.Args()))
 }
 
 // helperArgv is the command line of a helper with these arguments.
