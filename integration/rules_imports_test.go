@@ -90,6 +90,7 @@ var arrows = map[string]string{
 
 	"cmd/sandboxd":     "env/sandboxd",
 	"cmd/sandboxagent": "...",
+	"examples/...":     "...",
 	"integration/...":  "images integration/daemons",
 }
 
