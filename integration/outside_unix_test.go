@@ -66,8 +66,8 @@ func runWithout(t *testing.T, program string, args ...string) ran {
 	return finish(t, cmd)
 }
 
-// runWithGo runs a program on a machine with a Go toolchain, but without a network and without files
-// of helpers.
+// runWithGo runs a program on a machine with a Go toolchain, but without a network and files of
+// helpers.
 func runWithGo(t *testing.T, program string, args ...string) ran {
 	t.Helper()
 	cache, err := exec.CommandContext(t.Context(), "go", "env", "GOCACHE").Output()
@@ -124,8 +124,8 @@ func TestOutsideModule(t *testing.T) {
 		}})
 		args := []string{"ssh", s.User() + "@" + s.Address(), s.Key(), s.KnownHosts()}
 		saysHello(t, runWithout(t, static, args...))
-		want := filepath.Join(home, "sandboxagent", "sandboxd-linux-"+runtime.GOARCH+"-"+digest(t, static))
-		if _, err := os.Stat(want); err != nil {
+		sent := "sandboxd-linux-" + runtime.GOARCH + "-" + digest(t, static)
+		if _, err := os.Stat(filepath.Join(home, "sandboxagent", sent)); err != nil {
 			t.Errorf("the program was not sent: %v", err)
 		}
 		t.Run("dynamic", func(t *testing.T) {

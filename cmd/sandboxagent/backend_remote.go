@@ -82,11 +82,11 @@ func remoteError(b backend, err error, names map[string]string) error {
 
 // missingHelper returns the message of an error with the remedies of this program.
 func missingHelper(e *remote.MissingHelperError) string {
-	hint := fmt.Sprintf("build one by \"CGO_ENABLED=0 GOOS=%s GOARCH=%s go install %s/cmd/sandboxd@latest\""+
-		" and name its file: --helper-binary FILE", e.OS, e.Arch, modulePath)
+	hint := fmt.Sprintf("build one by \"CGO_ENABLED=0 GOOS=%s GOARCH=%s go install "+
+		"%s/cmd/sandboxd@latest\" and name its file: --helper-binary FILE", e.OS, e.Arch, modulePath)
 	if e.OS == runtime.GOOS && e.Arch == runtime.GOARCH {
-		hint = fmt.Sprintf("install this program by \"CGO_ENABLED=0 go install %s/cmd/sandboxagent@latest\","+
-			" so that it can be the helper; or %s", modulePath, hint)
+		hint = fmt.Sprintf("install this program by \"CGO_ENABLED=0 go install "+
+			"%s/cmd/sandboxagent@latest\", so that it can be the helper; or %s", modulePath, hint)
 	}
 	causes := strings.ReplaceAll(errors.Join(e.Errs...).Error(), "\n", "; ")
 	return fmt.Sprintf("no helper for %s/%s: %s (%s)", e.OS, e.Arch, causes, hint)

@@ -9,10 +9,10 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// HelperError is the reason why a helper did not start: none was found (*remote.MissingHelperError),
-// it cannot be stored, the system does not execute it (its file system may be mounted noexec), or
-// it is another program. Another remote.Helper may work: sandboxd.Self() makes the running program
-// its own.
+// HelperError is the reason why a helper did not start: a *remote.MissingHelperError, or it cannot
+// be stored, the system does not execute it (its file system may be mounted noexec), or it is
+// another program. Another remote.Helper may work: sandboxd.Self() makes the running program its
+// own.
 type HelperError struct {
 	Err error
 }

@@ -37,9 +37,9 @@ func Example() {
 }
 
 // openUnder is a whole backend: it starts the helper by a command, such as "nice", "firejail" or
-// "ip netns exec NAME". A backend whose sandbox has other files than this machine sends the helper's
-// program there instead of writing it into dir. The directory examples/own-backend has a backend
-// with a sandbox of its own.
+// "ip netns exec NAME". A backend whose sandbox has other files than this machine sends the program
+// of the helper there instead of writing it into dir. The directory examples/own-backend has a
+// backend with a sandbox of its own.
 func openUnder(
 	ctx context.Context, command []string, dir string, o remote.Options,
 ) (*remote.Environment, error) {

@@ -34,21 +34,29 @@ func TestResolve(t *testing.T) {
 	}{
 		{"a binary", Helper{Binary: program}, "riscv64", ""},
 		{
-			"a binary for another processor", Helper{Binary: program}, "s390x",
+			"a binary for another processor",
+			Helper{Binary: program},
+			"s390x",
 			"is a program for linux/riscv64, not for linux/s390x",
 		},
 		{
-			"a binary that is no program", Helper{Binary: os.DevNull}, "riscv64",
+			"a binary that is no program",
+			Helper{Binary: os.DevNull},
+			"riscv64",
 			"is not a program for Linux",
 		},
 		{"a missing binary", Helper{Binary: "/nowhere"}, "riscv64", "/nowhere"},
 		{"a program", Helper{Program: program, Args: []string{"serve"}, NoBuild: true}, "riscv64", ""},
 		{
-			"a program for another processor", Helper{Program: program, NoBuild: true}, "s390x",
+			"a program for another processor",
+			Helper{Program: program, NoBuild: true},
+			"s390x",
 			"none is embedded in this program; " + program + " is a program for linux/riscv64",
 		},
 		{
-			"the running program", Helper{Program: "/proc/self/exe", NoBuild: true}, "riscv64",
+			"the running program",
+			Helper{Program: "/proc/self/exe", NoBuild: true},
+			"riscv64",
 			"the running program is ",
 		},
 	} {

@@ -33,7 +33,7 @@ func main() {
 	}
 }
 
-// issueTool is a tool that looks up an issue. The arguments of a call fit Schema when Run gets them.
+// issueTool is a tool that looks up an issue. Run gets only arguments that fit Schema.
 func issueTool() tool.Tool {
 	return tool.Tool{
 		ToolSpec: llm.ToolSpec{

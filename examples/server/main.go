@@ -71,7 +71,9 @@ func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // run runs a task in an environment of its own, and reports whether the answer has started.
-func (h handler) run(w http.ResponseWriter, r *http.Request, task string) (started bool, err error) {
+func (h handler) run(
+	w http.ResponseWriter, r *http.Request, task string,
+) (started bool, err error) {
 	dir, err := os.MkdirTemp("", "task-*")
 	if err != nil {
 		return false, err
