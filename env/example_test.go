@@ -4,45 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 
 	"github.com/sandboxagent/sandboxagent/env"
-	"github.com/sandboxagent/sandboxagent/env/local"
 )
-
-// under is an environment whose commands run under another program, such as nice, firejail or
-// systemd-run.
-type under struct {
-	env.Environment
-	program []string
-}
-
-// Exec implements env.Environment.
-func (u under) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
-	cmd.Argv = slices.Concat(u.program, cmd.Argv)
-	return u.Environment.Exec(ctx, cmd)
-}
-
-// An environment of your own can embed another and replace methods, as here. The suite in
-// package envtest proves that it keeps the contract: envtest.Run(t, envtest.Options{…}).
-func Example_customEnvironment() {
-	e, err := local.New(local.Config{Dir: os.TempDir()})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer func() { _ = e.Close() }()
-	var custom env.Environment = under{e, []string{"env", "GREETING=hello"}}
-
-	out, _, err := env.Output(context.Background(), custom, env.Command{Argv: []string{
-		"printenv",
-		"GREETING",
-	}}, env.OutputOptions{})
-	fmt.Printf("%s%v\n", out.Stdout.Head(), err)
-	// Output:
-	// hello
-	// <nil>
-}
 
 // Keep the start and the end of what a command prints, and all of it in a file.
 func ExampleOutput() {

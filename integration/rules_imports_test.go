@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -42,9 +44,10 @@ func listPackages(t *testing.T) []goPackage {
 	}
 }
 
-// arrows maps each package of this module to the packages of it that it may import. A path that
-// ends in /... stands for the path and all packages below it. Of several lines that match a package
-// the longest counts. A package without a line fails the test: decide which packages may import it.
+// arrows maps each package of this module, except the backends, to the packages of it that it may
+// import. A path that ends in /... stands for the path and all packages below it. Of several lines that
+// match a package the longest counts. A package without a line fails the test: decide which
+// packages may import it.
 var arrows = map[string]string{
 	"internal/...": "",
 	"images":       "",
@@ -64,14 +67,8 @@ var arrows = map[string]string{
 	"env/internal/...": "env env/internal/... env/search env/vars",
 	"env/internal/wire/server/...": "env env/internal/... env/search env/snapshot " +
 		"env/transfer",
-	"env/sandboxd": "env env/internal/... env/local env/vars env/verify",
+	"env/sandboxd": "env env/internal/... env/local env/remote env/vars env/verify",
 	"env/remote":   "env env/internal/... env/search env/vars internal/...",
-
-	// The backends. None imports another one.
-	"env/local":  backendMay,
-	"env/docker": backendMay,
-	"env/k8s":    backendMay,
-	"env/ssh":    backendMay,
 
 	"runtime/llm":              "",
 	"runtime/llm/openai":       providerMay,
@@ -90,10 +87,12 @@ var arrows = map[string]string{
 
 	"cmd/sandboxd":     "env/sandboxd",
 	"cmd/sandboxagent": "...",
+	"examples/...":     "...",
 	"integration/...":  "images integration/daemons",
 }
 
 const (
+	// None imports another one.
 	backendMay  = "env env/internal/... env/remote env/search env/vars env/verify images internal/..."
 	providerMay = "runtime/llm runtime/llm/internal/..."
 )
@@ -117,9 +116,20 @@ func covers(pattern, name string) bool {
 	return name == pattern || ok && strings.HasPrefix(name+"/", below)
 }
 
+// isBackend reports whether a package of this module is a backend: env/NAME without a line in
+// arrows that imports env/remote.
+func isBackend(p goPackage) bool {
+	name, ours := strings.CutPrefix(p.ImportPath, module+"/")
+	return ours && arrows[name] == "" && path.Dir(name) == "env" &&
+		slices.Contains(p.Imports, module+"/env/remote")
+}
+
 // mayImport returns the patterns of the packages that a package may import.
-func mayImport(name string) (patterns []string, ok bool) {
-	longest := ""
+func mayImport(p goPackage) (patterns []string, ok bool) {
+	if isBackend(p) {
+		return strings.Fields(backendMay), true
+	}
+	name, longest := strings.TrimPrefix(p.ImportPath, module+"/"), ""
 	for pattern := range arrows {
 		if covers(pattern, name) && len(pattern) > len(longest) {
 			longest = pattern
@@ -131,7 +141,7 @@ func mayImport(name string) (patterns []string, ok bool) {
 func TestImportsFollowArrows(t *testing.T) {
 	for _, p := range listPackages(t) {
 		name := strings.TrimPrefix(p.ImportPath, module+"/")
-		patterns, ok := mayImport(name)
+		patterns, ok := mayImport(p)
 		if !ok {
 			t.Errorf("%s has no line in arrows", name)
 		}
@@ -149,6 +159,50 @@ func TestImportsFollowArrows(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestBackendsAreComplete checks that each backend has what CONTRIBUTING.md asks for.
+func TestBackendsAreComplete(t *testing.T) {
+	var names []string
+	for _, p := range listPackages(t) {
+		if isBackend(p) {
+			names = append(names, path.Base(p.ImportPath))
+		}
+	}
+	if len(names) < 3 {
+		t.Fatalf("found only the backends %v", names)
+	}
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		for pattern, text := range map[string]string{
+			"*.go":      "_ env.Environment = (*",
+			"*_test.go": "envtest.Run(",
+			"../../cmd/sandboxagent/backend_" + name + ".go": `return "` + name + `"`,
+		} {
+			if !anyContains(t, filepath.Join("..", "env", name, pattern), text) {
+				t.Errorf("env/%s: no file %s has %s", name, pattern, text)
+			}
+		}
+		if !strings.Contains(string(readme), "--env="+name) {
+			t.Errorf("the README does not name --env=%s", name)
+		}
+	}
+}
+
+// anyContains reports whether a file whose name matches a pattern has a text.
+func anyContains(t *testing.T, pattern, text string) bool {
+	t.Helper()
+	names, err := filepath.Glob(pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(names, func(name string) bool {
+		data, err := os.ReadFile(name)
+		return err == nil && strings.Contains(string(data), text)
+	})
 }
 
 // hostFree matches the packages that reach files and commands through an environment only.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
@@ -104,9 +105,9 @@ func supervised(
 	ctx context.Context, t testing.TB, dir string,
 ) (*local.SupervisedEnvironment, error) {
 	t.Helper()
-	return local.Supervised(ctx, local.Config{Dir: dir}, local.Helper{
-		Path: command(t),
-		Args: []string{"__sandboxd"},
+	return local.Supervised(ctx, local.Config{Dir: dir}, remote.Helper{
+		Binary: command(t),
+		Args:   []string{"__sandboxd"},
 	})
 }
 

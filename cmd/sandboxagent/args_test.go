@@ -228,20 +228,3 @@ func FuzzParseCommandLine(f *testing.F) {
 		}
 	})
 }
-
-func TestHelperArgs(t *testing.T) {
-	for _, tt := range []struct {
-		args, want []string
-		helper     bool
-	}{
-		{[]string{"sandboxagent", "serve"}, nil, false},
-		{[]string{"sandboxd", helperArgument, "serve"}, []string{"serve"}, true},
-		{[]string{"/proc/self/fd/3", helperArgument, "serve"}, []string{"serve"}, true},
-		{[]string{"/sandboxd", "serve"}, []string{"serve"}, true},
-	} {
-		args, helper := helperArgs(tt.args)
-		if helper != tt.helper || !slices.Equal(args, tt.want) {
-			t.Errorf("%q: %q, %v", tt.args, args, helper)
-		}
-	}
-}

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"text/tabwriter"
 
@@ -13,6 +15,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env/docker"
 	"github.com/sandboxagent/sandboxagent/env/remote"
+	"github.com/sandboxagent/sandboxagent/env/sandboxd"
 	"github.com/sandboxagent/sandboxagent/images"
 )
 
@@ -168,13 +171,9 @@ func (b *builder) imageProgram(ctx context.Context, name string) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	self, err := executable()
-	if err != nil {
-		return nil, err
-	}
-	h := remote.Helper{Program: self} // which serves as the helper by its name
+	h := sandboxd.Self() // which serves as the helper by its name
 	if name != helperName {
-		h = remote.Helper{Binary: self}
+		h = remote.Helper{Binary: cmp.Or(h.Program, os.Args[0])}
 	}
 	p, err := h.Resolve(ctx, "linux", arch)
 	switch {

@@ -7,6 +7,8 @@ import (
 	"errors"
 
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/remote"
+	"github.com/sandboxagent/sandboxagent/env/sandboxd"
 )
 
 // open starts a helper on the host, which kills everything that was started also when this process
@@ -14,20 +16,17 @@ import (
 // it, runs itself as the helper.
 func (b *localBackend) open(ctx context.Context, o openConfig) (opened, error) {
 	cfg := local.Config{Dir: o.dir, Inherit: &o.inherit, Vars: o.vars}
-	start := func(h local.Helper) (*local.SupervisedEnvironment, error) {
+	start := func(h remote.Helper) (*local.SupervisedEnvironment, error) {
 		if b.sandbox.requested() {
 			return local.Sandboxed(ctx, cfg, h, b.sandbox.Sandbox)
 		}
 		return local.Supervised(ctx, cfg, h)
 	}
-	e, err := start(local.Helper{NoBuild: true})
+	self := sandboxd.Self()
+	e, err := start(self)
 	var helper *local.HelperError
-	if errors.As(err, &helper) {
-		self, selfErr := executable()
-		if selfErr != nil {
-			return opened{}, errors.Join(err, selfErr)
-		}
-		e, err = start(local.Helper{Path: self, Args: []string{helperArgument}})
+	if errors.As(err, &helper) { // the cache directory may refuse to execute
+		e, err = start(remote.Helper{Binary: self.Program, Args: self.Args})
 	}
 	if err != nil {
 		return opened{}, sandboxError(err, b.sandbox)

@@ -4,12 +4,13 @@ import (
 	"context"
 
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
 // open needs no helper: all commands are in a job object, which the system ends with this process.
 func (b *localBackend) open(ctx context.Context, o openConfig) (opened, error) {
 	if b.sandbox.Require || len(b.sandbox.Enforce) > 0 {
-		_, err := local.Sandboxed(ctx, local.Config{}, local.Helper{}, b.sandbox.Sandbox)
+		_, err := local.Sandboxed(ctx, local.Config{}, remote.Helper{}, b.sandbox.Sandbox)
 		return opened{}, sandboxError(err, b.sandbox)
 	}
 	if b.sandbox.requested() {

@@ -3,13 +3,16 @@ package main
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/sandboxagent/sandboxagent/env/remote"
+	"github.com/sandboxagent/sandboxagent/env/sandboxd"
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
@@ -41,8 +44,8 @@ func parseRemoteFlags(c *cli.Context, notify func(string)) (remote.Options, erro
 		if err := checkExists(o.Helper.Binary); err != nil {
 			return o, usagef("--helper-binary: %s", err)
 		}
-	} else if self, err := executable(); err == nil {
-		o.Helper.Program, o.Helper.Args = self, []string{helperArgument}
+	} else {
+		o.Helper = sandboxd.Self()
 	}
 	return o, nil
 }
@@ -54,8 +57,7 @@ func remoteError(b backend, err error, names map[string]string) error {
 	var missing *remote.MissingHelperError
 	helperText := func(text string) string {
 		if errors.As(err, &missing) {
-			const remedy = "name its file: --helper-binary FILE"
-			text = strings.ReplaceAll(text, missing.Error(), missing.Text(remedy))
+			text = strings.ReplaceAll(text, missing.Error(), missingHelper(missing))
 		}
 		return text
 	}
@@ -76,6 +78,18 @@ func remoteError(b backend, err error, names map[string]string) error {
 		return errors.New(helperText(err.Error()))
 	}
 	return err
+}
+
+// missingHelper returns the message of an error with the remedies of this program.
+func missingHelper(e *remote.MissingHelperError) string {
+	hint := fmt.Sprintf("build one by \"CGO_ENABLED=0 GOOS=%s GOARCH=%s go install "+
+		"%s/cmd/sandboxd@latest\" and name its file: --helper-binary FILE", e.OS, e.Arch, modulePath)
+	if e.OS == runtime.GOOS && e.Arch == runtime.GOARCH {
+		hint = fmt.Sprintf("install this program by \"CGO_ENABLED=0 go install "+
+			"%s/cmd/sandboxagent@latest\", so that it can be the helper; or %s", modulePath, hint)
+	}
+	causes := strings.ReplaceAll(errors.Join(e.Errs...).Error(), "\n", "; ")
+	return fmt.Sprintf("no helper for %s/%s: %s (%s)", e.OS, e.Arch, causes, hint)
 }
 
 // checkExists returns why a file cannot be found.

@@ -1,35 +1,15 @@
 package main
 
-import (
-	"os"
-	"path/filepath"
-	"runtime"
-)
+import "path/filepath"
 
-// helperArgument starts this program as the helper of another instance. It is not for users.
-const helperArgument = "__sandboxd"
+// modulePath is the path of this module.
+const modulePath = "github.com/sandboxagent/sandboxagent"
 
 // helperName is the name of the helper, under which this program serves as one: an image may have
 // it as its helper.
 const helperName = "sandboxd"
 
-// helperArgs returns the arguments of the helper, and whether the program was started as one.
-func helperArgs(args []string) ([]string, bool) {
-	switch {
-	case len(args) > 1 && args[1] == helperArgument:
-		return args[2:], true
-	case len(args) > 0 && filepath.Base(args[0]) == helperName:
-		return args[1:], true
-	}
-	return nil, false
-}
-
-// executable returns a name that starts this program, also after its file was replaced.
-func executable() (string, error) {
-	if runtime.GOOS == "linux" {
-		if _, err := os.Stat("/proc/self/exe"); err == nil {
-			return "/proc/self/exe", nil
-		}
-	}
-	return os.Executable()
+// isImageHelper reports whether the program was started as the helper of an image.
+func isImageHelper(args []string) bool {
+	return len(args) > 0 && filepath.Base(args[0]) == helperName
 }

@@ -12,8 +12,9 @@ import (
 )
 
 func main() {
-	if args, ok := helperArgs(os.Args); ok {
-		os.Exit(sandboxd.Main(args))
+	sandboxd.Main()
+	if isImageHelper(os.Args) {
+		os.Exit(sandboxd.Run(os.Args[1:]))
 	}
 	if isJanitor(os.Args) {
 		os.Exit(janitor(os.Stdin, os.Args[2]))

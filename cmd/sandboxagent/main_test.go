@@ -54,9 +54,12 @@ func mainPrograms() map[string]func() {
 }
 
 func TestMain(m *testing.M) {
-	if args, ok := helperArgs(os.Args); ok { // which has no variables
-		// at once: os.Exit waits for a second in a program with the race detector
-		syscall.Exit(sandboxd.Main(args))
+	if args := os.Args; len(args) > 1 && slices.Equal(args[1:2], sandboxd.Self().Args) {
+		// like sandboxd.Main, but at once: os.Exit waits for a second with the race detector
+		syscall.Exit(sandboxd.Run(args[2:]))
+	}
+	if isImageHelper(os.Args) {
+		syscall.Exit(sandboxd.Run(os.Args[1:]))
 	}
 	if isJanitor(os.Args) {
 		os.Exit(janitor(os.Stdin, os.Args[2]))

@@ -8,4 +8,4 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/sandboxd"
 )
 
-func main() { os.Exit(sandboxd.Main(os.Args[1:])) }
+func main() { os.Exit(sandboxd.Run(os.Args[1:])) }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -61,6 +62,11 @@ func brokenExec() []breakage {
 			res.TimedOut = res.ExitCode == 143
 			return res, err
 		}), []string{"exec/fast_signal_death_is_no_timeout"}},
+		{"argv[0] is the path of the program", commandOf(func(cmd *env.Command) {
+			if path, err := exec.LookPath(cmd.Argv[0]); err == nil {
+				cmd.Argv = append([]string{path}, cmd.Argv[1:]...)
+			}
+		}), []string{"exec/argv_zero"}},
 		{"a timeout is exit code 0", resultOf(func(res env.Result, err error) (env.Result, error) {
 			if res.TimedOut {
 				res = env.Result{}

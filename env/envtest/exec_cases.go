@@ -25,6 +25,7 @@ func execCases() []testCase {
 		{name: "bad_vars", rule: ruleStart, run: execBadVars},
 		{name: "file_just_written", rule: ruleStart, run: execJustWritten},
 		{name: "argv_exact", rule: ruleArgv, run: execArgvExact},
+		{name: "argv_zero", rule: ruleArgv, run: execArgvZero},
 		{name: "argv_large", rule: ruleArgv, run: execArgvLarge},
 		{name: "argv_too_large", rule: ruleStart, run: execArgvTooLarge},
 		{name: "no_shell", rule: ruleArgv, run: execNoShell},
@@ -184,6 +185,16 @@ func execArgvExact(c *caseT) {
 	c.wantExit("printf", r, 0)
 	c.equal("the arguments that a program sees", r.stdout, strings.Join(awkward, "\x00")+"\x00")
 	c.equal("the number of arguments", c.exec(c.script(`echo $#`)).stdout, "0\n")
+}
+
+func execArgvZero(c *caseT) {
+	c.unix()
+	sh := strings.TrimSpace(c.sh("command -v sh"))
+	c.sh(`ln -s "$1" sh`, sh)
+	for _, program := range []string{"sh", sh, "./sh"} {
+		cmd := env.Command{Argv: []string{program, "-c", `printf %s "$0"`}, Dir: c.dir}
+		c.equal("argv[0] that a program sees", c.exec(cmd).stdout, program)
+	}
 }
 
 func execArgvLarge(c *caseT) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/verify"
 )
 
@@ -19,8 +20,8 @@ func VerifyAs(
 // SandboxedBy is Sandboxed on a machine that has these mechanisms only. Only $HOME has secrets to
 // hide, so that no account of the machine affects a test.
 func SandboxedBy(
-	ctx context.Context, cfg Config, h Helper, s env.Sandbox, by ...sandbox.Mechanism,
+	ctx context.Context, cfg Config, h remote.Helper, s env.Sandbox, by ...sandbox.Mechanism,
 ) (*SupervisedEnvironment, error) {
 	on := sandbox.Machine{Mechanisms: by, Homes: []string{os.Getenv("HOME")}}
-	return sandboxed(ctx, cfg, h.locator(ctx), s, on)
+	return sandboxed(ctx, cfg, helperLocator(ctx, h), s, on)
 }

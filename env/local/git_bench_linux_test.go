@@ -10,6 +10,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
 // BenchmarkSandboxGit compares git in a repository of 10,000 files in a sandbox, writable and
@@ -34,9 +35,9 @@ func BenchmarkSandboxGit(b *testing.B) {
 		var e *local.SupervisedEnvironment
 		var err error
 		if mode == "none" {
-			e, err = local.Supervised(b.Context(), cfg, local.Helper{})
+			e, err = local.Supervised(b.Context(), cfg, remote.Helper{})
 		} else {
-			e, err = local.SandboxedBy(b.Context(), cfg, local.Helper{},
+			e, err = local.SandboxedBy(b.Context(), cfg, remote.Helper{},
 				env.Sandbox{Require: true, GitReadOnly: mode == "ro"}, sandbox.Bubblewrap)
 		}
 		if err != nil {

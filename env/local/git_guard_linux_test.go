@@ -136,7 +136,7 @@ func TestVerifyReadOnlyGit(t *testing.T) {
 	}
 	h := thisProgram(t)
 	bare := supervise(t, local.Config{Dir: dir})
-	other, err := local.VerifyAs(t.Context(), bare, append([]string{h.Path}, h.Args...), e, host)
+	other, err := local.VerifyAs(t.Context(), bare, append([]string{h.Binary}, h.Args...), e, host)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
 // BenchmarkSandbox compares each kind of sandbox with none, in a repository: the start and the end
@@ -39,9 +40,9 @@ func BenchmarkSandbox(b *testing.B) {
 					var e *local.SupervisedEnvironment
 					timed("start", func() (err error) {
 						if kind == "none" {
-							e, err = local.Supervised(b.Context(), cfg, local.Helper{})
+							e, err = local.Supervised(b.Context(), cfg, remote.Helper{})
 						} else {
-							e, err = local.SandboxedBy(b.Context(), cfg, local.Helper{}, env.Sandbox{Require: true}, by)
+							e, err = local.SandboxedBy(b.Context(), cfg, remote.Helper{}, env.Sandbox{Require: true}, by)
 						}
 						return err
 					})

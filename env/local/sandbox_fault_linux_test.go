@@ -112,7 +112,7 @@ func TestKernelsWithoutFeatures(t *testing.T) {
 		for _, require := range []string{"", "yes"} {
 			t.Run(tt.kernel+"/"+require, func(t *testing.T) {
 				t.Parallel()
-				cmd := exec.CommandContext(t.Context(), thisProgram(t).Path, "-test.run=^TestSandboxProcess$")
+				cmd := exec.CommandContext(t.Context(), thisProgram(t).Binary, "-test.run=^TestSandboxProcess$")
 				cmd.Env = append(os.Environ(), kernelVar+"="+tt.kernel, requireVar+"="+require,
 					"TMPDIR="+t.TempDir())
 				out, err := cmd.CombinedOutput()
@@ -162,7 +162,7 @@ func TestSandboxedClientDies(t *testing.T) {
 				t.Skip(err)
 			}
 			mark, temp := newMark(t), t.TempDir()
-			cmd := exec.CommandContext(t.Context(), thisProgram(t).Path, "-test.run=^TestSandboxProcess$")
+			cmd := exec.CommandContext(t.Context(), thisProgram(t).Binary, "-test.run=^TestSandboxProcess$")
 			cmd.Env = append(os.Environ(), clientVar+"="+mark, sandboxVar+"="+string(tt.by), "TMPDIR="+temp)
 			out, err := cmd.StdoutPipe()
 			if err != nil {
@@ -276,7 +276,7 @@ func TestInterruptedStarts(t *testing.T) {
 	t.Run("client", func(t *testing.T) {
 		temp := t.TempDir()
 		for i := range attempts / 3 {
-			cmd := exec.CommandContext(t.Context(), thisProgram(t).Path, "-test.run=^TestSandboxProcess$")
+			cmd := exec.CommandContext(t.Context(), thisProgram(t).Binary, "-test.run=^TestSandboxProcess$")
 			cmd.Env = append(os.Environ(), clientVar+"="+newMark(t),
 				sandboxVar+"="+string(sandbox.Bubblewrap), "TMPDIR="+temp)
 			if err := cmd.Start(); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
 // Sandboxed is Supervised with the helper, and everything that it starts, in a sandbox. Without
@@ -16,9 +17,9 @@ import (
 // means that this machine is the reason; an error about a path in s is an *fs.PathError or has no
 // type. Symlinks in cfg.Dir are resolved.
 func Sandboxed(
-	ctx context.Context, cfg Config, h Helper, s env.Sandbox,
+	ctx context.Context, cfg Config, h remote.Helper, s env.Sandbox,
 ) (*SupervisedEnvironment, error) {
-	return sandboxed(ctx, cfg, h.locator(ctx), s, sandbox.ThisMachine())
+	return sandboxed(ctx, cfg, helperLocator(ctx, h), s, sandbox.ThisMachine())
 }
 
 // sandboxed tries the mechanisms of a machine in their order.

@@ -101,7 +101,7 @@ func TestSandboxVerified(t *testing.T) {
 			}
 			bare := supervise(t, local.Config{})
 			h := thisProgram(t)
-			r, err = local.VerifyAs(t.Context(), bare, append([]string{h.Path}, h.Args...), e, host)
+			r, err = local.VerifyAs(t.Context(), bare, append([]string{h.Binary}, h.Args...), e, host)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -5,24 +5,14 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-// Helper is the program of the helper. The zero value is the one that "make build" embeds for this
-// platform, or else one that the Go toolchain builds from the source of this module; it is stored
-// in the user's cache directory.
-type Helper struct {
-	// Path is a program that calls sandboxd.Main; the running program may be one.
-	Path string
-	// Args are arguments of that program that come before those that it hands to sandboxd.Main.
-	Args []string
-	// NoBuild keeps the Go toolchain from building a helper.
-	NoBuild bool
-}
-
-// HelperError is the reason why a helper did not start: none is embedded for this platform and none
-// could be built, it cannot be stored, the system does not execute it (its file system may be
-// mounted noexec), or it is another program. Another Helper may work.
+// HelperError is the reason why a helper did not start: a *remote.MissingHelperError, or it cannot
+// be stored, the system does not execute it (its file system may be mounted noexec), or it is
+// another program. Another remote.Helper may work: sandboxd.Self() makes the running program its
+// own.
 type HelperError struct {
 	Err error
 }
@@ -38,11 +28,9 @@ func (e *HelperError) Unwrap() error { return e.Err }
 // calls return env.ErrGone, and env.ErrUnknownOutcome for a command that may have run. Supervised
 // and Sandboxed make it.
 //
-// It implements env.Environment, search.Searcher and env.MultiReader. Kill kills everything that
-// the environment started, without grace, and returns when it is dead: commands in progress end
-// with SIGKILL. It is for a program that has to exit at once; call Close afterwards.
+// Its methods are those of remote.Served.
 type SupervisedEnvironment struct {
-	remote
+	remote.Served
 	helper  *helperProcess
 	closing sync.Once
 	// noSandbox, if set, is why the environment has no sandbox although one was requested.
@@ -54,7 +42,7 @@ type SupervisedEnvironment struct {
 
 // Info implements env.Environment.
 func (e *SupervisedEnvironment) Info() env.Info {
-	info := e.remote.Info()
+	info := e.Served.Info()
 	for i, g := range info.Guarantees {
 		if g.Name == env.Isolation && e.noSandbox != "" {
 			info.Guarantees[i].By += "; no sandbox: " + e.noSandbox
@@ -68,11 +56,3 @@ var (
 	_ search.Searcher = (*SupervisedEnvironment)(nil)
 	_ env.MultiReader = (*SupervisedEnvironment)(nil)
 )
-
-// remote is the client of a helper.
-type remote interface {
-	env.Environment
-	search.Searcher
-	env.MultiReader
-	Kill() error
-}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
@@ -87,7 +88,7 @@ func TestF02ClientDies(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			mark := newMark(t)
-			cmd := exec.CommandContext(t.Context(), thisProgram(t).Path, "-test.run=^TestClientProcess$")
+			cmd := exec.CommandContext(t.Context(), thisProgram(t).Binary, "-test.run=^TestClientProcess$")
 			cmd.Env = append(os.Environ(), clientVar+"="+mark, "TMPDIR="+t.TempDir())
 			in, err := cmd.StdinPipe()
 			if err != nil {
@@ -256,7 +257,7 @@ func TestUnusableHelpers(t *testing.T) {
 		{"prints another line", script("else", "echo Welcome; exec sleep 1000"), "else", env.ErrProtocol},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := local.Supervised(t.Context(), local.Config{Dir: dir}, local.Helper{Path: tt.path})
+			_, err := local.Supervised(t.Context(), local.Config{Dir: dir}, remote.Helper{Binary: tt.path})
 			var unusable *local.HelperError
 			if !errors.As(err, &unusable) || !strings.Contains(err.Error(), tt.text) ||
 				tt.is != nil && !errors.Is(err, tt.is) {
@@ -274,7 +275,7 @@ func TestUnusableHelpers(t *testing.T) {
 			cancel(enough)
 		}()
 		_, err := local.Supervised(ctx, local.Config{Dir: dir},
-			local.Helper{Path: script("silent", "while :; do read line; done"), Args: []string{mark}})
+			remote.Helper{Binary: script("silent", "while :; do read line; done"), Args: []string{mark}})
 		if !errors.Is(err, context.Canceled) || !errors.Is(err, enough) {
 			t.Errorf("%v", err)
 		}
@@ -284,14 +285,14 @@ func TestUnusableHelpers(t *testing.T) {
 	})
 }
 
-// TestEmbeddedHelper uses the helper that is built in, or gets an error with the command that
-// builds one. Another file under its name in the cache is replaced, and not run before.
+// TestEmbeddedHelper uses the helper that is built in, or gets an error that names the remedy.
+// Another file under its name in the cache is replaced, and not run before.
 func TestEmbeddedHelper(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
 	use := func() error {
 		e, err := local.Supervised(t.Context(), local.Config{Dir: t.TempDir()},
-			local.Helper{NoBuild: true})
+			remote.Helper{NoBuild: true})
 		if err != nil {
 			return err
 		}
@@ -301,8 +302,8 @@ func TestEmbeddedHelper(t *testing.T) {
 	err := use()
 	var missing *local.HelperError
 	if errors.As(err, &missing) {
-		if !strings.Contains(err.Error(), `"make build `) {
-			t.Errorf("%v does not name the command", err)
+		if !strings.Contains(err.Error(), "sandboxd.Main()") {
+			t.Errorf("%v does not name the remedy", err)
 		}
 		return
 	}

@@ -11,18 +11,19 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/envtest"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/sandboxd"
 )
 
 // thisProgram returns this test program as a helper.
-func thisProgram(tb testing.TB) local.Helper {
+func thisProgram(tb testing.TB) remote.Helper {
 	tb.Helper()
 	path, err := os.Executable()
 	if err != nil {
 		tb.Fatal(err)
 	}
 	args := []string{"-test.run=^TestHelperProcess$", "-test.timeout=0", "--"}
-	return local.Helper{Path: path, Args: args}
+	return remote.Helper{Binary: path, Args: args}
 }
 
 // TestHelperProcess is the helper of other tests.
@@ -30,7 +31,7 @@ func TestHelperProcess(t *testing.T) {
 	if flag.NArg() == 0 {
 		t.Skip("other tests start this in a process")
 	}
-	syscall.Exit(sandboxd.Main(flag.Args()))
+	syscall.Exit(sandboxd.Run(flag.Args()))
 }
 
 // supervise returns a supervised environment, by default in a temporary directory, which is closed

@@ -19,6 +19,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/client"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
 
@@ -33,8 +34,8 @@ const (
 // returns, except that the helper does the work. Errors about cfg are those of New; a *HelperError
 // means that another helper may work. ctx bounds the start only. The helper has a session of its
 // own, no variables, and works in the root directory.
-func Supervised(ctx context.Context, cfg Config, h Helper) (*SupervisedEnvironment, error) {
-	program, err := h.locator(ctx)()
+func Supervised(ctx context.Context, cfg Config, h remote.Helper) (*SupervisedEnvironment, error) {
+	program, err := helperLocator(ctx, h)()
 	if err != nil {
 		return nil, &HelperError{Err: err}
 	}
@@ -76,14 +77,14 @@ func supervise(
 	if err != nil {
 		return nil, errors.Join(p.startError(err), p.Tidy())
 	}
-	return &SupervisedEnvironment{remote: client, helper: p}, nil
+	return &SupervisedEnvironment{Served: client, helper: p}, nil
 }
 
 // Close implements env.Environment. When it returns, the helper has ended.
 func (e *SupervisedEnvironment) Close() error {
 	var err error
 	e.closing.Do(func() {
-		err = e.remote.Close()
+		err = e.Served.Close()
 		endErr := e.helper.end(helperEndTime)
 		if err == nil && endErr != nil { // the helper answered before
 			endErr = fmt.Errorf("%w: %w", env.ErrGone, endErr)
@@ -100,7 +101,7 @@ func (e *SupervisedEnvironment) Close() error {
 // command has stopped.
 func (e *SupervisedEnvironment) Kill() error {
 	_ = e.helper.Cmd.Process.Signal(unix.SIGCONT) // it may have ended
-	return e.remote.Kill()
+	return e.Served.Kill()
 }
 
 // helperProcess is a started helper.
@@ -112,25 +113,28 @@ type helperProcess struct {
 // locator locates the program of a helper. The caller closes the program.
 type locator func() (*sandbox.Program, error)
 
-// locator returns the locator of a Helper.
-func (h Helper) locator(ctx context.Context) locator {
+// helperLocator returns the locator of a helper. Unlike Helper.Resolve it takes Binary and Program
+// as they are, for whatever this machine executes may serve.
+func helperLocator(ctx context.Context, h remote.Helper) locator {
 	return func() (*sandbox.Program, error) {
-		if h.Path != "" {
-			return sandbox.ProgramAt(h.Path, h.Args)
+		if h.Binary != "" {
+			return sandbox.ProgramAt(h.Binary, h.Args)
 		}
-		source := helper.Source{NoBuild: h.NoBuild}
-		found, err := source.Resolve(ctx, runtime.GOOS, runtime.GOARCH)
-		if err != nil {
-			return nil, err
+		embedded := remote.Helper{NoBuild: h.NoBuild || h.Program != "", Cache: h.Cache}
+		p, err := embedded.Resolve(ctx, runtime.GOOS, runtime.GOARCH)
+		var installed *helper.Installed
+		if err == nil {
+			installed, err = (*helper.Program)(p).Install(h.Cache)
 		}
-		installed, err := found.Install("")
-		if err != nil {
-			return nil, err
+		switch {
+		case err == nil:
+			return &sandbox.Program{
+				Path: installed.Exec(), Name: installed.Name(), File: installed.File(),
+			}, nil
+		case h.Program != "":
+			return sandbox.ProgramAt(h.Program, h.Args)
 		}
-		return &sandbox.Program{
-			Path: installed.Exec(), Name: installed.Name(), Args: h.Args,
-			File: installed.File(),
-		}, nil
+		return nil, err
 	}
 }
 

@@ -8,7 +8,7 @@
 // The configuration of a backend embeds [Options], which Options.Complete validates. Then a backend
 //
 //  1. creates the sandbox, and labels it with Options.Session for later listing;
-//  2. delivers the helper that Helper.Resolve returns for the platform of the sandbox;
+//  2. delivers the helper that Options.Helper.Resolve returns for the platform of the sandbox;
 //  3. starts Program.Serve in the sandbox, and passes stdin and stdout of that process to [Open] as
 //     Config.Stream;
 //  4. opens more streams in Config.Dial, by Program.Dial in another process of the sandbox;

@@ -65,11 +65,9 @@ type Ticket struct {
 
 // Environment is an environment that a helper serves. Open and Attach return it.
 //
-// It implements env.Environment, search.Searcher and env.MultiReader. Kill kills everything that
-// the environment started, with SIGKILL, and returns when that is dead; it is for programs that
-// have to end at once, and Close remains to be called.
+// Its methods are those of Served and a few for reattaching.
 type Environment struct {
-	served
+	Served
 	client  *client.Client
 	cfg     Config
 	info    env.Info
@@ -77,11 +75,14 @@ type Environment struct {
 	closing sync.Once
 }
 
-// served has the methods of a client that an Environment exports as they are.
-type served interface {
+// Served are the methods of an environment that a helper serves. Walk, Glob, Grep and ReadFiles are
+// for the functions of packages search and env, which work with any environment.
+type Served interface {
 	env.Environment
 	search.Searcher
 	env.MultiReader
+	// Kill kills everything that the environment started, with SIGKILL, and returns when that is dead.
+	// It is for a program that has to end at once; Close remains to be called.
 	Kill() error
 }
 
@@ -140,7 +141,7 @@ func open(
 		return nil, errors.Join(err, closeStream(first)) // the client closes streams that it got
 	}
 	return &Environment{
-		served: c, client: c, cfg: cfg, info: cfg.describe(c.Info()), token: token,
+		Served: c, client: c, cfg: cfg, info: cfg.describe(c.Info()), token: token,
 	}, nil
 }
 

@@ -2,10 +2,7 @@ package remote
 
 import (
 	"cmp"
-	"context"
 	"crypto/rand"
-	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -28,7 +25,7 @@ type Options struct {
 	TTL time.Duration
 	// StartTimeout bounds the start, with the delivery of the helper; 0 means DefaultStartTimeout.
 	StartTimeout time.Duration
-	// Helper names programs that may serve besides the embedded helpers.
+	// Helper names programs that may serve as the helper.
 	Helper Helper
 	// Session names the environment: up to 63 lower-case letters, digits and hyphens. The default is
 	// random.
@@ -77,88 +74,4 @@ func (o Options) Complete(backend string) (Options, error) {
 		o.Warn = func(string) {}
 	}
 	return o, nil
-}
-
-// Helper names programs that may serve as the helper besides those that "make build" embeds. The
-// zero value names none: a platform without an embedded helper takes one that the Go toolchain
-// builds from the source of this module.
-type Helper struct {
-	// Binary is a file with a helper: a program that calls sandboxd.Main, static and for the
-	// platform of the environment. No other is used if it is set.
-	Binary string
-	// Program is such a file too, often the running program. It is used where no helper is embedded,
-	// if it is static and for the right platform.
-	Program string
-	// Args precede the arguments of sandboxd.Main in Binary and Program.
-	Args []string
-	// NoBuild keeps the Go toolchain from building a helper.
-	NoBuild bool
-	// Cache is the directory for helpers that were built; empty means the user's cache directory.
-	Cache string
-}
-
-// Resolve returns the helper for a platform, which is named as by the Go toolchain: Binary, the
-// embedded one, Program, or one that it builds. If it finds none, the error is a
-// *MissingHelperError. A build takes up to 5 minutes, less with an earlier end of ctx.
-func (h Helper) Resolve(ctx context.Context, goos, goarch string) (*Program, error) {
-	p, err := helper.Source(h).Resolve(ctx, goos, goarch)
-	return (*Program)(p), err
-}
-
-// MissingHelperError reports that no helper for a platform was found.
-type MissingHelperError = helper.MissingError
-
-// Program is an executable file that serves as the helper. Helper.Resolve returns it.
-type Program struct {
-	// Name is a file name with the platform and the digest.
-	Name string
-	// Digest is the SHA-256 of the file in hexadecimal.
-	Digest string
-	// Args precede the arguments of sandboxd.Main.
-	Args []string
-	// Open returns the content, which the caller closes.
-	Open func() (io.ReadCloser, error)
-}
-
-// maxProgram bounds the size of a helper, in bytes.
-const maxProgram = 128 << 20
-
-// Content returns the content of the program.
-func (p *Program) Content() ([]byte, error) {
-	r, err := p.Open()
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close() //nolint:errcheck // it was only read
-	content, err := io.ReadAll(io.LimitReader(r, maxProgram+1))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("helper: %w", err)
-	case len(content) > maxProgram:
-		return nil, fmt.Errorf("helper: more than %d bytes", maxProgram)
-	}
-	return content, nil
-}
-
-// ExitGone is the exit code of Program.Dial if no helper listens on the socket: the environment has
-// ended.
-const ExitGone = 3
-
-// Serve returns the command line that serves an environment on stdin and stdout. Name is the path
-// of the program. With a socket, which is a path or "@name", the helper serves later clients on it,
-// and outlives its streams by ttl; without one the socket and ttl are empty.
-func (p *Program) Serve(name, socket string, ttl time.Duration) []string {
-	argv := append([]string{name}, p.Args...)
-	argv = append(argv, "serve")
-	if socket != "" {
-		argv = append(argv, "--socket", socket, "--ttl", ttl.String())
-	}
-	return argv
-}
-
-// Dial returns the command line that connects stdin and stdout to the socket of a helper. Further
-// arguments are those of the command "sandboxd dial".
-func (p *Program) Dial(name, socket string, args ...string) []string {
-	argv := append([]string{name}, p.Args...)
-	return append(append(argv, "dial", "--socket", socket), args...)
 }

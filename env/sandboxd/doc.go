@@ -9,6 +9,15 @@
 //	sandboxd tidy                                   clean up after the end of a sandbox
 //	sandboxd probe                                  report a command's access; see package verify
 //
+// A program of another module is its own helper: it calls [Main] first, and passes [Self] to the
+// backends:
+//
+//	func main() {
+//		sandboxd.Main()
+//		…
+//		e, err := local.Supervised(ctx, local.Config{Dir: dir}, sandboxd.Self())
+//	}
+//
 // With --dir DIR, serve removes that directory in the end, and its parent if that is empty.
 //
 // Without a socket, the end of the stream ends the helper and kills everything that it started.

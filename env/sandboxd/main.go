@@ -35,10 +35,19 @@ const (
 	maxParallel = 4
 )
 
-// Main runs the program sandboxd with the arguments after the program's name and returns the exit
+// usageText is the help of the program sandboxd.
+const usageText = `usage: sandboxd serve [--socket PATH|@NAME [--ttl DURATION]] [--dir DIR]
+                      [--sandbox JSON | --confined [--nested]]
+       sandboxd dial --socket PATH|@NAME [--pid N]
+       sandboxd tidy
+       sandboxd probe
+`
+
+// Run runs the program sandboxd with the arguments after the program's name and returns the exit
 // code. It takes over the process: standard streams, signals, limits and protection. The caller has
-// started nothing before, and exits afterwards.
-func Main(args []string) int {
+// started nothing before, and exits afterwards. Main calls it for programs that are more than the
+// helper.
+func Run(args []string) int {
 	if err := protect(); err != nil {
 		return fail(err)
 	}
@@ -47,6 +56,8 @@ func Main(args []string) int {
 	debug.SetMemoryLimit(memoryLimit)
 	if len(args) > 0 {
 		switch args[0] {
+		case "help", "-h", "-help", "--help":
+			return help()
 		case "serve":
 			return mainServe(args[1:])
 		case "dial":
@@ -57,12 +68,7 @@ func Main(args []string) int {
 			return mainProbe(args[1:])
 		}
 	}
-	fmt.Fprintln(
-		os.Stderr,
-		"usage: sandboxd serve [--socket PATH|@NAME [--ttl DURATION]] [--dir DIR] [--sandbox JSON "+
-			"| --confined [--nested]] | sandboxd dial --socket PATH|@NAME [--pid N] | sandboxd tidy | "+
-			"sandboxd probe",
-	)
+	fmt.Fprint(os.Stderr, usageText)
 	return exitUsage
 }
 
@@ -229,8 +235,19 @@ func parse(flags *flag.FlagSet, args []string) error {
 }
 
 func usage(err error) int {
+	if errors.Is(err, flag.ErrHelp) {
+		return help()
+	}
 	fmt.Fprintln(os.Stderr, "sandboxd:", err)
 	return exitUsage
+}
+
+// help prints the usage.
+func help() int {
+	if _, err := fmt.Print(usageText); err != nil {
+		return fail(err)
+	}
+	return exitOK
 }
 
 func fail(err error) int {

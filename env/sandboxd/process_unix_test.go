@@ -28,8 +28,16 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/sandboxd"
 )
 
+// withoutMain is the argv[0] with which this program does not call sandboxd.Main.
+const withoutMain = "without-main"
+
 // TestMain runs more tests at the same time than there are processors: most of them wait.
 func TestMain(m *testing.M) {
+	if os.Args[0] == withoutMain {
+		sandboxd.Self()
+		os.Exit(0)
+	}
+	sandboxd.Main()
 	flag.Parse()
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
@@ -40,12 +48,24 @@ func TestMain(m *testing.M) {
 	}))
 }
 
+// TestSelfWithoutMain checks that a program that forgets to call Main does not start helpers
+// without end.
+func TestSelfWithoutMain(t *testing.T) {
+	self := sandboxd.Self()
+	cmd := exec.CommandContext(t.Context(), self.Program)
+	cmd.Args = append([]string{withoutMain}, append(self.Args, "serve")...)
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState.ExitCode() != 2 || !strings.Contains(string(out), "sandboxd.Main() first") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 // TestHelperProcess is the helper that other tests start.
 func TestHelperProcess(t *testing.T) {
 	if flag.NArg() == 0 {
 		t.Skip("other tests start this in a process")
 	}
-	syscall.Exit(sandboxd.Main(flag.Args()))
+	syscall.Exit(sandboxd.Run(flag.Args()))
 }
 
 // helperArgv is the command line of a helper with these arguments.

@@ -259,6 +259,15 @@ func TestInvalidSettings(t *testing.T) {
 	}
 }
 
+func TestNoHost(t *testing.T) {
+	err := Target{ConfigFile: os.DevNull}.Validate()
+	var bad *ConfigError
+	if !errors.As(err, &bad) || bad.Field != "host" || !strings.Contains(bad.Reason,
+		"Target.Host is missing") {
+		t.Error(err)
+	}
+}
+
 func TestSettingsNotes(t *testing.T) {
 	needClient(t)
 	for name, tc := range map[string]struct{ config, path, want string }{

@@ -144,6 +144,10 @@ func resolve(ctx context.Context, t Target) (*route, error) {
 		passphrase: t.Passphrase, report: t.Warn, prompting: make(chan struct{}, 1),
 		opened: map[[sha256.Size]byte]gossh.Signer{}, pinned: map[string]gossh.PublicKey{},
 	}
+	if t.Host == "" {
+		return nil, badConfig("host",
+			"Target.Host is missing (set it to [user@]host[:port] or an alias of the ssh_config)")
+	}
 	if t.Timeout < 0 {
 		return nil, badConfig("timeout", "%s is negative", t.Timeout)
 	}

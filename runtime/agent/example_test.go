@@ -3,11 +3,7 @@ package agent_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -70,66 +66,6 @@ turns:
 	// Output: completed 1 file: I have written hello.txt.
 }
 
-// issueTool is a tool that looks up an issue.
-func issueTool(find func(ctx context.Context, number int) (string, error)) tool.Tool {
-	return tool.Tool{
-		ToolSpec: llm.ToolSpec{
-			Name: "read_issue", Description: "Shows an issue of this project, with its comments.",
-			Schema: json.RawMessage(`{"type": "object",
-				"properties": {"number": {"type": "integer", "minimum": 1}},
-				"required": ["number"], "additionalProperties": false}`),
-		},
-		ReadOnly: true, // so that calls may run beside each other
-		Run: func(ctx context.Context, call *tool.Call) (tool.Result, error) {
-			var args struct{ Number int }
-			if err := json.Unmarshal(call.Args, &args); err != nil {
-				return tool.Result{}, err
-			}
-			text, err := find(ctx, args.Number)
-			return tool.Result{Text: text}, err // the model reads the error
-		},
-	}
-}
-
-// Give the model a tool of your own. Its arguments are checked against the schema before Run sees
-// them.
-func Example_customTool() {
-	issues := map[int]string{7: "Parse fails for MCMXC."}
-	find := func(_ context.Context, number int) (string, error) {
-		if text, ok := issues[number]; ok {
-			return text, nil
-		}
-		return "", fmt.Errorf("there is no issue %d", number)
-	}
-	a, err := agent.New(agent.Config{
-		Client: scripted(`
-turns:
-  - calls:
-    - {tool: read_issue, args: {number: 7}}
-    - {tool: read_issue, args: {number: 8}}
-    - {tool: read_issue, args: {number: no}}
-  - expect: {results: [{contains: MCMXC}, {contains: there is no issue 8}, {contains: number}]}
-    text: Parse fails for MCMXC.
-`),
-		Profile: profile.OpenAI("gpt-5.2"), Tools: []tool.Tool{issueTool(find)}, Store: session.InMemory,
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer func() { _ = a.Close() }()
-	res, err := a.Run(context.Background(), agent.Input{Text: "What is issue 7 about?"})
-	fmt.Println(res.Final, err)
-	for _, c := range res.ToolCalls {
-		fmt.Println(c.Arguments, c.Success)
-	}
-	// Unordered output:
-	// Parse fails for MCMXC. <nil>
-	// {"number":7} true
-	// {"number":8} false
-	// {"number":"no"} false
-}
-
 // Talk to the model while it works: the message reaches it after the calls that run now.
 func ExampleSession_Steer() {
 	var s *agent.Session
@@ -178,63 +114,6 @@ turns:
 	// tool_results
 	// steering
 	// assistant
-}
-
-// serve answers POST requests, whose body is a task, with the events of the run, one a line. The
-// run ends when the client goes away.
-func serve(a *agent.Agent) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		task, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
-			return
-		}
-		w.Header().Set("Content-Type", "application/x-ndjson")
-		lines, flush := event.NewEncoder(w), http.NewResponseController(w)
-		for e, err := range a.RunStream(r.Context(), agent.Input{Text: string(task)}, nil) {
-			if err != nil {
-				return // the last event, PROCESSING_END, has reported it
-			}
-			if err := errors.Join(lines.Encode(e), flush.Flush()); err != nil {
-				return // which aborts the run
-			}
-		}
-	}
-}
-
-// Embed agents in a server: an agent is safe for concurrent use, and each run has a session of its
-// own.
-func Example_server() {
-	a, err := agent.New(agent.Config{
-		Client: scripted(`turns: [{text: All is well.}]`), Profile: profile.OpenAI("gpt-5.2"),
-		Store: session.InMemory, Limits: agent.Limits{MaxToolRounds: 20, MaxTokens: 200_000},
-	})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer func() { _ = a.Close() }()
-	server := httptest.NewServer(serve(a))
-	defer server.Close()
-	resp, err := http.Post(server.URL, "text/plain", strings.NewReader("How are you?"))
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer func() { _ = resp.Body.Close() }()
-	for dec := json.NewDecoder(resp.Body); ; {
-		var e struct{ Type string }
-		if err := dec.Decode(&e); err != nil {
-			break
-		}
-		if e.Type == "user_input" || e.Type == "assistant_text_end" || e.Type == "session_end" {
-			fmt.Println(e.Type)
-		}
-	}
-	// Output:
-	// user_input
-	// assistant_text_end
-	// session_end
 }
 
 // scripted plays a model from a script.

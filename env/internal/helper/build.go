@@ -1,6 +1,7 @@
 package helper
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,17 @@ const (
 	// buildTimeout bounds the download of the source and the build together.
 	buildTimeout = 5 * time.Minute
 )
+
+// Build returns the helper for a platform, built by the Go toolchain from the source of this module
+// into the directory sandboxagent in cache, or in the user's cache directory if cache is empty. It
+// takes up to 5 minutes, less with an earlier end of ctx.
+func Build(ctx context.Context, cache, goos, goarch string) (*Program, error) {
+	path, err := thisModule(cache).build(ctx, goos, goarch)
+	if err != nil {
+		return nil, err
+	}
+	return File(path, goos, goarch)
+}
 
 // errNoSource reports that neither a directory nor a version of the source is known.
 var errNoSource = errors.New(
@@ -55,8 +67,9 @@ func published(version string) bool {
 	return strings.HasPrefix(version, "v") && !strings.Contains(version, "+dirty")
 }
 
-// build returns the file of a helper in the cache. It builds a published version once, and the
-// source in a directory each time, which the Go toolchain shortens by its own cache.
+// build returns the file of a helper in the cache. It builds a version that is in the module cache,
+// or is downloaded, once, and the source in any other directory each time, which the Go toolchain
+// shortens by its own cache.
 func (m module) build(ctx context.Context, goos, goarch string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, buildTimeout)
 	defer cancel()
@@ -68,20 +81,24 @@ func (m module) build(ctx context.Context, goos, goarch string) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	dir, version := m.dir, "devel"
+	dir, version := m.dir, m.version
 	if !isSource(dir) {
-		if m.version == "" {
-			return "", errNoSource
-		}
-		version = m.version
+		dir = ""
+	} else if !strings.HasSuffix(dir, "@"+version) {
+		version = "" // the source may change, unlike that in the module cache
 	}
-	name := filepath.Join(cache, prefix+goos+"-"+goarch+"-"+version)
-	if version != "devel" {
+	if dir == "" && version == "" {
+		return "", errNoSource
+	}
+	name := filepath.Join(cache, prefix+goos+"-"+goarch+"-"+cmp.Or(version, "devel"))
+	if version != "" {
 		if f, err := openOwned(name); err == nil {
 			return name, f.Close()
 		}
-		if dir, err = download(ctx, goCommand, cache, version); err != nil {
-			return "", err
+		if dir == "" {
+			if dir, err = download(ctx, goCommand, cache, version); err != nil {
+				return "", err
+			}
 		}
 	}
 	if err := os.MkdirAll(cache, 0o700); err != nil {

@@ -25,8 +25,7 @@ func TestEmbeddedHelpers(t *testing.T) {
 	for arch, machine := range platforms {
 		t.Run(arch, func(t *testing.T) {
 			h, err := Find("linux", arch)
-			var missing *MissingError
-			if errors.As(err, &missing) {
+			if errors.Is(err, ErrNotEmbedded) {
 				t.Skip(err.Error())
 			}
 			if err != nil {

@@ -33,18 +33,29 @@ var machines = []struct {
 func Arch(path string) (string, error) {
 	f, err := elf.Open(path)
 	if err != nil {
-		return "", fmt.Errorf("%s is not a program for Linux: %w", path, err)
+		return "", fmt.Errorf("%s is not a program for Linux: %w", display(path), err)
 	}
 	defer f.Close() //nolint:errcheck // it was only read
 	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
-		return "", fmt.Errorf("%s is not a static program (build it with CGO_ENABLED=0)", path)
+		return "", fmt.Errorf("%s is not a static program (build it with CGO_ENABLED=0)", display(path))
 	}
 	for _, m := range machines {
 		if f.Machine == m.machine && f.Class == m.class && f.Data == m.data {
 			return m.arch, nil
 		}
 	}
-	return "", fmt.Errorf("%s is for an unknown processor: %v", path, f.Machine)
+	return "", fmt.Errorf("%s is for an unknown processor: %v", display(path), f.Machine)
+}
+
+// RunningProgram is the file of the running program on Linux, also after another file got its name.
+const RunningProgram = "/proc/self/exe"
+
+// display returns the name of a program for messages.
+func display(path string) string {
+	if path == RunningProgram {
+		return "the running program"
+	}
+	return path
 }
 
 // File returns the program in a file as the helper for a platform; args make it serve as one. For
@@ -58,11 +69,12 @@ func File(path, goos, goarch string, args ...string) (*Program, error) {
 			return nil, err
 		}
 		if arch != goarch {
-			return nil, fmt.Errorf("%s is a program for linux/%s, not for linux/%s", path, arch,
+			return nil, fmt.Errorf("%s is a program for linux/%s, not for linux/%s", display(path), arch,
 				goarch)
 		}
 	case goos != runtime.GOOS || goarch != runtime.GOARCH:
-		return nil, fmt.Errorf("%s cannot be validated as a program for %s/%s", path, goos, goarch)
+		return nil, fmt.Errorf("%s cannot be validated as a program for %s/%s", display(path), goos,
+			goarch)
 	}
 	digest, err := Digest(path)
 	if err != nil {

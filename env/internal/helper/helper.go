@@ -1,19 +1,11 @@
 // Package helper finds the program of the helper, sandboxd, for a platform, and defines the
-// configuration that a client sends to a helper at its start.
-//
-// # Finding
-//
-// [Source.Resolve] returns the first of these that runs on the platform:
-//
-//  1. the file that the caller names, and then nothing else
-//  2. the embedded helper; "make build" embeds linux/amd64 and linux/arm64, and
-//     "make build HELPERS=linux/riscv64" others
-//  3. the running program, if the caller has arguments with which it serves as a helper
-//  4. a helper that the Go toolchain builds from the source of this module into the user's cache
+// configuration that a client sends to a helper at its start. remote.Helper has the order in which
+// it is looked for.
 //
 // Embedded helpers are files named sandboxd-OS-ARCH-SHA256.gz in the directory bin, where the
-// digest is that of the uncompressed program. A fresh checkout, and a module that go get fetched,
-// has none.
+// digest is that of the uncompressed program. "make build" embeds those for linux/amd64 and
+// linux/arm64, and "make build HELPERS=linux/riscv64" others. A fresh checkout, and a module that
+// go get fetched, has none.
 package helper
 
 import (
@@ -38,33 +30,10 @@ const (
 	maxSize = 16 << 20
 )
 
-// MissingError reports that no helper for a platform was found. It is fs.ErrNotExist.
-type MissingError struct {
-	// OS and Arch are named as by the Go toolchain.
-	OS, Arch string
-	// Errs are why the running program does not serve as one, and why none could be built, as far as
-	// that was tried.
-	Errs []error
-}
+// ErrNotEmbedded reports that no helper for a platform is embedded in this program.
+var ErrNotEmbedded = errors.New("none is embedded in this program")
 
-func (e *MissingError) Error() string { return e.Text("name its file") }
-
-// Text returns the message of the error with the caller's way to name a file.
-func (e *MissingError) Text(remedy string) string {
-	text := fmt.Sprintf("no helper for %s/%s is embedded in this program (embed one: "+
-		"\"make build HELPERS=%[1]s/%[2]s\" in a checkout of %[3]s; or build one: "+
-		"\"CGO_ENABLED=0 GOOS=%[1]s GOARCH=%[2]s go install %[3]s/cmd/sandboxd@latest\", and %[4]s)",
-		e.OS, e.Arch, modulePath, remedy)
-	for _, err := range e.Errs {
-		text += "; " + err.Error()
-	}
-	return text
-}
-
-// Unwrap returns fs.ErrNotExist and Errs.
-func (e *MissingError) Unwrap() []error { return append([]error{fs.ErrNotExist}, e.Errs...) }
-
-// Program is a program that serves as a helper. Find, File and Source.Resolve return it.
+// Program is a program that serves as a helper. Find and File return it.
 type Program struct {
 	// Name is a file name with the platform and the digest.
 	Name string
@@ -78,7 +47,7 @@ type Program struct {
 }
 
 // Find returns the embedded helper for a platform, which is named as by the Go toolchain. If none
-// is embedded, the error is a *MissingError.
+// is embedded, the error is ErrNotEmbedded.
 func Find(goos, goarch string) (*Program, error) { return find(bin, goos, goarch) }
 
 func find(files fs.FS, goos, goarch string) (*Program, error) {
@@ -96,7 +65,7 @@ func find(files fs.FS, goos, goarch string) (*Program, error) {
 		}
 		return embedded(files, "bin/"+e.Name(), name, digest), nil
 	}
-	return nil, &MissingError{OS: goos, Arch: goarch}
+	return nil, ErrNotEmbedded
 }
 
 // embedded returns the helper in a compressed file.

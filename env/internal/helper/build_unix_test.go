@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -33,74 +34,6 @@ func fakeGo(t *testing.T, script string) {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", dir+":/usr/bin:/bin")
-}
-
-// TestResolveFiles covers the files that a caller names.
-func TestResolveFiles(t *testing.T) {
-	program := elfFile(t, "program")
-	for _, tt := range []struct {
-		name   string
-		source Source
-		arch   string
-		want   string // an error
-	}{
-		{"a helper binary", Source{Binary: program}, "riscv64", ""},
-		{
-			"a helper binary for another processor",
-			Source{Binary: program},
-			"s390x",
-			"is a program for linux/riscv64, not for linux/s390x",
-		},
-		{
-			"a helper binary that is no program",
-			Source{Binary: "/etc/passwd"},
-			"riscv64",
-			"is not a program for Linux",
-		},
-		{"a missing helper binary", Source{Binary: "/nowhere"}, "riscv64", "/nowhere"},
-		{
-			"a program that serves as one",
-			Source{Program: program, Args: []string{"serve"}, NoBuild: true},
-			"riscv64", "",
-		},
-		{
-			"a program for another processor",
-			Source{Program: program, NoBuild: true},
-			"s390x",
-			"make build HELPERS=linux/s390x",
-		},
-		{"nothing", Source{NoBuild: true}, "riscv64", "and name its file"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			h, err := tt.source.Resolve(t.Context(), "linux", tt.arch)
-			if tt.want != "" {
-				if err == nil || !strings.Contains(err.Error(), tt.want) {
-					t.Errorf("error %v, want %q", err, tt.want)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !strings.HasPrefix(h.Name, "sandboxd-linux-riscv64-"+h.Digest) ||
-				len(h.Args) != len(tt.source.Args) {
-				t.Errorf("%s with digest %s and arguments %q", h.Name, h.Digest, h.Args)
-			}
-		})
-	}
-}
-
-// TestResolveHostileName checks that a platform is a word, since a host or an image names it: a
-// path would name a file in the place of a helper that was built.
-func TestResolveHostileName(t *testing.T) {
-	for _, arch := range []string{"", "../../x", "a b", "a\x1b[2J\r", "a;id", "$(id)", "-x", "é"} {
-		_, err := Source{NoBuild: true}.Resolve(t.Context(), "linux", arch)
-		var missing *MissingError
-		if err == nil || !strings.Contains(err.Error(), "no helper is for a platform named") ||
-			errors.As(err, &missing) || strings.ContainsAny(err.Error(), "\x1b\r") {
-			t.Errorf("%q: %v", arch, err)
-		}
-	}
 }
 
 func TestFileOfAnotherSystem(t *testing.T) {
@@ -195,6 +128,27 @@ cp `+program+` "$2"`)
 	}
 }
 
+// TestBuildInModuleCache builds a version that the module cache holds once, without a download.
+func TestBuildInModuleCache(t *testing.T) {
+	program, calls := elfFile(t, "program"), filepath.Join(t.TempDir(), "calls")
+	fakeGo(t, `echo "$1 $3" >>`+calls+`
+while [ "$1" != -o ]; do shift; done
+cp `+program+` "$2"`)
+	dir := filepath.Join(t.TempDir(), "sandboxagent@v1.2.3")
+	if err := os.Rename(source(t), dir); err != nil {
+		t.Fatal(err)
+	}
+	m := module{dir: dir, version: "v1.2.3", cache: t.TempDir()}
+	for range 2 {
+		if _, err := m.build(t.Context(), "linux", "riscv64"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := os.ReadFile(calls); err != nil || string(got) != "build "+dir+"\n" {
+		t.Errorf("go was called with %q, %v", got, err)
+	}
+}
+
 // TestBuildFails reports why no helper could be built.
 func TestBuildFails(t *testing.T) {
 	dir := source(t)
@@ -236,10 +190,8 @@ func TestBuildFails(t *testing.T) {
 	})
 	t.Run("no go command", func(t *testing.T) {
 		t.Setenv("PATH", t.TempDir())
-		var missing *MissingError
-		_, err := Source{Cache: t.TempDir()}.Resolve(t.Context(), "linux", "riscv64")
-		if !errors.As(err, &missing) || len(missing.Errs) == 0 || !strings.Contains(err.Error(),
-			"make build HELPERS=linux/riscv64") {
+		if _, err := Build(t.Context(), t.TempDir(), "linux", "riscv64"); !errors.Is(err,
+			exec.ErrNotFound) {
 			t.Errorf("error %v", err)
 		}
 	})
