@@ -57,7 +57,7 @@ is needed, 5 model error, 6 environment error, 124 timeout, 130 interrupted, 143
 				Usage: "allow the model to act without a sandbox", EnvVars: variable("yes"),
 			},
 			&cli.IntFlag{
-				Name: "max-turns", Usage: "end after `N` turns",
+				Name: "max-turns", Usage: "end after `N` requests to the model",
 				DefaultText: "no limit", EnvVars: variable("max-turns"),
 			},
 			&cli.IntFlag{

@@ -235,7 +235,7 @@ func (l *loop) checkLimits(ctx context.Context) (ending, bool) {
 	switch {
 	case l.rounds >= limits.MaxToolRounds:
 		name, value = "tool_rounds", int64(limits.MaxToolRounds)
-	case limits.MaxTurns > 0 && l.history.count() >= limits.MaxTurns:
+	case limits.MaxTurns > 0 && l.history.requests >= limits.MaxTurns:
 		name, value = "turns", int64(limits.MaxTurns)
 	case limits.MaxToolCalls > 0 && len(l.res.ToolCalls) >= limits.MaxToolCalls:
 		name, value = "tool_calls", int64(limits.MaxToolCalls)
@@ -369,7 +369,7 @@ func errorCode(r Result) string {
 
 // close writes the run's last entry and event.
 func (l *loop) close() {
-	l.res.Turns = l.history.count()
+	l.res.Turns = l.history.requests
 	l.res.Transitions = l.machine.transitions
 	err := l.store.Append(session.TypeRunEnded, l.res.entry())
 	if err == nil {

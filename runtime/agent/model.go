@@ -67,6 +67,7 @@ func (l *loop) stream(ctx context.Context) (llm.Response, error) {
 		l.warnContext(approxTokens(req))
 	}
 	l.res.ModelCalls++
+	l.history.requests++
 	var a llm.Assembler
 	text := false
 	for d, err := range l.client.Stream(ctx, req) {

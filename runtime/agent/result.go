@@ -71,7 +71,7 @@ type Result struct {
 	// Usage sums the tokens of this run and its sub-agents; ModelCalls is without sub-agents.
 	Usage      llm.Usage
 	ModelCalls int
-	// Turns counts the turns of the session so far, as Limits.MaxTurns does.
+	// Turns counts the requests to the model of the session so far, as Limits.MaxTurns does.
 	Turns     int
 	ToolCalls []ToolCallRecord
 	Failures  []Failure

@@ -55,7 +55,7 @@ func TestLimits(t *testing.T) {
 		rounds int
 	}{
 		{"rounds", agent.Limits{MaxToolRounds: 3}, "tool_rounds", 3},
-		{"turns", agent.Limits{MaxTurns: 5}, "turns", 2},
+		{"turns", agent.Limits{MaxTurns: 2}, "turns", 2},
 		{"calls", agent.Limits{MaxToolCalls: 4}, "tool_calls", 4},
 		{"tokens", agent.Limits{MaxTokens: 250}, "tokens", 3},
 	}
@@ -83,7 +83,7 @@ func TestLimits(t *testing.T) {
 
 func TestMaxTurnsCountsAllInputs(t *testing.T) {
 	cfg := config(&model{})
-	cfg.Limits.MaxTurns = 4
+	cfg.Limits.MaxTurns = 2
 	s := newSession(t, cfg)
 	for _, want := range []agent.Status{
 		agent.StatusCompleted, agent.StatusCompleted, agent.StatusLimit,

@@ -157,8 +157,8 @@ func TestSubagentEndings(t *testing.T) {
 		}, true},
 		"turns": {
 			[]answer{calls(call("x", "missing", nil)), calls(call("y", "missing", nil))},
-			3,
-			[]string{"turns_used: 3\nproblem: the limit of turns was reached"},
+			2,
+			[]string{"turns_used: 2\nproblem: the limit of turns was reached"},
 			true,
 		},
 		"broken model": {

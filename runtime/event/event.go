@@ -257,7 +257,7 @@ type AgentResult struct {
 	Kind     string `json:"kind"`
 	// Status is "completed" or "failed".
 	Status string `json:"status"`
-	// Turns counts the turns of its session so far; Usage is that of the task.
+	// Turns counts the requests to the model of its session so far; Usage is that of the task.
 	Turns int       `json:"turns"`
 	Usage llm.Usage `json:"usage"`
 }
