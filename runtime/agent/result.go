@@ -57,12 +57,14 @@ var (
 type Result struct {
 	SessionID, RunID string
 	Status           Status
-	// Final is the model's last text.
+	// Final is the model's last text. Answers that the model continued after the output limit are one
+	// text.
 	Final string
 	// Err is the error that ended the run; nil if Status is completed, task_failed, limit_reached,
 	// awaiting_human or timed_out_by_model.
 	Err error
-	// Limit names the limit that ended the run: "turns", "tool_rounds", "tool_calls" or "tokens".
+	// Limit names the limit that ended the run: "turns", "tool_rounds", "tool_calls", "tokens", or
+	// "output_tokens", the limit of one answer, which cut three answers in a row.
 	Limit string
 	// Exit is set if the model ended the run with the exit tool.
 	Exit *tool.Exit

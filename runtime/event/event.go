@@ -156,9 +156,10 @@ type SteeringInjected struct {
 
 // TurnLimit is the limit that ended the run.
 type TurnLimit struct {
-	// Limit is "turns", "tool_rounds", "tool_calls" or "tokens".
+	// Limit is "turns", "tool_rounds", "tool_calls", "tokens" or "output_tokens".
 	Limit string `json:"limit"`
-	Value int64  `json:"value"`
+	// Value is zero for output_tokens if the provider sets the limit.
+	Value int64 `json:"value"`
 }
 
 // LoopDetection is a warning to a model that repeats its calls.

@@ -16,6 +16,13 @@ func LoopText(calls int) string {
 		calls)
 }
 
+// ContinueText asks a model to continue an answer that the output limit cut.
+func ContinueText() string {
+	return "Your answer was cut off at the output limit; its tool calls were not run. Continue exactly " +
+		"where its text stopped and repeat nothing. Split what does not fit into one answer over several " +
+		"tool calls."
+}
+
 // VerifyText reports a failed verification command to a model. Output is its truncated output.
 func VerifyText(
 	command string, exitCode int, timedOut bool, elapsed time.Duration, output string,
