@@ -278,7 +278,8 @@ func (l *loop) exit(ctx context.Context, x tool.Exit) (ending, bool, error) {
 	case -1:
 		return ending{signal: SignalDeadline, status: StatusGaveUpTime}, true, nil
 	}
-	return ending{signal: SignalGiveUp, status: StatusTaskFailed}, true, nil
+	err := fmt.Errorf("agent: %w", &TaskFailedError{Reason: x.Reason})
+	return ending{SignalGiveUp, StatusTaskFailed, err}, true, nil
 }
 
 // question gets the user's answer to text, or ends the run without one.

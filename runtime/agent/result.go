@@ -17,7 +17,8 @@ type Status string
 const (
 	// StatusCompleted: the model completed the task, and Verify passed.
 	StatusCompleted Status = "completed"
-	// StatusTaskFailed: the model reported that it cannot do the task.
+	// StatusTaskFailed: the model reported that it cannot do the task; the error is a
+	// *TaskFailedError.
 	StatusTaskFailed Status = "task_failed"
 	// StatusVerifyFailed: Verify did not pass in Verify.Attempts checks.
 	StatusVerifyFailed Status = "verify_failed"
@@ -53,6 +54,16 @@ var (
 	ErrTimeLimit = errors.New("the run's time is over")
 )
 
+// TaskFailedError is the error of a run whose model reported that it cannot do the task.
+type TaskFailedError struct {
+	// Reason is the model's.
+	Reason string
+}
+
+func (e *TaskFailedError) Error() string {
+	return "the model reports that it cannot do the task: " + e.Reason
+}
+
 // Result is the result of a run.
 type Result struct {
 	SessionID, RunID string
@@ -60,7 +71,7 @@ type Result struct {
 	// Final is the model's last text. Answers that the model continued after the output limit are one
 	// text.
 	Final string
-	// Err is the error that ended the run; nil if Status is completed, task_failed, limit_reached,
+	// Err is the error that ended the run; nil if Status is completed, limit_reached,
 	// awaiting_human or timed_out_by_model.
 	Err error
 	// Limit names the limit that ended the run: "turns", "tool_rounds", "tool_calls", "tokens", or
