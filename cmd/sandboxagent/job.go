@@ -227,18 +227,25 @@ func explain(ctx context.Context, res agent.Result, err error) string {
 		return fmt.Sprintf("the limit of %s was reached (%s)", strings.ReplaceAll(res.Limit, "_", " "),
 			limitRemedies[res.Limit])
 	}
-	switch llm.KindOf(err) {
+	var failed *llm.Error
+	if !errors.As(err, &failed) {
+		return text
+	}
+	if long := (*llm.WaitError)(nil); errors.As(err, &long) {
+		return text + " (--max-retry-wait)"
+	}
+	switch failed.Kind {
 	case llm.KindAuth:
-		var failed *llm.Error
-		if errors.As(err, &failed) && findProvider(failed.Provider) != nil {
+		if findProvider(failed.Provider) != nil {
 			text += "; check the key in " + findProvider(failed.Provider).keyNames()
 		}
 	case llm.KindNetwork:
 		text += "; check --base-url and the network"
 	case llm.KindNotFound:
-		if !strings.Contains(text, "--base-url") { // as the error for a redirect does
-			text += "; check --model and --base-url"
+		if failed.Status/100 == 3 {
+			return text + "; set --base-url to the final address"
 		}
+		text += "; check --model and --base-url"
 	}
 	return text
 }

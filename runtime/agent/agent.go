@@ -95,7 +95,7 @@ func (a *Agent) sessionFor(
 	case s != nil:
 		return s, func() {}, nil
 	case in.SessionID != "" && !in.CreateSession:
-		return nil, nil, fmt.Errorf("agent: %w: unknown session %q", ErrConfig, in.SessionID)
+		return nil, nil, fmt.Errorf("agent: %w: %q", ErrNoSession, in.SessionID)
 	}
 	id := in.SessionID
 	if id == "" {

@@ -123,7 +123,8 @@ type Input struct {
 	Parts []llm.Part
 	// SessionID names the session to continue; empty creates one. An empty RunID is generated.
 	SessionID, RunID string
-	// CreateSession creates the session SessionID if it does not exist, which is an error otherwise.
+	// CreateSession creates the session SessionID if it does not exist; otherwise that is
+	// ErrNoSession.
 	CreateSession bool
 	// Instructions replace Settings.Instructions for this run.
 	Instructions string

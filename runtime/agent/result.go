@@ -46,6 +46,8 @@ const (
 var (
 	// ErrClosed means that the session is closed.
 	ErrClosed = errors.New("the session is closed")
+	// ErrNoSession means that no open session has that ID.
+	ErrNoSession = errors.New("no such session")
 	// ErrBusy means that another run of the session has not ended.
 	ErrBusy = errors.New("the session is busy")
 	// ErrAborted is the cause of an aborted run.

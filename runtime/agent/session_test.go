@@ -247,14 +247,15 @@ func TestInvalidUse(t *testing.T) {
 	}); !errors.Is(err, agent.ErrConfig) || !errors.Is(err, session.ErrInvalidID) {
 		t.Errorf("a session ID that is no file name: %v", err)
 	}
-	for _, in := range []agent.Input{
-		{Text: "x", SessionID: "unknown"},
-		{Text: "x", AllowedTools: []string{"look", "unknown"}},
-	} {
-		if _, err := a.Run(t.Context(), in); !errors.Is(err, agent.ErrConfig) ||
-			!strings.Contains(err.Error(), `"unknown"`) {
-			t.Errorf("%+v: %v", in, err)
-		}
+	if _, err := a.Run(t.Context(), agent.Input{Text: "x", SessionID: "gone"}); !errors.Is(err,
+		agent.ErrNoSession) || !strings.Contains(err.Error(), `"gone"`) {
+		t.Errorf("an unknown session: %v", err)
+	}
+	if _, err := a.Run(t.Context(), agent.Input{
+		Text: "x", AllowedTools: []string{"look", "gone"},
+	}); !errors.Is(err, agent.ErrConfig) || !strings.Contains(err.Error(), `"gone"`) ||
+		!strings.Contains(err.Error(), "has look") {
+		t.Errorf("an unknown tool: %v", err)
 	}
 }
 

@@ -44,7 +44,7 @@ type RetryPolicy struct {
 // numbers the deltas of all attempts consecutively.
 //
 // It waits exactly as long as the server requests. If that is more than MaxWait, it returns the
-// error at once. Without such a request the wait is random, up to 500 ms × 2ⁿ, at most 10 s after
+// error at once, with a *WaitError as the cause. Without such a request the wait is random, up to 500 ms × 2ⁿ, at most 10 s after
 // an answer and 2 s without one.
 func Retry(inner Client, policy RetryPolicy) Client {
 	if policy.MaxRetries == 0 {
@@ -164,8 +164,18 @@ func (r *retry) backoff(answered bool, retries int) time.Duration {
 	return time.Duration(r.policy.Rand() * float64(limit))
 }
 
-// tooLong returns e with a text that gives the requested wait, its limit and the flag that raises
-// it.
+// WaitError is the cause of the error of a server that requests a wait longer than
+// RetryPolicy.MaxWait.
+type WaitError struct {
+	Wait, Limit time.Duration
+}
+
+func (e *WaitError) Error() string {
+	return fmt.Sprintf("the server requests a wait of %s, longer than the limit of %s", e.Wait,
+		e.Limit)
+}
+
+// tooLong returns e with a *WaitError as its cause and in its text.
 func tooLong(e *Error, limit time.Duration) *Error {
 	long := *e
 	if long.Message == "" && long.Err != nil {
@@ -174,8 +184,7 @@ func tooLong(e *Error, limit time.Duration) *Error {
 	if long.Message != "" {
 		long.Message += "; "
 	}
-	long.Message += fmt.Sprintf("the server requests a wait of %s, longer than the "+
-		"limit of %s (--max-retry-wait)",
-		e.RetryAfter, limit)
+	long.Err = &WaitError{Wait: e.RetryAfter, Limit: limit}
+	long.Message += long.Err.Error()
 	return &long
 }

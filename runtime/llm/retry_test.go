@@ -195,7 +195,7 @@ func TestErrorAfterTheEndIsNotRetried(t *testing.T) {
 	}
 }
 
-func TestRetryTooLongWaitNamesTheFlag(t *testing.T) {
+func TestRetryTooLongWait(t *testing.T) {
 	sent := &llm.Error{
 		Kind: llm.KindRateLimit, Status: 429, Message: "slow down", HasRetryAfter: true,
 		RetryAfter: time.Hour,
@@ -206,10 +206,14 @@ func TestRetryTooLongWaitNamesTheFlag(t *testing.T) {
 	if llm.KindOf(err) != llm.KindRateLimit {
 		t.Fatalf("got %v, want the server's error", err)
 	}
-	for _, want := range []string{"slow down", "1h0m0s", "5m0s", "--max-retry-wait"} {
+	for _, want := range []string{"slow down", "1h0m0s", "5m0s"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q lacks %q", err, want)
 		}
+	}
+	var long *llm.WaitError
+	if !errors.As(err, &long) || long.Wait != time.Hour || long.Limit != llm.DefaultMaxWait {
+		t.Errorf("the cause is %+v", long)
 	}
 	if sent.Message != "slow down" {
 		t.Errorf("the inner error was changed to %q", sent.Message)

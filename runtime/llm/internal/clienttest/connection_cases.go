@@ -297,7 +297,7 @@ func testRedirect(t *testing.T, w Wire) {
 					c := w.Client(t, Config{APIKey: Key, BaseURL: srv.URL, HTTPClient: hc})
 					_, err := llm.Complete(patience(t), atOnce(c, 3), w.Request())
 					w.checkError(t, err, llm.KindNotFound, status, tt.want)
-					if !strings.Contains(err.Error(), "--base-url") || strings.Contains(err.Error(), Key) ||
+					if !strings.Contains(err.Error(), "base URL only") || strings.Contains(err.Error(), Key) ||
 						strings.Contains(err.Error(), "k=") {
 						t.Errorf("the error is %v", err)
 					}
