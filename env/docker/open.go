@@ -25,7 +25,7 @@ import (
 
 // Open creates a container and returns the environment in it when it is ready. Errors are
 // *ConfigError, also for a missing helper, *ImageError, *StartError, *DaemonError, env.ErrNoSpace,
-// or the cause of ctx; no container is left then. The caller closes the environment before the
+// fs.ErrClosed, or the cause of ctx; no container is left then. The caller closes the environment before the
 // engine.
 func (e *Engine) Open(ctx context.Context, c Config) (*Environment, error) {
 	c, err := c.check()
@@ -33,6 +33,9 @@ func (e *Engine) Open(ctx context.Context, c Config) (*Environment, error) {
 		return nil, err
 	}
 	if c.Mounts, err = e.resolve(c.Mounts); err != nil {
+		return nil, err
+	}
+	if err := e.checkOpen(); err != nil {
 		return nil, err
 	}
 	early := ctx
