@@ -327,7 +327,7 @@ func (f clientFunc) Stream(_ context.Context, req llm.Request) iter.Seq2[llm.Del
 	return func(yield func(llm.Delta, error) bool) {
 		f(req)
 		_ = yield(llm.Delta{Kind: llm.DeltaText, Text: "done"}, nil) &&
-			yield(llm.Delta{Seq: 1, Kind: llm.DeltaDone, Done: &llm.Done{Finish: llm.FinishStop}}, nil)
+			yield(llm.Delta{Kind: llm.DeltaDone, Done: &llm.Done{Finish: llm.FinishStop}}, nil)
 	}
 }
 

@@ -56,12 +56,7 @@ func (m *model) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta
 			yield(llm.Delta{}, &llm.Error{Kind: llm.KindCanceled, Err: context.Cause(ctx)})
 			return
 		}
-		seq := 0
-		emit := func(d llm.Delta) bool {
-			d.Seq = seq
-			seq++
-			return yield(d, nil)
-		}
+		emit := func(d llm.Delta) bool { return yield(d, nil) }
 		if a.text != "" && !emit(llm.Delta{Kind: llm.DeltaText, Text: a.text}) {
 			return
 		}

@@ -40,8 +40,7 @@ type RetryPolicy struct {
 }
 
 // Retry returns a Client that sends a request again after a retryable error (Error.Retryable).
-// Before each wait it yields DeltaRetry, which discards the deltas of the failed attempt. It
-// numbers the deltas of all attempts consecutively.
+// Before each wait it yields DeltaRetry, which discards the deltas of the failed attempt.
 //
 // It waits exactly as long as the server requests. If that is more than MaxWait, it returns the
 // error at once, with a *WaitError as the cause. Without such a request the wait is random, up to 500 ms × 2ⁿ, at most 10 s after
@@ -72,12 +71,7 @@ var _ Client = (*retry)(nil)
 // Stream implements Client.
 func (r *retry) Stream(ctx context.Context, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
-		seq := 0
-		emit := func(d Delta) bool {
-			seq++
-			d.Seq = seq
-			return yield(d, nil)
-		}
+		emit := func(d Delta) bool { return yield(d, nil) }
 		for retries := 0; ; retries++ {
 			if ctx.Err() != nil {
 				yield(Delta{}, canceled(ctx))
@@ -111,7 +105,7 @@ func (r *retry) Stream(ctx context.Context, req Request) iter.Seq2[Delta, error]
 func (r *retry) attempt(
 	ctx context.Context, req Request, emit func(Delta) bool,
 ) (more bool, err error) {
-	last, done := 0, false
+	done := false
 	for d, err := range r.inner.Stream(ctx, req) {
 		if done {
 			// The answer is complete, even if the connection fails after it.
@@ -119,9 +113,6 @@ func (r *retry) attempt(
 		}
 		if err != nil {
 			return true, err
-		}
-		if d.repeated(&last) {
-			continue
 		}
 		done = d.Kind == DeltaDone
 		if !emit(d) {

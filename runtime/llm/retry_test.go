@@ -128,7 +128,7 @@ func TestRetryKinds(t *testing.T) {
 	}
 	for kind, want := range retried {
 		inner := &attempts{list: []attempt{
-			{err: &llm.Error{Kind: kind}}, {deltas: number(done(llm.FinishStop))},
+			{err: &llm.Error{Kind: kind}}, {deltas: list(done(llm.FinishStop))},
 		}}
 		_, err := llm.Complete(t.Context(), llm.Retry(inner, llm.RetryPolicy{Clock: &fakeClock{}}),
 			llm.Request{})
@@ -140,10 +140,9 @@ func TestRetryKinds(t *testing.T) {
 
 func TestRetryStream(t *testing.T) {
 	first, second := &llm.Error{Kind: llm.KindStream, Status: 200}, &llm.Error{Kind: llm.KindNetwork}
-	repeated := number(text("c"), text("d"), done(llm.FinishStop))
-	repeated = append(repeated[:1], append([]llm.Delta{repeated[0]}, repeated[1:]...)...)
 	inner := &attempts{list: []attempt{
-		{deltas: number(text("a"), call(0, "1", "x")), err: first}, {err: second}, {deltas: repeated},
+		{deltas: list(text("a"), call(0, "1", "x")), err: first}, {err: second},
+		{deltas: list(text("c"), text("d"), done(llm.FinishStop))},
 	}}
 	clock := &fakeClock{}
 	var got []llm.Delta
@@ -163,7 +162,7 @@ func TestRetryStream(t *testing.T) {
 			Attempt: attempt, Delay: delay, Err: err,
 		}}
 	}
-	want := number(text("a"), call(0, "1", "x"), notice(2, 500*time.Millisecond, first),
+	want := list(text("a"), call(0, "1", "x"), notice(2, 500*time.Millisecond, first),
 		notice(3, time.Second, second),
 		text("c"), text("d"), done(llm.FinishStop))
 	sameError := cmp.Comparer(func(a, b error) bool { return errors.Is(a, b) })
@@ -186,7 +185,7 @@ func TestRetryAfterAnAnswerWithoutEnd(t *testing.T) {
 
 func TestErrorAfterTheEndIsNotRetried(t *testing.T) {
 	inner := &attempts{list: []attempt{{
-		deltas: number(text("a"), done(llm.FinishStop)), err: &llm.Error{Kind: llm.KindStream},
+		deltas: list(text("a"), done(llm.FinishStop)), err: &llm.Error{Kind: llm.KindStream},
 	}}}
 	resp, err := llm.Complete(t.Context(), llm.Retry(inner, llm.RetryPolicy{Clock: &fakeClock{}}),
 		llm.Request{})
@@ -234,7 +233,7 @@ func TestRetryEndsWithTheContext(t *testing.T) {
 	t.Run("before the first request", func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(cause)
-		inner := &attempts{list: []attempt{{deltas: number(done(llm.FinishStop))}}}
+		inner := &attempts{list: []attempt{{deltas: list(done(llm.FinishStop))}}}
 		_, err := llm.Complete(ctx, llm.Retry(inner, llm.RetryPolicy{}), llm.Request{})
 		if llm.KindOf(err) != llm.KindCanceled || !errors.Is(err, cause) || inner.sent != 0 {
 			t.Errorf("got %v after %d requests", err, inner.sent)
@@ -245,7 +244,7 @@ func TestRetryEndsWithTheContext(t *testing.T) {
 func TestRetryStopsWithItsReceiver(t *testing.T) {
 	for stop := range 3 {
 		inner := &attempts{list: []attempt{{
-			deltas: number(text("a")), err: &llm.Error{Kind: llm.KindServer},
+			deltas: list(text("a")), err: &llm.Error{Kind: llm.KindServer},
 		}}}
 		seen := 0
 		for _, err := range llm.Retry(inner, llm.RetryPolicy{Clock: &fakeClock{}}).Stream(t.Context(),

@@ -60,10 +60,8 @@ func (e *Endpoint) Stream(
 			yield(llm.Delta{}, x.sendError(err))
 			return
 		}
-		seq, stopped := 0, false
+		stopped := false
 		err = x.decode(dec, func(d llm.Delta) bool {
-			seq++
-			d.Seq = seq
 			stopped = !yield(d, nil)
 			return !stopped
 		})
