@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
@@ -133,7 +132,6 @@ turns:
 // Talk to the model while it works: the message reaches it after the calls that run now.
 func ExampleSession_Steer() {
 	var s *agent.Session
-	var once sync.Once
 	a, err := agent.New(agent.Config{
 		Client: scripted(`
 turns:
@@ -152,7 +150,7 @@ turns:
 		}},
 		Sinks: []func(event.Event) error{func(e event.Event) error {
 			if e.Kind() == event.KindToolCallStart { // here a person would type something
-				once.Do(func() { s.Steer("Use tabs.") })
+				return s.Steer("Use tabs.")
 			}
 			return nil
 		}},

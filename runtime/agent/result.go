@@ -48,6 +48,8 @@ var (
 	ErrClosed = errors.New("the session is closed")
 	// ErrNoSession means that no open session has that ID.
 	ErrNoSession = errors.New("no such session")
+	// ErrIdle means that no run is there to get the message.
+	ErrIdle = errors.New("the session is idle")
 	// ErrBusy means that another run of the session has not ended.
 	ErrBusy = errors.New("the session is busy")
 	// ErrAborted is the cause of an aborted run.
@@ -83,6 +85,8 @@ type Result struct {
 	Exit *tool.Exit
 	// Question is the model's question, with status awaiting_human.
 	Question string
+	// Undelivered are the messages of Session.Steer that came too late for the model.
+	Undelivered []string
 	// Usage sums the tokens of this run and its sub-agents; ModelCalls is without sub-agents.
 	Usage      llm.Usage
 	ModelCalls int

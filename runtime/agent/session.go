@@ -242,9 +242,21 @@ func (s *Session) limitsOf(in Input) Limits {
 	return s.limits
 }
 
-// Steer adds message to the history after the current round of tool calls or, if the session is
-// idle, with the next input.
-func (s *Session) Steer(message string) { s.steering.add(message) }
+// Steer adds message to the history after the current round of tool calls. Without a run the error
+// is ErrIdle or ErrClosed. A message that comes too late for the last request of the run is in
+// Result.Undelivered.
+func (s *Session) Steer(message string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch s.state {
+	case SessionProcessing:
+		s.steering.add(message)
+		return nil
+	case SessionClosed:
+		return fmt.Errorf("agent: %w", ErrClosed)
+	}
+	return fmt.Errorf("agent: %w", ErrIdle)
+}
 
 // FollowUp makes message the next input after the current one is completed or, if the session is
 // idle, after the next one. It stays in the queue while inputs end in another way.
@@ -276,7 +288,7 @@ func (s *Session) Run(ctx context.Context, in Input) (res Result, err error) {
 	if err := s.startRun(cancel); err != nil {
 		return Result{}, err
 	}
-	defer func() { s.endRun(res) }()
+	defer func() { res.Undelivered = s.endRun(res) }()
 	if err := s.agent.runStarted(in.RunID, s); err != nil {
 		return Result{}, err
 	}
@@ -362,8 +374,8 @@ func (s *Session) startRun(cancel context.CancelCauseFunc) error {
 }
 
 // endRun sets the state that follows from the result, and ends the session after Abort, Close, or a
-// final result.
-func (s *Session) endRun(res Result) {
+// final result. It returns the steering messages that no request delivered.
+func (s *Session) endRun(res Result) (undelivered []string) {
 	s.mu.Lock()
 	s.cancel = nil
 	if s.endReason == "" && res.closesSession() {
@@ -381,10 +393,12 @@ func (s *Session) endRun(res Result) {
 	default:
 		s.state = SessionIdle
 	}
+	undelivered = s.steering.takeAll()
 	s.mu.Unlock()
 	if ends {
 		s.end()
 	}
+	return undelivered
 }
 
 // Abort ends the current run, kills its commands, and closes the session. It does not wait for the

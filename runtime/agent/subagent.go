@@ -66,11 +66,13 @@ type subagents struct {
 	closeErr error
 }
 
-// subagent is one sub-agent. The mutex of its set guards state and ended.
+// subagent is one sub-agent. The mutex of its set guards state, ended and late.
 type subagent struct {
 	session *Session
 	state   tool.AgentState
 	ended   chan struct{} // closed while it does not run
+	// late are messages since the end of its run.
+	late []string
 }
 
 var _ tool.Agents = (*subagents)(nil)
@@ -405,7 +407,9 @@ func (a *subagents) Send(ctx context.Context, id, message string) (tool.AgentSta
 	case !a.active:
 		return tool.AgentState{}, ErrAborted
 	case g.state.Status == tool.AgentRunning:
-		g.session.Steer(message)
+		if g.session.Steer(message) != nil {
+			g.late = append(g.late, message)
+		}
 		return g.state, nil
 	case g.session.State() == SessionClosed:
 		return tool.AgentState{}, fmt.Errorf("the agent %s cannot continue: %s; start another one",

@@ -211,6 +211,29 @@ func TestSubagentEndings(t *testing.T) {
 	}
 }
 
+// TestUndeliveredMessage sends a message to a sub-agent that gets no other request.
+func TestUndeliveredMessage(t *testing.T) {
+	sent := make(chan struct{})
+	c := &cast{scripts: map[string][]answer{
+		"": {
+			calls(spawn("a", object{"max_turns": 1})), calls(send("agent_1", "look left")),
+			{
+				calls:  []llm.ToolCall{onAgent("wait", "agent_1")},
+				before: func(context.Context, llm.Request) { close(sent) },
+			},
+		},
+		"agent_1": {{
+			calls:  []llm.ToolCall{call("x", "missing", nil)},
+			before: func(context.Context, llm.Request) { <-sent },
+		}},
+	}}
+	submit(t, newSession(t, treeConfig(c)), "go")
+	want := "the limit of turns was reached; it did not get your last message"
+	if got := c.result(t, "", 3, 0); !strings.Contains(got, want) {
+		t.Errorf("wait returned %q", got)
+	}
+}
+
 func TestLimitsOfAgents(t *testing.T) {
 	t.Run("running", func(t *testing.T) {
 		b := newBlocker()
