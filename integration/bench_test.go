@@ -430,7 +430,7 @@ func BenchmarkIdleSessions(b *testing.B) {
 		}
 		before := heap()
 		for range n {
-			if _, err := a.NewSession(b.Context()); err != nil {
+			if _, err := a.NewSession(b.Context(), agent.SessionOptions{}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -35,8 +35,8 @@ type Config struct {
 	// Client sends requests to the model. The agent adds retries according to Retry.
 	Client  llm.Client
 	Profile profile.Profile
-	// Env is the environment of the tools. With nil, tools that need one are not offered. The caller
-	// closes it after the agent's sessions.
+	// Env is the environment of the tools, for sessions without one in their SessionOptions. A session
+	// without either has no tools that need one. The caller closes it after the agent's sessions.
 	Env env.Environment
 	// Tools are offered besides the profile's; they replace tools of the profile with the same name.
 	Tools []tool.Tool
@@ -151,12 +151,21 @@ func (c *Config) validate() error {
 		return fmt.Errorf("agent: %w: no profile", ErrConfig)
 	case c.Profile.Model == "" && c.Settings.Model == "":
 		return fmt.Errorf("agent: %w: no model", ErrConfig)
-	case c.Verify.Command != "" && c.Env == nil:
-		return fmt.Errorf("agent: %w: Verify.Command needs an environment", ErrConfig)
-	case c.Verify.Command != "" && len(c.Env.Info().Shell) == 0:
-		return fmt.Errorf("agent: %w: Verify.Command needs a shell: %s", ErrConfig, c.Env.Info().NoShell)
 	}
 	return errors.Join(validateLimits(c.Limits), c.Subagents.validate())
+}
+
+// validate reports whether e, which may be nil, can run the check.
+func (v Verify) validate(e env.Environment) error {
+	switch {
+	case v.Command == "":
+		return nil
+	case e == nil:
+		return fmt.Errorf("agent: %w: Verify.Command needs an environment", ErrConfig)
+	case len(e.Info().Shell) == 0:
+		return fmt.Errorf("agent: %w: Verify.Command needs a shell: %s", ErrConfig, e.Info().NoShell)
+	}
+	return nil
 }
 
 func validateLimits(l Limits) error {

@@ -160,7 +160,7 @@ turns:
 		return
 	}
 	defer func() { _ = a.Close() }()
-	if s, err = a.NewSession(context.Background()); err != nil {
+	if s, err = a.NewSession(context.Background(), agent.SessionOptions{}); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -178,31 +178,59 @@ turns:
 	// assistant
 }
 
-// serve answers POST requests, whose body is a task, with the events of the run, one a line. The
-// run ends when the client goes away.
-func serve(a *agent.Agent) http.HandlerFunc {
+// serve answers POST requests, whose body is a task, with the events of the run, one a line. Each
+// request has an environment of its own, from open. The run ends when the client goes away.
+func serve(
+	a *agent.Agent, open func(context.Context) (env.Environment, error),
+) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		task, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
 			return
 		}
+		e, err := open(r.Context())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		defer func() { _ = e.Close() }()
+		s, err := a.NewSession(r.Context(), agent.SessionOptions{Env: e})
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		defer func() { _ = s.Close() }()
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		lines, flush := event.NewEncoder(w), http.NewResponseController(w)
-		for e, err := range a.RunStream(r.Context(), agent.Input{Text: string(task)}, nil) {
+		in := agent.Input{SessionID: s.ID(), Text: string(task)}
+		for ev, err := range a.RunStream(r.Context(), in, nil) {
 			if err != nil {
 				return // the last event, PROCESSING_END, has reported it
 			}
-			if err := errors.Join(lines.Encode(e), flush.Flush()); err != nil {
+			if err := errors.Join(lines.Encode(ev), flush.Flush()); err != nil {
 				return // which aborts the run
 			}
 		}
 	}
 }
 
-// Embed agents in a server: an agent is safe for concurrent use, and each run has a session of its
-// own.
+// Embed agents in a server: an agent is safe for concurrent use, and each request has a session and
+// an environment of its own.
 func Example_server() {
+	parent, err := os.MkdirTemp("", "example-*")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = os.RemoveAll(parent) }()
+	open := func(context.Context) (env.Environment, error) { // or the Open of a docker.Engine
+		dir, err := os.MkdirTemp(parent, "request-*")
+		if err != nil {
+			return nil, err
+		}
+		return local.New(local.Config{Dir: dir})
+	}
 	a, err := agent.New(agent.Config{
 		Client: scripted(`turns: [{text: All is well.}]`), Profile: profile.OpenAI("gpt-5.2"),
 		Store: session.InMemory, Limits: agent.Limits{MaxToolRounds: 20, MaxTokens: 200_000},
@@ -212,7 +240,7 @@ func Example_server() {
 		return
 	}
 	defer func() { _ = a.Close() }()
-	server := httptest.NewServer(serve(a))
+	server := httptest.NewServer(serve(a, open))
 	defer server.Close()
 	resp, err := http.Post(server.URL, "text/plain", strings.NewReader("How are you?"))
 	if err != nil {
@@ -225,14 +253,14 @@ func Example_server() {
 		if err := dec.Decode(&e); err != nil {
 			break
 		}
-		if e.Type == "user_input" || e.Type == "assistant_text_end" || e.Type == "session_end" {
+		if e.Type == "user_input" || e.Type == "assistant_text_end" || e.Type == "processing_end" {
 			fmt.Println(e.Type)
 		}
 	}
 	// Output:
 	// user_input
 	// assistant_text_end
-	// session_end
+	// processing_end
 }
 
 // scripted plays a model from a script.

@@ -268,7 +268,7 @@ func newAgent(t *testing.T, cfg agent.Config) *agent.Agent {
 
 func newSession(t *testing.T, cfg agent.Config) *agent.Session {
 	t.Helper()
-	s, err := newAgent(t, cfg).NewSession(t.Context())
+	s, err := newAgent(t, cfg).NewSession(t.Context(), agent.SessionOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

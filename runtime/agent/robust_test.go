@@ -177,7 +177,7 @@ func TestFailingStoreStopsTheRun(t *testing.T) {
 			cfg := config(script(), n.tool("change", false), n.tool("look", true))
 			cfg.Store = func(string) (session.Store, error) { return rec, nil }
 			a := newAgent(t, cfg)
-			s, err := a.NewSession(t.Context())
+			s, err := a.NewSession(t.Context(), agent.SessionOptions{})
 			if err != nil {
 				if !errors.Is(err, errDisk) {
 					t.Errorf("a session that cannot be stored: %v", err)

@@ -35,6 +35,7 @@ const flushTimeout = 2 * time.Second
 type Session struct {
 	id           string
 	agent        *Agent
+	cfg          Config
 	registry     *tool.Registry
 	store        session.Store
 	hub          *event.Hub
@@ -61,9 +62,9 @@ type Session struct {
 }
 
 func openSession(
-	ctx context.Context, a *Agent, id string, from lineage, sink func(event.Event) error,
+	ctx context.Context, a *Agent, cfg Config, id string, from lineage,
+	sink func(event.Event) error,
 ) (*Session, error) {
-	cfg := &a.cfg
 	agents := &subagents{}
 	tools := slices.Concat(cfg.Profile.Tools, agents.register(cfg.Subagents, from.depth), cfg.Tools)
 	registry, err := tool.NewRegistry(tools...)
@@ -78,7 +79,7 @@ func openSession(
 		return nil, fmt.Errorf("agent: store the session: %w", err)
 	}
 	s := &Session{
-		id: id, agent: a, registry: registry, store: store, state: SessionIdle,
+		id: id, agent: a, cfg: cfg, registry: registry, store: store, state: SessionIdle,
 		settings: cfg.Settings.clone(), limits: cfg.Limits,
 		history: history{callIDs: map[string]bool{}},
 		hub:     from.hub, closed: make(chan struct{}),
@@ -90,7 +91,7 @@ func openSession(
 	}
 	agents.s, agents.instructions = s, from.instructions
 	if s.hub == nil {
-		s.hub = newHub(cfg, id, sink)
+		s.hub = newHub(&cfg, id, sink)
 	}
 	if err := s.open(ctx, from); err != nil {
 		_ = store.Close()
@@ -132,7 +133,7 @@ func (s *Session) emit(runID string, d event.Data) error {
 
 // open writes the session's first entries and events.
 func (s *Session) open(ctx context.Context, from lineage) error {
-	cfg := &s.agent.cfg
+	cfg := &s.cfg
 	start := event.SessionStart{
 		Profile: cfg.Profile.ID, Model: s.settings.Model,
 		Tools: offered(s.registry, cfg.Policy, Input{}, cfg.Env),
@@ -207,7 +208,7 @@ func (s *Session) Update(change func(*Settings)) {
 	defer s.mu.Unlock()
 	next := s.settings.clone()
 	change(&next)
-	s.settings = next.withDefaults(s.agent.cfg.Profile)
+	s.settings = next.withDefaults(s.cfg.Profile)
 }
 
 // currentSettings returns the settings, whose map nobody changes.
@@ -281,7 +282,7 @@ func (s *Session) Run(ctx context.Context, in Input) (res Result, err error) {
 		return Result{}, err
 	}
 	if in.RunID == "" {
-		in.RunID = s.agent.cfg.NewID()
+		in.RunID = s.cfg.NewID()
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -299,7 +300,7 @@ func (s *Session) Run(ctx context.Context, in Input) (res Result, err error) {
 		if !ok {
 			return res, res.Err
 		}
-		in.Text, in.Parts, in.Hints, in.RunID = next, nil, nil, s.agent.cfg.NewID()
+		in.Text, in.Parts, in.Hints, in.RunID = next, nil, nil, s.cfg.NewID()
 	}
 }
 
@@ -325,7 +326,7 @@ func (s *Session) validate(in Input) error {
 
 // newLoop collects the inputs of a run.
 func (s *Session) newLoop(in Input) *loop {
-	cfg := &s.agent.cfg
+	cfg := &s.cfg
 	scope := tool.Scope{
 		Env: cfg.Env, Spool: s.store.Spool(), Outputs: s.store.OpenOutput, Clock: cfg.Clock,
 		Logger: cfg.Log,
@@ -439,7 +440,7 @@ func (s *Session) stop(reason string) {
 // last run calls it. A panic of the store is an error, because nobody could recover it in the
 // goroutine of a sub-agent.
 func (s *Session) end() {
-	log := s.agent.cfg.Log
+	log := s.cfg.Log
 	agentsErr := s.agents.close()
 	appendErr := catchPanic(log, func() error {
 		return s.store.Append(session.TypeEnded, session.Ended{Reason: s.endReason})

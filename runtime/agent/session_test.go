@@ -268,7 +268,11 @@ func TestInvalidUse(t *testing.T) {
 	for name, spoil := range bad {
 		cfg := config(m)
 		spoil(&cfg)
-		if _, err := agent.New(cfg); !errors.Is(err, agent.ErrConfig) ||
+		a, err := agent.New(cfg)
+		if err == nil {
+			_, err = a.NewSession(t.Context(), agent.SessionOptions{})
+		}
+		if !errors.Is(err, agent.ErrConfig) ||
 			!strings.Contains(err.Error(), name) && name != "limit" {
 			t.Errorf("no %s: %v", name, err)
 		}

@@ -196,7 +196,7 @@ func (a *subagents) close() error {
 
 // Spawn implements tool.Agents.
 func (a *subagents) Spawn(ctx context.Context, r tool.SpawnRequest) (tool.AgentState, error) {
-	kinds := a.s.agent.cfg.Subagents.kinds()
+	kinds := a.s.cfg.Subagents.kinds()
 	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == r.Kind })
 	if i < 0 {
 		return tool.AgentState{}, fmt.Errorf("unknown kind of agent %q", r.Kind)
@@ -268,7 +268,7 @@ func (a *subagents) checkRunning() error {
 			running++
 		}
 	}
-	if running >= a.s.agent.cfg.Subagents.MaxRunning {
+	if running >= a.s.cfg.Subagents.MaxRunning {
 		return fmt.Errorf("%d agents run already, which is the limit; wait for one of them first",
 			running)
 	}
@@ -289,7 +289,7 @@ func (a *subagents) config(
 	ctx context.Context, kind Kind, r tool.SpawnRequest, in Input, offered []string,
 ) (Config, error) {
 	s := a.s
-	cfg := s.agent.cfg
+	cfg := s.cfg
 	cfg.Settings = s.currentSettings().clone()
 	cfg.Limits = s.limitsOf(in)
 	most := cfg.Limits.MaxTurns
@@ -357,10 +357,10 @@ func (a *subagents) open(
 	var skipped []string
 	if cfg.Env != nil {
 		info.WorkDir = cfg.Env.Info().WorkDir
-		info.Docs, skipped = addDocs(ctx, s.agent.cfg.Env, s.surroundings, cfg.Profile.ProjectDocs,
+		info.Docs, skipped = addDocs(ctx, s.cfg.Env, s.surroundings, cfg.Profile.ProjectDocs,
 			info.WorkDir)
 	}
-	return openSession(ctx, newAgent(cfg), s.id+"-"+id, lineage{
+	return openSession(ctx, newAgent(cfg), cfg, s.id+"-"+id, lineage{
 		Origin: event.Origin{AgentID: id, ParentID: s.origin.AgentID},
 		depth:  s.depth + 1, parent: s, instructions: instructions,
 		hub: s.hub, surroundings: &info, skipped: skipped,

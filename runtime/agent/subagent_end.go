@@ -47,7 +47,7 @@ func (a *subagents) addResult(g *subagent, res Result, err error) (task string, 
 // pathOf converts the path of an agent's change, which may be relative to the agent's working
 // directory, to one of this session.
 func (a *subagents) pathOf(g *subagent, name string) string {
-	parent, child := a.s.agent.cfg.Env, g.session.agent.cfg.Env
+	parent, child := a.s.cfg.Env, g.session.cfg.Env
 	if parent == nil || child == nil {
 		return name
 	}
