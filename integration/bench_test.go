@@ -297,7 +297,7 @@ func BenchmarkPrompt(b *testing.B) {
 			var sent llm.Request
 			a, err := agent.New(agent.Config{
 				Client:  clientFunc(func(req llm.Request) { sent = req }),
-				Profile: p, Env: e, Store: journal.InMemory,
+				Profile: p, Env: e, Store: journal.InMemory(),
 			})
 			if err != nil {
 				b.Fatal(err)

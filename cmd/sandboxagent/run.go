@@ -286,7 +286,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 	}
 	if s.readOnly {
 		j.config.Policy.Allow = readOnlyTools(slices.Concat(m.profile.Tools, p.tools))
-		j.hints = append(j.hints, tool.ReadOnlyText())
+		j.hints = append(j.hints, readOnlyText)
 	}
 	return j, nil
 }
@@ -319,3 +319,7 @@ func (p *program) prompt(
 	})
 	return answer, err
 }
+
+// readOnlyText explains to a model that a run cannot change anything.
+const readOnlyText = "This run is read-only: files can be read and searched, but nothing can be " +
+	"written and no command can be run. If the task asks for a change, describe the change instead."

@@ -54,7 +54,7 @@ type SessionOptions struct {
 // NewSession creates a session, for which it reads the project's instructions and the state of its
 // git repository. The caller closes the session.
 func (a *Agent) NewSession(ctx context.Context, o SessionOptions) (*Session, error) {
-	return a.newSession(ctx, a.cfg.NewID(), o, nil)
+	return a.newSession(ctx, a.cfg.newID(), o, nil)
 }
 
 func (a *Agent) newSession(
@@ -110,7 +110,7 @@ func (a *Agent) sessionFor(
 	s = a.Session(in.SessionID)
 	switch {
 	case s != nil && sink != nil:
-		return s, s.hub.AddSink(sink), nil
+		return s, s.hub.addSink(sink), nil
 	case s != nil:
 		return s, func() {}, nil
 	case in.SessionID != "" && !in.CreateSession:
@@ -118,7 +118,7 @@ func (a *Agent) sessionFor(
 	}
 	id := in.SessionID
 	if id == "" {
-		id = a.cfg.NewID()
+		id = a.cfg.newID()
 	}
 	if s, err = a.newSession(ctx, id, SessionOptions{}, sink); err != nil {
 		return nil, nil, err

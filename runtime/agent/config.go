@@ -67,9 +67,10 @@ type Config struct {
 	ObserverBuffer int
 	// Log receives diagnostics such as the stack of a panic; nil means slog.Default.
 	Log *slog.Logger
-	// Clock and NewID are test seams; nil means the system's clock and random UUIDs in order of time.
+	// Clock is a test seam; nil means the system's clock.
 	Clock llm.Clock
-	NewID func() string
+	// newID is a test seam; nil means random UUIDs in order of time.
+	newID func() string
 }
 
 // Settings can change during a session; a change takes effect with the next model call or tool
@@ -180,8 +181,8 @@ func (c *Config) setDefaults() {
 	if c.Clock == nil {
 		c.Clock = llm.SystemClock()
 	}
-	if c.NewID == nil {
-		c.NewID = func() string { return uuid.Must(uuid.NewV7()).String() }
+	if c.newID == nil {
+		c.newID = func() string { return uuid.Must(uuid.NewV7()).String() }
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()

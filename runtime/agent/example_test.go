@@ -110,7 +110,7 @@ turns:
   - expect: {results: [{contains: MCMXC}, {contains: there is no issue 8}, {contains: number}]}
     text: Parse fails for MCMXC.
 `),
-		Profile: profile.OpenAI("gpt-5.2"), Tools: []tool.Tool{issueTool(find)}, Store: session.InMemory,
+		Profile: profile.OpenAI("gpt-5.2"), Tools: []tool.Tool{issueTool(find)}, Store: session.InMemory(),
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -139,7 +139,7 @@ turns:
   - expect: {user: {contains: "Use tabs."}}
     text: I use tabs.
 `),
-		Profile: profile.Gemini("gemini-2.5-pro"), Store: session.InMemory,
+		Profile: profile.Gemini("gemini-2.5-pro"), Store: session.InMemory(),
 		Tools: []tool.Tool{{
 			ToolSpec: llm.ToolSpec{
 				Name: "think", Description: "Thinks.", Schema: json.RawMessage(`{"type": "object"}`),
@@ -233,7 +233,7 @@ func Example_server() {
 	}
 	a, err := agent.New(agent.Config{
 		Client: scripted(`turns: [{text: All is well.}]`), Profile: profile.OpenAI("gpt-5.2"),
-		Store: session.InMemory, Limits: agent.Limits{MaxToolRounds: 20, MaxTokens: 200_000},
+		Store: session.InMemory(), Limits: agent.Limits{MaxToolRounds: 20, MaxTokens: 200_000},
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -300,7 +300,7 @@ turns:
 		return
 	}
 	a, err := agent.New(agent.Config{
-		Client: client, Profile: profile.OpenAI("gpt-5.2"), Env: e, Store: session.InMemory,
+		Client: client, Profile: profile.OpenAI("gpt-5.2"), Env: e, Store: session.InMemory(),
 		Verify: agent.Verify{Command: "test -f list.txt"}, // checks the model's claim
 	})
 	if err != nil {

@@ -237,24 +237,25 @@ func (e *events) count(kind event.Kind) int {
 func config(m llm.Client, tools ...tool.Tool) agent.Config {
 	n := 0
 	var mu sync.Mutex
-	return agent.Config{
+	cfg := agent.Config{
 		Client: m,
 		Profile: profile.Profile{
 			ID: "test", Model: "m", Instructions: "Do it.",
 			SupportsParallelToolCalls: true, SupportsReasoning: true, ContextWindow: 1000,
 		},
 		Tools: tools,
-		Store: session.InMemory,
+		Store: session.InMemory(),
 		Retry: llm.RetryPolicy{MaxRetries: -1},
 		// Tests of sub-agents change it.
 		Subagents: agent.Subagents{MaxDepth: -1},
-		NewID: func() string {
-			mu.Lock()
-			defer mu.Unlock()
-			n++
-			return fmt.Sprintf("id%d", n)
-		},
 	}
+	cfg.SetNewID(func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		n++
+		return fmt.Sprintf("id%d", n)
+	})
+	return cfg
 }
 
 func newAgent(t *testing.T, cfg agent.Config) *agent.Agent {

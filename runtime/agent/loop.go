@@ -205,7 +205,7 @@ func (l *loop) start() error {
 		parts = append(parts, llm.Text(l.in.Text))
 	}
 	if len(l.in.Hints) > 0 {
-		parts = append(parts, llm.Text("\n\n"+tool.HintsText(l.in.Hints)))
+		parts = append(parts, llm.Text("\n\n"+hintsText(l.in.Hints)))
 	}
 	parts = append(parts, l.in.Parts...)
 	if err := l.record(session.Turn{Kind: session.TurnUser, Parts: parts}); err != nil {
@@ -325,7 +325,7 @@ func (l *loop) cutAnswer() (ending, bool, error) {
 	if l.cuts++; l.cuts > maxContinued {
 		return l.limitReached("output_tokens", int64(l.request.MaxOutputTokens)), true, nil
 	}
-	message := tool.ContinueText()
+	message := continueText()
 	if err := l.recordText(session.TurnSteering, message); err != nil {
 		return ending{}, false, err
 	}

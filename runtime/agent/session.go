@@ -38,7 +38,7 @@ type Session struct {
 	cfg          Config
 	registry     *tool.Registry
 	store        session.Store
-	hub          *event.Hub
+	hub          *hub
 	surroundings profile.Surroundings
 	origin       event.Origin
 	depth        int
@@ -91,7 +91,7 @@ func openSession(
 	}
 	agents.s, agents.instructions = s, from.instructions
 	if s.hub == nil {
-		s.hub = newHub(&cfg, id, sink)
+		s.hub = openHub(&cfg, id, sink)
 	}
 	if err := s.open(ctx, from); err != nil {
 		_ = store.Close()
@@ -101,16 +101,16 @@ func openSession(
 	return s, nil
 }
 
-func newHub(cfg *Config, id string, sink func(event.Event) error) *event.Hub {
-	hub := event.NewHub(id, cfg.Clock.Now, cfg.Log)
+func openHub(cfg *Config, id string, sink func(event.Event) error) *hub {
+	hub := newHub(id, cfg.Clock.Now, cfg.Log)
 	for _, fn := range cfg.Sinks {
-		hub.AddSink(fn)
+		hub.addSink(fn)
 	}
 	if sink != nil {
-		hub.AddSink(sink)
+		hub.addSink(sink)
 	}
 	for _, fn := range cfg.Observers {
-		hub.Subscribe(cfg.ObserverBuffer, fn)
+		hub.subscribe(cfg.ObserverBuffer, fn)
 	}
 	return hub
 }
@@ -118,13 +118,13 @@ func newHub(cfg *Config, id string, sink func(event.Event) error) *event.Hub {
 // closeHub closes the hub of a tree with its root.
 func (s *Session) closeHub() {
 	if s.depth == 0 {
-		s.hub.Close(flushTimeout)
+		s.hub.close(flushTimeout)
 	}
 }
 
 // emit sends an event of this session's agent.
 func (s *Session) emit(runID string, d event.Data) error {
-	err := s.hub.EmitFrom(s.origin, runID, d)
+	err := s.hub.emit(s.origin, runID, d)
 	if err != nil && s.parent != nil {
 		s.parent.agents.deliveryFailed(fmt.Errorf("%s: %w", s.origin.AgentID, err))
 	}
@@ -265,7 +265,7 @@ func (s *Session) FollowUp(message string) { s.followUps.add(message) }
 
 // Subscribe calls fn for each event from now on, as for Config.Observers.
 func (s *Session) Subscribe(buffer int, fn func(event.Event)) (cancel func()) {
-	return s.hub.Subscribe(buffer, fn)
+	return s.hub.subscribe(buffer, fn)
 }
 
 // Submit works on text until it ends; see Run.
@@ -282,7 +282,7 @@ func (s *Session) Run(ctx context.Context, in Input) (res Result, err error) {
 		return Result{}, err
 	}
 	if in.RunID == "" {
-		in.RunID = s.cfg.NewID()
+		in.RunID = s.cfg.newID()
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -300,7 +300,7 @@ func (s *Session) Run(ctx context.Context, in Input) (res Result, err error) {
 		if !ok {
 			return res, res.Err
 		}
-		in.Text, in.Parts, in.Hints, in.RunID = next, nil, nil, s.cfg.NewID()
+		in.Text, in.Parts, in.Hints, in.RunID = next, nil, nil, s.cfg.newID()
 	}
 }
 

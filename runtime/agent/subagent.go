@@ -30,7 +30,7 @@ type lineage struct {
 	parent       *Session
 	instructions string
 	// hub delivers the events of the whole tree; nil creates one.
-	hub *event.Hub
+	hub *hub
 	// surroundings derive from the parent's; nil means to collect them.
 	surroundings *profile.Surroundings
 	// skipped has a line for each file with instructions that was refused.

@@ -1,4 +1,4 @@
-package tool
+package agent
 
 import (
 	"cmp"
@@ -9,22 +9,22 @@ import (
 
 // The functions below return the texts that the loop itself sends to a model.
 
-// LoopText warns a model that its last calls repeat a pattern.
-func LoopText(calls int) string {
+// loopText warns a model that its last calls repeat a pattern.
+func loopText(calls int) string {
 	return fmt.Sprintf("Your last %d tool calls repeat the same pattern and bring nothing new. "+
 		"Stop, think about the results, and try something different. If you cannot continue, say so.",
 		calls)
 }
 
-// ContinueText asks a model to continue an answer that the output limit cut.
-func ContinueText() string {
+// continueText asks a model to continue an answer that the output limit cut.
+func continueText() string {
 	return "Your answer was cut off at the output limit; its tool calls were not run. Continue exactly " +
 		"where its text stopped and repeat nothing. Split what does not fit into one answer over several " +
 		"tool calls."
 }
 
-// VerifyText reports a failed verification command to a model. Output is its truncated output.
-func VerifyText(
+// verifyText reports a failed verification command to a model. Output is its truncated output.
+func verifyText(
 	command string, exitCode int, timedOut bool, elapsed time.Duration, output string,
 ) string {
 	how := fmt.Sprintf("exit code %d", exitCode)
@@ -35,33 +35,27 @@ func VerifyText(
 		"the cause, fix it, and finish again.", command, how, strings.TrimRight(output, "\n"))
 }
 
-// DuplicateText is the result of a call whose ID an earlier call of the same answer has.
-func DuplicateText(id string) string {
+// duplicateText is the result of a call whose ID an earlier call of the same answer has.
+func duplicateText(id string) string {
 	return fmt.Sprintf("This call was not run: its ID %q was used by an earlier call of the same "+
 		"answer. If you need it, call the tool again.", id)
 }
 
-// NotRunText is the result of a call that was not started.
-func NotRunText(why string) string { return "This call was not run: " + why + "." }
+// notRunText is the result of a call that was not started.
+func notRunText(why string) string { return "This call was not run: " + why + "." }
 
-// NotOfferedText is the result of a call of a tool that exists but is not offered in this run.
-func NotOfferedText(name string, offered []string) string {
+// notOfferedText is the result of a call of a tool that exists but is not offered in this run.
+func notOfferedText(name string, offered []string) string {
 	return fmt.Sprintf("The tool %q is not available in this run. Available tools: %s.", name,
 		cmp.Or(strings.Join(offered, ", "), "none"))
 }
 
-// HintsText wraps facts about a run that a model receives with its input.
-func HintsText(hints []string) string {
+// hintsText wraps facts about a run that a model receives with its input.
+func hintsText(hints []string) string {
 	return "<hints>\n" + strings.Join(hints, "\n") + "\n</hints>"
 }
 
-// DocsCutText marks the end of truncated project instructions.
-func DocsCutText(limit int) string {
+// docsCutText marks the end of truncated project instructions.
+func docsCutText(limit int) string {
 	return fmt.Sprintf("[Project instructions were cut at %d KB.]", limit>>10)
-}
-
-// ReadOnlyText explains to a model that a run cannot change anything.
-func ReadOnlyText() string {
-	return "This run is read-only: files can be read and searched, but nothing can be written and " +
-		"no command can be run. If the task asks for a change, describe the change instead."
 }
