@@ -25,8 +25,8 @@ import (
 
 // Open creates a container and returns the environment in it when it is ready. Errors are
 // *ConfigError, also for a missing helper, *ImageError, *OpenError, *DaemonError, env.ErrNoSpace,
-// fs.ErrClosed, or the cause of ctx; no container is left then. The caller closes the environment before the
-// engine.
+// fs.ErrClosed, or the cause of ctx; no container is left then. The caller closes the environment
+// before the engine.
 func (e *Engine) Open(ctx context.Context, c Config) (*Environment, error) {
 	c, err := c.check()
 	if err != nil {

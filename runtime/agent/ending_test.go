@@ -26,7 +26,8 @@ func TestExitCodes(t *testing.T) {
 		res, err := s.Submit(t.Context(), "go")
 		var failed *agent.TaskFailedError
 		if errors.As(err, &failed) != (code == 1) || code != 1 && err != nil ||
-			failed != nil && failed.Reason != "because" || res.Status != want || res.Exit == nil || res.Exit.Reason != "because" {
+			failed != nil && failed.Reason != "because" || res.Status != want || res.Exit == nil ||
+			res.Exit.Reason != "because" {
 			t.Errorf("exit %d: %v, %v", code, res.Status, err)
 		}
 		if len(n.calls()) > 0 {

@@ -110,7 +110,8 @@ turns:
   - expect: {results: [{contains: MCMXC}, {contains: there is no issue 8}, {contains: number}]}
     text: Parse fails for MCMXC.
 `),
-		Profile: profile.OpenAI("gpt-5.2"), Tools: []tool.Tool{issueTool(find)}, Store: session.InMemory(),
+		Profile: profile.OpenAI("gpt-5.2"), Tools: []tool.Tool{issueTool(find)},
+		Store: session.InMemory(),
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -319,8 +319,8 @@ func (l *loop) endOfAnswer(ctx context.Context, resp llm.Response) (ending, bool
 	return ending{}, false, nil
 }
 
-// cutAnswer lets the model continue an answer that the output limit cut, up to maxContinued times in
-// a row.
+// cutAnswer lets the model continue an answer that the output limit cut, up to maxContinued times
+// in a row.
 func (l *loop) cutAnswer() (ending, bool, error) {
 	if l.cuts++; l.cuts > maxContinued {
 		return l.limitReached("output_tokens", int64(l.request.MaxOutputTokens)), true, nil

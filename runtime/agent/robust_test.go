@@ -355,8 +355,10 @@ func TestCutAnswersAreContinued(t *testing.T) {
 				cut("ha"), cut("l"), {text: "f"},
 			}, agent.StatusCompleted, "half", 5,
 		},
-		"limit": {[]answer{cut("one, "), cut("two, "), cut("three")}, agent.StatusLimit,
-			"one, two, three", 3},
+		"limit": {
+			[]answer{cut("one, "), cut("two, "), cut("three")}, agent.StatusLimit,
+			"one, two, three", 3,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

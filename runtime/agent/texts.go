@@ -18,9 +18,9 @@ func loopText(calls int) string {
 
 // continueText asks a model to continue an answer that the output limit cut.
 func continueText() string {
-	return "Your answer was cut off at the output limit; its tool calls were not run. Continue exactly " +
-		"where its text stopped and repeat nothing. Split what does not fit into one answer over several " +
-		"tool calls."
+	return "Your answer was cut off at the output limit; its tool calls were not run. Continue " +
+		"exactly where its text stopped and repeat nothing. Split what does not fit into one answer " +
+		"over several tool calls."
 }
 
 // verifyText reports a failed verification command to a model. Output is its truncated output.

@@ -8,8 +8,9 @@ import (
 // Assembler makes one Response of the deltas of a stream. The zero value is ready. It is not safe
 // for concurrent use.
 //
-// It ignores deltas after DeltaDone. DeltaRetry discards everything before it. Successive pieces of text make one part; a reasoning part of DeltaPart
-// replaces the pieces of reasoning directly before it. Missing ids of tool calls stay empty.
+// It ignores deltas after DeltaDone. DeltaRetry discards everything before it. Successive pieces of
+// text make one part; a reasoning part of DeltaPart replaces the pieces of reasoning directly
+// before it. Missing ids of tool calls stay empty.
 //
 // An answer that a limit or a filter cut (FinishLength, FinishContentFilter) has no tool calls: the
 // last one may be incomplete, and half a call must not run.

@@ -43,8 +43,8 @@ type RetryPolicy struct {
 // Before each wait it yields DeltaRetry, which discards the deltas of the failed attempt.
 //
 // It waits exactly as long as the server requests. If that is more than MaxWait, it returns the
-// error at once, with a *WaitError as the cause. Without such a request the wait is random, up to 500 ms × 2ⁿ, at most 10 s after
-// an answer and 2 s without one.
+// error at once, with a *WaitError as the cause. Without such a request the wait is random, up to
+// 500 ms × 2ⁿ, at most 10 s after an answer and 2 s without one.
 func Retry(inner Client, policy RetryPolicy) Client {
 	if policy.MaxRetries == 0 {
 		policy.MaxRetries = DefaultMaxRetries

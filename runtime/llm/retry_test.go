@@ -141,7 +141,8 @@ func TestRetryKinds(t *testing.T) {
 func TestRetryStream(t *testing.T) {
 	first, second := &llm.Error{Kind: llm.KindStream, Status: 200}, &llm.Error{Kind: llm.KindNetwork}
 	inner := &attempts{list: []attempt{
-		{deltas: list(text("a"), call(0, "1", "x")), err: first}, {err: second},
+		{deltas: list(text("a"), call(0, "1", "x")), err: first},
+		{err: second},
 		{deltas: list(text("c"), text("d"), done(llm.FinishStop))},
 	}}
 	clock := &fakeClock{}
