@@ -345,18 +345,21 @@ func TestCutAnswersAreContinued(t *testing.T) {
 		requests int
 	}{
 		"continued": {
-			[]answer{cut("one, "), cut("two, "), {text: "three"}}, agent.StatusCompleted,
+			[]answer{cut("one, "), cut("two, "), {text: "three"}},
+			agent.StatusCompleted,
 			"one, two, three", 3,
 		},
 		"without text": {[]answer{cut(""), {text: "all"}}, agent.StatusCompleted, "all", 2},
 		"call": {
 			[]answer{
 				cut("I look.", call("a", "look", nil)), calls(call("b", "look", nil)),
-				cut("ha"), cut("l"), {text: "f"},
+				cut("ha"), cut("l"),
+				{text: "f"},
 			}, agent.StatusCompleted, "half", 5,
 		},
 		"limit": {
-			[]answer{cut("one, "), cut("two, "), cut("three")}, agent.StatusLimit,
+			[]answer{cut("one, "), cut("two, "), cut("three")},
+			agent.StatusLimit,
 			"one, two, three", 3,
 		},
 	}
