@@ -12,7 +12,8 @@
 // A name is slash-separated on every system. A relative name resolves against the working directory
 // that Info reports. A name may refer to any file: an environment does not confine its callers. A
 // sandbox around it does, or a decorator of package wrap. An empty name, and a name with a NUL
-// byte, is fs.ErrInvalid.
+// byte, is fs.ErrInvalid; only an empty Command.Dir, and the empty directory of a search, is the
+// working directory.
 //
 // # The contract
 //

@@ -297,7 +297,7 @@ func BenchmarkPrompt(b *testing.B) {
 			var sent llm.Request
 			a, err := agent.New(agent.Config{
 				Client:  clientFunc(func(req llm.Request) { sent = req }),
-				Profile: p, Env: e, Store: journal.InMemory,
+				Profile: p, Env: e, Store: journal.InMemory(),
 			})
 			if err != nil {
 				b.Fatal(err)
@@ -327,7 +327,7 @@ func (f clientFunc) Stream(_ context.Context, req llm.Request) iter.Seq2[llm.Del
 	return func(yield func(llm.Delta, error) bool) {
 		f(req)
 		_ = yield(llm.Delta{Kind: llm.DeltaText, Text: "done"}, nil) &&
-			yield(llm.Delta{Seq: 1, Kind: llm.DeltaDone, Done: &llm.Done{Finish: llm.FinishStop}}, nil)
+			yield(llm.Delta{Kind: llm.DeltaDone, Done: &llm.Done{Finish: llm.FinishStop}}, nil)
 	}
 }
 
@@ -430,7 +430,7 @@ func BenchmarkIdleSessions(b *testing.B) {
 		}
 		before := heap()
 		for range n {
-			if _, err := a.NewSession(b.Context()); err != nil {
+			if _, err := a.NewSession(b.Context(), agent.SessionOptions{}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -44,7 +44,9 @@ func proveEveryKind(t *testing.T) {
 		case r.Number == 0:
 			return llmtest.Reply{Fault: llmtest.Fault{Status: 503}}
 		case r.Number == 1:
-			s.Steer("look left")
+			if err := s.Steer("look left"); err != nil {
+				t.Error(err)
+			}
 			reply := llmtest.Use(shell("echo out"))
 			reply.Reasoning, reply.Text = "I think", "I run it"
 			reply.Usage = llm.Usage{Input: 9000, Output: 10}

@@ -48,7 +48,7 @@ var loopProofs = map[string]func(*testing.T){
 		}
 	},
 	"9.1.5": func(t *testing.T) {
-		s := newSession(t, textBrain("yes"), func(c *agent.Config) { c.Limits.MaxTurns = 4 })
+		s := newSession(t, textBrain("yes"), func(c *agent.Config) { c.Limits.MaxTurns = 2 })
 		s.submit("one")
 		s.submit("two")
 		res, err := s.Submit(t.Context(), "three")

@@ -85,10 +85,9 @@ func proveSpawn(t *testing.T, p provider) {
 	}
 	wantContains(t, "the limited agent's result", shown(own[2])[0], "status: failed", "success: false",
 		"turns_used: 3", "the limit of turns was reached")
-	// The limit of 50 is reached by the 25th answer, whose calls get their results still.
-	wantContains(t, "the other agent's result", shown(own[2])[1], "turns_used: 51",
+	wantContains(t, "the other agent's result", shown(own[2])[1], "turns_used: 50",
 		"the limit of turns was reached")
-	if a, b := len(s.requestsOf(scoped)), len(s.requestsOf(plain)); a != 1 || b != 25 {
+	if a, b := len(s.requestsOf(scoped)), len(s.requestsOf(plain)); a != 3 || b != 50 {
 		t.Errorf("the agents sent %d and %d requests", a, b)
 	}
 }

@@ -93,7 +93,9 @@ func proveSteeringMidTask(t *testing.T, p provider) {
 		last := r.Messages[len(r.Messages)-1]
 		switch {
 		case r.Number == 0:
-			s.Steer("write right.txt and not wrong.txt")
+			if err := s.Steer("write right.txt and not wrong.txt"); err != nil {
+				t.Error(err)
+			}
 			return llmtest.Use(shell("echo preparing"))
 		case r.Number == 1 && last.Role == llm.RoleUser && strings.Contains(last.Text(), "right.txt"):
 			return llmtest.Use(p.create("right.txt", "right\n"))

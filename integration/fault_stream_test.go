@@ -146,3 +146,41 @@ func readClosed(t *testing.T, s *session) []string {
 	}
 	return all
 }
+
+// proveCutAnswers has answers that end at the output limit: the text stays, the calls do not run.
+func proveCutAnswers(t *testing.T, w wire) {
+	cut := func(text string, calls ...llmtest.Call) llmtest.Reply {
+		return llmtest.Reply{
+			Text: text, Calls: calls, Reasoning: "I think about it.", Finish: llm.FinishLength,
+		}
+	}
+	t.Run("continued", func(t *testing.T) {
+		t.Parallel()
+		s := wireSession(t, w, llmtest.Sequence(
+			cut("One, two", shell("echo cut >> counter")), cut(""),
+			llmtest.Use(shell("echo whole >> counter")), cut("Three, "), llmtest.Text("four."),
+		))
+		res := s.submit("count")
+		if got := s.read("counter"); got != "whole\n" || res.Final != "Three, four." {
+			t.Errorf("the commands that ran are %q, the answer is %q", got, res.Final)
+		}
+		last := s.request(4)
+		texts := make([]string, 0, len(last.Messages))
+		for _, m := range last.Messages {
+			texts = append(texts, string(m.Role)+": "+m.Text())
+		}
+		if got := strings.Join(texts, "\n"); strings.Count(got, "cut off at the output limit") != 3 ||
+			!strings.Contains(got, "assistant: One, two") || !strings.Contains(got, "assistant: Three, ") {
+			t.Errorf("the last request holds %s", got)
+		}
+	})
+	t.Run("limit", func(t *testing.T) {
+		t.Parallel()
+		s := wireSession(t, w, llmtest.Sequence(cut("One, "), cut("two, "), cut("three")))
+		res, err := s.Submit(t.Context(), "count")
+		if err != nil || res.Status != agent.StatusLimit || res.Limit != "output_tokens" ||
+			res.Final != "One, two, three" {
+			t.Errorf("ended with %s by %q and %q, %v", res.Status, res.Limit, res.Final, err)
+		}
+	})
+}

@@ -33,6 +33,7 @@ func TestFaults(t *testing.T) {
 		{"F15_bytes_that_are_not_text", onWires, proveBytes},
 		{"F16_control_sequences_for_the_model", onFirstWire, proveControl},
 		{"F20_broken_streams", onWires, proveBrokenStreams},
+		{"F20_cut_answers", onWires, proveCutAnswers},
 		{"F21_waits_between_tries", onWires, proveWaits},
 		{"F20_F21_storm_without_end", onWires, proveStorm},
 		{"F21_errors_that_are_not_retried", onWires, proveNoRetry},

@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -111,5 +112,44 @@ func TestNothingIsUnfinished(t *testing.T) {
 		for _, m := range words.FindAll(src, -1) {
 			t.Errorf("%s contains an unfinished part: %s", name, m)
 		}
+	})
+}
+
+// TestLibraryNamesNoFlags finds texts of the library that name a flag of the command line, which
+// programs that embed it do not have.
+func TestLibraryNamesNoFlags(t *testing.T) {
+	own := regexp.MustCompile(`"?Name:\s+"([a-z][a-z-]+)"`)
+	flags := map[string]bool{}
+	sources(t, func(name string, src []byte, _ *ast.File, _ *token.FileSet) {
+		if path.Dir(name) == "../cmd/sandboxagent" {
+			for _, m := range own.FindAllSubmatch(src, -1) {
+				flags[string(m[1])] = true
+			}
+		}
+	})
+	if !flags["image"] || !flags["sandbox"] {
+		t.Fatalf("the flags of the command line are %v", slices.Sorted(maps.Keys(flags)))
+	}
+	// A flag alone is an argument for a program; the commands of git in hints have their own flags.
+	argument := regexp.MustCompile(`^\S*$|\b(git [a-z-]+|diff)( --?[a-z][a-z=-]*)+`)
+	flag := regexp.MustCompile(`--([a-z][a-z-]+)`)
+	sources(t, func(name string, _ []byte, file *ast.File, set *token.FileSet) {
+		if strings.HasSuffix(name, "_test.go") || strings.HasPrefix(name, "../env/sandboxd/") ||
+			!strings.HasPrefix(name, "../env/") && !strings.HasPrefix(name, "../runtime/") &&
+				!strings.HasPrefix(name, "../internal/") {
+			return
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			text, ok := n.(*ast.BasicLit)
+			if !ok || text.Kind != token.STRING {
+				return true
+			}
+			for _, m := range flag.FindAllStringSubmatch(argument.ReplaceAllString(text.Value, ""), -1) {
+				if flags[m[1]] {
+					t.Errorf("%s: %s names the flag --%s", set.Position(text.Pos()), text.Value, m[1])
+				}
+			}
+			return true
+		})
 	})
 }

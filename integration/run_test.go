@@ -167,7 +167,7 @@ func (p provider) sessionWith(
 	if s.agent, err = agent.New(cfg); err != nil {
 		t.Fatal(err)
 	}
-	if s.Session, err = s.agent.NewSession(t.Context()); err != nil {
+	if s.Session, err = s.agent.NewSession(t.Context(), agent.SessionOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })

@@ -213,7 +213,7 @@ func (k *soak) session(ctx context.Context, l *lane, w wire, n int) (err error) 
 	if l.client, err = w.client(srv, 0); err != nil {
 		return err
 	}
-	s, err := l.agent.NewSession(ctx)
+	s, err := l.agent.NewSession(ctx, agent.SessionOptions{})
 	if err != nil {
 		return err
 	}

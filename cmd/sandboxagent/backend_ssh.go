@@ -141,7 +141,7 @@ func remotePathError(err error, s sandboxOptions) error {
 			}
 		}
 	}
-	var start *ssh.StartError
+	var start *ssh.OpenError
 	if errors.Is(err, fs.ErrInvalid) && s.requested() && errors.As(err, &start) {
 		return invalidSandbox(err, s)
 	}

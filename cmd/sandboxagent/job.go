@@ -192,10 +192,10 @@ func answer(res agent.Result) string {
 // timeoutText describes a run that timed out.
 const timeoutText = "the run timed out (--timeout)"
 
-// limitFlags are the flags that set the limits.
-var limitFlags = map[string]string{
+// limitRemedies are the flags that set the limits, or other remedies.
+var limitRemedies = map[string]string{
 	"turns": "--max-turns", "tool_rounds": "--max-tool-rounds",
-	"tokens": "--max-tokens",
+	"tokens": "--max-tokens", "output_tokens": "ask for smaller steps",
 }
 
 // explain returns a line with the reason why a run is not completed, and a remedy; empty for a
@@ -225,20 +225,27 @@ func explain(ctx context.Context, res agent.Result, err error) string {
 		return "the model needs an answer from a human: " + res.Question
 	case agent.StatusLimit:
 		return fmt.Sprintf("the limit of %s was reached (%s)", strings.ReplaceAll(res.Limit, "_", " "),
-			limitFlags[res.Limit])
+			limitRemedies[res.Limit])
 	}
-	switch llm.KindOf(err) {
+	var failed *llm.Error
+	if !errors.As(err, &failed) {
+		return text
+	}
+	if long := (*llm.WaitError)(nil); errors.As(err, &long) {
+		return text + " (--max-retry-wait)"
+	}
+	switch failed.Kind {
 	case llm.KindAuth:
-		var failed *llm.Error
-		if errors.As(err, &failed) && findProvider(failed.Provider) != nil {
+		if findProvider(failed.Provider) != nil {
 			text += "; check the key in " + findProvider(failed.Provider).keyNames()
 		}
 	case llm.KindNetwork:
 		text += "; check --base-url and the network"
 	case llm.KindNotFound:
-		if !strings.Contains(text, "--base-url") { // as the error for a redirect does
-			text += "; check --model and --base-url"
+		if failed.Status/100 == 3 {
+			return text + "; set --base-url to the final address"
 		}
+		text += "; check --model and --base-url"
 	}
 	return text
 }

@@ -89,6 +89,12 @@ func TestExplain(t *testing.T) {
 			"the limit of turns was reached (--max-turns)",
 		},
 		{
+			"output limit",
+			agent.Result{Status: agent.StatusLimit, Limit: "output_tokens"},
+			nil, nil,
+			"the limit of output tokens was reached (ask for smaller steps)",
+		},
+		{
 			"key",
 			agent.Result{Status: agent.StatusModelError},
 			modelError(llm.KindAuth), nil,

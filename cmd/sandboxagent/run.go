@@ -66,7 +66,7 @@ is needed, 5 model error, 6 environment error, 124 timeout, 130 interrupted, 143
 			},
 			&cli.IntFlag{
 				Name: "max-turns", Category: groupTask, DefaultText: "no limit",
-				Usage: "end after `N` turns",
+				Usage: "end after `N` requests to the model",
 			},
 			&cli.IntFlag{
 				Name: "max-tool-rounds", Category: groupTask,
@@ -297,7 +297,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 	}
 	if s.readOnly {
 		j.config.Policy.Allow = readOnlyTools(slices.Concat(m.profile.Tools, p.tools))
-		j.hints = append(j.hints, tool.ReadOnlyText())
+		j.hints = append(j.hints, readOnlyText)
 	}
 	return j, nil
 }
@@ -330,3 +330,7 @@ func (p *program) prompt(
 	})
 	return answer, err
 }
+
+// readOnlyText explains to a model that a run cannot change anything.
+const readOnlyText = "This run is read-only: files can be read and searched, but nothing can be " +
+	"written and no command can be run. If the task asks for a change, describe the change instead."

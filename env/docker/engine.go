@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -104,7 +105,16 @@ func Connect(ctx context.Context, a Address) (*Engine, error) {
 // Address returns the address of the daemon.
 func (e *Engine) Address() string { return e.address }
 
-// Close closes the connection to the daemon. Its environments must be closed first.
+// checkOpen returns an error after Close.
+func (e *Engine) checkOpen() error {
+	if e.life.Err() != nil {
+		return fmt.Errorf("docker: %s: %w", e.address, fs.ErrClosed)
+	}
+	return nil
+}
+
+// Close closes the connection to the daemon. Its environments must be closed first, and no other
+// can be opened.
 func (e *Engine) Close() error {
 	e.end()
 	e.work.Wait()

@@ -62,6 +62,9 @@ func (e *Engine) Attach(ctx context.Context, t Ticket) (*Environment, error) {
 	if !t.Valid() || t.Container == "" {
 		return nil, badConfig("session", "the ticket is invalid")
 	}
+	if err := e.checkOpen(); err != nil {
+		return nil, err
+	}
 	h := &handle{
 		engine: e, id: t.Container, name: namePrefix + t.Session,
 		program: &remote.Program{Args: t.Args},

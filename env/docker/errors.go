@@ -20,8 +20,8 @@ import (
 // ConfigError reports an invalid field of Config or Address, or a conflict between two.
 type ConfigError = remote.ConfigError
 
-// StartError reports a container that did not start.
-type StartError = remote.StartError
+// OpenError reports a container that did not start.
+type OpenError = remote.OpenError
 
 // badConfig returns a *ConfigError.
 func badConfig(field, format string, args ...any) error {

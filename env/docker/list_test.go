@@ -114,7 +114,7 @@ func TestImageWithVolume(t *testing.T) {
 	const image = "sandboxagent-test-volume:latest"
 	buildImage(t, host, image, "FROM "+daemons.Busybox+"\nVOLUME /workspace\n")
 	_, err := e.Open(t.Context(), config(t, docker.Config{Image: image}))
-	var start *docker.StartError
+	var start *docker.OpenError
 	if !errors.As(err, &start) || !bytes.Contains([]byte(err.Error()), []byte("/workspace")) {
 		t.Error(err)
 	}

@@ -24,15 +24,18 @@ import (
 )
 
 // Open creates a container and returns the environment in it when it is ready. Errors are
-// *ConfigError, also for a missing helper, *ImageError, *StartError, *DaemonError, env.ErrNoSpace,
-// or the cause of ctx; no container is left then. The caller closes the environment before the
-// engine.
+// *ConfigError, also for a missing helper, *ImageError, *OpenError, *DaemonError, env.ErrNoSpace,
+// fs.ErrClosed, or the cause of ctx; no container is left then. The caller closes the environment
+// before the engine.
 func (e *Engine) Open(ctx context.Context, c Config) (*Environment, error) {
 	c, err := c.check()
 	if err != nil {
 		return nil, err
 	}
 	if c.Mounts, err = e.resolve(c.Mounts); err != nil {
+		return nil, err
+	}
+	if err := e.checkOpen(); err != nil {
 		return nil, err
 	}
 	early := ctx
@@ -89,7 +92,7 @@ func (e *Engine) resolve(mounts []Mount) ([]Mount, error) {
 // isProgramMissing reports whether a container could not start because its volume lacks the helper:
 // a client that created the volume died before it filled it.
 func isProgramMissing(err error) bool {
-	var start *StartError
+	var start *OpenError
 	text := fmt.Sprint(err)
 	return errors.As(err, &start) && strings.Contains(text, programPath) &&
 		strings.Contains(text, "no such file")
@@ -101,7 +104,7 @@ func (e *Engine) openWith(
 ) (_ *Environment, err error) {
 	prepared, err := e.prepare(ctx, c, found)
 	if err != nil {
-		return nil, startError(ref, err)
+		return nil, openError(ref, err)
 	}
 	h := &handle{engine: e, name: namePrefix + c.Session, image: ref, program: p}
 	s := c.spec(prepared, p.Serve(programPath, socketName, c.TTL), helperMount(p))
@@ -165,7 +168,7 @@ func (e *Engine) launch(ctx context.Context, c Config, h *handle, s spec) (_ *st
 		// a limit is not enforced
 		if strings.Contains(w, "discarded") || strings.Contains(w, "without swap") {
 			err := fmt.Errorf("the daemon cannot enforce a limit: %s", strings.TrimSpace(w))
-			return nil, startError(h.image, err)
+			return nil, openError(h.image, err)
 		}
 		c.Warn("docker: " + w)
 	}
@@ -184,9 +187,9 @@ func (e *Engine) launch(ctx context.Context, c Config, h *handle, s spec) (_ *st
 	return attached, nil
 }
 
-// startError returns the *StartError of a container.
-func startError(image string, err error) error {
-	return &StartError{Backend: backend, Object: "a container of " + image, Err: err}
+// openError returns the *OpenError of a container.
+func openError(image string, err error) error {
+	return &OpenError{Backend: backend, Object: "a container of " + image, Err: err}
 }
 
 // createError returns the error for a container that the daemon did not create or start.
@@ -205,7 +208,7 @@ func (e *Engine) createError(ctx context.Context, h *handle, err error) error {
 			Hint: "the daemon's machine lacks emulation for its programs",
 		}
 	}
-	return startError(h.image, explained)
+	return openError(h.image, explained)
 }
 
 // handle is the container of an environment.
@@ -274,7 +277,7 @@ func (h *handle) startFailure(ctx context.Context, s *stream, err error) error {
 	case f.died:
 		err = fmt.Errorf("%w; the helper exited with code %s", err, f.exitCode)
 	}
-	return startError(h.image, err)
+	return openError(h.image, err)
 }
 
 // discard removes the container and its volumes within cleanupTimeout, also when ctx has ended.

@@ -128,6 +128,18 @@ func TestWriteFileRefuses(t *testing.T) {
 	put(t, e, "dir/file", "new", env.WriteOptions{IfSHA256: strings.ToUpper(sum("old"))})
 }
 
+// TestInvalidNameIsExplained checks the text for a name that a program has left empty.
+func TestInvalidNameIsExplained(t *testing.T) {
+	e := newEnv(t, local.Config{})
+	for name, want := range map[string]string{"": "the name is empty", "a\x00b": "NUL"} {
+		_, err := e.WriteFile(t.Context(), name, strings.NewReader("x"), env.WriteOptions{})
+		wantPathError(t, err, name, fs.ErrInvalid)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error for %q is %v, without %q", name, err, want)
+		}
+	}
+}
+
 // TestWriteFileCancelled ends the context of a write while its reader blocks.
 func TestWriteFileCancelled(t *testing.T) {
 	e := newEnv(t, local.Config{})

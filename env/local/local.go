@@ -245,11 +245,19 @@ func (e *Environment) startOp(ctx context.Context, op, name string) (string, err
 	return path, nil
 }
 
+var (
+	errEmptyName = fmt.Errorf("the name is empty: %w", fs.ErrInvalid)
+	errNULName   = fmt.Errorf("the name has a NUL byte: %w", fs.ErrInvalid)
+)
+
 // path returns the absolute name for the system. It does not clean the name: the system resolves
 // ".." after a symlink, and a slash at the end.
 func (e *Environment) path(name string) (string, error) {
-	if name == "" || strings.ContainsRune(name, 0) {
-		return "", fs.ErrInvalid
+	switch {
+	case name == "":
+		return "", errEmptyName
+	case strings.ContainsRune(name, 0):
+		return "", errNULName
 	}
 	native := filepath.FromSlash(name)
 	if filepath.IsAbs(native) {

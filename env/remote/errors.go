@@ -23,8 +23,8 @@ func (e *ConfigError) Error() string { return e.Backend + ": " + e.Field + ": " 
 // Unwrap returns the cause.
 func (e *ConfigError) Unwrap() error { return e.Err }
 
-// StartError reports an environment that did not start.
-type StartError struct {
+// OpenError reports an environment that did not start.
+type OpenError struct {
 	// Backend is the name of the backend.
 	Backend string
 	// Object names the object that did not start, such as "a container of debian".
@@ -32,9 +32,9 @@ type StartError struct {
 	Err    error
 }
 
-func (e *StartError) Error() string {
+func (e *OpenError) Error() string {
 	return fmt.Sprintf("%s: start %s: %v", e.Backend, e.Object, e.Err)
 }
 
 // Unwrap returns the cause.
-func (e *StartError) Unwrap() error { return e.Err }
+func (e *OpenError) Unwrap() error { return e.Err }

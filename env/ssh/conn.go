@@ -99,7 +99,7 @@ func (h *Host) hold() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		return fs.ErrClosed
+		return fmt.Errorf("ssh: %s: %w", h, fs.ErrClosed)
 	}
 	h.holders++
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"strings"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	gossh "golang.org/x/crypto/ssh"
+
+	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
 func TestDialNoServer(t *testing.T) {
@@ -72,6 +75,29 @@ func TestDialLinesBeforeVersion(t *testing.T) {
 	m, s := newLogin(t, "", "Welcome\r\nto the\nhost\r\n")
 	if err := m.connect(t, Target{Host: s.String()}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestOpenAfterClose uses a host after its end.
+func TestOpenAfterClose(t *testing.T) {
+	_, s := newLogin(t, "", "")
+	h, err := Connect(t.Context(), Target{Host: s.String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Open(t.Context(), Config{}); !errors.Is(err, fs.ErrClosed) ||
+		!strings.Contains(err.Error(), s.String()) {
+		t.Errorf("Open: %v", err)
+	}
+	ticket := Ticket{
+		Ticket: remote.Ticket{Session: "abc", Token: "x", TTL: remote.DefaultTTL},
+		Dir:    "/d", Program: "/p",
+	}
+	if _, err := h.Attach(t.Context(), ticket); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("Attach: %v", err)
 	}
 }
 

@@ -22,8 +22,8 @@ import (
 // used. The field "StrictHostKeyChecking" is a setting that Target.AcceptNew replaces.
 type ConfigError = remote.ConfigError
 
-// StartError reports an environment that could not be started on a connected host.
-type StartError = remote.StartError
+// OpenError reports an environment that could not be started on a connected host.
+type OpenError = remote.OpenError
 
 // badConfig returns a *ConfigError.
 func badConfig(field, format string, args ...any) error {

@@ -318,10 +318,10 @@ func TestConnectionLost(t *testing.T) {
 	}
 }
 
-// typed reports whether an error is a *ConnectError or a *StartError.
+// typed reports whether an error is a *ConnectError or an *OpenError.
 func typed(err error) bool {
 	var c *ssh.ConnectError
-	var s *ssh.StartError
+	var s *ssh.OpenError
 	return errors.As(err, &c) || errors.As(err, &s)
 }
 

@@ -204,7 +204,7 @@ func TestNoHelper(t *testing.T) {
 	h := connect(t, target(t, server(t, daemons.SSHDConfig{Account: account()})))
 	_, err := h.Open(t.Context(), ssh.Config{Options: remote.Options{Helper: none}})
 	var missing *remote.MissingHelperError
-	var failed *ssh.StartError
+	var failed *ssh.OpenError
 	if !errors.As(err, &missing) || missing.Arch != runtime.GOARCH || !errors.As(err, &failed) {
 		t.Error(err)
 	}
@@ -281,7 +281,7 @@ func TestNoCommands(t *testing.T) {
 			}
 			h := connect(t, target(t, s))
 			_, err := h.Open(t.Context(), config(t, c))
-			var failed *ssh.StartError
+			var failed *ssh.OpenError
 			if err == nil || !strings.Contains(err.Error(), tt.want) || !errors.As(err, &failed) {
 				t.Errorf("%T %v", err, err)
 			}

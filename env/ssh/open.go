@@ -26,7 +26,7 @@ var (
 // maxRejected is how many logins in a row a host may reject before reconnecting stops.
 const maxRejected = 5
 
-// Open opens an environment on the host. Errors are *ConfigError, *StartError, *ConnectError,
+// Open opens an environment on the host. Errors are *ConfigError, *OpenError, *ConnectError,
 // *HostKeyError, *AuthError, fs.ErrClosed, or the end of ctx. After an error nothing is left on the
 // host but the helper's file; if the connection was lost at the wrong moment, until Config.TTL has
 // passed.
@@ -43,7 +43,7 @@ func (h *Host) Open(ctx context.Context, c Config) (_ *Environment, err error) {
 		}
 	}()
 	ctx, cancel := context.WithTimeoutCause(ctx, c.StartTimeout,
-		h.startError(fmt.Errorf("not ready within %s", c.StartTimeout)))
+		h.openError(fmt.Errorf("not ready within %s", c.StartTimeout)))
 	defer cancel()
 	l, err := h.newLaunch(ctx, c)
 	if err == nil {
@@ -54,7 +54,7 @@ func (h *Host) Open(ctx context.Context, c Config) (_ *Environment, err error) {
 		e, err = l.serve(ctx)
 	}
 	var config *ConfigError
-	var start *StartError
+	var start *OpenError
 	switch cause := context.Cause(ctx); {
 	case err == nil:
 		return e, nil
@@ -65,12 +65,12 @@ func (h *Host) Open(ctx context.Context, c Config) (_ *Environment, err error) {
 	case cause != nil:
 		return nil, fmt.Errorf("ssh: start on %s: %w", h, cause)
 	}
-	return nil, h.startError(err)
+	return nil, h.openError(err)
 }
 
-// startError returns a *StartError.
-func (h *Host) startError(err error) error {
-	return &StartError{Backend: backend, Object: "an environment on " + h.String(), Err: err}
+// openError returns an *OpenError.
+func (h *Host) openError(err error) error {
+	return &OpenError{Backend: backend, Object: "an environment on " + h.String(), Err: err}
 }
 
 // helperProcess is the helper of an environment, and how to connect to it.

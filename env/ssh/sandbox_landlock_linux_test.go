@@ -79,7 +79,7 @@ func TestSandboxLandlock(t *testing.T) {
 			WorkDir: work,
 			Sandbox: &env.Sandbox{Enforce: []env.GuaranteeName{p}},
 		}))
-		var failed *ssh.StartError
+		var failed *ssh.OpenError
 		if !errors.As(err, &failed) || !strings.Contains(err.Error(), string(p)) ||
 			!strings.Contains(err.Error(), "bwrap is not a program") {
 			t.Errorf("with %s demanded: %v", p, err)

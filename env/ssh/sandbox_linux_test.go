@@ -260,7 +260,7 @@ func TestNoSandbox(t *testing.T) {
 		}
 	}
 	_, err := h.Open(t.Context(), config(t, ssh.Config{Sandbox: &env.Sandbox{Require: true}}))
-	var failed *ssh.StartError
+	var failed *ssh.OpenError
 	var invalid *ssh.ConfigError
 	if !errors.As(err, &failed) && !errors.As(err, &invalid) ||
 		!strings.Contains(err.Error(), "the home directory") {

@@ -174,10 +174,10 @@ func (w *Workspace) warnConversions(dirs []string) {
 		switch {
 		case kinds[r]["filter"]:
 			w.warn("the git repository in %s has filters, which are not uploaded: git reports filtered "+
-				"files as modified, and on the host git apply may refuse a patch for them, unlike --apply", in)
+				"files as modified, and on the host git apply may refuse a patch for them", in)
 		case len(kinds[r]) > 0:
 			w.warn("the git repository in %s converts files (%s): on the host git apply may refuse a "+
-				"patch for them, unlike --apply", in, strings.Join(slices.Sorted(maps.Keys(kinds[r])), ", "))
+				"patch for them", in, strings.Join(slices.Sorted(maps.Keys(kinds[r])), ", "))
 		}
 	}
 }

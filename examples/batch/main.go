@@ -92,7 +92,7 @@ func run(ctx context.Context, task string) (result agent.Result, err error) {
 	defer func() { err = errors.Join(err, e.Close()) }()
 	a, err := agent.New(agent.Config{
 		Client: replay.NewScript(model), Profile: profile.OpenAI("gpt-5.2"), Env: e,
-		Store: session.InMemory, Verify: agent.Verify{Command: "grep -q 42 answer"},
+		Store: session.InMemory(), Verify: agent.Verify{Command: "grep -q 42 answer"},
 	})
 	if err != nil {
 		return result, err

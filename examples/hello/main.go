@@ -38,7 +38,7 @@ func run(ctx context.Context, task string) error {
 	defer e.Close() //nolint:errcheck // it ends every process that is left
 	a, err := agent.New(agent.Config{
 		Client: replay.NewScript(model), Profile: profile.Anthropic("claude-sonnet-5-5"), Env: e,
-		Store: session.InMemory,
+		Store: session.InMemory(),
 	})
 	if err != nil {
 		return err

@@ -15,12 +15,9 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
-// shouter is a model that repeats the user's message in capitals.
-type shouter struct{}
-
-// Stream implements llm.Client. A client of a service sends req here, and yields each piece of the
-// answer as it comes, or an *llm.Error as the last element.
-func (shouter) Stream(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+// shout is a model that repeats the user's message in capitals. The client of a service sends req
+// here, and yields each piece of the answer as it comes, or an *llm.Error as the last element.
+func shout(_ context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return func(yield func(llm.Delta, error) bool) {
 		last := req.Messages[len(req.Messages)-1]
 		for word := range strings.SplitAfterSeq(strings.ToUpper(last.Text()), " ") {
@@ -40,7 +37,7 @@ func main() {
 
 func run(ctx context.Context, task string) error {
 	a, err := agent.New(agent.Config{
-		Client: shouter{}, Profile: profile.OpenAI("gpt-5.2"), Store: session.InMemory,
+		Client: llm.ClientFunc(shout), Profile: profile.OpenAI("gpt-5.2"), Store: session.InMemory(),
 	})
 	if err != nil {
 		return err

@@ -64,7 +64,7 @@ func run(ctx context.Context, task string) error {
 	}
 	a, err := agent.New(agent.Config{
 		Client: replay.NewScript(model), Profile: profile.OpenAI("gpt-5.2"),
-		Tools: []tool.Tool{issueTool()}, Store: session.InMemory,
+		Tools: []tool.Tool{issueTool()}, Store: session.InMemory(),
 	})
 	if err != nil {
 		return err

@@ -8,10 +8,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"iter"
 	"log"
 	"net"
 	"net/http"
@@ -23,23 +25,26 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/sandboxd"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/replay"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
-const script = `
-turns:
-  - calls: [{tool: shell, args: {command: "touch file && ls"}}]
-  - expect: {result: {contains: file}}
-    text: There is one file.
-`
+const (
+	firstTurn = `turns: [{calls: [{tool: shell, args: {command: "touch file && ls"}}]}]`
+	lastTurn  = `turns: [{expect: {result: {contains: file}}, text: There is one file.}]`
+)
 
 func main() {
 	sandboxd.Main() // this program is the helper of its environments
 	address := flag.String("address", "127.0.0.1:8080", "")
 	flag.Parse()
-	model, err := replay.ParseScript([]byte(script), "script")
+	a, err := agent.New(agent.Config{
+		Client: llm.ClientFunc(model), Profile: profile.OpenAI("gpt-5.2"),
+		Store:  session.InMemory(),
+		Limits: agent.Limits{MaxToolRounds: 20, MaxTokens: 200_000, MaxDuration: 10 * time.Minute},
+	})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -48,11 +53,25 @@ func main() {
 		log.Fatal(err)
 	}
 	fmt.Printf("listening on http://%s\n", listener.Addr())
-	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: handler{model}}
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: handler{a}}
 	log.Fatal(server.Serve(listener))
 }
 
-type handler struct{ model *replay.Script }
+// model plays the first turn for a task, and the last one for a result.
+func model(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
+	text := firstTurn
+	if req.Messages[len(req.Messages)-1].Role == llm.RoleTool {
+		text = lastTurn
+	}
+	script, err := replay.ParseScript([]byte(text), "script")
+	if err != nil {
+		return func(yield func(llm.Delta, error) bool) { yield(llm.Delta{}, err) }
+	}
+	return replay.NewScript(script).Stream(ctx, req)
+}
+
+// handler serves tasks with one agent, each in a session of its own.
+type handler struct{ agent *agent.Agent }
 
 func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	task, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
@@ -84,18 +103,15 @@ func (h handler) run(
 		return false, err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	a, err := agent.New(agent.Config{
-		Client: replay.NewScript(h.model), Profile: profile.OpenAI("gpt-5.2"), Env: e,
-		Store:  session.InMemory,
-		Limits: agent.Limits{MaxToolRounds: 20, MaxTokens: 200_000, MaxDuration: 10 * time.Minute},
-	})
+	s, err := h.agent.NewSession(r.Context(), agent.SessionOptions{Env: e})
 	if err != nil {
 		return false, err
 	}
-	defer func() { err = errors.Join(err, a.Close()) }()
+	defer func() { err = errors.Join(err, s.Close()) }()
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	lines, flush := event.NewEncoder(w), http.NewResponseController(w)
-	for ev, err := range a.RunStream(r.Context(), agent.Input{Text: task}, nil) {
+	in := agent.Input{SessionID: s.ID(), Text: task}
+	for ev, err := range h.agent.RunStream(r.Context(), in, nil) {
 		if err == nil {
 			err = errors.Join(lines.Encode(ev), flush.Flush())
 		}

@@ -9,8 +9,10 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
 // Agent creates sessions and finds them by ID. It is safe for concurrent use.
@@ -40,16 +42,33 @@ func newAgent(cfg Config) *Agent {
 	return &Agent{cfg: cfg, sessions: map[string]*Session{}, runs: map[string]*Session{}}
 }
 
+// SessionOptions are what a session has of its own, so that one Agent serves many environments. The
+// zero value has the configuration of the Agent.
+type SessionOptions struct {
+	// Env replaces Config.Env. The caller closes it after the session.
+	Env env.Environment
+	// Tools are offered besides Config.Tools; they replace tools with the same name.
+	Tools []tool.Tool
+}
+
 // NewSession creates a session, for which it reads the project's instructions and the state of its
 // git repository. The caller closes the session.
-func (a *Agent) NewSession(ctx context.Context) (*Session, error) {
-	return a.newSession(ctx, a.cfg.NewID(), nil)
+func (a *Agent) NewSession(ctx context.Context, o SessionOptions) (*Session, error) {
+	return a.newSession(ctx, a.cfg.newID(), o, nil)
 }
 
 func (a *Agent) newSession(
-	ctx context.Context, id string, sink func(event.Event) error,
+	ctx context.Context, id string, o SessionOptions, sink func(event.Event) error,
 ) (*Session, error) {
-	s, err := openSession(ctx, a, id, lineage{}, sink)
+	cfg := a.cfg
+	if o.Env != nil {
+		cfg.Env = o.Env
+	}
+	cfg.Tools = slices.Concat(cfg.Tools, o.Tools)
+	if err := cfg.Verify.validate(cfg.Env); err != nil {
+		return nil, err
+	}
+	s, err := openSession(ctx, a, cfg, id, lineage{}, sink)
 	if err != nil {
 		return nil, err
 	}
@@ -91,17 +110,17 @@ func (a *Agent) sessionFor(
 	s = a.Session(in.SessionID)
 	switch {
 	case s != nil && sink != nil:
-		return s, s.hub.AddSink(sink), nil
+		return s, s.hub.addSink(sink), nil
 	case s != nil:
 		return s, func() {}, nil
 	case in.SessionID != "" && !in.CreateSession:
-		return nil, nil, fmt.Errorf("agent: %w: unknown session %q", ErrConfig, in.SessionID)
+		return nil, nil, fmt.Errorf("agent: %w: %q", ErrNoSession, in.SessionID)
 	}
 	id := in.SessionID
 	if id == "" {
-		id = a.cfg.NewID()
+		id = a.cfg.newID()
 	}
-	if s, err = a.newSession(ctx, id, sink); err != nil {
+	if s, err = a.newSession(ctx, id, SessionOptions{}, sink); err != nil {
 		return nil, nil, err
 	}
 	return s, func() { _ = s.Close() }, nil // the run's result reports a failing store

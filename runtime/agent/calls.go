@@ -135,7 +135,7 @@ func (l *loop) runTool(ctx context.Context, c call, skip string) (o tool.Outcome
 	l.send(event.ToolCallStart{CallID: c.ID, Name: c.Name, Arguments: c.Arguments})
 	defer func() {
 		if o.Result.CallID == "" {
-			o = l.refuse(c, tool.KindCanceled, tool.NotRunText(skipNotStored))
+			o = l.refuse(c, tool.KindCanceled, notRunText(skipNotStored))
 		}
 		l.send(toolCallEnd(o))
 	}()
@@ -145,15 +145,15 @@ func (l *loop) runTool(ctx context.Context, c call, skip string) (o tool.Outcome
 	durable := offered && !t.ReadOnly
 	switch {
 	case c.duplicate:
-		o = l.refuse(c, tool.KindValidation, tool.DuplicateText(c.original))
+		o = l.refuse(c, tool.KindValidation, duplicateText(c.original))
 	case skip != "":
-		o = l.refuse(c, tool.KindCanceled, tool.NotRunText(skip))
+		o = l.refuse(c, tool.KindCanceled, notRunText(skip))
 	case ctx.Err() != nil:
-		o = l.refuse(c, tool.KindCanceled, tool.NotRunText(skipStopped))
+		o = l.refuse(c, tool.KindCanceled, notRunText(skipStopped))
 	case !offered:
-		o = l.refuse(c, tool.KindUnknownTool, tool.NotOfferedText(c.Name, l.offered))
+		o = l.refuse(c, tool.KindUnknownTool, notOfferedText(c.Name, l.offered))
 	case c.overLimit:
-		o = l.refuse(c, tool.KindCanceled, tool.NotRunText(skipLimit))
+		o = l.refuse(c, tool.KindCanceled, notRunText(skipLimit))
 	default:
 		if durable {
 			if err := l.storeStart(c); err != nil {
@@ -278,7 +278,8 @@ func (l *loop) exit(ctx context.Context, x tool.Exit) (ending, bool, error) {
 	case -1:
 		return ending{signal: SignalDeadline, status: StatusGaveUpTime}, true, nil
 	}
-	return ending{signal: SignalGiveUp, status: StatusTaskFailed}, true, nil
+	err := fmt.Errorf("agent: %w", &TaskFailedError{Reason: x.Reason})
+	return ending{SignalGiveUp, StatusTaskFailed, err}, true, nil
 }
 
 // question gets the user's answer to text, or ends the run without one.
@@ -323,7 +324,7 @@ func (l *loop) detectLoop(calls []call) error {
 	if !found {
 		return nil
 	}
-	message := tool.LoopText(d.window)
+	message := loopText(d.window)
 	if err := l.recordText(session.TurnSteering, message); err != nil {
 		return err
 	}

@@ -35,8 +35,8 @@ type Config struct {
 	// Client sends requests to the model. The agent adds retries according to Retry.
 	Client  llm.Client
 	Profile profile.Profile
-	// Env is the environment of the tools. With nil, tools that need one are not offered. The caller
-	// closes it after the agent's sessions.
+	// Env is the environment of the tools, for sessions without one in their SessionOptions. A session
+	// without either has no tools that need one. The caller closes it after the agent's sessions.
 	Env env.Environment
 	// Tools are offered besides the profile's; they replace tools of the profile with the same name.
 	Tools []tool.Tool
@@ -67,9 +67,10 @@ type Config struct {
 	ObserverBuffer int
 	// Log receives diagnostics such as the stack of a panic; nil means slog.Default.
 	Log *slog.Logger
-	// Clock and NewID are test seams; nil means the system's clock and random UUIDs in order of time.
+	// Clock is a test seam; nil means the system's clock.
 	Clock llm.Clock
-	NewID func() string
+	// newID is a test seam; nil means random UUIDs in order of time.
+	newID func() string
 }
 
 // Settings can change during a session; a change takes effect with the next model call or tool
@@ -123,7 +124,8 @@ type Input struct {
 	Parts []llm.Part
 	// SessionID names the session to continue; empty creates one. An empty RunID is generated.
 	SessionID, RunID string
-	// CreateSession creates the session SessionID if it does not exist, which is an error otherwise.
+	// CreateSession creates the session SessionID if it does not exist; otherwise that is
+	// ErrNoSession.
 	CreateSession bool
 	// Instructions replace Settings.Instructions for this run.
 	Instructions string
@@ -150,12 +152,21 @@ func (c *Config) validate() error {
 		return fmt.Errorf("agent: %w: no profile", ErrConfig)
 	case c.Profile.Model == "" && c.Settings.Model == "":
 		return fmt.Errorf("agent: %w: no model", ErrConfig)
-	case c.Verify.Command != "" && c.Env == nil:
-		return fmt.Errorf("agent: %w: Verify.Command needs an environment", ErrConfig)
-	case c.Verify.Command != "" && len(c.Env.Info().Shell) == 0:
-		return fmt.Errorf("agent: %w: Verify.Command needs a shell: %s", ErrConfig, c.Env.Info().NoShell)
 	}
 	return errors.Join(validateLimits(c.Limits), c.Subagents.validate())
+}
+
+// validate reports whether e, which may be nil, can run the check.
+func (v Verify) validate(e env.Environment) error {
+	switch {
+	case v.Command == "":
+		return nil
+	case e == nil:
+		return fmt.Errorf("agent: %w: Verify.Command needs an environment", ErrConfig)
+	case len(e.Info().Shell) == 0:
+		return fmt.Errorf("agent: %w: Verify.Command needs a shell: %s", ErrConfig, e.Info().NoShell)
+	}
+	return nil
 }
 
 func validateLimits(l Limits) error {
@@ -170,8 +181,8 @@ func (c *Config) setDefaults() {
 	if c.Clock == nil {
 		c.Clock = llm.SystemClock()
 	}
-	if c.NewID == nil {
-		c.NewID = func() string { return uuid.Must(uuid.NewV7()).String() }
+	if c.newID == nil {
+		c.newID = func() string { return uuid.Must(uuid.NewV7()).String() }
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()

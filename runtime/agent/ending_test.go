@@ -24,7 +24,10 @@ func TestExitCodes(t *testing.T) {
 		m := &model{answers: []answer{calls(call("a", "exit", nil), call("b", "change", nil))}}
 		s := newSession(t, config(m, exit, n.tool("change", false)))
 		res, err := s.Submit(t.Context(), "go")
-		if err != nil || res.Status != want || res.Exit == nil || res.Exit.Reason != "because" {
+		var failed *agent.TaskFailedError
+		if errors.As(err, &failed) != (code == 1) || code != 1 && err != nil ||
+			failed != nil && failed.Reason != "because" || res.Status != want || res.Exit == nil ||
+			res.Exit.Reason != "because" {
 			t.Errorf("exit %d: %v, %v", code, res.Status, err)
 		}
 		if len(n.calls()) > 0 {

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
@@ -69,7 +68,6 @@ turns:
 // Talk to the model while it works: the message reaches it after the calls that run now.
 func ExampleSession_Steer() {
 	var s *agent.Session
-	var once sync.Once
 	a, err := agent.New(agent.Config{
 		Client: scripted(`
 turns:
@@ -77,7 +75,7 @@ turns:
   - expect: {user: {contains: "Use tabs."}}
     text: I use tabs.
 `),
-		Profile: profile.Gemini("gemini-2.5-pro"), Store: session.InMemory,
+		Profile: profile.Gemini("gemini-2.5-pro"), Store: session.InMemory(),
 		Tools: []tool.Tool{{
 			ToolSpec: llm.ToolSpec{
 				Name: "think", Description: "Thinks.", Schema: json.RawMessage(`{"type": "object"}`),
@@ -88,7 +86,7 @@ turns:
 		}},
 		Sinks: []func(event.Event) error{func(e event.Event) error {
 			if e.Kind() == event.KindToolCallStart { // here a person would type something
-				once.Do(func() { s.Steer("Use tabs.") })
+				return s.Steer("Use tabs.")
 			}
 			return nil
 		}},
@@ -98,7 +96,7 @@ turns:
 		return
 	}
 	defer func() { _ = a.Close() }()
-	if s, err = a.NewSession(context.Background()); err != nil {
+	if s, err = a.NewSession(context.Background(), agent.SessionOptions{}); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -153,7 +151,7 @@ turns:
 		return
 	}
 	a, err := agent.New(agent.Config{
-		Client: client, Profile: profile.OpenAI("gpt-5.2"), Env: e, Store: session.InMemory,
+		Client: client, Profile: profile.OpenAI("gpt-5.2"), Env: e, Store: session.InMemory(),
 		Verify: agent.Verify{Command: "test -f list.txt"}, // checks the model's claim
 	})
 	if err != nil {

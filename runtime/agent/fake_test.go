@@ -56,12 +56,7 @@ func (m *model) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta
 			yield(llm.Delta{}, &llm.Error{Kind: llm.KindCanceled, Err: context.Cause(ctx)})
 			return
 		}
-		seq := 0
-		emit := func(d llm.Delta) bool {
-			d.Seq = seq
-			seq++
-			return yield(d, nil)
-		}
+		emit := func(d llm.Delta) bool { return yield(d, nil) }
 		if a.text != "" && !emit(llm.Delta{Kind: llm.DeltaText, Text: a.text}) {
 			return
 		}
@@ -242,24 +237,25 @@ func (e *events) count(kind event.Kind) int {
 func config(m llm.Client, tools ...tool.Tool) agent.Config {
 	n := 0
 	var mu sync.Mutex
-	return agent.Config{
+	cfg := agent.Config{
 		Client: m,
 		Profile: profile.Profile{
 			ID: "test", Model: "m", Instructions: "Do it.",
 			SupportsParallelToolCalls: true, SupportsReasoning: true, ContextWindow: 1000,
 		},
 		Tools: tools,
-		Store: session.InMemory,
+		Store: session.InMemory(),
 		Retry: llm.RetryPolicy{MaxRetries: -1},
 		// Tests of sub-agents change it.
 		Subagents: agent.Subagents{MaxDepth: -1},
-		NewID: func() string {
-			mu.Lock()
-			defer mu.Unlock()
-			n++
-			return fmt.Sprintf("id%d", n)
-		},
 	}
+	cfg.SetNewID(func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		n++
+		return fmt.Sprintf("id%d", n)
+	})
+	return cfg
 }
 
 func newAgent(t *testing.T, cfg agent.Config) *agent.Agent {
@@ -273,7 +269,7 @@ func newAgent(t *testing.T, cfg agent.Config) *agent.Agent {
 
 func newSession(t *testing.T, cfg agent.Config) *agent.Session {
 	t.Helper()
-	s, err := newAgent(t, cfg).NewSession(t.Context())
+	s, err := newAgent(t, cfg).NewSession(t.Context(), agent.SessionOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -92,8 +92,14 @@ func TestTrace(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	cfg.Clock = &movable{now: &now}
 	cfg.Answer = func(context.Context, string) (string, error) { return "the left one", nil }
-	s := newSession(t, cfg)
-	s.Steer("be careful")
+	var s *agent.Session
+	cfg.Sinks = append(cfg.Sinks, func(e event.Event) error {
+		if input, ok := e.Data.(event.UserInput); ok && input.Text == "start" {
+			return s.Steer("be careful")
+		}
+		return nil
+	})
+	s = newSession(t, cfg)
 	s.FollowUp("go on")
 	inputs := []agent.Input{
 		{Text: "start", Hints: []string{"a hint"}},

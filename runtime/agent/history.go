@@ -17,6 +17,8 @@ type history struct {
 
 	// The fields below belong to the loop; runs of a session do not overlap.
 
+	// requests counts the requests to the model, as Limits.MaxTurns does.
+	requests int
 	// callIDs are the IDs of all tool calls.
 	callIDs map[string]bool
 	// prompt is the last one in the journal.
@@ -39,17 +41,6 @@ func (h *history) list() []session.Turn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clip(h.turns)
-}
-
-// count returns the number of turns that Limits.MaxTurns limits: inputs, answers, sets of results.
-func (h *history) count() int {
-	n := 0
-	for _, t := range h.list() {
-		if t.Kind != session.TurnSteering {
-			n++
-		}
-	}
-	return n
 }
 
 // messages converts turns to messages. Equal turns give equal messages.

@@ -37,7 +37,7 @@ type Subagents struct {
 	// MaxDepth is the depth of nested agents; zero means DefaultAgentDepth, less than zero disables
 	// sub-agents.
 	MaxDepth int
-	// MaxTurns is the limit of turns of a sub-agent without one in its call or kind; zero means
+	// MaxTurns is Limits.MaxTurns of a sub-agent without one in its call or kind; zero means
 	// DefaultAgentTurns.
 	MaxTurns int
 	// MaxRunning bounds the running sub-agents of an agent; zero means DefaultMaxAgents.

@@ -84,7 +84,7 @@ func TestAbortWithinRun(t *testing.T) {
 
 func TestStreamBodyMayUseTheSession(t *testing.T) {
 	a := newAgent(t, config(&model{}))
-	s, err := a.NewSession(t.Context())
+	s, err := a.NewSession(t.Context(), agent.SessionOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,7 +112,7 @@ func TestStreamBodyMayUseTheSession(t *testing.T) {
 
 func TestPanicInStreamBody(t *testing.T) {
 	a := newAgent(t, config(&model{}))
-	s, err := a.NewSession(t.Context())
+	s, err := a.NewSession(t.Context(), agent.SessionOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +198,7 @@ func TestAgentClose(t *testing.T) {
 		}
 		wg.Wait()
 	})
-	if _, err := a.NewSession(t.Context()); !errors.Is(err, agent.ErrClosed) {
+	if _, err := a.NewSession(t.Context(), agent.SessionOptions{}); !errors.Is(err, agent.ErrClosed) {
 		t.Errorf("a session after Close: %v", err)
 	}
 }
@@ -238,7 +238,7 @@ func TestRunIDs(t *testing.T) {
 	if a, err = agent.New(config(m)); err != nil {
 		t.Fatal(err)
 	}
-	if s, err = a.NewSession(t.Context()); err != nil {
+	if s, err = a.NewSession(t.Context(), agent.SessionOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.FollowUp("and then")
@@ -255,7 +255,7 @@ func TestNamedSession(t *testing.T) {
 	if err != nil || res.SessionID != "mine" {
 		t.Errorf("%q, %v", res.SessionID, err)
 	}
-	s, err := a.NewSession(t.Context())
+	s, err := a.NewSession(t.Context(), agent.SessionOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,6 +55,9 @@ type loop struct {
 	rounds  int
 	checks  int // checks of Verify that have run
 	empty   int // answers in a row without text and calls
+	cuts    int // answers in a row that the output limit cut
+	// partial is the text of these answers, which the next one continues.
+	partial string
 	// request is the last request, and model the profile of its model; tools and offered are the
 	// tools that its answer may call.
 	request llm.Request
@@ -69,6 +72,9 @@ type loop struct {
 	// step.
 	fatal error
 }
+
+// maxContinued bounds the answers in a row that the model may continue after the output limit.
+const maxContinued = 2
 
 // fatalError is the cause of the end of a run's context.
 type fatalError struct{ err error }
@@ -199,7 +205,7 @@ func (l *loop) start() error {
 		parts = append(parts, llm.Text(l.in.Text))
 	}
 	if len(l.in.Hints) > 0 {
-		parts = append(parts, llm.Text("\n\n"+tool.HintsText(l.in.Hints)))
+		parts = append(parts, llm.Text("\n\n"+hintsText(l.in.Hints)))
 	}
 	parts = append(parts, l.in.Parts...)
 	if err := l.record(session.Turn{Kind: session.TurnUser, Parts: parts}); err != nil {
@@ -235,7 +241,7 @@ func (l *loop) checkLimits(ctx context.Context) (ending, bool) {
 	switch {
 	case l.rounds >= limits.MaxToolRounds:
 		name, value = "tool_rounds", int64(limits.MaxToolRounds)
-	case limits.MaxTurns > 0 && l.history.count() >= limits.MaxTurns:
+	case limits.MaxTurns > 0 && l.history.requests >= limits.MaxTurns:
 		name, value = "turns", int64(limits.MaxTurns)
 	case limits.MaxToolCalls > 0 && len(l.res.ToolCalls) >= limits.MaxToolCalls:
 		name, value = "tool_calls", int64(limits.MaxToolCalls)
@@ -244,9 +250,13 @@ func (l *loop) checkLimits(ctx context.Context) (ending, bool) {
 	default:
 		return ending{}, false
 	}
+	return l.limitReached(name, value), true
+}
+
+func (l *loop) limitReached(name string, value int64) ending {
 	l.res.Limit = name
 	l.send(event.TurnLimit{Limit: name, Value: value})
-	return ending{signal: SignalLimit, status: StatusLimit}, true
+	return ending{signal: SignalLimit, status: StatusLimit}
 }
 
 // stopped is the end of a run whose context has ended.
@@ -286,9 +296,7 @@ func (l *loop) modelFailed(ctx context.Context, err error) ending {
 func (l *loop) endOfAnswer(ctx context.Context, resp llm.Response) (ending, bool, error) {
 	switch resp.Finish {
 	case llm.FinishLength:
-		return modelError(&llm.Error{
-			Kind: llm.KindStream, Message: "the answer was cut off at the model's output limit",
-		}), true, nil
+		return l.cutAnswer()
 	case llm.FinishContentFilter:
 		return modelError(&llm.Error{
 			Kind: llm.KindContentFilter, Message: "the provider's content filter stopped the answer",
@@ -307,6 +315,21 @@ func (l *loop) endOfAnswer(ctx context.Context, resp llm.Response) (ending, bool
 			Message: "the model answered with neither text nor a tool call, twice in a row",
 		}), true, nil
 	}
+	l.step(SignalContinue)
+	return ending{}, false, nil
+}
+
+// cutAnswer lets the model continue an answer that the output limit cut, up to maxContinued times
+// in a row.
+func (l *loop) cutAnswer() (ending, bool, error) {
+	if l.cuts++; l.cuts > maxContinued {
+		return l.limitReached("output_tokens", int64(l.request.MaxOutputTokens)), true, nil
+	}
+	message := continueText()
+	if err := l.recordText(session.TurnSteering, message); err != nil {
+		return ending{}, false, err
+	}
+	l.send(event.SteeringInjected{Text: message})
 	l.step(SignalContinue)
 	return ending{}, false, nil
 }
@@ -369,7 +392,7 @@ func errorCode(r Result) string {
 
 // close writes the run's last entry and event.
 func (l *loop) close() {
-	l.res.Turns = l.history.count()
+	l.res.Turns = l.history.requests
 	l.res.Transitions = l.machine.transitions
 	err := l.store.Append(session.TypeRunEnded, l.res.entry())
 	if err == nil {

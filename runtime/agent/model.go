@@ -67,6 +67,7 @@ func (l *loop) stream(ctx context.Context) (llm.Response, error) {
 		l.warnContext(approxTokens(req))
 	}
 	l.res.ModelCalls++
+	l.history.requests++
 	var a llm.Assembler
 	text := false
 	for d, err := range l.client.Stream(ctx, req) {
@@ -152,8 +153,13 @@ func (l *loop) warnContext(used int64) {
 func (l *loop) recordAnswer(resp llm.Response) ([]call, error) {
 	parts, calls := l.uniqueCalls(resp.Message.Parts)
 	l.countTokens(resp)
-	if text := resp.Message.Text(); text != "" {
+	text := l.partial + resp.Message.Text()
+	if text != "" {
 		l.res.Final = text
+	}
+	l.partial = text
+	if resp.Finish != llm.FinishLength {
+		l.partial, l.cuts = "", 0
 	}
 	if len(parts) > 0 {
 		err := l.record(session.Turn{

@@ -212,7 +212,7 @@ func TestSessionsHaveSeparateSettings(t *testing.T) {
 	defer a.Close() //nolint:errcheck // it is of no concern here
 	var sessions []*agent.Session
 	for range 2 {
-		s, err := a.NewSession(t.Context())
+		s, err := a.NewSession(t.Context(), agent.SessionOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

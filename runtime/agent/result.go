@@ -17,7 +17,8 @@ type Status string
 const (
 	// StatusCompleted: the model completed the task, and Verify passed.
 	StatusCompleted Status = "completed"
-	// StatusTaskFailed: the model reported that it cannot do the task.
+	// StatusTaskFailed: the model reported that it cannot do the task; the error is a
+	// *TaskFailedError.
 	StatusTaskFailed Status = "task_failed"
 	// StatusVerifyFailed: Verify did not pass in Verify.Attempts checks.
 	StatusVerifyFailed Status = "verify_failed"
@@ -45,6 +46,10 @@ const (
 var (
 	// ErrClosed means that the session is closed.
 	ErrClosed = errors.New("the session is closed")
+	// ErrNoSession means that no open session has that ID.
+	ErrNoSession = errors.New("no such session")
+	// ErrIdle means that no run is there to get the message.
+	ErrIdle = errors.New("the session is idle")
 	// ErrBusy means that another run of the session has not ended.
 	ErrBusy = errors.New("the session is busy")
 	// ErrAborted is the cause of an aborted run.
@@ -53,25 +58,39 @@ var (
 	ErrTimeLimit = errors.New("the run's time is over")
 )
 
+// TaskFailedError is the error of a run whose model reported that it cannot do the task.
+type TaskFailedError struct {
+	// Reason is the model's.
+	Reason string
+}
+
+func (e *TaskFailedError) Error() string {
+	return "the model reports that it cannot do the task: " + e.Reason
+}
+
 // Result is the result of a run.
 type Result struct {
 	SessionID, RunID string
 	Status           Status
-	// Final is the model's last text.
+	// Final is the model's last text. Answers that the model continued after the output limit are one
+	// text.
 	Final string
-	// Err is the error that ended the run; nil if Status is completed, task_failed, limit_reached,
+	// Err is the error that ended the run; nil if Status is completed, limit_reached,
 	// awaiting_human or timed_out_by_model.
 	Err error
-	// Limit names the limit that ended the run: "turns", "tool_rounds", "tool_calls" or "tokens".
+	// Limit names the limit that ended the run: "turns", "tool_rounds", "tool_calls", "tokens", or
+	// "output_tokens", the limit of one answer, which cut three answers in a row.
 	Limit string
 	// Exit is set if the model ended the run with the exit tool.
 	Exit *tool.Exit
 	// Question is the model's question, with status awaiting_human.
 	Question string
+	// Undelivered are the messages of Session.Steer that came too late for the model.
+	Undelivered []string
 	// Usage sums the tokens of this run and its sub-agents; ModelCalls is without sub-agents.
 	Usage      llm.Usage
 	ModelCalls int
-	// Turns counts the turns of the session so far, as Limits.MaxTurns does.
+	// Turns counts the requests to the model of the session so far, as Limits.MaxTurns does.
 	Turns     int
 	ToolCalls []ToolCallRecord
 	Failures  []Failure

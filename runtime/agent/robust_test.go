@@ -177,7 +177,7 @@ func TestFailingStoreStopsTheRun(t *testing.T) {
 			cfg := config(script(), n.tool("change", false), n.tool("look", true))
 			cfg.Store = func(string) (session.Store, error) { return rec, nil }
 			a := newAgent(t, cfg)
-			s, err := a.NewSession(t.Context())
+			s, err := a.NewSession(t.Context(), agent.SessionOptions{})
 			if err != nil {
 				if !errors.Is(err, errDisk) {
 					t.Errorf("a session that cannot be stored: %v", err)
@@ -279,10 +279,9 @@ func TestModelErrors(t *testing.T) {
 	}
 }
 
-func TestEmptyAndCutAnswersAreNoSuccess(t *testing.T) {
+func TestEmptyAndFilteredAnswersAreNoSuccess(t *testing.T) {
 	tests := map[string][]answer{
 		"empty":  {{}, {}},
-		"cut":    {{text: "I am still", finish: llm.FinishLength}},
 		"filter": {{finish: llm.FinishContentFilter}},
 	}
 	for name, answers := range tests {
@@ -332,5 +331,59 @@ func TestContextWarningOncePerCrossing(t *testing.T) {
 	}
 	if ev.count(event.KindWarning) != 1 {
 		t.Errorf("%d warnings before the first answer", ev.count(event.KindWarning))
+	}
+}
+
+func TestCutAnswersAreContinued(t *testing.T) {
+	cut := func(text string, c ...llm.ToolCall) answer {
+		return answer{text: text, calls: c, finish: llm.FinishLength}
+	}
+	tests := map[string]struct {
+		answers  []answer
+		status   agent.Status
+		final    string
+		requests int
+	}{
+		"continued": {
+			[]answer{cut("one, "), cut("two, "), {text: "three"}},
+			agent.StatusCompleted,
+			"one, two, three", 3,
+		},
+		"without text": {[]answer{cut(""), {text: "all"}}, agent.StatusCompleted, "all", 2},
+		"call": {
+			[]answer{
+				cut("I look.", call("a", "look", nil)), calls(call("b", "look", nil)),
+				cut("ha"), cut("l"),
+				{text: "f"},
+			}, agent.StatusCompleted, "half", 5,
+		},
+		"limit": {
+			[]answer{cut("one, "), cut("two, "), cut("three")},
+			agent.StatusLimit,
+			"one, two, three", 3,
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			var n callLog
+			m := &model{answers: tt.answers}
+			cfg := config(m, n.tool("look", true))
+			ev := watch(&cfg)
+			s := newSession(t, cfg)
+			res, err := s.Submit(t.Context(), "go")
+			if err != nil || res.Status != tt.status || res.Final != tt.final ||
+				len(m.requests) != tt.requests {
+				t.Fatalf("ended with %s %q after %d requests, %v", res.Status, res.Final,
+					len(m.requests), err)
+			}
+			if tt.status == agent.StatusLimit && (res.Limit != "output_tokens" ||
+				ev.count(event.KindTurnLimit) != 1) {
+				t.Errorf("the limit is %q", res.Limit)
+			}
+			if slices.Contains(n.calls(), "a") {
+				t.Error("a call of a cut answer ran")
+			}
+			checkPairs(t, s.History())
+		})
 	}
 }

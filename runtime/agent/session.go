@@ -35,9 +35,10 @@ const flushTimeout = 2 * time.Second
 type Session struct {
 	id           string
 	agent        *Agent
+	cfg          Config
 	registry     *tool.Registry
 	store        session.Store
-	hub          *event.Hub
+	hub          *hub
 	surroundings profile.Surroundings
 	origin       event.Origin
 	depth        int
@@ -61,9 +62,9 @@ type Session struct {
 }
 
 func openSession(
-	ctx context.Context, a *Agent, id string, from lineage, sink func(event.Event) error,
+	ctx context.Context, a *Agent, cfg Config, id string, from lineage,
+	sink func(event.Event) error,
 ) (*Session, error) {
-	cfg := &a.cfg
 	agents := &subagents{}
 	tools := slices.Concat(cfg.Profile.Tools, agents.register(cfg.Subagents, from.depth), cfg.Tools)
 	registry, err := tool.NewRegistry(tools...)
@@ -78,7 +79,7 @@ func openSession(
 		return nil, fmt.Errorf("agent: store the session: %w", err)
 	}
 	s := &Session{
-		id: id, agent: a, registry: registry, store: store, state: SessionIdle,
+		id: id, agent: a, cfg: cfg, registry: registry, store: store, state: SessionIdle,
 		settings: cfg.Settings.clone(), limits: cfg.Limits,
 		history: history{callIDs: map[string]bool{}},
 		hub:     from.hub, closed: make(chan struct{}),
@@ -90,7 +91,7 @@ func openSession(
 	}
 	agents.s, agents.instructions = s, from.instructions
 	if s.hub == nil {
-		s.hub = newHub(cfg, id, sink)
+		s.hub = openHub(&cfg, id, sink)
 	}
 	if err := s.open(ctx, from); err != nil {
 		_ = store.Close()
@@ -100,16 +101,16 @@ func openSession(
 	return s, nil
 }
 
-func newHub(cfg *Config, id string, sink func(event.Event) error) *event.Hub {
-	hub := event.NewHub(id, cfg.Clock.Now, cfg.Log)
+func openHub(cfg *Config, id string, sink func(event.Event) error) *hub {
+	hub := newHub(id, cfg.Clock.Now, cfg.Log)
 	for _, fn := range cfg.Sinks {
-		hub.AddSink(fn)
+		hub.addSink(fn)
 	}
 	if sink != nil {
-		hub.AddSink(sink)
+		hub.addSink(sink)
 	}
 	for _, fn := range cfg.Observers {
-		hub.Subscribe(cfg.ObserverBuffer, fn)
+		hub.subscribe(cfg.ObserverBuffer, fn)
 	}
 	return hub
 }
@@ -117,13 +118,13 @@ func newHub(cfg *Config, id string, sink func(event.Event) error) *event.Hub {
 // closeHub closes the hub of a tree with its root.
 func (s *Session) closeHub() {
 	if s.depth == 0 {
-		s.hub.Close(flushTimeout)
+		s.hub.close(flushTimeout)
 	}
 }
 
 // emit sends an event of this session's agent.
 func (s *Session) emit(runID string, d event.Data) error {
-	err := s.hub.EmitFrom(s.origin, runID, d)
+	err := s.hub.emit(s.origin, runID, d)
 	if err != nil && s.parent != nil {
 		s.parent.agents.deliveryFailed(fmt.Errorf("%s: %w", s.origin.AgentID, err))
 	}
@@ -132,7 +133,7 @@ func (s *Session) emit(runID string, d event.Data) error {
 
 // open writes the session's first entries and events.
 func (s *Session) open(ctx context.Context, from lineage) error {
-	cfg := &s.agent.cfg
+	cfg := &s.cfg
 	start := event.SessionStart{
 		Profile: cfg.Profile.ID, Model: s.settings.Model,
 		Tools: offered(s.registry, cfg.Policy, Input{}, cfg.Env),
@@ -207,7 +208,7 @@ func (s *Session) Update(change func(*Settings)) {
 	defer s.mu.Unlock()
 	next := s.settings.clone()
 	change(&next)
-	s.settings = next.withDefaults(s.agent.cfg.Profile)
+	s.settings = next.withDefaults(s.cfg.Profile)
 }
 
 // currentSettings returns the settings, whose map nobody changes.
@@ -242,9 +243,21 @@ func (s *Session) limitsOf(in Input) Limits {
 	return s.limits
 }
 
-// Steer adds message to the history after the current round of tool calls or, if the session is
-// idle, with the next input.
-func (s *Session) Steer(message string) { s.steering.add(message) }
+// Steer adds message to the history after the current round of tool calls. Without a run the error
+// is ErrIdle or ErrClosed. A message that comes too late for the last request of the run is in
+// Result.Undelivered.
+func (s *Session) Steer(message string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch s.state {
+	case SessionProcessing:
+		s.steering.add(message)
+		return nil
+	case SessionClosed:
+		return fmt.Errorf("agent: %w", ErrClosed)
+	}
+	return fmt.Errorf("agent: %w", ErrIdle)
+}
 
 // FollowUp makes message the next input after the current one is completed or, if the session is
 // idle, after the next one. It stays in the queue while inputs end in another way.
@@ -252,7 +265,7 @@ func (s *Session) FollowUp(message string) { s.followUps.add(message) }
 
 // Subscribe calls fn for each event from now on, as for Config.Observers.
 func (s *Session) Subscribe(buffer int, fn func(event.Event)) (cancel func()) {
-	return s.hub.Subscribe(buffer, fn)
+	return s.hub.subscribe(buffer, fn)
 }
 
 // Submit works on text until it ends; see Run.
@@ -269,14 +282,14 @@ func (s *Session) Run(ctx context.Context, in Input) (res Result, err error) {
 		return Result{}, err
 	}
 	if in.RunID == "" {
-		in.RunID = s.agent.cfg.NewID()
+		in.RunID = s.cfg.newID()
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if err := s.startRun(cancel); err != nil {
 		return Result{}, err
 	}
-	defer func() { s.endRun(res) }()
+	defer func() { res.Undelivered = s.endRun(res) }()
 	if err := s.agent.runStarted(in.RunID, s); err != nil {
 		return Result{}, err
 	}
@@ -287,7 +300,7 @@ func (s *Session) Run(ctx context.Context, in Input) (res Result, err error) {
 		if !ok {
 			return res, res.Err
 		}
-		in.Text, in.Parts, in.Hints, in.RunID = next, nil, nil, s.agent.cfg.NewID()
+		in.Text, in.Parts, in.Hints, in.RunID = next, nil, nil, s.cfg.newID()
 	}
 }
 
@@ -313,7 +326,7 @@ func (s *Session) validate(in Input) error {
 
 // newLoop collects the inputs of a run.
 func (s *Session) newLoop(in Input) *loop {
-	cfg := &s.agent.cfg
+	cfg := &s.cfg
 	scope := tool.Scope{
 		Env: cfg.Env, Spool: s.store.Spool(), Outputs: s.store.OpenOutput, Clock: cfg.Clock,
 		Logger: cfg.Log,
@@ -362,8 +375,8 @@ func (s *Session) startRun(cancel context.CancelCauseFunc) error {
 }
 
 // endRun sets the state that follows from the result, and ends the session after Abort, Close, or a
-// final result.
-func (s *Session) endRun(res Result) {
+// final result. It returns the steering messages that no request delivered.
+func (s *Session) endRun(res Result) (undelivered []string) {
 	s.mu.Lock()
 	s.cancel = nil
 	if s.endReason == "" && res.closesSession() {
@@ -381,10 +394,12 @@ func (s *Session) endRun(res Result) {
 	default:
 		s.state = SessionIdle
 	}
+	undelivered = s.steering.takeAll()
 	s.mu.Unlock()
 	if ends {
 		s.end()
 	}
+	return undelivered
 }
 
 // Abort ends the current run, kills its commands, and closes the session. It does not wait for the
@@ -425,7 +440,7 @@ func (s *Session) stop(reason string) {
 // last run calls it. A panic of the store is an error, because nobody could recover it in the
 // goroutine of a sub-agent.
 func (s *Session) end() {
-	log := s.agent.cfg.Log
+	log := s.cfg.Log
 	agentsErr := s.agents.close()
 	appendErr := catchPanic(log, func() error {
 		return s.store.Append(session.TypeEnded, session.Ended{Reason: s.endReason})

@@ -55,7 +55,7 @@ func TestLimits(t *testing.T) {
 		rounds int
 	}{
 		{"rounds", agent.Limits{MaxToolRounds: 3}, "tool_rounds", 3},
-		{"turns", agent.Limits{MaxTurns: 5}, "turns", 2},
+		{"turns", agent.Limits{MaxTurns: 2}, "turns", 2},
 		{"calls", agent.Limits{MaxToolCalls: 4}, "tool_calls", 4},
 		{"tokens", agent.Limits{MaxTokens: 250}, "tokens", 3},
 	}
@@ -83,7 +83,7 @@ func TestLimits(t *testing.T) {
 
 func TestMaxTurnsCountsAllInputs(t *testing.T) {
 	cfg := config(&model{})
-	cfg.Limits.MaxTurns = 4
+	cfg.Limits.MaxTurns = 2
 	s := newSession(t, cfg)
 	for _, want := range []agent.Status{
 		agent.StatusCompleted, agent.StatusCompleted, agent.StatusLimit,
@@ -137,24 +137,29 @@ func TestSteering(t *testing.T) {
 	m := &model{}
 	var s *agent.Session
 	steerer := newTool("steerer", false, func(context.Context, *tool.Call) (tool.Result, error) {
-		s.Steer("turn left")
-		return tool.Result{Text: "ok"}, nil
+		return tool.Result{Text: "ok"}, s.Steer("turn left")
 	})
 	m.answers = []answer{
 		calls(call("a", "steerer", nil)),
-		{text: "turned", before: func(context.Context, llm.Request) { s.Steer("late word") }},
+		{text: "turned", before: func(context.Context, llm.Request) {
+			if err := s.Steer("late word"); err != nil {
+				t.Error(err)
+			}
+		}},
 	}
 	cfg := config(m, steerer)
 	ev := watch(&cfg)
 	s = newSession(t, cfg)
-	s.Steer("sent while idle")
+	if err := s.Steer("sent while idle"); !errors.Is(err, agent.ErrIdle) {
+		t.Errorf("before the run: %v", err)
+	}
 	submit(t, s, "drive")
 	var got []string
 	for _, turn := range s.History() {
 		got = append(got, string(turn.Kind)+" "+turn.Text())
 	}
 	want := []string{
-		"user drive", "steering sent while idle", "assistant ", "tool_results ", "steering turn left",
+		"user drive", "assistant ", "tool_results ", "steering turn left",
 		"assistant turned", "steering late word", "assistant done",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -164,8 +169,38 @@ func TestSteering(t *testing.T) {
 	if msg := last[len(last)-1]; msg.Role != llm.RoleUser || msg.Text() != "turn left" {
 		t.Errorf("the steering message reached the model as %v", msg)
 	}
-	if ev.count(event.KindSteeringInjected) != 3 {
+	if ev.count(event.KindSteeringInjected) != 2 {
 		t.Errorf("%d steering events", ev.count(event.KindSteeringInjected))
+	}
+}
+
+// TestLateSteering has messages after the last request of a run, which the next run must not get.
+func TestLateSteering(t *testing.T) {
+	m := &model{answers: []answer{{text: "one"}, {text: "two"}}}
+	var s *agent.Session
+	cfg := config(m)
+	once := false
+	cfg.Sinks = append(cfg.Sinks, func(e event.Event) error {
+		if e.Kind() == event.KindProcessingEnd && !once {
+			once = true
+			return s.Steer("too late")
+		}
+		return nil
+	})
+	s = newSession(t, cfg)
+	if res := submit(t, s, "first"); !slices.Equal(res.Undelivered, []string{"too late"}) {
+		t.Errorf("undelivered: %q", res.Undelivered)
+	}
+	if res := submit(t, s, "second"); len(res.Undelivered) > 0 || len(m.requests) != 2 {
+		t.Errorf("undelivered: %q, %d requests", res.Undelivered, len(m.requests))
+	}
+	for _, turn := range s.History() {
+		if turn.Kind == session.TurnSteering {
+			t.Errorf("the model got %q", turn.Text())
+		}
+	}
+	if err := errors.Join(s.Close(), s.Steer("closed")); !errors.Is(err, agent.ErrClosed) {
+		t.Errorf("after Close: %v", err)
 	}
 }
 
@@ -233,7 +268,11 @@ func TestInvalidUse(t *testing.T) {
 	for name, spoil := range bad {
 		cfg := config(m)
 		spoil(&cfg)
-		if _, err := agent.New(cfg); !errors.Is(err, agent.ErrConfig) ||
+		a, err := agent.New(cfg)
+		if err == nil {
+			_, err = a.NewSession(t.Context(), agent.SessionOptions{})
+		}
+		if !errors.Is(err, agent.ErrConfig) ||
 			!strings.Contains(err.Error(), name) && name != "limit" {
 			t.Errorf("no %s: %v", name, err)
 		}
@@ -247,14 +286,15 @@ func TestInvalidUse(t *testing.T) {
 	}); !errors.Is(err, agent.ErrConfig) || !errors.Is(err, session.ErrInvalidID) {
 		t.Errorf("a session ID that is no file name: %v", err)
 	}
-	for _, in := range []agent.Input{
-		{Text: "x", SessionID: "unknown"},
-		{Text: "x", AllowedTools: []string{"look", "unknown"}},
-	} {
-		if _, err := a.Run(t.Context(), in); !errors.Is(err, agent.ErrConfig) ||
-			!strings.Contains(err.Error(), `"unknown"`) {
-			t.Errorf("%+v: %v", in, err)
-		}
+	if _, err := a.Run(t.Context(), agent.Input{Text: "x", SessionID: "gone"}); !errors.Is(err,
+		agent.ErrNoSession) || !strings.Contains(err.Error(), `"gone"`) {
+		t.Errorf("an unknown session: %v", err)
+	}
+	if _, err := a.Run(t.Context(), agent.Input{
+		Text: "x", AllowedTools: []string{"look", "gone"},
+	}); !errors.Is(err, agent.ErrConfig) || !strings.Contains(err.Error(), `"gone"`) ||
+		!strings.Contains(err.Error(), "has look") {
+		t.Errorf("an unknown tool: %v", err)
 	}
 }
 

@@ -30,7 +30,7 @@ type lineage struct {
 	parent       *Session
 	instructions string
 	// hub delivers the events of the whole tree; nil creates one.
-	hub *event.Hub
+	hub *hub
 	// surroundings derive from the parent's; nil means to collect them.
 	surroundings *profile.Surroundings
 	// skipped has a line for each file with instructions that was refused.
@@ -66,11 +66,13 @@ type subagents struct {
 	closeErr error
 }
 
-// subagent is one sub-agent. The mutex of its set guards state and ended.
+// subagent is one sub-agent. The mutex of its set guards state, ended and late.
 type subagent struct {
 	session *Session
 	state   tool.AgentState
 	ended   chan struct{} // closed while it does not run
+	// late are messages since the end of its run.
+	late []string
 }
 
 var _ tool.Agents = (*subagents)(nil)
@@ -194,7 +196,7 @@ func (a *subagents) close() error {
 
 // Spawn implements tool.Agents.
 func (a *subagents) Spawn(ctx context.Context, r tool.SpawnRequest) (tool.AgentState, error) {
-	kinds := a.s.agent.cfg.Subagents.kinds()
+	kinds := a.s.cfg.Subagents.kinds()
 	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == r.Kind })
 	if i < 0 {
 		return tool.AgentState{}, fmt.Errorf("unknown kind of agent %q", r.Kind)
@@ -266,7 +268,7 @@ func (a *subagents) checkRunning() error {
 			running++
 		}
 	}
-	if running >= a.s.agent.cfg.Subagents.MaxRunning {
+	if running >= a.s.cfg.Subagents.MaxRunning {
 		return fmt.Errorf("%d agents run already, which is the limit; wait for one of them first",
 			running)
 	}
@@ -287,7 +289,7 @@ func (a *subagents) config(
 	ctx context.Context, kind Kind, r tool.SpawnRequest, in Input, offered []string,
 ) (Config, error) {
 	s := a.s
-	cfg := s.agent.cfg
+	cfg := s.cfg
 	cfg.Settings = s.currentSettings().clone()
 	cfg.Limits = s.limitsOf(in)
 	most := cfg.Limits.MaxTurns
@@ -355,10 +357,10 @@ func (a *subagents) open(
 	var skipped []string
 	if cfg.Env != nil {
 		info.WorkDir = cfg.Env.Info().WorkDir
-		info.Docs, skipped = addDocs(ctx, s.agent.cfg.Env, s.surroundings, cfg.Profile.ProjectDocs,
+		info.Docs, skipped = addDocs(ctx, s.cfg.Env, s.surroundings, cfg.Profile.ProjectDocs,
 			info.WorkDir)
 	}
-	return openSession(ctx, newAgent(cfg), s.id+"-"+id, lineage{
+	return openSession(ctx, newAgent(cfg), cfg, s.id+"-"+id, lineage{
 		Origin: event.Origin{AgentID: id, ParentID: s.origin.AgentID},
 		depth:  s.depth + 1, parent: s, instructions: instructions,
 		hub: s.hub, surroundings: &info, skipped: skipped,
@@ -405,7 +407,9 @@ func (a *subagents) Send(ctx context.Context, id, message string) (tool.AgentSta
 	case !a.active:
 		return tool.AgentState{}, ErrAborted
 	case g.state.Status == tool.AgentRunning:
-		g.session.Steer(message)
+		if g.session.Steer(message) != nil {
+			g.late = append(g.late, message)
+		}
 		return g.state, nil
 	case g.session.State() == SessionClosed:
 		return tool.AgentState{}, fmt.Errorf("the agent %s cannot continue: %s; start another one",

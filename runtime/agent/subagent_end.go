@@ -8,8 +8,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// addResult records the end of an agent's task. A message that arrived too late to steer the agent
-// is its next task.
+// addResult records the end of an agent's task. Messages that arrived too late to steer the agent
+// are its next task, if it completed this one.
 func (a *subagents) addResult(g *subagent, res Result, err error) (task string, more bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -31,10 +31,14 @@ func (a *subagents) addResult(g *subagent, res Result, err error) (task string, 
 		c.Path = a.pathOf(g, c.Path)
 		a.changes = mergeChange(a.changes, c)
 	}
-	if status == tool.AgentCompleted && a.active {
-		if messages := g.session.steering.takeAll(); len(messages) > 0 {
-			return strings.Join(messages, "\n\n"), true
-		}
+	messages := append(res.Undelivered, g.late...)
+	g.late = nil
+	switch {
+	case len(messages) == 0:
+	case status == tool.AgentCompleted && a.active:
+		return strings.Join(messages, "\n\n"), true
+	case status == tool.AgentFailed:
+		g.state.Problem += "; it did not get your last message"
 	}
 	g.state.Status = status
 	return "", false
@@ -43,7 +47,7 @@ func (a *subagents) addResult(g *subagent, res Result, err error) (task string, 
 // pathOf converts the path of an agent's change, which may be relative to the agent's working
 // directory, to one of this session.
 func (a *subagents) pathOf(g *subagent, name string) string {
-	parent, child := a.s.agent.cfg.Env, g.session.agent.cfg.Env
+	parent, child := a.s.cfg.Env, g.session.cfg.Env
 	if parent == nil || child == nil {
 		return name
 	}

@@ -157,8 +157,8 @@ func TestSubagentEndings(t *testing.T) {
 		}, true},
 		"turns": {
 			[]answer{calls(call("x", "missing", nil)), calls(call("y", "missing", nil))},
-			3,
-			[]string{"turns_used: 3\nproblem: the limit of turns was reached"},
+			2,
+			[]string{"turns_used: 2\nproblem: the limit of turns was reached"},
 			true,
 		},
 		"broken model": {
@@ -208,6 +208,29 @@ func TestSubagentEndings(t *testing.T) {
 				t.Errorf("send_input returned %q", sent)
 			}
 		})
+	}
+}
+
+// TestUndeliveredMessage sends a message to a sub-agent that gets no other request.
+func TestUndeliveredMessage(t *testing.T) {
+	sent := make(chan struct{})
+	c := &cast{scripts: map[string][]answer{
+		"": {
+			calls(spawn("a", object{"max_turns": 1})), calls(send("agent_1", "look left")),
+			{
+				calls:  []llm.ToolCall{onAgent("wait", "agent_1")},
+				before: func(context.Context, llm.Request) { close(sent) },
+			},
+		},
+		"agent_1": {{
+			calls:  []llm.ToolCall{call("x", "missing", nil)},
+			before: func(context.Context, llm.Request) { <-sent },
+		}},
+	}}
+	submit(t, newSession(t, treeConfig(c)), "go")
+	want := "the limit of turns was reached; it did not get your last message"
+	if got := c.result(t, "", 3, 0); !strings.Contains(got, want) {
+		t.Errorf("wait returned %q", got)
 	}
 }
 

@@ -14,17 +14,17 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// TestTurnsOfSubagents counts the requests of a sub-agent that never ends: one for two turns.
+// TestTurnsOfSubagents counts the requests of a sub-agent that never ends.
 func TestTurnsOfSubagents_9_9_1(t *testing.T) {
 	tests := map[string]struct {
 		call, kind, config, parent int
 		want                       int
 	}{
-		"default":                 {want: 25},
-		"configuration":           {config: 7, want: 3},
-		"kind":                    {kind: 9, config: 7, want: 4},
-		"call":                    {call: 5, kind: 9, config: 7, want: 2},
-		"no more than the parent": {call: 90, parent: 11, want: 5},
+		"default":                 {want: 50},
+		"configuration":           {config: 7, want: 7},
+		"kind":                    {kind: 9, config: 7, want: 9},
+		"call":                    {call: 5, kind: 9, config: 7, want: 5},
+		"no more than the parent": {call: 90, parent: 11, want: 11},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -212,7 +212,7 @@ func TestSubagentSpawnAndWait_9_9_1_9_9_3_9_9_5(t *testing.T) {
 		t.Errorf("spawn_agent returned %q, not %q", got, want)
 	}
 	want = "agent_id: agent_1\nagent_type: general\nstatus: completed\nsuccess: true\nturns_used: " +
-		"4\noutput:\nit is blue"
+		"2\noutput:\nit is blue"
 	if got := c.result(t, "", 2, 0); got != want {
 		t.Errorf("wait returned %q, not %q", got, want)
 	}
@@ -235,7 +235,7 @@ func TestSubagentSpawnAndWait_9_9_1_9_9_3_9_9_5(t *testing.T) {
 	}
 	agents := []event.AgentResult{{
 		ID: "agent_1", Kind: "general", Status: string(tool.AgentCompleted),
-		Turns: 4, Usage: llm.Usage{Input: 300, Output: 2},
+		Turns: 2, Usage: llm.Usage{Input: 300, Output: 2},
 	}}
 	if diff := cmp.Diff(agents, res.Agents); diff != "" {
 		t.Errorf("agents (-want +got):\n%s", diff)

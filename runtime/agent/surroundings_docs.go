@@ -13,7 +13,6 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
-	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
 const (
@@ -102,7 +101,7 @@ func readDocs(
 		text := strings.ToValidUTF8(string(b), "\uFFFD")
 		cut := len(b) > left
 		if cut {
-			text = strings.ToValidUTF8(string(b[:left]), "") + "\n" + tool.DocsCutText(docsLimit)
+			text = strings.ToValidUTF8(string(b[:left]), "") + "\n" + docsCutText(docsLimit)
 		}
 		docs = append(docs, profile.Doc{Path: found[i].name, Text: text})
 		if left -= len(b); cut || left <= 0 {

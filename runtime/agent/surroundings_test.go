@@ -221,7 +221,7 @@ func TestSteeringDuringTheCheck(t *testing.T) {
 	cfg.Sinks = append(cfg.Sinks, func(e event.Event) error {
 		if e.Kind() == event.KindVerify && !steered {
 			steered = true
-			s.Steer("one more thing")
+			return s.Steer("one more thing")
 		}
 		return nil
 	})

@@ -34,7 +34,7 @@ func (l *loop) check(ctx context.Context) (passed bool, message string, err erro
 		return true, "", nil
 	}
 	text := tool.Sanitize(strings.ToValidUTF8(string(out.Stdout.Bytes()), string(utf8.RuneError)))
-	message = tool.VerifyText(l.verify.Command, res.ExitCode, res.TimedOut, res.Elapsed, text)
+	message = verifyText(l.verify.Command, res.ExitCode, res.TimedOut, res.Elapsed, text)
 	l.res.Failures = append(l.res.Failures, Failure{
 		Source: FailureVerify, Kind: "check_failed", Message: message, Time: l.clock.Now(),
 	})

@@ -156,9 +156,10 @@ type SteeringInjected struct {
 
 // TurnLimit is the limit that ended the run.
 type TurnLimit struct {
-	// Limit is "turns", "tool_rounds", "tool_calls" or "tokens".
+	// Limit is "turns", "tool_rounds", "tool_calls", "tokens" or "output_tokens".
 	Limit string `json:"limit"`
-	Value int64  `json:"value"`
+	// Value is zero for output_tokens if the provider sets the limit.
+	Value int64 `json:"value"`
 }
 
 // LoopDetection is a warning to a model that repeats its calls.
@@ -257,7 +258,7 @@ type AgentResult struct {
 	Kind     string `json:"kind"`
 	// Status is "completed" or "failed".
 	Status string `json:"status"`
-	// Turns counts the turns of its session so far; Usage is that of the task.
+	// Turns counts the requests to the model of its session so far; Usage is that of the task.
 	Turns int       `json:"turns"`
 	Usage llm.Usage `json:"usage"`
 }

@@ -8,15 +8,13 @@ import (
 // Assembler makes one Response of the deltas of a stream. The zero value is ready. It is not safe
 // for concurrent use.
 //
-// It ignores deltas with a number that came before, and all after DeltaDone. DeltaRetry discards
-// everything before it. Successive pieces of text make one part; a reasoning part of DeltaPart
-// replaces the pieces of reasoning directly before it. Missing ids of tool calls stay empty.
+// It ignores deltas after DeltaDone. DeltaRetry discards everything before it. Successive pieces of
+// text make one part; a reasoning part of DeltaPart replaces the pieces of reasoning directly
+// before it. Missing ids of tool calls stay empty.
 //
 // An answer that a limit or a filter cut (FinishLength, FinishContentFilter) has no tool calls: the
 // last one may be incomplete, and half a call must not run.
 type Assembler struct {
-	// last is the highest number of a delta so far.
-	last  int
 	parts []*piece
 	// calls are the tool calls by Delta.Index.
 	calls map[int]*piece
@@ -33,7 +31,7 @@ type piece struct {
 
 // Add adds the next delta.
 func (a *Assembler) Add(d Delta) {
-	if a.done != nil || d.repeated(&a.last) {
+	if a.done != nil {
 		return
 	}
 	switch d.Kind {
@@ -48,26 +46,13 @@ func (a *Assembler) Add(d Delta) {
 	case DeltaPart:
 		a.whole(d.Part)
 	case DeltaRetry:
-		*a = Assembler{last: a.last}
+		*a = Assembler{}
 	case DeltaDone:
 		a.done = &Done{}
 		if d.Done != nil {
 			*a.done = *d.Done
 		}
 	}
-}
-
-// repeated reports whether a delta with this number came before. It updates last, the highest
-// number so far.
-func (d Delta) repeated(last *int) bool {
-	if d.Seq == 0 {
-		return false
-	}
-	if d.Seq <= *last {
-		return true
-	}
-	*last = d.Seq
-	return false
 }
 
 // grow appends text to the last part if it is of this kind and growing, else to a new part.

@@ -13,13 +13,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// number gives deltas their numbers.
-func number(deltas ...llm.Delta) []llm.Delta {
-	for i := range deltas {
-		deltas[i].Seq = i + 1
-	}
-	return deltas
-}
+func list(deltas ...llm.Delta) []llm.Delta { return deltas }
 
 func text(s string) llm.Delta    { return llm.Delta{Kind: llm.DeltaText, Text: s} }
 func thought(s string) llm.Delta { return llm.Delta{Kind: llm.DeltaReasoning, Text: s} }
@@ -55,71 +49,55 @@ func TestAssembler(t *testing.T) {
 		deltas []llm.Delta
 		want   []llm.Part
 	}{
-		"empty answer": {number(done(llm.FinishStop)), nil},
+		"empty answer": {list(done(llm.FinishStop)), nil},
 		"text in pieces": {
-			number(text("a"), text(""), text("b"), done(llm.FinishStop)), parts(llm.Text("ab")),
+			list(text("a"), text(""), text("b"), done(llm.FinishStop)), parts(llm.Text("ab")),
 		},
 		"parts keep their order": {
-			number(thought("t"), text("a"), call(0, "1", "x"), args(0, "{}"), text("b"),
+			list(thought("t"), text("a"), call(0, "1", "x"), args(0, "{}"), text("b"),
 				done(llm.FinishToolCalls)),
 			parts(reasoningPart("t"), llm.Text("a"), callPart("1", "x", "{}"), llm.Text("b")),
 		},
 		"parallel calls interleaved": {
-			number(call(7, "1", "x"), call(3, "2", "y"), args(7, `{"a`), args(3, `{"b`), args(7, `":1}`),
+			list(call(7, "1", "x"), call(3, "2", "y"), args(7, `{"a`), args(3, `{"b`), args(7, `":1}`),
 				args(3, `":2}`),
 				done(llm.FinishToolCalls)),
 			parts(callPart("1", "x", `{"a":1}`), callPart("2", "y", `{"b":2}`)),
 		},
 		"missing id stays empty, late name is filled in": {
-			number(args(0, "{"), call(0, "", "x"), args(0, "}"), call(0, "", "other"),
+			list(args(0, "{"), call(0, "", "x"), args(0, "}"), call(0, "", "other"),
 				done(llm.FinishToolCalls)),
 			parts(callPart("", "x", "{}")),
 		},
 		"equal ids are two calls": {
-			number(call(0, "1", "x"), call(1, "1", "x"), done(llm.FinishToolCalls)),
+			list(call(0, "1", "x"), call(1, "1", "x"), done(llm.FinishToolCalls)),
 			parts(callPart("1", "x", ""), callPart("1", "x", "")),
 		},
-		"repeated numbers are ignored": {
-			[]llm.Delta{
-				{Seq: 1, Kind: llm.DeltaText, Text: "a"},
-				{Seq: 1, Kind: llm.DeltaText, Text: "a"},
-				{Seq: 2, Kind: llm.DeltaText, Text: "b"},
-				{Seq: 1, Kind: llm.DeltaText, Text: "a"},
-				{Seq: 3, Kind: llm.DeltaDone, Done: &llm.Done{Finish: llm.FinishStop}},
-			},
-			parts(llm.Text("ab")),
-		},
-		"deltas without numbers are never ignored": {
-			[]llm.Delta{text("a"), text("a"), {
-				Seq: 5, Kind: llm.DeltaText, Text: "b",
-			}, done(llm.FinishStop)},
-			parts(llm.Text("aab")),
-		},
 		"a retry voids what was before": {
-			number(text("lost"), call(0, "1", "x"), llm.Delta{
+			list(text("lost"), call(0, "1", "x"), llm.Delta{
 				Kind: llm.DeltaRetry, Retry: &llm.RetryNotice{},
 			}, text("kept"),
 				call(0, "2", "y"), done(llm.FinishToolCalls)),
 			parts(llm.Text("kept"), callPart("2", "y", "")),
 		},
 		"a whole part replaces pieces of reasoning": {
-			number(thought("wh"), thought("ole"), llm.Delta{Kind: llm.DeltaPart, Part: &opaque},
+			list(thought("wh"), thought("ole"), llm.Delta{Kind: llm.DeltaPart, Part: &opaque},
 				thought("more"), text("a"),
 				done(llm.FinishStop)),
 			parts(opaque, reasoningPart("more"), llm.Text("a")),
 		},
 		"two whole parts are two parts": {
-			number(llm.Delta{Kind: llm.DeltaPart, Part: &opaque}, llm.Delta{
+			list(llm.Delta{Kind: llm.DeltaPart, Part: &opaque}, llm.Delta{
 				Kind: llm.DeltaPart, Part: &opaque,
 			}, done(llm.FinishStop)),
 			parts(opaque, opaque),
 		},
 		"a cut answer has no calls": {
-			number(text("a"), call(0, "1", "x"), args(0, `{"a":`), done(llm.FinishLength)),
+			list(text("a"), call(0, "1", "x"), args(0, `{"a":`), done(llm.FinishLength)),
 			parts(llm.Text("a")),
 		},
 		"what follows the end is ignored": {
-			number(text("a"), done(llm.FinishStop), text("b"), llm.Delta{Kind: llm.DeltaRetry}),
+			list(text("a"), done(llm.FinishStop), text("b"), llm.Delta{Kind: llm.DeltaRetry}),
 			parts(llm.Text("a")),
 		},
 	}
@@ -189,7 +167,7 @@ func (a *attempts) Stream(context.Context, llm.Request) iter.Seq2[llm.Delta, err
 
 func TestComplete(t *testing.T) {
 	t.Run("answer", func(t *testing.T) {
-		c := &attempts{list: []attempt{{deltas: number(text("a"), done(llm.FinishStop))}}}
+		c := &attempts{list: []attempt{{deltas: list(text("a"), done(llm.FinishStop))}}}
 		resp, err := llm.Complete(t.Context(), c, llm.Request{})
 		if err != nil || resp.Message.Text() != "a" {
 			t.Errorf("got %q, %v", resp.Message.Text(), err)
@@ -198,14 +176,14 @@ func TestComplete(t *testing.T) {
 	t.Run("error", func(t *testing.T) {
 		want := &llm.Error{Kind: llm.KindAuth}
 		_, err := llm.Complete(t.Context(), &attempts{list: []attempt{{
-			deltas: number(text("a")), err: want,
+			deltas: list(text("a")), err: want,
 		}}}, llm.Request{})
 		if !errors.Is(err, want) {
 			t.Errorf("got %v, want %v", err, want)
 		}
 	})
 	t.Run("no end", func(t *testing.T) {
-		_, err := llm.Complete(t.Context(), &attempts{list: []attempt{{deltas: number(text("a"))}}},
+		_, err := llm.Complete(t.Context(), &attempts{list: []attempt{{deltas: list(text("a"))}}},
 			llm.Request{})
 		if llm.KindOf(err) != llm.KindStream {
 			t.Errorf("got %v, want kind %s", err, llm.KindStream)
@@ -215,7 +193,7 @@ func TestComplete(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cause := errors.New("enough")
 		cancel(cause)
-		_, err := llm.Complete(ctx, &attempts{list: []attempt{{deltas: number(text("a"))}}},
+		_, err := llm.Complete(ctx, &attempts{list: []attempt{{deltas: list(text("a"))}}},
 			llm.Request{})
 		if llm.KindOf(err) != llm.KindCanceled || !errors.Is(err, cause) {
 			t.Errorf("got %v, want kind %s around the cause", err, llm.KindCanceled)
@@ -249,13 +227,13 @@ func FuzzAssembler(f *testing.F) {
 	f.Add([]byte("tracTRd"))
 	f.Fuzz(func(t *testing.T, script []byte) {
 		var a llm.Assembler
-		for i, b := range script {
+		for _, b := range script {
 			kinds := []llm.DeltaKind{
 				llm.DeltaText, llm.DeltaReasoning, llm.DeltaToolCall, llm.DeltaArguments, llm.DeltaPart,
 				llm.DeltaRetry, llm.DeltaDone, "?",
 			}
 			a.Add(llm.Delta{
-				Seq: i - int(b>>6), Kind: kinds[b%8], Text: strings.Repeat("x", int(b%3)), Index: int(b % 5),
+				Kind: kinds[b%8], Text: strings.Repeat("x", int(b%3)), Index: int(b % 5),
 			})
 		}
 		first, err1 := a.Response()

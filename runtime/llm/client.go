@@ -16,6 +16,14 @@ type Client interface {
 	Stream(ctx context.Context, req Request) iter.Seq2[Delta, error]
 }
 
+// ClientFunc is a function as a Client.
+type ClientFunc func(ctx context.Context, req Request) iter.Seq2[Delta, error]
+
+// Stream implements Client.
+func (f ClientFunc) Stream(ctx context.Context, req Request) iter.Seq2[Delta, error] {
+	return f(ctx, req)
+}
+
 // ToolSpec describes a tool to a model.
 type ToolSpec struct {
 	Name        string `json:"name"`
@@ -68,9 +76,6 @@ const (
 
 // Delta is a piece of an answer.
 type Delta struct {
-	// Seq numbers the deltas of one stream from 1, so that receivers ignore a repeated delta. A delta
-	// without a number, Seq 0, is never ignored.
-	Seq  int
 	Kind DeltaKind
 	Text string
 	// Index identifies the tool call of the delta within the answer.

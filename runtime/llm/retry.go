@@ -40,12 +40,11 @@ type RetryPolicy struct {
 }
 
 // Retry returns a Client that sends a request again after a retryable error (Error.Retryable).
-// Before each wait it yields DeltaRetry, which discards the deltas of the failed attempt. It
-// numbers the deltas of all attempts consecutively.
+// Before each wait it yields DeltaRetry, which discards the deltas of the failed attempt.
 //
 // It waits exactly as long as the server requests. If that is more than MaxWait, it returns the
-// error at once. Without such a request the wait is random, up to 500 ms × 2ⁿ, at most 10 s after
-// an answer and 2 s without one.
+// error at once, with a *WaitError as the cause. Without such a request the wait is random, up to
+// 500 ms × 2ⁿ, at most 10 s after an answer and 2 s without one.
 func Retry(inner Client, policy RetryPolicy) Client {
 	if policy.MaxRetries == 0 {
 		policy.MaxRetries = DefaultMaxRetries
@@ -72,12 +71,7 @@ var _ Client = (*retry)(nil)
 // Stream implements Client.
 func (r *retry) Stream(ctx context.Context, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
-		seq := 0
-		emit := func(d Delta) bool {
-			seq++
-			d.Seq = seq
-			return yield(d, nil)
-		}
+		emit := func(d Delta) bool { return yield(d, nil) }
 		for retries := 0; ; retries++ {
 			if ctx.Err() != nil {
 				yield(Delta{}, canceled(ctx))
@@ -111,7 +105,7 @@ func (r *retry) Stream(ctx context.Context, req Request) iter.Seq2[Delta, error]
 func (r *retry) attempt(
 	ctx context.Context, req Request, emit func(Delta) bool,
 ) (more bool, err error) {
-	last, done := 0, false
+	done := false
 	for d, err := range r.inner.Stream(ctx, req) {
 		if done {
 			// The answer is complete, even if the connection fails after it.
@@ -119,9 +113,6 @@ func (r *retry) attempt(
 		}
 		if err != nil {
 			return true, err
-		}
-		if d.repeated(&last) {
-			continue
 		}
 		done = d.Kind == DeltaDone
 		if !emit(d) {
@@ -164,8 +155,18 @@ func (r *retry) backoff(answered bool, retries int) time.Duration {
 	return time.Duration(r.policy.Rand() * float64(limit))
 }
 
-// tooLong returns e with a text that gives the requested wait, its limit and the flag that raises
-// it.
+// WaitError is the cause of the error of a server that requests a wait longer than
+// RetryPolicy.MaxWait.
+type WaitError struct {
+	Wait, Limit time.Duration
+}
+
+func (e *WaitError) Error() string {
+	return fmt.Sprintf("the server requests a wait of %s, longer than the limit of %s", e.Wait,
+		e.Limit)
+}
+
+// tooLong returns e with a *WaitError as its cause and in its text.
 func tooLong(e *Error, limit time.Duration) *Error {
 	long := *e
 	if long.Message == "" && long.Err != nil {
@@ -174,8 +175,7 @@ func tooLong(e *Error, limit time.Duration) *Error {
 	if long.Message != "" {
 		long.Message += "; "
 	}
-	long.Message += fmt.Sprintf("the server requests a wait of %s, longer than the "+
-		"limit of %s (--max-retry-wait)",
-		e.RetryAfter, limit)
+	long.Err = &WaitError{Wait: e.RetryAfter, Limit: limit}
+	long.Message += long.Err.Error()
 	return &long
 }

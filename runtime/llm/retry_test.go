@@ -128,7 +128,7 @@ func TestRetryKinds(t *testing.T) {
 	}
 	for kind, want := range retried {
 		inner := &attempts{list: []attempt{
-			{err: &llm.Error{Kind: kind}}, {deltas: number(done(llm.FinishStop))},
+			{err: &llm.Error{Kind: kind}}, {deltas: list(done(llm.FinishStop))},
 		}}
 		_, err := llm.Complete(t.Context(), llm.Retry(inner, llm.RetryPolicy{Clock: &fakeClock{}}),
 			llm.Request{})
@@ -140,10 +140,10 @@ func TestRetryKinds(t *testing.T) {
 
 func TestRetryStream(t *testing.T) {
 	first, second := &llm.Error{Kind: llm.KindStream, Status: 200}, &llm.Error{Kind: llm.KindNetwork}
-	repeated := number(text("c"), text("d"), done(llm.FinishStop))
-	repeated = append(repeated[:1], append([]llm.Delta{repeated[0]}, repeated[1:]...)...)
 	inner := &attempts{list: []attempt{
-		{deltas: number(text("a"), call(0, "1", "x")), err: first}, {err: second}, {deltas: repeated},
+		{deltas: list(text("a"), call(0, "1", "x")), err: first},
+		{err: second},
+		{deltas: list(text("c"), text("d"), done(llm.FinishStop))},
 	}}
 	clock := &fakeClock{}
 	var got []llm.Delta
@@ -163,7 +163,7 @@ func TestRetryStream(t *testing.T) {
 			Attempt: attempt, Delay: delay, Err: err,
 		}}
 	}
-	want := number(text("a"), call(0, "1", "x"), notice(2, 500*time.Millisecond, first),
+	want := list(text("a"), call(0, "1", "x"), notice(2, 500*time.Millisecond, first),
 		notice(3, time.Second, second),
 		text("c"), text("d"), done(llm.FinishStop))
 	sameError := cmp.Comparer(func(a, b error) bool { return errors.Is(a, b) })
@@ -186,7 +186,7 @@ func TestRetryAfterAnAnswerWithoutEnd(t *testing.T) {
 
 func TestErrorAfterTheEndIsNotRetried(t *testing.T) {
 	inner := &attempts{list: []attempt{{
-		deltas: number(text("a"), done(llm.FinishStop)), err: &llm.Error{Kind: llm.KindStream},
+		deltas: list(text("a"), done(llm.FinishStop)), err: &llm.Error{Kind: llm.KindStream},
 	}}}
 	resp, err := llm.Complete(t.Context(), llm.Retry(inner, llm.RetryPolicy{Clock: &fakeClock{}}),
 		llm.Request{})
@@ -195,7 +195,7 @@ func TestErrorAfterTheEndIsNotRetried(t *testing.T) {
 	}
 }
 
-func TestRetryTooLongWaitNamesTheFlag(t *testing.T) {
+func TestRetryTooLongWait(t *testing.T) {
 	sent := &llm.Error{
 		Kind: llm.KindRateLimit, Status: 429, Message: "slow down", HasRetryAfter: true,
 		RetryAfter: time.Hour,
@@ -206,10 +206,14 @@ func TestRetryTooLongWaitNamesTheFlag(t *testing.T) {
 	if llm.KindOf(err) != llm.KindRateLimit {
 		t.Fatalf("got %v, want the server's error", err)
 	}
-	for _, want := range []string{"slow down", "1h0m0s", "5m0s", "--max-retry-wait"} {
+	for _, want := range []string{"slow down", "1h0m0s", "5m0s"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q lacks %q", err, want)
 		}
+	}
+	var long *llm.WaitError
+	if !errors.As(err, &long) || long.Wait != time.Hour || long.Limit != llm.DefaultMaxWait {
+		t.Errorf("the cause is %+v", long)
 	}
 	if sent.Message != "slow down" {
 		t.Errorf("the inner error was changed to %q", sent.Message)
@@ -230,7 +234,7 @@ func TestRetryEndsWithTheContext(t *testing.T) {
 	t.Run("before the first request", func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(cause)
-		inner := &attempts{list: []attempt{{deltas: number(done(llm.FinishStop))}}}
+		inner := &attempts{list: []attempt{{deltas: list(done(llm.FinishStop))}}}
 		_, err := llm.Complete(ctx, llm.Retry(inner, llm.RetryPolicy{}), llm.Request{})
 		if llm.KindOf(err) != llm.KindCanceled || !errors.Is(err, cause) || inner.sent != 0 {
 			t.Errorf("got %v after %d requests", err, inner.sent)
@@ -241,7 +245,7 @@ func TestRetryEndsWithTheContext(t *testing.T) {
 func TestRetryStopsWithItsReceiver(t *testing.T) {
 	for stop := range 3 {
 		inner := &attempts{list: []attempt{{
-			deltas: number(text("a")), err: &llm.Error{Kind: llm.KindServer},
+			deltas: list(text("a")), err: &llm.Error{Kind: llm.KindServer},
 		}}}
 		seen := 0
 		for _, err := range llm.Retry(inner, llm.RetryPolicy{Clock: &fakeClock{}}).Stream(t.Context(),

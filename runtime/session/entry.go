@@ -60,7 +60,8 @@ type RunStarted struct {
 type Limits struct {
 	// MaxToolRounds counts rounds of tool calls in one input.
 	MaxToolRounds int `json:"max_tool_rounds,omitempty"`
-	// MaxTurns counts the turns of a session: inputs, answers, and sets of results.
+	// MaxTurns counts the requests to the model in a session. A request that is sent again after a
+	// failure counts once.
 	MaxTurns int `json:"max_turns,omitempty"`
 	// MaxToolCalls counts the tool calls of one run.
 	MaxToolCalls int `json:"max_tool_calls,omitempty"`

@@ -44,9 +44,11 @@ func OnDisk(dir string) func(sessionID string) (Store, error) {
 	}
 }
 
-// InMemory returns a store without storage: Append discards entries, and a tool output longer
-// than event.InlineLimit is shortened.
-func InMemory(string) (Store, error) { return memory{}, nil }
+// InMemory returns a function that creates a store without storage: Append discards entries, and a
+// tool output longer than event.InlineLimit is shortened.
+func InMemory() func(sessionID string) (Store, error) {
+	return func(string) (Store, error) { return memory{}, nil }
+}
 
 type memory struct{}
 

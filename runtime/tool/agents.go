@@ -123,7 +123,7 @@ func spawnTool(agents Agents, kinds []AgentKind, limit Limit) Tool {
 			directory."},
 		"model": {"type": "string", "description": "Another model of the same provider."},
 		"max_turns": {"type": "integer", "minimum": 1,
-			"description": "How many turns the agent may take."}`,
+			"description": "How many answers the agent may give, each with its tool calls."}`,
 		"task")
 	s.Description = strings.TrimSpace(s.Description) + "\nKinds of agents:" + list.String()
 	return builtin(Tool{ToolSpec: s, Limit: limit},

@@ -57,8 +57,8 @@ func describe(err error) (kind ErrorKind, text string) {
 	case errors.Is(err, env.ErrReadOnly):
 		return KindPermission, "this environment is read-only, nothing was changed: " + err.Error()
 	case errors.Is(err, env.ErrReadOnlyFile):
-		return KindPermission, name + " is read-only for commands and tools; the user can allow " +
-			"changes with --allow-write " + name
+		return KindPermission, name + " is read-only for commands and tools; only the user can " +
+			"allow changes"
 	case errors.Is(err, env.ErrOutside):
 		return KindPermission, name + " is outside the working directory, and only files below it " +
 			"can be used"

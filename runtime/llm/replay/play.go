@@ -95,8 +95,7 @@ func (c *scriptClient) Stream(ctx context.Context, req llm.Request) iter.Seq2[ll
 			yield(llm.Delta{}, &llm.Error{Kind: llm.KindCanceled, Provider: "script", Err: err})
 			return
 		}
-		for i, d := range turn.deltas(c.script.modelOf(req.Model)) {
-			d.Seq = i + 1
+		for _, d := range turn.deltas(c.script.modelOf(req.Model)) {
 			if !yield(d, nil) {
 				return
 			}

@@ -162,12 +162,10 @@ func testIteration(t *testing.T, w Wire) {
 		t.Errorf("%d requests before iteration", n)
 	}
 	for want := 1; want <= 2; want++ {
-		next := 1
 		for d, err := range stream {
-			if err != nil || d.Seq != next {
-				t.Fatalf("delta %+v, %v; want number %d", d, err, next)
+			if err != nil {
+				t.Fatalf("delta %+v, %v", d, err)
 			}
-			next++
 		}
 		if n := len(srv.Requests()); n != want {
 			t.Errorf("%d requests after %d iterations", n, want)
@@ -297,7 +295,7 @@ func testRedirect(t *testing.T, w Wire) {
 					c := w.Client(t, Config{APIKey: Key, BaseURL: srv.URL, HTTPClient: hc})
 					_, err := llm.Complete(patience(t), atOnce(c, 3), w.Request())
 					w.checkError(t, err, llm.KindNotFound, status, tt.want)
-					if !strings.Contains(err.Error(), "--base-url") || strings.Contains(err.Error(), Key) ||
+					if !strings.Contains(err.Error(), "base URL only") || strings.Contains(err.Error(), Key) ||
 						strings.Contains(err.Error(), "k=") {
 						t.Errorf("the error is %v", err)
 					}

@@ -60,10 +60,8 @@ func (e *Endpoint) Stream(
 			yield(llm.Delta{}, x.sendError(err))
 			return
 		}
-		seq, stopped := 0, false
+		stopped := false
 		err = x.decode(dec, func(d llm.Delta) bool {
-			seq++
-			d.Seq = seq
 			stopped = !yield(d, nil)
 			return !stopped
 		})
@@ -250,7 +248,7 @@ func (x *Exchange) refusal(resp *http.Response) error {
 func (x *Exchange) redirected(status int, target *url.URL) error {
 	shown := url.URL{Scheme: target.Scheme, Host: target.Host, Path: target.Path}
 	e := x.endpoint.newError(llm.KindNotFound, "the server redirects to "+shown.String()+", but the "+
-		"key and the prompt go to the base URL only (set --base-url to the final address)", nil)
+		"key and the prompt go to the base URL only", nil)
 	e.Status = status
 	return e
 }

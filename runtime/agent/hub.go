@@ -1,4 +1,4 @@
-package event
+package agent
 
 import (
 	"fmt"
@@ -9,12 +9,14 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/sandboxagent/sandboxagent/runtime/event"
 )
 
-// Hub numbers the events of one session and delivers them, in order, to every receiver. Sinks are
-// lossless: Emit waits for them. Subscribers have a bounded queue: a slow one gets a Gap instead of
-// the events that do not fit.
-type Hub struct {
+// hub numbers the events of one session and delivers them, in order, to every receiver. Sinks are
+// lossless: emit waits for them. Subscribers have a bounded queue: a slow one gets an event.Gap
+// instead of the events that do not fit.
+type hub struct {
 	now       func() time.Time
 	sessionID string
 	log       *slog.Logger
@@ -32,25 +34,18 @@ type Hub struct {
 }
 
 type sink struct {
-	fn      func(Event) error
+	fn      func(event.Event) error
 	removed atomic.Bool
 }
 
-// NewHub returns a Hub for the session id. A nil now means time.Now, a nil log slog.Default.
-func NewHub(sessionID string, now func() time.Time, log *slog.Logger) *Hub {
-	if now == nil {
-		now = time.Now
-	}
-	if log == nil {
-		log = slog.Default()
-	}
-	return &Hub{now: now, sessionID: sessionID, log: log, subs: map[*subscription]struct{}{}}
+func newHub(sessionID string, now func() time.Time, log *slog.Logger) *hub {
+	return &hub{now: now, sessionID: sessionID, log: log, subs: map[*subscription]struct{}{}}
 }
 
-// AddSink adds a receiver that Emit calls and waits for. The returned function removes it; it gets
-// no later event. A sink must not call Emit. Emit returns the error or panic of a sink after
+// addSink adds a receiver that emit calls and waits for. The returned function removes it; it gets
+// no later event. A sink must not call emit, which returns the error or panic of a sink after
 // delivery to the others.
-func (h *Hub) AddSink(fn func(Event) error) (remove func()) {
+func (h *hub) addSink(fn func(event.Event) error) (remove func()) {
 	s := &sink{fn: fn}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -68,12 +63,9 @@ func (h *Hub) AddSink(fn func(Event) error) (remove func()) {
 	}
 }
 
-// Emit delivers an event of the session's root agent. It is safe for
-// concurrent use; events of one goroutine keep their order. After Close it does nothing.
-func (h *Hub) Emit(runID string, data Data) error { return h.EmitFrom(Origin{}, runID, data) }
-
-// EmitFrom is Emit for any agent of the session.
-func (h *Hub) EmitFrom(origin Origin, runID string, data Data) error {
+// emit delivers an event of an agent of the session. It is safe for concurrent use; events of one
+// goroutine keep their order. After close it does nothing.
+func (h *hub) emit(origin event.Origin, runID string, data event.Data) error {
 	h.order.Lock()
 	defer h.order.Unlock()
 	h.mu.Lock()
@@ -83,7 +75,7 @@ func (h *Hub) EmitFrom(origin Origin, runID string, data Data) error {
 		return nil
 	}
 	h.seq++
-	e := Event{
+	e := event.Event{
 		Seq: h.seq, Time: h.now(), SessionID: h.sessionID, RunID: runID, Origin: origin,
 		Data: data,
 	}
@@ -102,7 +94,7 @@ func (h *Hub) EmitFrom(origin Origin, runID string, data Data) error {
 	return first
 }
 
-func (h *Hub) callSink(s *sink, e Event) (err error) {
+func (h *hub) callSink(s *sink, e event.Event) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			h.log.Error("event sink panicked", "kind", e.Kind(), "panic", p, "stack", string(debug.Stack()))
@@ -112,10 +104,10 @@ func (h *Hub) callSink(s *sink, e Event) (err error) {
 	return s.fn(e)
 }
 
-// Subscribe calls fn for each later event in a new goroutine. At most buffer events wait, at least
+// subscribe calls fn for each later event in a new goroutine. At most buffer events wait, at least
 // one. The returned function ends the subscription without waiting. A panic of fn is logged and
 // ends the subscription only.
-func (h *Hub) Subscribe(buffer int, fn func(Event)) (cancel func()) {
+func (h *hub) subscribe(buffer int, fn func(event.Event)) (cancel func()) {
 	s := &subscription{max: max(buffer, 1), wake: make(chan struct{}, 1), stop: make(chan struct{})}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -137,16 +129,16 @@ func (h *Hub) Subscribe(buffer int, fn func(Event)) (cancel func()) {
 	return func() { h.drop(s) }
 }
 
-func (h *Hub) drop(s *subscription) {
+func (h *hub) drop(s *subscription) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.subs, s)
 	s.end()
 }
 
-// Close delivers the queued events of all subscriptions, for at most timeout, and ends them. Emit
+// close delivers the queued events of all subscriptions, for at most timeout, and ends them. emit
 // discards later events.
-func (h *Hub) Close(timeout time.Duration) {
+func (h *hub) close(timeout time.Duration) {
 	h.mu.Lock()
 	h.done = true
 	for s := range h.subs {
@@ -174,14 +166,14 @@ type subscription struct {
 	stop chan struct{}
 
 	mu       sync.Mutex
-	queue    []Event
+	queue    []event.Event
 	missed   int64
-	missedAt Event
+	missedAt event.Event
 	last     bool
 	ended    bool
 }
 
-func (s *subscription) offer(e Event) {
+func (s *subscription) offer(e event.Event) {
 	s.mu.Lock()
 	if len(s.queue) >= s.max {
 		s.missed++
@@ -194,13 +186,13 @@ func (s *subscription) offer(e Event) {
 	s.signal()
 }
 
-// flushGap queues a Gap for the missed events. The caller holds mu.
+// flushGap queues an event.Gap for the missed events. The caller holds mu.
 func (s *subscription) flushGap() {
 	if s.missed == 0 {
 		return
 	}
 	gap := s.missedAt
-	gap.Data = Gap{Missed: s.missed}
+	gap.Data = event.Gap{Missed: s.missed}
 	s.queue = append(s.queue, gap)
 	s.missed = 0
 }
@@ -228,7 +220,7 @@ func (s *subscription) end() {
 	}
 }
 
-func (s *subscription) deliver(fn func(Event)) {
+func (s *subscription) deliver(fn func(event.Event)) {
 	for {
 		s.mu.Lock()
 		if len(s.queue) == 0 {

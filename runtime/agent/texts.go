@@ -1,0 +1,61 @@
+package agent
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// The functions below return the texts that the loop itself sends to a model.
+
+// loopText warns a model that its last calls repeat a pattern.
+func loopText(calls int) string {
+	return fmt.Sprintf("Your last %d tool calls repeat the same pattern and bring nothing new. "+
+		"Stop, think about the results, and try something different. If you cannot continue, say so.",
+		calls)
+}
+
+// continueText asks a model to continue an answer that the output limit cut.
+func continueText() string {
+	return "Your answer was cut off at the output limit; its tool calls were not run. Continue " +
+		"exactly where its text stopped and repeat nothing. Split what does not fit into one answer " +
+		"over several tool calls."
+}
+
+// verifyText reports a failed verification command to a model. Output is its truncated output.
+func verifyText(
+	command string, exitCode int, timedOut bool, elapsed time.Duration, output string,
+) string {
+	how := fmt.Sprintf("exit code %d", exitCode)
+	if timedOut {
+		how = fmt.Sprintf("timeout after %s", elapsed.Round(time.Second))
+	}
+	return fmt.Sprintf("The work is not done: the check `%s` failed (%s). Its output:\n\n%s\n\nFind "+
+		"the cause, fix it, and finish again.", command, how, strings.TrimRight(output, "\n"))
+}
+
+// duplicateText is the result of a call whose ID an earlier call of the same answer has.
+func duplicateText(id string) string {
+	return fmt.Sprintf("This call was not run: its ID %q was used by an earlier call of the same "+
+		"answer. If you need it, call the tool again.", id)
+}
+
+// notRunText is the result of a call that was not started.
+func notRunText(why string) string { return "This call was not run: " + why + "." }
+
+// notOfferedText is the result of a call of a tool that exists but is not offered in this run.
+func notOfferedText(name string, offered []string) string {
+	return fmt.Sprintf("The tool %q is not available in this run. Available tools: %s.", name,
+		cmp.Or(strings.Join(offered, ", "), "none"))
+}
+
+// hintsText wraps facts about a run that a model receives with its input.
+func hintsText(hints []string) string {
+	return "<hints>\n" + strings.Join(hints, "\n") + "\n</hints>"
+}
+
+// docsCutText marks the end of truncated project instructions.
+func docsCutText(limit int) string {
+	return fmt.Sprintf("[Project instructions were cut at %d KB.]", limit>>10)
+}
