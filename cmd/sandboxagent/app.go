@@ -22,6 +22,9 @@ import (
 type program struct {
 	std  streams
 	code int
+	// command interrupts the command of execute; it takes one value. It is nil unless one runs that
+	// was not interrupted yet.
+	command atomic.Pointer[chan struct{}]
 	// kill immediately kills the processes of the open environment.
 	kill atomic.Pointer[func()]
 	// restore resets the terminal of the user. It is idempotent.
