@@ -110,8 +110,9 @@ func (p *program) app() *cli.App {
 		OnUsageError:              onUsageError,
 		Commands: []*cli.Command{
 			p.runCommand(), p.execCommand(), p.toolCommand(), p.verifyCommand(), p.listCommand(),
-			p.attachCommand(), p.gcCommand(),
-			p.imagesCommand(), p.buildCommand(), p.modelsCommand(), p.demoCommand(), p.versionCommand(),
+			p.attachCommand(), p.removeCommand(), p.gcCommand(),
+			p.imagesCommand(), p.buildCommand(), p.modelsCommand(), p.doctorCommand(), p.demoCommand(),
+			p.versionCommand(),
 		},
 	}
 	for _, c := range app.Commands {

@@ -16,7 +16,7 @@ func (p *program) attachCommand() *cli.Command {
 		Usage:     "run a command, by default a shell, in an environment that is running",
 		ArgsUsage: "[flags] ID [-- COMMAND [ARG...]]",
 		Description: `
-ID is the name that "sandboxagent env list" prints. The same user must have opened the
+ID is the name that "sandboxagent env list" prints, or the start of it. The same user must have opened the
 environment from this host: another program uses it, --keep left it running, or its program was
 killed and its TTL has not expired. Without a command and with a terminal, the shell is
 interactive. The environment stays. Exit codes: those of exec.`,
@@ -30,24 +30,16 @@ func (p *program) attach(ctx context.Context, c *cli.Context) (code int, err err
 	if !c.Args().Present() {
 		return 0, usagef("the name of the environment is missing (\"sandboxagent env list\" lists them)")
 	}
-	kept, forget, err := readKept(c.Args().First())
+	kept, err := p.readKept(c.Args().First())
 	if err != nil {
 		return 0, err
 	}
-	all := remoteBackends(p.notify)
-	i := slices.IndexFunc(all, func(b remoteBackend) bool { return b.name() == kept.Backend })
-	if i < 0 {
-		return 0, usagef("the stored data of the environment is damaged: unknown backend %q",
-			kept.Backend)
-	}
-	e, leave, err := all[i].attach(ctx, kept.Stored)
-	if errors.Is(err, env.ErrGone) {
-		return 0, errors.Join(err, forget())
-	}
+	o, err := kept.attach(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, leave()) }()
+	e := o.plain
+	defer func() { err = errors.Join(err, e.Close()) }()
 	cmd := env.Command{Argv: slices.Clone(c.Args().Tail()), Stdin: p.std.in}
 	tty := c.Bool("tty")
 	if len(cmd.Argv) == 0 {

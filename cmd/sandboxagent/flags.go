@@ -33,6 +33,10 @@ func environmentFlags(timeout string) []cli.Flag {
 			Usage: "act in `ENVIRONMENT`: " + backendNames(all),
 		},
 		&cli.StringFlag{
+			Name: "env-id", EnvVars: variable("env-id"),
+			Usage: "act in the running environment `ID`, which stays; \"env list\" prints the IDs",
+		},
+		&cli.StringFlag{
 			Name: "workdir", EnvVars: variable("workdir"),
 			Usage: "work in `DIR` (default: the current directory; on a remote host the home directory)",
 		},
@@ -125,7 +129,9 @@ func checkPatchFlag(file string) error {
 // environmentSettings are the values of environmentFlags.
 type environmentSettings struct {
 	backend backend
-	config  openConfig
+	// existing is the environment to act in; nil means to open one.
+	existing *keptFile
+	config   openConfig
 	// given are the names of the environment variables that the user named.
 	given    []string
 	readOnly bool
@@ -159,7 +165,12 @@ func (p *program) parseEnvironmentFlags(c *cli.Context) (s environmentSettings, 
 		timeout: c.Duration("timeout"), log: c.String("log"),
 		copyTree: true, uploadIgnored: c.StringSlice("upload-ignored"),
 	}
-	if s.backend, err = p.parseBackend(c); err != nil {
+	if id := c.String("env-id"); id != "" {
+		err = p.selectExisting(c, &s, id)
+	} else {
+		s.backend, err = p.parseBackend(c)
+	}
+	if err != nil {
 		return s, err
 	}
 	if err := s.parseTransfers(c); err != nil {
