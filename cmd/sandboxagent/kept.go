@@ -196,16 +196,16 @@ func (k *keptFile) attach(ctx context.Context) (opened, error) {
 // forget removes the file.
 func (k *keptFile) forget() error { return os.Remove(k.name) }
 
-// selectExisting makes s select the environment id, which is open. It rejects flags that configure
-// a new one.
+// configuresNew reports whether the flag name configures a new environment.
+func configuresNew(name string) bool {
+	general := []string{"env", "workdir", "var", "pass-var", "inherit-vars", "apply"}
+	return slices.Contains(general, name) || findFlag(backendFlags(), name) != nil
+}
+
+// selectExisting makes s select the environment id, which is open.
 func (p *program) selectExisting(c *cli.Context, s *environmentSettings, id string) error {
-	names := []string{"env", "workdir", "var", "pass-var", "inherit-vars", "apply"}
-	for _, f := range backendFlags() {
-		names = append(names, f.Names()[0])
-	}
-	for _, name := range names {
-		f := findFlag(c.Command.Flags, name)
-		if f != nil && c.IsSet(name) && !variableIsSet(f) {
+	for _, f := range c.Command.Flags {
+		if name := f.Names()[0]; configuresNew(name) && c.IsSet(name) && !variableIsSet(f) {
 			return usagef("--%s has no effect with --env-id, since it configures a new environment", name)
 		}
 	}

@@ -334,9 +334,9 @@ func (p *progress) width() int {
 func (p *progress) summary(r event.Result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.line("end", fmt.Sprintf("%s: %s, %s, %s tokens, %s",
+	p.line("end", fmt.Sprintf("%s: %d model calls, %d tool calls, %s tokens, %s",
 		strings.ReplaceAll(r.Status, "_", " "),
-		plural(r.ModelCalls, "model call"), plural(r.ToolCalls, "tool call"), shortCount(r.Usage.Total()),
+		r.ModelCalls, r.ToolCalls, shortCount(r.Usage.Total()),
 		shortDuration(milliseconds(r.DurationMS))))
 }
 

@@ -88,11 +88,3 @@ func shortCount(n int64) string {
 	}
 	return fmt.Sprintf("%.1fM", float64(n)/1_000_000)
 }
-
-// plural returns a number of things that word names.
-func plural(n int, word string) string {
-	if n == 1 {
-		return "1 " + word
-	}
-	return fmt.Sprintf("%d %ss", n, word)
-}
