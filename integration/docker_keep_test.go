@@ -121,6 +121,21 @@ func proveExisting(t *testing.T, vars, flags []string) {
 	if got := call("exec", existing, "--image=x", "--", "true"); got.code != 125 {
 		t.Errorf("a flag of a new environment: %+v", got)
 	}
+	cmd := exec.CommandContext(t.Context(), command(t), "exec", existing, "--", "sh", "-c",
+		"trap 'echo bye; exit 7' INT; : >ready; while :; do sleep 0.1; done")
+	cmd.Env = append(os.Environ(), vars...)
+	var stdout strings.Builder
+	cmd.Stdout = &stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the command", func() bool {
+		return call("exec", existing, "--", "test", "-f", "ready").code == 0
+	})
+	_ = cmd.Process.Signal(os.Interrupt) // the exit code shows that it arrived
+	if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != 7 || stdout.String() != "bye\n" {
+		t.Errorf("an interrupt: exit code %d, stdout %q", cmd.ProcessState.ExitCode(), stdout.String())
+	}
 	if !running(mark) {
 		t.Error("the process in the background has ended")
 	}

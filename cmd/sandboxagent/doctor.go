@@ -40,7 +40,9 @@ type finding struct {
 	text string
 }
 
-func present(format string, args ...any) finding { return finding{true, fmt.Sprintf(format, args...)} }
+func present(format string, args ...any) finding {
+	return finding{true, fmt.Sprintf(format, args...)}
+}
 
 func missing(format string, args ...any) finding {
 	return finding{false, fmt.Sprintf(format, args...)}
@@ -166,15 +168,16 @@ func findSandbox(ctx context.Context) (f finding, err error) {
 			return failed(err)
 		}
 	}
-	weakness := sandboxWeakness(info)
+	text := sandboxWeakness(info)
 	if info.Strength(env.Isolation) == env.Absent {
-		return missing("%s; \"run\" asks before the model acts, or needs --yes", weakness), nil
+		return missing("%s; \"run\" asks before the model acts, or needs --yes", text), nil
 	}
-	i := slices.IndexFunc(info.Guarantees, func(g env.Guarantee) bool { return g.Name == env.Isolation })
-	if weakness == "" {
-		weakness = info.Guarantees[i].By
+	for _, g := range info.Guarantees {
+		if g.Name == env.Isolation && text == "" {
+			text = g.By
+		}
 	}
-	return present("%s", weakness), nil
+	return present("%s", text), nil
 }
 
 // findDocker looks for the daemon.

@@ -16,9 +16,9 @@ func (p *program) attachCommand() *cli.Command {
 		Usage:     "run a command, by default a shell, in an environment that is running",
 		ArgsUsage: "[flags] ID [-- COMMAND [ARG...]]",
 		Description: `
-ID is the name that "sandboxagent env list" prints, or the start of it. The same user must have opened the
-environment from this host: another program uses it, --keep left it running, or its program was
-killed and its TTL has not expired. Without a command and with a terminal, the shell is
+ID is the name that "sandboxagent env list" prints, or the start of it. The same user must have
+opened the environment from this host: another program uses it, --keep left it running, or its
+program was killed and its TTL has not expired. Without a command and with a terminal, the shell is
 interactive. The environment stays. Exit codes and ^C: as with exec.`,
 		Flags:  []cli.Flag{ttyFlag()},
 		Action: p.action(p.attach),

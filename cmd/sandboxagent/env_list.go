@@ -16,8 +16,8 @@ func (p *program) listCommand() *cli.Command {
 		Name:      "env list",
 		Usage:     "list your environments on a server",
 		ArgsUsage: "[flags]",
-		Description: "Prints a line for each environment that you opened from this host, or with --all\n" +
-			"for each on the server:\n" + serverHelp(func(b remoteBackend) string {
+		Description: "Prints a line for each environment that you opened from this host, or with\n" +
+			"--all for each on the server:\n" + serverHelp(func(b remoteBackend) string {
 			list, _ := b.serverUsage()
 			return list
 		}),

@@ -30,7 +30,7 @@ type fakeDocker struct {
 // newFakeDocker starts a daemon with a container for each session, by its owner.
 func newFakeDocker(t *testing.T, owners map[string]string) *fakeDocker {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "fake-docker") // the name of a socket is short
+	dir, err := os.MkdirTemp("", "fake") //nolint:usetesting // the name of a socket is short
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +49,9 @@ func newFakeDocker(t *testing.T, owners map[string]string) *fakeDocker {
 			},
 		})
 	}
-	server := &httptest.Server{Listener: l, Config: &http.Server{Handler: d}} //nolint:gosec // of a test
+	server := httptest.NewUnstartedServer(d)
+	_ = server.Listener.Close() // l replaces it
+	server.Listener = l
 	server.Start()
 	t.Cleanup(server.Close)
 	return d
@@ -274,8 +276,10 @@ func TestDoctor(t *testing.T) {
 		missing map[string]string
 	}{
 		"with a key": {
-			[]string{"OPENAI_API_KEY=s3cret", "DOCKER_HOST=" + d.host}, 0,
-			[]string{"version", "docker", "keys"}, nil,
+			[]string{"OPENAI_API_KEY=s3cret", "DOCKER_HOST=" + d.host},
+			0,
+			[]string{"version", "docker", "keys"},
+			nil,
 		},
 		"without a key": {nil, 1, []string{"version"}, map[string]string{"keys": "OPENAI_API_KEY"}},
 		"without programs": {

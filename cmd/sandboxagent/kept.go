@@ -83,7 +83,8 @@ func removeOldKept(dir string) {
 	}
 	for _, e := range entries {
 		info, err := e.Info()
-		if err == nil && strings.HasSuffix(e.Name(), keptSuffix) && time.Since(info.ModTime()) > keptTime {
+		if err == nil && strings.HasSuffix(e.Name(), keptSuffix) &&
+			time.Since(info.ModTime()) > keptTime {
 			_ = os.Remove(filepath.Join(dir, e.Name()))
 		}
 	}

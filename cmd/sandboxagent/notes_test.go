@@ -32,8 +32,14 @@ func TestNoteOnce(t *testing.T) {
 		var stderr bytes.Buffer
 		p := &program{std: newStreams(nil, nil, &stderr)}
 		for _, n := range [][2]string{
-			{"a", "weak"}, {"a", "weak"}, {"a", "weaker"}, {"b", "weak2"}, {"a", "weak"}, {"a", ""},
-			{"a", ""}, {"a", "weak"},
+			{"a", "weak"},
+			{"a", "weak"},
+			{"a", "weaker"},
+			{"b", "weak2"},
+			{"a", "weak"},
+			{"a", ""},
+			{"a", ""},
+			{"a", "weak"},
 		} {
 			p.noteOnce(n[0], n[1])
 		}

@@ -197,6 +197,7 @@ func TestExecSignals(t *testing.T) {
 // and the third SIGKILL.
 func TestExecInterrupted(t *testing.T) {
 	t.Parallel()
+	const stubborn = `trap ': >2' INT; : >1; while :; do sleep 1000; : MARKER; done`
 	for name, tt := range map[string]struct {
 		script string
 		times  int
@@ -205,8 +206,8 @@ func TestExecInterrupted(t *testing.T) {
 	}{
 		"not trapped":        {`: >1; sleep 1000; : MARKER`, 1, 130, ""},
 		"trapped":            {`trap 'echo bye; exit 7' INT; : >1; sleep 1000 & wait`, 1, 7, "bye\n"},
-		"ignored, SIGTERM":   {`trap ': >2' INT; : >1; while :; do sleep 1000; : MARKER; done`, 2, 130, ""},
-		"SIGTERM is ignored": {`trap '' TERM; trap ': >2' INT; : >1; while :; do sleep 1000; : MARKER; done`, 3, 130, ""},
+		"ignored, SIGTERM":   {stubborn, 2, 130, ""},
+		"SIGTERM is ignored": {`trap '' TERM; ` + stubborn, 3, 130, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -375,8 +375,8 @@ func TestDisplay(t *testing.T) {
 	}
 }
 
-// TestInterruptKey checks that the first ^C interrupts the command once, and that the second ends it
-// in order.
+// TestInterruptKey checks that the first ^C interrupts the command once, and that the second ends
+// it in order.
 func TestInterruptKey(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t, "exec", "--", "sh", "-c",
