@@ -40,7 +40,7 @@ type program struct {
 	// around that of the model.
 	tools      []tool.Tool
 	wrapClient func(llm.Client) llm.Client
-	// patience is endTime, except in tests.
+	// patience is endTime and doctorTime, except in tests, where one value replaces both.
 	patience time.Duration
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,8 +54,9 @@ func (p *program) doctor(ctx context.Context, c *cli.Context) (int, error) {
 	if err := noArguments(c); err != nil {
 		return 0, err
 	}
-	late := fmt.Errorf("no answer within %s", doctorTime)
-	ctx, cancel := context.WithTimeoutCause(ctx, doctorTime, late)
+	limit := cmp.Or(p.patience, doctorTime)
+	late := fmt.Errorf("no answer within %s", limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
 	works := make(chan bool, 1) // commands run on this machine
 	parts := []struct {
@@ -95,7 +97,7 @@ func (p *program) doctor(ctx context.Context, c *cli.Context) (int, error) {
 		case <-ctx.Done():
 			select {
 			case f = <-found[i]:
-			case <-time.After(doctorTime / 8): // it reports that the time is over
+			case <-time.After(limit / 8): // it reports that the time is over
 			}
 		}
 		state := "ok"

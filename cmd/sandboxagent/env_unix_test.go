@@ -178,6 +178,8 @@ func TestEnvRemove(t *testing.T) {
 					d.keep(t, p, session)
 				}
 			}, append([]string{"env", "rm"}, strings.Fields(tt.ids)...)...)
+			d.mu.Lock()
+			defer d.mu.Unlock()
 			var removed []string
 			for _, name := range d.removed {
 				name = strings.TrimPrefix(name, "sandboxagent-")
@@ -276,23 +278,25 @@ func TestDoctor(t *testing.T) {
 		missing map[string]string
 	}{
 		"with a key": {
-			[]string{"OPENAI_API_KEY=s3cret", "DOCKER_HOST=" + d.host},
-			0,
-			[]string{"version", "docker", "keys"},
-			nil,
+			vars: []string{"OPENAI_API_KEY=s3cret", "DOCKER_HOST=" + d.host},
+			ok:   []string{"version", "docker", "keys"},
 		},
-		"without a key": {nil, 1, []string{"version"}, map[string]string{"keys": "OPENAI_API_KEY"}},
+		"without a key": {
+			code: 1, ok: []string{"version"}, missing: map[string]string{"keys": "OPENAI_API_KEY"},
+		},
 		"without programs": {
-			[]string{"PATH=/no/such/dir", "GEMINI_API_KEY=s3cret"}, 0, []string{"keys"},
-			map[string]string{"ssh": "install", "git": "install"},
+			vars: []string{"PATH=/no/such/dir", "GEMINI_API_KEY=s3cret"}, ok: []string{"keys"},
+			missing: map[string]string{"ssh": "install", "git": "install"},
 		},
 		"a silent daemon": {
-			[]string{"DOCKER_HOST=tcp://" + silent.Addr().String(), "no_proxy=127.0.0.1"}, 1, nil,
-			map[string]string{"docker": "no answer within"},
+			vars: []string{
+				"DOCKER_HOST=tcp://" + silent.Addr().String(), "no_proxy=127.0.0.1", patienceVar + "=3s",
+			},
+			code: 1, missing: map[string]string{"docker": "no answer within 3s"},
 		},
 		"no temporary directory": {
-			[]string{"TMPDIR=/no/such/dir", "OPENAI_API_KEY=s3cret"}, 1, nil,
-			map[string]string{"sandbox": "no command runs"},
+			vars: []string{"TMPDIR=/no/such/dir", "OPENAI_API_KEY=s3cret"}, code: 1,
+			missing: map[string]string{"sandbox": "no command runs"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -301,7 +305,7 @@ func TestDoctor(t *testing.T) {
 			for _, name := range keyVariables() {
 				p.Env = append(p.Env, name+"=")
 			}
-			p.Env = append(append(p.Env, "HOME="+t.TempDir()), tt.vars...)
+			p.Env = append(append(p.Env, "HOME="+t.TempDir(), patienceVar+"=1m"), tt.vars...)
 			_ = p.Run() // ProcessState has the exit code
 			lines := make(map[string]string)
 			for line := range strings.Lines(p.stdout.String()) {
