@@ -23,6 +23,7 @@ SUM           := $(GOTESTSUM) --format pkgname-and-test-fails --
 RACE          := ./env/internal/wire/... ./env/remote/... ./env/sandboxd ./runtime/agent ./runtime/event
 LINT          := $(CACHE)/golangci-lint-$(LINT_VERSION)
 VERSION       := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+COMMIT        := $(shell git rev-parse HEAD 2>/dev/null)
 
 # Programs that tests run, and the Debian packages that have them.
 NEEDS         := git rg gcc bash setsid dockerd ip iptables busybox debootstrap nsenter tar ssh sshd dropbear bwrap
@@ -51,7 +52,7 @@ build:
 		digest=$$({ sha256sum || shasum -a 256; } <bin/$$name 2>/dev/null | cut -d ' ' -f 1) && test -n "$$digest" && \
 		gzip -9n <bin/$$name >$(HELPER_DIR)/$$name-$$digest.gz || exit 1; \
 	done
-	CGO_ENABLED=0 $(GO) build -tags $(TAGS) -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/ ./cmd/...
+	CGO_ENABLED=0 $(GO) build -tags $(TAGS) -trimpath -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)' -o bin/ ./cmd/...
 
 test: deps build lint cross short
 

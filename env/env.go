@@ -109,6 +109,10 @@ type Command struct {
 	// Timeout stops the command: SIGTERM to the whole process tree, GraceTime later SIGKILL. Zero
 	// means no limit.
 	Timeout time.Duration
+	// Interrupt, if set, sends SIGINT to the process group of the command for each value, until it is
+	// closed or the command ends; on Windows CTRL+BREAK. Exec has stopped receiving when it returns.
+	// After a lost connection one value may become two signals.
+	Interrupt <-chan struct{}
 	// TTY, if set, gives the command a new controlling terminal as its stdin, stdout and stderr. All
 	// output goes to Stdout, echo included, as the terminal prints it; a non-nil Stderr is
 	// fs.ErrInvalid. Stdin is typed into the terminal: ^C interrupts. When Stdin ends, or is nil, the

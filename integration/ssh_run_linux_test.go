@@ -243,7 +243,7 @@ func TestSSHCommands(t *testing.T) {
 		if running(mark) {
 			t.Error("a process is left")
 		}
-		if got := call(t, "env", "attach", id, "--", "true"); got.code != 125 ||
+		if got := call(t, "env", "attach", id[:8], "--", "true"); got.code != 125 ||
 			!strings.Contains(got.stderr, "gone") {
 			t.Errorf("%+v", got)
 		}
@@ -252,6 +252,13 @@ func TestSSHCommands(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 	})
+}
+
+// TestSSHExisting acts in an environment that was kept, which stays until it is removed.
+func TestSSHExisting(t *testing.T) {
+	t.Parallel()
+	s := sshd(t, daemons.SSHDConfig{Account: &daemons.Account{}})
+	proveExisting(t, nil, append(hostFlags(s), "--workdir="+s.MakeDir(t)))
 }
 
 // TestSSHKilled kills the program while a command works that leaves processes in every way. After

@@ -23,6 +23,9 @@ type program struct {
 	std  streams
 	line commandLine
 	code int
+	// command interrupts the command of execute; it takes one value. It is nil unless one runs that
+	// was not interrupted yet.
+	command atomic.Pointer[chan struct{}]
 	// kill immediately kills the processes of the open environment.
 	kill atomic.Pointer[func()]
 	// restore resets the terminal of the user. It is idempotent.
@@ -38,7 +41,7 @@ type program struct {
 	// around that of the model.
 	tools      []tool.Tool
 	wrapClient func(llm.Client) llm.Client
-	// patience is endTime, except in tests.
+	// patience is endTime and doctorTime, except in tests, where one value replaces both.
 	patience time.Duration
 }
 
@@ -108,8 +111,8 @@ func (p *program) app() *cli.App {
 		OnUsageError:              onUsageError,
 		Commands: []*cli.Command{
 			p.runCommand(), p.execCommand(), p.toolCommand(), p.verifyCommand(), p.listCommand(),
-			p.attachCommand(), p.gcCommand(),
-			p.imagesCommand(), p.buildCommand(), p.modelsCommand(), p.demoCommand(),
+			p.attachCommand(), p.removeCommand(), p.gcCommand(),
+			p.imagesCommand(), p.buildCommand(), p.modelsCommand(), p.doctorCommand(), p.demoCommand(),
 			p.completionCommand(), p.versionCommand(),
 		},
 	}

@@ -126,7 +126,8 @@ func variable(flag string) (name, value string) {
 
 // addVariables adds the flags whose environment variables are set. A flag in the arguments goes
 // before its variable. A variable whose flag has no effect with the selected backend is ignored, so
-// that the same variables serve all commands and backends.
+// that the same variables serve all commands and backends. --all, which makes a command act on more
+// than the user's own, has no variable.
 func (l *commandLine) addVariables(flags []cli.Flag) error {
 	var selected backend
 	if f, ok := findFlag(flags, "env").(cli.DocGenerationFlag); ok {
@@ -138,7 +139,8 @@ func (l *commandLine) addVariables(flags []cli.Flag) error {
 	for _, f := range flags {
 		flag := f.Names()[0]
 		name, value := variable(flag)
-		if value == "" || l.value(flag) != "" || selected != nil && !obeys(selected, flag) {
+		if flag == "all" || value == "" || l.value(flag) != "" ||
+			selected != nil && !obeys(selected, flag) {
 			continue
 		}
 		l.variables["--"+flag] = name

@@ -40,16 +40,26 @@ type remoteBackend interface {
 	connectFlags() []cli.Flag
 	// parseConnection reads and validates the values of connectFlags.
 	parseConnection(c *cli.Context) error
-	// attach connects to an environment that another process opened. stored is the encoding of
-	// keeping.stored. leave disconnects.
-	attach(ctx context.Context, stored json.RawMessage) (_ env.Environment, leave func() error,
-		err error)
-	// list returns the environments on the server as rows below a header; no rows if it has none.
-	list(ctx context.Context) (rows [][]string, err error)
+	// attach connects to an environment that another process opened, whose Close then only
+	// disconnects. stored is the encoding of keeping.stored.
+	attach(ctx context.Context, stored json.RawMessage) (opened, error)
+	// remove removes the environment session, with everything that runs in it. It is on the server of
+	// stored, or on that of connectFlags if stored is nil.
+	remove(ctx context.Context, session string, stored json.RawMessage) error
+	// list returns the environments on the server, and the header of their rows.
+	list(ctx context.Context) (header []string, all []listed, err error)
 	// session returns the session of the environment that list calls name.
 	session(name string) string
 	// gc removes the leftovers of killed programs and returns them, also after an error.
 	gc(ctx context.Context, opts remote.CollectOptions) ([]remote.Collected, error)
+}
+
+// listed is an environment in the output of env list.
+type listed struct {
+	session string
+	// own reports that the server names this user and this machine as its creator.
+	own bool
+	row []string
 }
 
 // backends returns all backends in the order in which help lists them. notify, which may be nil,
@@ -65,8 +75,9 @@ type openConfig struct {
 	// vars are variables for commands, as NAME=VALUE, and inherit selects those of the host.
 	vars    []string
 	inherit vars.Filter
-	// notify receives lines for the user.
-	notify func(string)
+	// notify receives lines for the user, and noteOnce those that he gets once about a subject.
+	notify   func(string)
+	noteOnce func(subject, text string)
 }
 
 // opened is an environment that a backend has opened.
@@ -79,6 +90,8 @@ type opened struct {
 	abandon func()
 	// isolated reports that commands cannot reach the host.
 	isolated bool
+	// remote reports that the files are not those of the host.
+	remote bool
 	// account is the remote account whose rights commands have; empty means the user's on this host.
 	account string
 	// keeping lets the environment outlive the program; nil if it cannot.

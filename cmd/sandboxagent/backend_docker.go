@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -13,7 +12,6 @@ import (
 	"github.com/docker/go-units"
 	"github.com/urfave/cli/v2"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/docker"
 	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/images"
@@ -92,7 +90,7 @@ func (*dockerBackend) flags() []cli.Flag {
 }
 
 func (b *dockerBackend) parse(c *cli.Context) (err error) {
-	options, err := parseRemoteFlags(c, b.notifyRemedy)
+	options, err := parseRemoteFlags(c, b.notify)
 	if err != nil {
 		return err
 	}
@@ -135,16 +133,16 @@ func (b *dockerBackend) parse(c *cli.Context) (err error) {
 	return nil
 }
 
-// notifyRemedy passes a note of the library on, with a command that helps.
-func (b *dockerBackend) notifyRemedy(line string) {
+// dockerNote passes a note of the library on, with a command that helps.
+func (o openConfig) dockerNote(line string) {
 	switch {
 	case strings.HasSuffix(line, images.DefaultReference):
-		line += " (\"sandboxagent image build base\" builds it)"
+		o.noteOnce("image "+images.PublicReference, line+
+			" (\"sandboxagent image build base\" builds it)")
 	case strings.Contains(line, "system call filter"):
-		line += "; \"env verify\" tests it in part"
-	}
-	if b.notify != nil {
-		b.notify(line)
+		o.notify(line + "; \"env verify\" tests it in part")
+	default:
+		o.notify(line)
 	}
 }
 
@@ -180,6 +178,7 @@ func parseMount(text string) (docker.Mount, error) {
 // it; from then on the container ends by itself.
 func (b *dockerBackend) open(ctx context.Context, o openConfig) (_ opened, err error) {
 	cfg := b.config
+	cfg.Warn = o.dockerNote
 	if cfg.Vars, err = remoteVars(o); err != nil {
 		return opened{}, err
 	}
@@ -199,14 +198,14 @@ func (b *dockerBackend) open(ctx context.Context, o openConfig) (_ opened, err e
 	}
 	t := e.Ticket()
 	return opened{
-		plain: &dockerEnvironment{e, engine},
+		plain: &dockerEnvironment{Environment: e, engine: engine},
 		kill:  func() { _ = e.Kill() },
 		abandon: func() {
 			ctx, cancel := context.WithTimeout(context.Background(), killTime)
 			defer cancel()
 			_ = engine.Discard(ctx, cfg.Session) // a container that stays ends by itself
 		},
-		isolated: true,
+		isolated: true, remote: true,
 		keeping: &keeping{
 			session: cfg.Session, ttl: cfg.TTL,
 			stored: dockerKept{Ticket: t, Daemon: engine.Address()},
@@ -219,10 +218,15 @@ func (b *dockerBackend) open(ctx context.Context, o openConfig) (_ opened, err e
 type dockerEnvironment struct {
 	*docker.Environment
 	engine *docker.Engine
+	// attached: another process opened the container, and Close only disconnects.
+	attached bool
 }
 
 // Close implements env.Environment.
 func (d *dockerEnvironment) Close() error {
+	if d.attached {
+		return errors.Join(d.Leave(), d.engine.Close())
+	}
 	err := d.Environment.Close()
 	if err != nil {
 		err = fmt.Errorf("%w (\"sandboxagent env gc\" removes the leftovers)", err)
@@ -237,41 +241,70 @@ type dockerKept struct {
 	Daemon string `json:"daemon"`
 }
 
-func (b *dockerBackend) attach(
-	ctx context.Context, stored json.RawMessage,
-) (_ env.Environment, leave func() error, err error) {
-	var kept dockerKept
-	if err := json.Unmarshal(stored, &kept); err != nil {
-		return nil, nil, err
-	}
+// connect connects to the daemon of the container.
+func (k dockerKept) connect(ctx context.Context) (*docker.Engine, error) {
 	engine, err := docker.Connect(ctx, docker.Address{})
 	if err != nil {
-		return nil, nil, dockerError(err)
+		return nil, dockerError(err)
 	}
-	if engine.Address() != kept.Daemon {
+	if engine.Address() != k.Daemon {
 		err := usagef("the environment is on the daemon %s; DOCKER_HOST or the docker context selects %s",
-			kept.Daemon, engine.Address())
-		return nil, nil, errors.Join(err, engine.Close())
+			k.Daemon, engine.Address())
+		return nil, errors.Join(err, engine.Close())
+	}
+	return engine, nil
+}
+
+func (b *dockerBackend) attach(ctx context.Context, stored json.RawMessage) (opened, error) {
+	var kept dockerKept
+	if err := json.Unmarshal(stored, &kept); err != nil {
+		return opened{}, err
+	}
+	engine, err := kept.connect(ctx)
+	if err != nil {
+		return opened{}, err
 	}
 	e, err := engine.Attach(ctx, kept.Ticket)
 	if err != nil {
-		return nil, nil, errors.Join(dockerError(err), engine.Close())
+		return opened{}, errors.Join(dockerError(err), engine.Close())
 	}
-	return e, func() error { return errors.Join(e.Leave(), engine.Close()) }, nil
+	return opened{
+		plain: &dockerEnvironment{Environment: e, engine: engine, attached: true},
+		kill:  func() {}, isolated: true, remote: true,
+	}, nil
 }
 
-func (b *dockerBackend) list(ctx context.Context) (rows [][]string, err error) {
+func (b *dockerBackend) remove(
+	ctx context.Context, session string, stored json.RawMessage,
+) (err error) {
+	discard := func(e *docker.Engine) error { return e.Discard(ctx, session) }
+	if stored == nil {
+		return withDocker(ctx, discard)
+	}
+	var kept dockerKept
+	if err := json.Unmarshal(stored, &kept); err != nil {
+		return err
+	}
+	engine, err := kept.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, engine.Close()) }()
+	return discard(engine)
+}
+
+func (b *dockerBackend) list(ctx context.Context) (header []string, all []listed, err error) {
 	err = withDocker(ctx, func(e *docker.Engine) error {
-		all, err := e.List(ctx)
-		if len(all) > 0 {
-			rows = [][]string{{"NAME", "STATE", "AGE", "OWNER", "IMAGE", "NOTE"}}
-		}
-		for _, s := range all {
-			rows = append(rows, []string{s.Name, s.State, age(s.Created), s.Owner, s.Image, s.Reason})
+		found, err := e.List(ctx)
+		for _, s := range found {
+			all = append(all, listed{
+				session: s.Session, own: s.Own,
+				row: []string{s.Name, s.State, age(s.Created), s.Owner, s.Image, s.Reason},
+			})
 		}
 		return err
 	})
-	return rows, err
+	return []string{"NAME", "STATE", "AGE", "OWNER", "IMAGE", "NOTE"}, all, err
 }
 
 func (*dockerBackend) session(name string) string {
@@ -294,9 +327,20 @@ func (b *dockerBackend) demo() demoSupport {
 		flags: []string{"image", "pull", "platform", "user", "runtime", "helper-binary"},
 		missingGo: "which the image does not have; \"sandboxagent image build go\" builds one that " +
 			"has it",
-		prepare: func(context.Context, *openConfig, string) (func() error, error) {
-			b.config.Image = cmp.Or(b.config.Image, "sandboxagent-go:latest")
-			return nil, nil
+		prepare: func(ctx context.Context, _ *openConfig, _ string) (func() error, error) {
+			if b.config.Image != "" {
+				return nil, nil
+			}
+			b.config.Image = "sandboxagent-go:latest"
+			return nil, withDocker(ctx, func(e *docker.Engine) error {
+				_, err := e.FindImage(ctx, b.config.Image)
+				var image *docker.ImageError
+				if errors.As(err, &image) {
+					err = fmt.Errorf("the demonstration needs the image %s, which the daemon lacks "+
+						"(\"sandboxagent image build go\" builds it)", b.config.Image)
+				}
+				return err
+			})
 		},
 	}
 }

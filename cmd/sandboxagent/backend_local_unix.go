@@ -31,7 +31,7 @@ func (b *localBackend) open(ctx context.Context, o openConfig) (opened, error) {
 	if err != nil {
 		return opened{}, sandboxError(err, b.sandbox)
 	}
-	b.sandbox.report(e.Info(), o.notify)
+	b.sandbox.report(e.Info(), "sandbox", o)
 	return opened{
 		plain: e, kill: func() { _ = e.Kill() }, isolated: isolates(e.Info()),
 	}, nil

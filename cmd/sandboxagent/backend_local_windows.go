@@ -14,7 +14,7 @@ func (b *localBackend) open(ctx context.Context, o openConfig) (opened, error) {
 		return opened{}, sandboxError(err, b.sandbox)
 	}
 	if b.sandbox.requested() {
-		o.notify("commands run without a sandbox: Windows has none")
+		o.noteOnce("sandbox", "commands run without a sandbox: Windows has none")
 	}
 	e, err := local.New(local.Config{Dir: o.dir, Inherit: &o.inherit, Vars: o.vars})
 	if err != nil {

@@ -114,14 +114,15 @@ func (b *sshBackend) open(ctx context.Context, o openConfig) (_ opened, err erro
 	if err != nil {
 		return opened{}, errors.Join(sshError(remotePathError(err, b.sandbox)), host.Close())
 	}
-	b.sandbox.report(e.Info(), o.notify)
+	b.sandbox.report(e.Info(), "sandbox on "+host.String(), o)
 	t := e.Ticket()
 	return opened{
-		plain:    &sshEnvironment{e, host},
+		plain:    &sshEnvironment{Environment: e, host: host},
 		kill:     func() { _ = e.Kill() },
 		abandon:  func() { within(func() { _ = e.Kill() }) }, // the rest ends after the TTL
 		isolated: isolates(e.Info()),
 		account:  host.Route(),
+		remote:   true,
 		keeping: &keeping{
 			session: e.Session(), ttl: cfg.TTL,
 			stored: sshKept{Ticket: t, Target: absoluteTarget(b.target)},
@@ -152,10 +153,17 @@ func remotePathError(err error, s sandboxOptions) error {
 type sshEnvironment struct {
 	*ssh.Environment
 	host *ssh.Host
+	// attached: another process opened the environment, and Close only disconnects.
+	attached bool
 }
 
 // Close implements env.Environment.
-func (s *sshEnvironment) Close() error { return errors.Join(s.Environment.Close(), s.host.Close()) }
+func (s *sshEnvironment) Close() error {
+	if s.attached {
+		return errors.Join(s.Leave(), s.host.Close())
+	}
+	return errors.Join(s.Environment.Close(), s.host.Close())
+}
 
 // sshKept is stored to reattach to an environment on a remote host.
 type sshKept struct {
@@ -185,43 +193,59 @@ func absoluteTarget(t ssh.Target) sshTarget {
 	return found
 }
 
-func (b *sshBackend) attach(
-	ctx context.Context, stored json.RawMessage,
-) (_ env.Environment, leave func() error, err error) {
+// restored returns b with the server of a kept environment.
+func (b *sshBackend) restored(t sshTarget) *sshBackend {
+	return &sshBackend{notify: b.notify, target: ssh.Target{
+		Host: t.Host, Identities: t.Identities, KnownHosts: t.KnownHosts,
+		Passphrase: passphrasePrompt(), Warn: b.notify,
+	}}
+}
+
+func (b *sshBackend) attach(ctx context.Context, stored json.RawMessage) (opened, error) {
 	var kept sshKept
 	if err := json.Unmarshal(stored, &kept); err != nil {
-		return nil, nil, err
+		return opened{}, err
 	}
-	host, err := ssh.Connect(ctx, ssh.Target{
-		Host: kept.Target.Host, Identities: kept.Target.Identities, KnownHosts: kept.Target.KnownHosts,
-		Passphrase: passphrasePrompt(), Warn: b.notify,
-	})
+	host, err := ssh.Connect(ctx, b.restored(kept.Target).target)
 	if err != nil {
-		return nil, nil, sshError(err)
+		return opened{}, sshError(err)
 	}
 	e, err := host.Attach(ctx, kept.Ticket)
 	if err != nil {
-		return nil, nil, errors.Join(sshError(err), host.Close())
+		return opened{}, errors.Join(sshError(err), host.Close())
 	}
-	return e, func() error { return errors.Join(e.Leave(), host.Close()) }, nil
+	return opened{
+		plain: &sshEnvironment{Environment: e, host: host, attached: true},
+		kill:  func() {}, isolated: isolates(e.Info()), account: host.Route(), remote: true,
+	}, nil
 }
 
-func (b *sshBackend) list(ctx context.Context) (rows [][]string, err error) {
-	err = b.withHost(ctx, func(h *ssh.Host) error {
-		all, err := h.List(ctx)
-		if len(all) > 0 {
-			rows = [][]string{{"NAME", "STATE", "AGE", "TTL", "FROM", "NOTE"}}
+func (b *sshBackend) remove(ctx context.Context, session string, stored json.RawMessage) error {
+	if stored != nil {
+		var kept sshKept
+		if err := json.Unmarshal(stored, &kept); err != nil {
+			return err
 		}
-		for _, l := range all {
+		b = b.restored(kept.Target)
+	}
+	return b.withHost(ctx, func(h *ssh.Host) error { return h.Discard(ctx, session) })
+}
+
+func (b *sshBackend) list(ctx context.Context) (header []string, all []listed, err error) {
+	err = b.withHost(ctx, func(h *ssh.Host) error {
+		found, err := h.List(ctx)
+		for _, l := range found {
 			started := "-"
 			if !l.Created.IsZero() {
 				started = age(l.Created)
 			}
-			rows = append(rows, []string{l.Session, l.State, started, l.TTL.String(), l.Owner, l.Reason})
+			all = append(all, listed{session: l.Session, row: []string{
+				l.Session, l.State, started, l.TTL.String(), l.Owner, l.Reason,
+			}})
 		}
 		return err
 	})
-	return rows, err
+	return []string{"NAME", "STATE", "AGE", "TTL", "FROM", "NOTE"}, all, err
 }
 
 func (*sshBackend) session(name string) string { return name }

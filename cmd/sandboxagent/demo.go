@@ -142,7 +142,9 @@ func (p *program) openDemo(ctx context.Context, b backend, dir string) (_ *envir
 		}
 	}
 	s := environmentSettings{backend: b, copyTree: true}
-	s.config = openConfig{dir: repository, vars: slices.Clone(demoVars[:]), notify: p.notify}
+	s.config = openConfig{
+		dir: repository, vars: slices.Clone(demoVars[:]), notify: p.notify, noteOnce: p.noteOnce,
+	}
 	support := b.demo()
 	remove, err := support.prepare(ctx, &s.config, dir)
 	if err != nil {

@@ -19,10 +19,10 @@ func (p *program) attachCommand() *cli.Command {
 sandboxagent env attach ID
 sandboxagent env attach ID -- tail -f build.log`,
 		Description: `
-ID is the name that "sandboxagent env list" prints. The same user must have opened the
-environment from this host: another program uses it, --keep left it running, or its program was
-killed and its TTL has not expired. Without a command and with a terminal, the shell is
-interactive. The environment stays. Exit codes: those of exec.`,
+ID is the name that "sandboxagent env list" prints, or the start of it. The same user must have
+opened the environment from this host: another program uses it, --keep left it running, or its
+program was killed and its TTL has not expired. Without a command and with a terminal, the shell is
+interactive. The environment stays. Exit codes and ^C: as with exec.`,
 		Flags:  ttyFlags(),
 		Action: p.action(p.attach),
 	}
@@ -33,24 +33,16 @@ func (p *program) attach(ctx context.Context, c *cli.Context) (code int, err err
 	if !c.Args().Present() {
 		return 0, usagef("the name of the environment is missing (\"sandboxagent env list\" lists them)")
 	}
-	kept, forget, err := readKept(c.Args().First())
+	kept, err := p.readKept(c.Args().First())
 	if err != nil {
 		return 0, err
 	}
-	all := remoteBackends(p.notify)
-	i := slices.IndexFunc(all, func(b remoteBackend) bool { return b.name() == kept.Backend })
-	if i < 0 {
-		return 0, usagef("the stored data of the environment is damaged: unknown backend %q",
-			kept.Backend)
-	}
-	e, leave, err := all[i].attach(ctx, kept.Stored)
-	if errors.Is(err, env.ErrGone) {
-		return 0, errors.Join(err, forget())
-	}
+	o, err := kept.attach(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, leave()) }()
+	e := o.plain
+	defer func() { err = errors.Join(err, e.Close()) }()
 	cmd := env.Command{Argv: slices.Clone(c.Args().Tail()), Stdin: p.std.in}
 	tty := c.Bool("tty")
 	if len(cmd.Argv) == 0 {

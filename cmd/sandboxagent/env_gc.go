@@ -40,6 +40,9 @@ last client disconnects. Exit codes: 0 all garbage is removed, 6 something could
 
 // gc is the command env gc.
 func (p *program) gc(ctx context.Context, c *cli.Context) (int, error) {
+	if err := noArguments(c); err != nil {
+		return 0, err
+	}
 	b, err := p.parseServerFlags(c)
 	if err != nil {
 		return 0, err

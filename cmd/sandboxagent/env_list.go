@@ -14,16 +14,22 @@ import (
 func (p *program) listCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "env list",
-		Usage:     "list the environments on a server",
+		Usage:     "list your environments on a server",
 		ArgsUsage: "[flags]",
 		UsageText: `
 sandboxagent env list
 sandboxagent env list --env ssh --host me@example.com`,
-		Description: "Prints a line for each environment:\n" + serverHelp(func(b remoteBackend) string {
+		Description: "Prints a line for each environment that you opened from this host, or with\n" +
+			"--all for each on the server:\n" + serverHelp(func(b remoteBackend) string {
 			list, _ := b.serverUsage()
 			return list
 		}),
-		Flags:  serverFlags(),
+		Flags: append([]cli.Flag{
+			&cli.BoolFlag{
+				Name: "all", Category: groupCommand,
+				Usage: "list those of other users and hosts too",
+			},
+		}, serverFlags()...),
 		Action: p.action(p.listEnvironments),
 	}
 }
@@ -43,9 +49,6 @@ func serverFlags() []cli.Flag {
 
 // parseServerFlags reads serverFlags.
 func (p *program) parseServerFlags(c *cli.Context) (remoteBackend, error) {
-	if err := noArguments(c); err != nil {
-		return nil, err
-	}
 	all := remoteBackends(p.notify)
 	i := slices.IndexFunc(all, func(b remoteBackend) bool { return b.name() == c.String("env") })
 	if i < 0 {
@@ -68,19 +71,52 @@ func noArguments(c *cli.Context) error {
 
 // listEnvironments is the command env list.
 func (p *program) listEnvironments(ctx context.Context, c *cli.Context) (int, error) {
+	if err := noArguments(c); err != nil {
+		return 0, err
+	}
 	b, err := p.parseServerFlags(c)
 	if err != nil {
 		return 0, err
 	}
-	rows, err := b.list(ctx)
+	header, all, err := b.list(ctx)
 	if err != nil {
 		return 0, err
 	}
+	own, err := ownEnvironments(all)
+	if err != nil {
+		return 0, err
+	}
+	if c.Bool("all") {
+		own = all
+	}
+	if n := len(all) - len(own); n > 0 {
+		p.notify(fmt.Sprintf("environments of others that are not listed: %d (--all lists them)", n))
+	}
+	if len(own) == 0 {
+		return codeDone, nil
+	}
 	table := tabwriter.NewWriter(p.std.out, 0, 8, 2, ' ', 0)
-	for _, row := range rows {
-		_, _ = fmt.Fprintln(table, strings.Join(row, "\t")) // Flush returns the error
+	_, _ = fmt.Fprintln(table, strings.Join(header, "\t")) // Flush returns the error
+	for _, l := range own {
+		_, _ = fmt.Fprintln(table, strings.Join(l.row, "\t"))
 	}
 	return codeDone, table.Flush()
+}
+
+// ownEnvironments returns the environments that this user opened from this host: those with a file
+// in the state directory, and those whose server names him as their creator.
+func ownEnvironments(all []listed) ([]listed, error) {
+	_, kept, err := keptSessions()
+	if err != nil {
+		return nil, err
+	}
+	var own []listed
+	for _, l := range all {
+		if l.own || slices.Contains(kept, l.session) {
+			own = append(own, l)
+		}
+	}
+	return own, nil
 }
 
 // age formats the time since then for people.

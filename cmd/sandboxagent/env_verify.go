@@ -34,7 +34,7 @@ type verifier interface {
 }
 
 func (p *program) verifyCommand() *cli.Command {
-	unused := []string{"read-only", "upload", "download", "upload-ignored", "keep"}
+	unused := []string{"env-id", "read-only", "upload", "download", "upload-ignored", "keep"}
 	flags := slices.DeleteFunc(environmentFlags(groupCommand, "give up after this `DURATION`"),
 		func(f cli.Flag) bool {
 			return slices.Contains(unused, f.Names()[0])

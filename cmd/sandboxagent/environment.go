@@ -71,9 +71,17 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *environme
 			e.closeLog()
 		}
 	}()
-	recording := startRecording(ctx, s)
-	s.config.notify = p.notify
-	if e.opened, err = s.backend.open(ctx, s.config); err != nil {
+	recording, err := startRecording(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	s.config.notify, s.config.noteOnce = p.notify, p.noteOnce
+	if s.existing != nil {
+		e.opened, err = s.existing.attach(ctx)
+	} else {
+		e.opened, err = s.backend.open(ctx, s.config)
+	}
+	if err != nil {
 		return nil, errors.Join(err, recording.discard())
 	}
 	e.tree, err = recording.upload(ctx, e.plain, p.notify)
@@ -119,18 +127,22 @@ type recording struct {
 }
 
 // startRecording starts to read the directory to copy into the environment; nil if none is copied.
-func startRecording(ctx context.Context, s environmentSettings) *recording {
-	if !s.copyTree || s.backend.inPlace() {
-		return nil
+func startRecording(ctx context.Context, s environmentSettings) (*recording, error) {
+	if !s.copyTree || s.backend.inPlace() || s.existing != nil {
+		return nil, nil
+	}
+	dir := cmp.Or(s.config.dir, ".")
+	if _, err := os.Stat(dir); err != nil {
+		return nil, workdirError(err)
 	}
 	r := &recording{done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
 		state, _ := stateDir() // without one, Apply records nothing
 		opts := workspace.Options{UploadIgnored: s.uploadIgnored, StateDir: state}
-		r.tree, r.err = workspace.Open(ctx, cmp.Or(s.config.dir, "."), opts)
+		r.tree, r.err = workspace.Open(ctx, dir, opts)
 	}()
-	return r
+	return r, nil
 }
 
 // upload copies the directory into an environment.

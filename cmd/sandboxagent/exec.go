@@ -27,7 +27,10 @@ sequences are removed from its output. With -t it runs on a new terminal: standa
 keyboard, and its output goes to standard output unchanged, with control sequences. The exit
 code is that of the command, 128+n if signal n ended it, 124 after --timeout, 125 if the
 environment failed or the usage is wrong, 126 if the command cannot be executed, 127 if it was
-not found, 130 or 143 if sandboxagent itself was interrupted or terminated.`,
+not found, 130 or 143 if sandboxagent itself was interrupted or terminated.
+
+The first ^C interrupts the command, as it would without sandboxagent. The second stops it, with
+SIGTERM and two seconds later SIGKILL; the third kills it at once.`,
 		Flags: slices.Concat(ttyFlags(), patchFlags(),
 			environmentFlags(groupCommand, "stop the command after this `DURATION`")),
 		Action: p.action(p.exec),
@@ -117,7 +120,13 @@ func (p *program) execute(ctx context.Context, e env.Runner, cmd env.Command) in
 	defer cancel(nil)
 	defer p.restoreTerminal() // so that a panic is printed on a working terminal
 	end := p.connectOutput(&cmd, cancel)
+	if cmd.TTY == nil { // on a terminal ^C is a key
+		interrupts := make(chan struct{}, 1)
+		cmd.Interrupt = interrupts
+		p.command.Store(&interrupts)
+	}
 	res, err := e.Exec(ctx, cmd)
+	p.command.Store(nil)
 	end()
 	p.restoreTerminal()
 	code := execCode(ctx, res, err)

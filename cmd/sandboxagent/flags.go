@@ -24,6 +24,10 @@ func environmentFlags(group, timeout string) []cli.Flag {
 			Usage: "act in `ENVIRONMENT`: " + backendNames(all),
 		},
 		&cli.StringFlag{
+			Name: "env-id", Category: groupEnvironment,
+			Usage: "act in the running environment `ID`, which stays; \"env list\" prints the IDs",
+		},
+		&cli.StringFlag{
 			Name: "workdir", Aliases: []string{"C"}, Category: groupEnvironment,
 			DefaultText: "the current directory; with ssh the home directory",
 			Usage:       "work in `DIR`",
@@ -117,7 +121,9 @@ func checkPatchFlag(file string) error {
 // environmentSettings are the values of environmentFlags.
 type environmentSettings struct {
 	backend backend
-	config  openConfig
+	// existing is the environment to act in; nil means to open one.
+	existing *keptFile
+	config   openConfig
 	// given are the names of the environment variables that the user named.
 	given    []string
 	readOnly bool
@@ -151,7 +157,12 @@ func (p *program) parseEnvironmentFlags(c *cli.Context) (s environmentSettings, 
 		timeout: c.Duration("timeout"), log: c.String("log"),
 		copyTree: true, uploadIgnored: c.StringSlice("upload-ignored"),
 	}
-	if s.backend, err = p.parseBackend(c); err != nil {
+	if id := c.String("env-id"); id != "" {
+		err = p.selectExisting(c, &s, id)
+	} else {
+		s.backend, err = p.parseBackend(c)
+	}
+	if err != nil {
 		return s, err
 	}
 	if err := s.parseTransfers(c); err != nil {

@@ -74,7 +74,7 @@ func startPatch(ctx context.Context, settings patchSettings, w *environment) (*p
 		return p, nil
 	}
 	var err error
-	if w.account != "" {
+	if w.remote {
 		p.dir, err = resolveWorkDir(ctx, w.plain)
 	} else if p.dir, err = filepath.EvalSymlinks(w.plain.Info().WorkDir); err == nil {
 		// Without readable rules of git on the host, those in the environment apply.

@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -160,7 +161,7 @@ func TestExecSignals(t *testing.T) {
 		{"terminate", []syscall.Signal{syscall.SIGTERM}, 143},
 		{"hang up", []syscall.Signal{syscall.SIGHUP}, 143},
 		{"interrupt twice", []syscall.Signal{syscall.SIGINT, syscall.SIGINT}, 130},
-		{"interrupt and terminate", []syscall.Signal{syscall.SIGINT, syscall.SIGTERM}, 143},
+		{"terminate and interrupt", []syscall.Signal{syscall.SIGTERM, syscall.SIGINT}, 130},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -188,6 +189,46 @@ func TestExecSignals(t *testing.T) {
 				t.Errorf("exit code %d, want %d", got, tt.want)
 			}
 			p.leavesNothing(t, len(tt.signals) > 1)
+		})
+	}
+}
+
+// TestExecInterrupted checks that the first SIGINT goes to the command, the second becomes SIGTERM,
+// and the third SIGKILL.
+func TestExecInterrupted(t *testing.T) {
+	t.Parallel()
+	const stubborn = `trap ': >2' INT; : >1; while :; do sleep 1000; : MARKER; done`
+	for name, tt := range map[string]struct {
+		script string
+		times  int
+		want   int
+		stdout string
+	}{
+		"not trapped":        {`: >1; sleep 1000; : MARKER`, 1, 130, ""},
+		"trapped":            {`trap 'echo bye; exit 7' INT; : >1; sleep 1000 & wait`, 1, 7, "bye\n"},
+		"ignored, SIGTERM":   {stubborn, 2, 130, ""},
+		"SIGTERM is ignored": {`trap '' TERM; ` + stubborn, 3, 130, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newProcess(t, "exec", "--", "sh", "-c", tt.script)
+			if err := p.Start(); err != nil {
+				t.Fatal(err)
+			}
+			for i := range tt.times {
+				if i < 2 { // the third comes while the command has time to end
+					p.awaitFile(t, fmt.Sprint(i+1))
+				} else {
+					time.Sleep(100 * time.Millisecond) // two signals at once may be one to the kernel
+				}
+				if err := p.Process.Signal(syscall.SIGINT); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := p.code(t); got != tt.want || p.stdout.String() != tt.stdout {
+				t.Errorf("exit code %d, stdout %q; want %d, %q", got, p.stdout.String(), tt.want, tt.stdout)
+			}
+			p.leavesNothing(t, tt.times > 2)
 		})
 	}
 }

@@ -70,10 +70,10 @@ func (o sandboxOptions) requested() bool {
 	return o.mode == sandboxAuto || o.mode == sandboxRequire
 }
 
-// report writes the weaknesses of the sandbox of an opened environment.
-func (o sandboxOptions) report(info env.Info, notify func(string)) {
-	if text := sandboxWeakness(info); text != "" && o.requested() {
-		notify(text)
+// report writes the weaknesses of the sandbox of an opened environment; subject names the sandbox.
+func (o sandboxOptions) report(info env.Info, subject string, cfg openConfig) {
+	if o.requested() {
+		cfg.noteOnce(subject, sandboxWeakness(info))
 	}
 }
 
@@ -174,6 +174,9 @@ func sandboxWeakness(info env.Info) string {
 	case !ok:
 		return ""
 	case sandbox.Strength == env.Absent:
+		if _, reason, ok := strings.Cut(sandbox.By, "; no sandbox: "); ok {
+			return "commands run without a sandbox: " + reason
+		}
 		return sandbox.By
 	case sandbox.Strength == env.Enforced:
 		if hooks, ok := guarantee(env.KeptHooks); ok && hooks.Strength == env.Absent {

@@ -35,8 +35,9 @@ func (e *signalError) code() int {
 
 // interruptible runs work and returns its exit code. The first SIGINT, SIGTERM or SIGHUP ends the
 // context of work, which then cleans up; the second kills the processes of the environment and
-// returns as soon as no changes are being applied on the host. During work a closed pipe is an
-// error of Write and does not end the program.
+// returns as soon as no changes are being applied on the host. A SIGINT before these goes to the
+// command of execute, if one runs. During work a closed pipe is an error of Write and does not end
+// the program.
 func (p *program) interruptible(ctx context.Context, work func(context.Context) int) int {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -54,11 +55,14 @@ func (p *program) interruptible(ctx context.Context, work func(context.Context) 
 	defer cancel(nil)
 	done := make(chan int, 1)
 	go func() { done <- work(ctx) }()
-	for first := true; ; first = false {
+	for first := true; ; {
 		select {
 		case code := <-done:
 			return code
 		case s := <-signals:
+			if first && s == os.Interrupt && p.interruptCommand() {
+				continue
+			}
 			err := &signalError{s}
 			cancel(err)
 			show := p.display.Load()
@@ -67,11 +71,22 @@ func (p *program) interruptible(ctx context.Context, work func(context.Context) 
 				p.awaitApply(applyTime)
 				return err.code()
 			}
+			first = false
 			if show != nil && s == os.Interrupt {
 				go show.stopping() // a terminal may keep it waiting for ever
 			}
 		}
 	}
+}
+
+// interruptCommand interrupts the command of execute. It reports false if none runs, or if it was
+// interrupted before.
+func (p *program) interruptCommand() bool {
+	command := p.command.Swap(nil)
+	if command != nil {
+		*command <- struct{}{}
+	}
+	return command != nil
 }
 
 // killAll kills the processes of the open environment and ends the display, within killTime.

@@ -375,17 +375,21 @@ func TestDisplay(t *testing.T) {
 	}
 }
 
-// TestInterruptKey checks that ^C reaches the program only, which ends its command in order.
+// TestInterruptKey checks that the first ^C interrupts the command once, and that the second ends
+// it in order.
 func TestInterruptKey(t *testing.T) {
 	t.Parallel()
 	p := newProcess(t, "exec", "--", "sh", "-c",
-		"trap 'echo ended; exit 1' TERM; echo ready; while :; do sleep 0.05; done; : MARKER")
+		`n=0; trap 'n=$((n+1)); echo caught $n' INT; trap 'echo ended; exit 1' TERM; echo ready
+		while :; do sleep 0.05; done; : MARKER`)
 	s := openTerminal(t, p)
 	s.await("ready")
 	s.send("\x03")
+	s.await("caught 1\n")
+	s.send("\x03")
 	code, text := s.end(p)
-	if code != 130 || !strings.Contains(text, "ended\n") {
-		t.Errorf("exit code %d", code)
+	if code != 130 || !strings.Contains(text, "ended\n") || strings.Contains(text, "caught 2") {
+		t.Errorf("exit code %d, screen %q", code, text)
 	}
 	if left := p.running(t); len(left) > 0 {
 		t.Errorf("left behind: %q", left)

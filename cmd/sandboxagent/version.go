@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -8,8 +9,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// version is set by the linker; empty means the version in the build information.
-var version string
+// version and commit are set by the linker; if empty, those in the build information count.
+var version, commit string
 
 func (p *program) versionCommand() *cli.Command {
 	return &cli.Command{
@@ -22,8 +23,8 @@ sandboxagent --version`,
 			if c.Args().Present() {
 				return usagef("version takes no arguments")
 			}
-			v, commit := buildVersion()
-			_, err := fmt.Fprintf(p.std.out, "sandboxagent %s\ncommit %s\n%s %s/%s\n", v, commit,
+			v, rev := buildVersion()
+			_, err := fmt.Fprintf(p.std.out, "sandboxagent %s\ncommit %s\n%s %s/%s\n", v, rev,
 				runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		},
@@ -31,11 +32,11 @@ sandboxagent --version`,
 }
 
 // buildVersion returns the version and the commit that the program was built from.
-func buildVersion() (v, commit string) {
-	v, commit = version, "unknown"
+func buildVersion() (v, rev string) {
+	v, rev = version, commit
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return v, commit
+		return cmp.Or(v, "development"), cmp.Or(rev, "unknown")
 	}
 	if v == "" {
 		v = info.Main.Version
@@ -43,17 +44,21 @@ func buildVersion() (v, commit string) {
 	if v == "" || v == "(devel)" {
 		v = "development"
 	}
+	if rev != "" {
+		return v, rev
+	}
+	rev = "unknown"
 	modified := false
 	for _, s := range info.Settings {
 		switch s.Key {
 		case "vcs.revision":
-			commit = s.Value
+			rev = s.Value
 		case "vcs.modified":
 			modified = s.Value == "true"
 		}
 	}
 	if modified {
-		commit += " with local changes"
+		rev += " with local changes"
 	}
-	return v, commit
+	return v, rev
 }

@@ -180,6 +180,15 @@ func (e *Engine) Arch(ctx context.Context) (string, error) {
 	return cmp.Or(architectures[info.Architecture], info.Architecture), nil
 }
 
+// Version returns the version of the daemon.
+func (e *Engine) Version(ctx context.Context) (string, error) {
+	info, err := e.info(ctx)
+	if err != nil {
+		return "", err
+	}
+	return info.ServerVersion, nil
+}
+
 // checkSecurity returns an error if the daemon runs containers without a system call filter.
 // Runtimes other than the default have means of their own.
 func (e *Engine) checkSecurity(ctx context.Context, c Config) error {

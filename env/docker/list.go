@@ -32,6 +32,8 @@ type Listed struct {
 	// ID and Name are the container's; Session is a part of the name.
 	ID, Name string
 	Image    string
+	// Own reports that this user on this machine created it.
+	Own bool
 	// Abandoned reports that the container runs, and that its creator, a process of this user and
 	// machine, has ended.
 	Abandoned bool
@@ -61,8 +63,9 @@ func (e *Engine) List(ctx context.Context) ([]Listed, error) {
 				Owner: c.Labels[labelOwner],
 			},
 			ID: c.ID, Name: name, Image: cmp.Or(c.Labels[labelImage], c.Image),
+			Own: c.Labels[labelOwner] == me,
 		}
-		l.assess(c.Labels, now, l.Owner == me && processEnded(c.Labels[labelProcess]))
+		l.assess(c.Labels, now, l.Own && processEnded(c.Labels[labelProcess]))
 		list = append(list, l)
 	}
 	slices.SortFunc(list, func(a, b Listed) int {

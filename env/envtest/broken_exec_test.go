@@ -96,6 +96,22 @@ func brokenExec() []breakage {
 			}
 			return res, err
 		}), []string{"kill/cancel", "exec/cancelled_before"}},
+		{
+			"nobody receives from Interrupt", commandOf(func(cmd *env.Command) { cmd.Interrupt = nil }),
+			[]string{"kill/interrupt", "kill/interrupt_is_trapped"},
+		},
+		{"Interrupt is waited for", alter(func(good env.Environment, a *altered) {
+			a.exec = func(ctx context.Context, cmd env.Command) (env.Result, error) {
+				res, err := good.Exec(ctx, cmd)
+				if cmd.Interrupt != nil {
+					select {
+					case <-cmd.Interrupt:
+					case <-ctx.Done(): // the end of the case
+					}
+				}
+				return res, err
+			}
+		}), []string{"kill/interrupt_is_not_waited_for"}},
 		{"a missing program is code 127", resultOf(func(res env.Result, err error) (env.Result, error) {
 			if errors.Is(err, fs.ErrNotExist) {
 				return env.Result{ExitCode: 127}, nil

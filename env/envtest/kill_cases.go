@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"strings"
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
@@ -37,6 +38,9 @@ func killCases() []testCase {
 			name: "output_before_cancel_delivered", rule: ruleDelivered,
 			run: killOutput((*caseT).cancelKills),
 		},
+		{name: "interrupt", rule: ruleInterrupt, run: killInterrupt},
+		{name: "interrupt_is_trapped", rule: ruleInterrupt, run: killInterruptTrapped},
+		{name: "interrupt_is_not_waited_for", rule: ruleInterrupt, run: killInterruptEnds},
 		{name: "neighbour_survives", rule: ruleOthers, run: killNeighbour},
 	}
 }
@@ -247,4 +251,62 @@ func killNeighbour(c *caseT) {
 	}
 	cancel(errEnough)
 	<-result
+}
+
+// interrupted runs cmd and interrupts it each time the next of markers runs.
+func (c *caseT) interrupted(cmd env.Command, markers []marker) ran {
+	interrupts := make(chan struct{})
+	cmd.Interrupt, cmd.Timeout = interrupts, c.patience()
+	result := make(chan ran, 1)
+	go func() { result <- c.exec(cmd) }()
+	for _, m := range markers {
+		c.alive([]marker{m})
+		select {
+		case interrupts <- struct{}{}:
+		case <-time.After(c.patience()):
+			c.fatalf("Exec does not receive from Interrupt while the command runs")
+		}
+	}
+	return <-result
+}
+
+func killInterrupt(c *caseT) {
+	c.unix()
+	r := c.interrupted(c.sleeper())
+	if r.err != nil || r.ExitCode != 130 || r.Signal != "SIGINT" || r.TimedOut {
+		c.errorf("an interrupted command: %+v, error %v; want exit code 130 and SIGINT", r.Result, r.err)
+	}
+}
+
+// killInterruptTrapped interrupts a shell that survives it, and its children.
+func killInterruptTrapped(c *caseT) {
+	c.unix()
+	r := c.interrupted(c.sleepers(2,
+		`trap 'echo caught' INT; sleep "$1"; echo "status $?"; sleep "$2"; exit 5`))
+	c.wantExit("a shell that traps SIGINT", r, 5)
+	if strings.Count(r.stdout, "caught\n") != 2 || !strings.Contains(r.stdout, "status 130\n") {
+		c.errorf("the output is %q, want the trap's text twice and the status 130 of a child", r.stdout)
+	}
+}
+
+func killInterruptEnds(c *caseT) {
+	closed, silent := make(chan struct{}), make(chan struct{})
+	close(closed)
+	for what, interrupts := range map[string]<-chan struct{}{
+		"is closed": closed, "gives none": silent,
+	} {
+		cmd := c.script("exit 3")
+		cmd.Interrupt = interrupts
+		var r ran
+		c.within("a command with an Interrupt that "+what, func() { r = c.exec(cmd) })
+		c.wantExit("a command with an Interrupt that "+what, r, 3)
+	}
+	// Whoever still received could do it at any time; a receiver that waits is met at once.
+	for range 20 {
+		select {
+		case silent <- struct{}{}:
+			c.fatalf("a value was received from Interrupt after Exec had returned")
+		case <-time.After(time.Millisecond):
+		}
+	}
 }

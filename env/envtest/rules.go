@@ -22,8 +22,10 @@ const (
 		"discarded, until Close"
 	ruleTreeDead = "after a timeout or a cancellation the whole process tree is dead before Exec " +
 		"returns"
-	ruleOthers  = "killing a command kills no other command's processes"
-	ruleGrace   = "a timeout sends SIGTERM to the whole process tree, and SIGKILL GraceTime later"
+	ruleOthers    = "killing a command kills no other command's processes"
+	ruleGrace     = "a timeout sends SIGTERM to the whole process tree, and SIGKILL GraceTime later"
+	ruleInterrupt = "each value of Interrupt sends SIGINT to the process group of the command; Exec " +
+		"does not wait for one, and stops receiving when it returns"
 	ruleExact   = "stdout and stderr are separate; bytes are exact"
 	ruleMemory  = "output is streamed to the caller's writers, in bounded memory"
 	ruleWriters = "a writer is called by one goroutine at a time, and never after Exec has " +

@@ -198,13 +198,14 @@ func (c *wrapCheck) unchanged(what string, list []string, want ...string) {
 func wrapExec(c *wrapCheck) error {
 	argv, vars := roomy("program", "arg", ""), roomy("B=1", "A=2", "B=3")
 	var out, errs strings.Builder
+	interrupts := make(<-chan struct{})
 	cmd := env.Command{
 		Argv: argv, Dir: "dir", Vars: vars, Timeout: 7 * time.Second,
-		Stdin: brokenInput(), Stdout: &out, Stderr: &errs,
+		Stdin: brokenInput(), Stdout: &out, Stderr: &errs, Interrupt: interrupts,
 	}
 	res, err := c.w.Exec(c.ctx, cmd)
 	c.args([]string{"program", "arg", ""}, "dir", []string{"B=1", "A=2", "B=3"}, 7*time.Second, false,
-		false, false, (*env.TTY)(nil))
+		false, false, (*env.TTY)(nil), interrupts)
 	c.result(res, spyResult)
 	c.input()
 	if out.String() != "out" || errs.String() != "err" {
@@ -225,7 +226,8 @@ func (c *wrapCheck) extraExec(wrap func(env.Environment) env.Environment) {
 		env.Command{Argv: []string{"program"}}); err != nil {
 		c.errorf("a command without streams: %v", err)
 	}
-	c.args([]string{"program"}, "", []string(nil), time.Duration(0), true, true, true, (*env.TTY)(nil))
+	c.args([]string{"program"}, "", []string(nil), time.Duration(0), true, true, true, (*env.TTY)(nil),
+		(<-chan struct{})(nil))
 
 	c.spy = &spy{}
 	var out strings.Builder
@@ -237,7 +239,8 @@ func (c *wrapCheck) extraExec(wrap func(env.Environment) env.Environment) {
 	}); err != nil {
 		c.errorf("a command on a terminal: %v", err)
 	}
-	c.args([]string{"program"}, "", []string(nil), time.Duration(0), true, false, true, &tty)
+	c.args([]string{"program"}, "", []string(nil), time.Duration(0), true, false, true, &tty,
+		(<-chan struct{})(nil))
 	if given != tty {
 		c.errorf("the caller's TTY was changed to %+v", given)
 	}

@@ -44,6 +44,8 @@ type execution struct {
 	feeder   *feeder   // nil without standard input
 	terminal *terminal // nil without a terminal
 	timeout  time.Duration
+	// ignoreInterrupts stops receiving from Command.Interrupt.
+	ignoreInterrupts func()
 }
 
 // start starts cmd. On success it has registered a call in progress.
@@ -183,6 +185,7 @@ func closeAll(files []*os.File) {
 
 // serve starts the goroutines that copy the streams.
 func (x *execution) serve(cmd env.Command) {
+	x.ignoreInterrupts = x.receiveInterrupts(cmd.Interrupt)
 	if x.terminal != nil {
 		go x.terminal.follow(cmd.TTY.Resize)
 	}
@@ -206,6 +209,33 @@ func (x *execution) serve(cmd env.Command) {
 			p.run(buf[:])
 			x.e.forget(p)
 		}()
+	}
+}
+
+// receiveInterrupts interrupts the process for each value of interrupts, which may be nil, until it
+// is closed or ignore is called.
+func (x *execution) receiveInterrupts(interrupts <-chan struct{}) (ignore func()) {
+	if interrupts == nil {
+		return func() {}
+	}
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			case _, ok := <-interrupts:
+				if !ok {
+					return
+				}
+				x.process.Interrupt()
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		<-done
 	}
 }
 
@@ -306,6 +336,7 @@ func (x *execution) stop(why reason) error {
 // pipes; if waiting for it is cancelled, it is killed like any other part of the tree and why is
 // changed.
 func (x *execution) drain(ctx context.Context, why *reason) error {
+	x.ignoreInterrupts()
 	if x.terminal != nil {
 		x.terminal.end()
 	}

@@ -3,6 +3,7 @@ package ssh
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"path"
 	"strconv"
@@ -100,16 +101,34 @@ func (h *Host) Collect(
 			if !l.Garbage {
 				reason = "it was running"
 			}
-			add("environment", l.Session, reason, func() error {
-				lines, err := h.runList(ctx, "remove", l.dir)
-				if err == nil && (len(lines) == 0 || lines[0] != "removed") {
-					err = fmt.Errorf("ssh: %s: %s could not be removed", h, l.dir)
-				}
-				return err
-			})
+			add("environment", l.Session, reason, func() error { return h.remove(ctx, l) })
 		}
 		return nil
 	})
+}
+
+// Discard removes the environment session of the logged-in user from the host, with all of its
+// processes, also one that does not answer. A missing one is not an error.
+func (h *Host) Discard(ctx context.Context, session string) error {
+	list, err := h.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, l := range list {
+		if l.Session == session {
+			err = errors.Join(err, h.remove(ctx, l))
+		}
+	}
+	return err
+}
+
+// remove removes an environment.
+func (h *Host) remove(ctx context.Context, l Listed) error {
+	lines, err := h.runList(ctx, "remove", l.dir)
+	if err == nil && (len(lines) == 0 || lines[0] != "removed") {
+		err = fmt.Errorf("ssh: %s: %s could not be removed", h, l.dir)
+	}
+	return err
 }
 
 // boundScript bounds ctx by scriptTimeout.

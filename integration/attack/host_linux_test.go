@@ -398,12 +398,12 @@ func hostAttacks(home string) []hostAttack {
 		},
 		{name: "an early end", args: output, code: 125, filter: end(50_000)},
 		{
-			name: "a list", args: []string{"env list"}, answer: answers(
+			name: "a list", args: []string{"env list", "--all"}, answer: answers(
 				"env 1 1 1 "+escapes+" "+escapes+" /tmp/e-x", "env 1 1 1 1s a /tmp/"+escapes+"/e-y",
 				"env 1 1 1 - - /e-../../x", "done"),
 		},
 		{
-			name: "an endless list", args: []string{"env list"}, code: 6, text: "more than 10000",
+			name: "an endless list", args: []string{"env list", "--all"}, code: 6, text: "more than 10000",
 			answer: func(ch gossh.Channel, vars map[string]string) {
 				flood(ch, "", vars["m"]+" env 1 1 1 - - /tmp/e-x\n")
 			},

@@ -191,6 +191,9 @@ func (s *Set) newTree(leaders []*Process, markers []string, all bool) *tree {
 // returns nil, the tree is dead. It must not run beside Reap of p.
 func (s *Set) Stop(p *Process) error { return s.tree(p).terminate(env.GraceTime) }
 
+// Interrupt sends SIGINT to the group of p. It must not run beside Reap of p.
+func (p *Process) Interrupt() { _ = unix.Kill(-p.os.Pid, unix.SIGINT) }
+
 // StopAll stops all processes of the set as Stop stops a tree. No command may be started
 // afterwards.
 func (s *Set) StopAll() error {

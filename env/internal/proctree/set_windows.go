@@ -149,6 +149,11 @@ func (s *Set) Stop(p *Process) error {
 	return os.NewSyscallError("TerminateJobObject", windows.TerminateJobObject(p.job, killedCode))
 }
 
+// Interrupt sends CTRL+BREAK to p: a group has no CTRL+C. It must not run beside Reap of p.
+func (p *Process) Interrupt() {
+	_ = windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, uint32(p.os.Pid))
+}
+
 // StopAll stops all processes of the set as Stop stops one. No command may be started afterwards.
 func (s *Set) StopAll() error {
 	s.mu.Lock()

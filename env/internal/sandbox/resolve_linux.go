@@ -118,11 +118,7 @@ func checkDir(dir string, homes []string, links resolver, files mountTable) ([]s
 				which = "holds"
 			}
 			return nil, unsuitable(
-				"%s %s the home directory %s, where a sandbox would not protect the files that "+
-					"programs start with",
-				dir,
-				which,
-				home,
+				"%s %s the home directory %s, where a sandbox would protect little", dir, which, home,
 			)
 		}
 	}
@@ -141,7 +137,7 @@ func checkDir(dir string, homes []string, links resolver, files mountTable) ([]s
 func unsuitable(format string, args ...any) error {
 	return &Error{
 		Err: fmt.Errorf(
-			format+" (work in the directory of a project, or without a sandbox)",
+			format+" (work in the directory of a project)",
 			args...),
 	}
 }

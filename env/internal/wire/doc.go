@@ -25,6 +25,7 @@
 //	DELETE /exec/ID                                    kills; the POST has the result
 //	POST   /exec/ID/stdin?offset=N&end=1  bytes        StdinState, once they are read
 //	POST   /exec/ID/resize                env.TTYSize
+//	POST   /exec/ID/interrupt
 //	GET    /file?name=…&offset=N                       a list of one FileInfo, data from N on
 //	PUT    /file?name=…&mode=&new=1&sha256=  bytes     env.Written; mode: decimal fs.FileMode
 //	DELETE /file?name=…&recursive=1

@@ -12,7 +12,7 @@ import (
 
 const (
 	// Version is the version of the protocol. Client and server must have the same.
-	Version = 3
+	Version = 4
 	// Window is HTTP/2's window of a stream, and so how many bytes of one response or request may
 	// be on their way. Its rings hold as much of each output of a command. With 20 ms of latency 1
 	// MiB allows 50 MB/s.

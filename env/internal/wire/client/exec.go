@@ -136,11 +136,14 @@ func (x *execution) run(ctx context.Context) (env.Result, error) {
 	return x.toResult(ctx, result, err, streamErrs)
 }
 
-// startStreams starts the goroutines for stdin and the size of the terminal.
+// startStreams starts the goroutines for stdin, interrupts and the size of the terminal.
 func (x *execution) startStreams(life context.Context) {
 	if x.cmd.Stdin != nil {
 		x.input = newInput(x.cmd.Stdin)
 		x.tasks.Go(func() { x.feed(life) })
+	}
+	if x.cmd.Interrupt != nil {
+		x.tasks.Go(func() { x.interrupt(life) })
 	}
 	if x.cmd.TTY != nil && x.cmd.TTY.Resize != nil {
 		x.tasks.Go(func() { x.resize(life, x.cmd.TTY.Resize) })

@@ -187,3 +187,18 @@ func (x *execution) resize(life context.Context, sizes <-chan env.TTYSize) {
 		}
 	}
 }
+
+// interrupt forwards interrupts. One that may have been lost with its connection is repeated.
+func (x *execution) interrupt(life context.Context) {
+	for {
+		select {
+		case _, ok := <-x.cmd.Interrupt:
+			if !ok {
+				return
+			}
+			_ = x.c.value(life, request{method: "POST", path: "/exec/" + x.id + "/interrupt"}, nil)
+		case <-life.Done():
+			return
+		}
+	}
+}

@@ -19,9 +19,10 @@ type command struct {
 	stdout, stderr *ring            // nil for an output without a writer
 	stdin          *stdin           // nil without stdin
 	sizes          chan env.TTYSize // nil without a terminal
-	done           chan struct{}    // closed when it has ended
-	result         wire.ExecResult  // how it ended
-	lost           bool             // the result was dropped
+	interrupts     chan struct{}
+	done           chan struct{}   // closed when it has ended
+	result         wire.ExecResult // how it ended
+	lost           bool            // the result was dropped
 
 	mu        sync.Mutex
 	killed    bool
@@ -42,7 +43,10 @@ func (c *command) memory() int {
 }
 
 func newCommand(id string, request *wire.ExecRequest) *command {
-	c := &command{id: id, done: make(chan struct{}), wakeup: make(chan struct{}, 1)}
+	c := &command{
+		id: id, interrupts: make(chan struct{}), done: make(chan struct{}),
+		wakeup: make(chan struct{}, 1),
+	}
 	if request.Stdin {
 		c.stdin = newStdin()
 	}
@@ -65,6 +69,8 @@ func (c *command) command(request *wire.ExecRequest) env.Command {
 		Dir:     string(request.Dir),
 		Vars:    wire.Strings(request.Vars),
 		Timeout: request.Timeout,
+
+		Interrupt: c.interrupts,
 	}
 	if c.stdin != nil {
 		cmd.Stdin = c.stdin

@@ -122,8 +122,22 @@ func (p *peer) resize(r *http.Request, _ *response) error {
 	if c == nil || c.sizes == nil {
 		return nil
 	}
+	return forward(r, c, c.sizes, size)
+}
+
+// interrupt interrupts a command.
+func (p *peer) interrupt(r *http.Request, _ *response) error {
+	c, err := p.arrived(r)
+	if err != nil || c == nil {
+		return err
+	}
+	return forward(r, c, c.interrupts, struct{}{})
+}
+
+// forward sends value to the environment that runs c, unless c ends before.
+func forward[T any](r *http.Request, c *command, to chan<- T, value T) error {
 	select {
-	case c.sizes <- size:
+	case to <- value:
 	case <-c.done:
 	case <-r.Context().Done():
 		return cause(r.Context())
