@@ -134,7 +134,10 @@ func readNamed(name string, read func(io.Reader) ([]byte, error)) ([]byte, error
 // readText reads a text to its end.
 func readText(ctx context.Context, in io.Reader) ([]byte, error) {
 	data, err := readAll(ctx, in, maxInput)
-	if err == nil && slices.Contains(data, 0) {
+	switch {
+	case errors.Is(err, errTooLong):
+		err = fmt.Errorf("%w (put it into a file that the model can read in parts)", err)
+	case err == nil && slices.Contains(data, 0):
 		err = errors.New("it is no text (it has NUL bytes)")
 	}
 	return data, err

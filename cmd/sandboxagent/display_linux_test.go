@@ -158,7 +158,7 @@ func TestOutcomeIsShown(t *testing.T) {
             +more
             *** End Patch
       - {tool: shell, args: {command: "echo by the shell >b.txt; echo the reason; exit 3"}}
-      - {tool: write_file, args: {file_path: c.txt, content: "1\n2\n3\n4\n5\n6\n7\n8\n"}}
+      - {tool: write_file, args: {file_path: c.txt, content: "\e[2J1\n2\n3\n4\n5\n6\n7\n8\n"}}
   - text: Done.
 `)
 	p.writeFile(t, "go-on", "")

@@ -183,6 +183,9 @@ func (p *program) readTask(ctx context.Context, args []string) (string, error) {
 	return task, nil
 }
 
+// errTooLong means that an input has more bytes than the number after it.
+var errTooLong = errors.New("more than")
+
 // readAll reads in to its end, or until ctx ends. More than limit bytes are an error.
 func readAll(ctx context.Context, in io.Reader, limit int64) ([]byte, error) {
 	type content struct {
@@ -199,7 +202,7 @@ func readAll(ctx context.Context, in io.Reader, limit int64) ([]byte, error) {
 		return nil, context.Cause(ctx)
 	case got := <-read:
 		if got.err == nil && int64(len(got.data)) > limit {
-			return nil, fmt.Errorf("more than %d bytes", limit)
+			return nil, fmt.Errorf("%w %d bytes", errTooLong, limit)
 		}
 		return got.data, got.err
 	}
