@@ -52,10 +52,14 @@ func attachFlags() []cli.Flag {
 // itself, and the files of attachFlags.
 func (p *program) attachments(ctx context.Context, c *cli.Context) (parts []llm.Part, err error) {
 	files := c.StringSlice("file")
-	isTask := c.Args().First() == fromStdin
-	if n := countOf(files, fromStdin); n > 1 || n == 1 && isTask {
-		return nil, usagef("--file - reads standard input, which can be read only once")
-	} else if n == 0 && !isTask {
+	uses := 0 // of standard input
+	for _, name := range append(files, c.Args().First()) {
+		if name == fromStdin {
+			uses++
+		}
+	}
+	switch uses {
+	case 0:
 		data, err := p.pipedInput(ctx)
 		if err != nil {
 			return nil, inputError(ctx, stdinName, err)
@@ -64,25 +68,23 @@ func (p *program) attachments(ctx context.Context, c *cli.Context) (parts []llm.
 			parts = append(parts, dataPart(stdinName, data))
 			p.notify(fmt.Sprintf("%d bytes of standard input go with the task", len(data)))
 		}
+	case 1:
+	default:
+		return nil, usagef("--file - reads standard input, which can be read only once")
 	}
 	for _, name := range files {
-		source := fmt.Sprintf("the file %q", name)
-		var data []byte
+		source, in := fmt.Sprintf("the file %q", name), io.Reader(&lateFile{name: name})
 		if name == fromStdin {
-			source = stdinName
-			data, err = readText(ctx, p.std.in)
-		} else {
-			data, err = readNamed(name, func(in io.Reader) ([]byte, error) { return readText(ctx, in) })
+			source, in = stdinName, p.std.in
 		}
+		data, err := readText(ctx, in)
 		if err != nil {
 			return nil, inputError(ctx, "--file "+name, err)
 		}
 		parts = append(parts, dataPart(source, data))
 	}
 	for _, name := range c.StringSlice("image-file") {
-		data, err := readNamed(name, func(in io.Reader) ([]byte, error) {
-			return readAll(ctx, in, maxImage)
-		})
+		data, err := readAll(ctx, &lateFile{name: name}, maxImage)
 		mime := http.DetectContentType(data)
 		if err == nil && !slices.Contains(imageTypes, mime) {
 			err = errors.New("it is no PNG, JPEG, GIF or WebP image")
@@ -98,15 +100,6 @@ func (p *program) attachments(ctx context.Context, c *cli.Context) (parts []llm.
 // imageTypes are the types of images that all providers accept.
 var imageTypes = []string{"image/png", "image/jpeg", "image/gif", "image/webp"}
 
-func countOf(list []string, text string) (n int) {
-	for _, s := range list {
-		if s == text {
-			n++
-		}
-	}
-	return n
-}
-
 // dataPart makes the part of a message with a text from source.
 func dataPart(source string, data []byte) llm.Part {
 	text := strings.ToValidUTF8(string(data), "\uFFFD")
@@ -121,14 +114,23 @@ func inputError(ctx context.Context, what string, err error) error {
 	return usagef("%s: %s", what, err)
 }
 
-// readNamed reads a file of the host.
-func readNamed(name string, read func(io.Reader) ([]byte, error)) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
+// lateFile is a file of the host that the first Read opens, which may wait for ever, as for a FIFO.
+// It is closed at its end.
+type lateFile struct {
+	name string
+	file *os.File
+}
+
+func (l *lateFile) Read(b []byte) (n int, err error) {
+	if l.file == nil {
+		if l.file, err = os.Open(l.name); err != nil {
+			return 0, err
+		}
 	}
-	defer f.Close() //nolint:errcheck // it was only read
-	return read(f)
+	if n, err = l.file.Read(b); err != nil {
+		_ = l.file.Close() // it was only read
+	}
+	return n, err
 }
 
 // readText reads a text to its end.
@@ -143,8 +145,8 @@ func readText(ctx context.Context, in io.Reader) ([]byte, error) {
 	return data, err
 }
 
-// pipedInput reads standard input to its end if it is a regular file, or a pipe or a socket that
-// ends or has data within inputWait.
+// pipedInput reads standard input to its end if it is a regular file, a pipe or a socket. Where
+// nobody watches, one without data within inputWait is ignored.
 func (p *program) pipedInput(ctx context.Context) ([]byte, error) {
 	f, ok := p.std.in.(*os.File)
 	if !ok {
@@ -160,16 +162,19 @@ func (p *program) pipedInput(ctx context.Context) ([]byte, error) {
 		defer close(ready)
 		_, _ = in.Peek(1) // the next read has the error
 	}()
-	select {
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	case <-time.After(inputWait):
-		p.notify(fmt.Sprintf("standard input is ignored: it is open, but had no data for %s (--file - "+
-			"waits for its end, </dev/null closes it)", inputWait))
-		return nil, nil
-	case <-ready:
+	for late := time.After(inputWait); ; {
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-late:
+			if terminal(p.std.err) == nil {
+				p.notify(fmt.Sprintf("standard input is ignored: it is open, but had no data for %s (--file -"+
+					" waits for its end, </dev/null closes it)", inputWait))
+				return nil, nil
+			}
+			p.notify("waiting for the end of standard input (</dev/null closes it)")
+		case <-ready:
+			return readText(ctx, in)
+		}
 	}
-	waiting := time.AfterFunc(inputWait, func() { p.notify("waiting for the end of standard input") })
-	defer waiting.Stop()
-	return readText(ctx, in)
 }

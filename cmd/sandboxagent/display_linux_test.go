@@ -1,12 +1,14 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // rendered returns the lines that the display leaves on a terminal.
@@ -211,4 +213,46 @@ func TestDisplayInCI(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLateInput checks that a silent pipe is awaited where somebody watches, and that a FIFO
+// without a writer does not keep a run that is interrupted.
+func TestLateInput(t *testing.T) {
+	start := func(t *testing.T, flags ...string) (*process, *screen, *os.File) {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = r.Close(); _ = w.Close() })
+		args := append([]string{"run", "--yes", "--model=script:s.yaml", "a task"}, flags...)
+		p := newProcess(t, args...)
+		p.writeFile(t, "s.yaml", "turns: [{expect: {user: {contains: late data}}, text: seen}]\n")
+		if err := syscall.Mkfifo(filepath.Join(p.dir, "fifo"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p.Stdin = r
+		return p, openTerminal(t, p), w
+	}
+	t.Run("pipe", func(t *testing.T) {
+		t.Parallel()
+		p, s, w := start(t)
+		s.await("note: waiting for the end of standard input")
+		if _, err := w.WriteString("late data"); err != nil {
+			t.Fatal(err)
+		}
+		_ = w.Close()
+		if code, text := s.end(p); code != 0 || !strings.HasSuffix(text, "seen\n") {
+			t.Errorf("exit code %d, screen %q", code, text)
+		}
+	})
+	t.Run("FIFO", func(t *testing.T) {
+		t.Parallel()
+		p, s, w := start(t, "--file=fifo")
+		_ = w.Close()
+		time.Sleep(200 * time.Millisecond) // opening it has no effect to wait for
+		s.send("\x03")
+		if code, _ := s.end(p); code != 130 {
+			t.Errorf("exit code %d", code)
+		}
+	})
 }

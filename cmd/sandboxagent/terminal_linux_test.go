@@ -26,7 +26,8 @@ type screen struct {
 	buf bytes.Buffer
 }
 
-// openTerminal makes a terminal of 80 by 24 characters the standard streams of p, and starts it.
+// openTerminal makes a terminal of 80 by 24 characters the standard streams of p, unless it has
+// another input, and starts it.
 func openTerminal(t *testing.T, p *process, vars ...string) *screen {
 	t.Helper()
 	pty, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -58,8 +59,11 @@ func openTerminal(t *testing.T, p *process, vars ...string) *screen {
 	if err != nil {
 		t.Skipf("this system has no terminals: %v", err)
 	}
-	p.Stdin, p.Stdout, p.Stderr = tty, tty, tty
-	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	p.Stdout, p.Stderr = tty, tty
+	if p.Stdin == nil {
+		p.Stdin = tty
+	}
+	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 1}
 	p.Env = append(append(p.Env, "TERM=xterm", "CI="), vars...)
 	s := &screen{t: t, pty: pty, done: make(chan struct{})}
 	if err := p.Start(); err != nil {
