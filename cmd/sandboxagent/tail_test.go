@@ -21,8 +21,10 @@ func TestTail(t *testing.T) {
 		{"pieces", []string{"a", "b\nc\nd", "\n", "e"}, 4, []string{"c", "d", "e"}},
 		{"ended", []string{"a\nb\n"}, 2, []string{"a", "b"}},
 		{"split sequence", []string{"a\x1b", "[2", "Jb\x1b]0;t", "itle\x07c"}, 1, []string{"abc"}},
+		{"progress bar", []string{"a\n10%\r20", "%\r30%"}, 2, []string{"a", "30%"}},
 		{"wide", []string{"one two three four"}, 1, []string{"one two ", "three four"}},
 		{"long", []string{long, "\x1b[1mend"}, 100_001, []string{"a line", "a line", "end"}},
+		{"cut sequence", []string{"\x1b]0;" + strings.Repeat("x", 3*tailBytes) + "\nend"}, 2, []string{"end"}},
 		{"many", slices.Collect(strings.Lines(long)), 100_000, []string{"a line", "a line", "a line"}},
 	}
 	for _, tt := range tests {
