@@ -50,7 +50,10 @@ func TestSilentInput(t *testing.T) {
 		want  string // the part of standard error
 	}{
 		{"open pipe", pipe, "standard input is ignored: it is open, but had no data for 3s"},
-		{"open socket", func(t *testing.T) *os.File { return socket(t, "") }, "standard input is ignored"},
+		{
+			"open socket", func(t *testing.T) *os.File { return socket(t, "") },
+			"standard input is ignored",
+		},
 		{
 			"socket with data", func(t *testing.T) *os.File { return socket(t, "data") },
 			"4 bytes of standard input go with the task",

@@ -110,7 +110,9 @@ func fill(v reflect.Value, text string) {
 
 // edit returns arguments of a tool for editing.
 func edit(text string) string {
-	args, _ := json.Marshal(map[string]string{"patch": "+" + text, "old_string": text, "new_string": text + "x"})
+	args, _ := json.Marshal(map[string]string{
+		"patch": "+" + text, "old_string": text, "new_string": text + "x",
+	})
 	return string(args)
 }
 

@@ -29,9 +29,10 @@ func (p *program) runCommand() *cli.Command {
 		Usage:     "run a task with a model",
 		ArgsUsage: "[flags] TASK|-",
 		Description: `
-With "-", read the task from standard input; otherwise data that is piped there goes with the task.
-The answer goes to standard output, progress to standard error. Exit codes: 0 done, 1 the task failed, 2 usage, 3 a limit was reached, 4 a human
-is needed, 5 model error, 6 environment error, 124 timeout, 130 interrupted, 143 terminated.`,
+With "-", read the task from standard input; otherwise data that is piped there goes
+with the task. The answer goes to standard output, progress to standard error. Exit
+codes: 0 done, 1 the task failed, 2 usage, 3 a limit was reached, 4 a human is needed,
+5 model error, 6 environment error, 124 timeout, 130 interrupted, 143 terminated.`,
 		Flags: slices.Concat([]cli.Flag{
 			&cli.StringFlag{Name: "model", Usage: "the `MODEL`: " + modelForms, EnvVars: variable("model")},
 			&cli.StringFlag{
@@ -72,7 +73,8 @@ is needed, 5 model error, 6 environment error, 124 timeout, 130 interrupted, 143
 				Name: "max-retry-wait", Value: llm.DefaultMaxWait, EnvVars: variable("max-retry-wait"),
 				Usage: "wait at most `DURATION` before a retry that the server of the model delays",
 			},
-		}, attachFlags(), displayFlags(), patchFlags(), environmentFlags("end the run after this `DURATION`, wall clock")),
+		}, attachFlags(), displayFlags(), patchFlags(),
+			environmentFlags("end the run after this `DURATION`, wall clock")),
 		Action: p.action(p.runTask),
 	}
 }

@@ -207,7 +207,8 @@ func (p *progress) summary(r event.Result) {
 	const long = 4096
 	for _, named := range [][2]string{
 		{"changes by commands are not listed: ", r.ChangesIncomplete},
-		{"patch    ", r.Patch}, {"journal  ", r.Journal},
+		{"patch    ", r.Patch},
+		{"journal  ", r.Journal},
 	} {
 		if named[1] != "" {
 			p.write("      "+named[0], named[1], long, "\n")

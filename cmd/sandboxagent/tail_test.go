@@ -24,7 +24,12 @@ func TestTail(t *testing.T) {
 		{"progress bar", []string{"a\n10%\r20", "%\r30%"}, 2, []string{"a", "30%"}},
 		{"wide", []string{"one two three four"}, 1, []string{"one two ", "three four"}},
 		{"long", []string{long, "\x1b[1mend"}, 100_001, []string{"a line", "a line", "end"}},
-		{"cut sequence", []string{"\x1b]0;" + strings.Repeat("x", 3*tailBytes) + "\nend"}, 2, []string{"end"}},
+		{
+			"cut sequence",
+			[]string{"\x1b]0;" + strings.Repeat("x", 3*tailBytes) + "\nend"},
+			2,
+			[]string{"end"},
+		},
 		{"many", slices.Collect(strings.Lines(long)), 100_000, []string{"a line", "a line", "a line"}},
 	}
 	for _, tt := range tests {
@@ -68,11 +73,16 @@ func TestEditedLines(t *testing.T) {
 		arguments string
 		want      []string
 	}{
-		{`{"patch":"*** Begin Patch\n*** Update File: a\n@@\n one\n-two\n+2\n*** End Patch"}`, []string{"-two\n", "+2\n"}},
+		{
+			`{"patch":"*** Begin Patch\n*** Update File: a\n@@\n one\n-two\n+2\n*** End Patch"}`,
+			[]string{"-two\n", "+2\n"},
+		},
 		{`{"old_string":"a\nb\nc\n","new_string":"a\nB\nC\nc\n"}`, []string{"-b", "+B", "+C"}},
 		{`{"old_string":"a\n","new_string":""}`, []string{"-a"}},
 		{`{"content":"x\ny"}`, []string{"+x", "+y"}},
-		{`{"command":"ls"}`, nil}, {`{"patch":7}`, nil}, {`not JSON`, nil},
+		{`{"command":"ls"}`, nil},
+		{`{"patch":7}`, nil},
+		{`not JSON`, nil},
 	} {
 		if got := editedLines(tt.arguments); !slices.Equal(got, tt.want) {
 			t.Errorf("editedLines(%s) = %q, want %q", tt.arguments, got, tt.want)

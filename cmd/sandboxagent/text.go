@@ -27,8 +27,8 @@ func columns(r rune) int {
 	return 1
 }
 
-// textRows breaks the lines of any text into rows of at most width columns, without control sequences:
-// at a blank, if the second half of a row has one.
+// textRows breaks the lines of any text into rows of at most width columns, without control
+// sequences: at a blank, if the second half of a row has one.
 func textRows(text string, width int) (rows []string) {
 	for line := range strings.SplitSeq(strings.TrimRight(sanitize(text), " \t\n"), "\n") {
 		line = row(line)

@@ -72,7 +72,7 @@ func everyKind() []event.Event {
 				{Path: "c", Kind: event.FileModified, Insertions: 2, Deletions: 1},
 			},
 			ChangesIncomplete: "too large",
-			Guarantees: guarantees, DurationMS: 12, Agents: []event.AgentResult{{
+			Guarantees:        guarantees, DurationMS: 12, Agents: []event.AgentResult{{
 				ID: "agent_1", Kind: "explore", Status: "completed", Turns: 4, Usage: usage,
 			}},
 		},
