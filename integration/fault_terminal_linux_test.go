@@ -65,7 +65,7 @@ func onTerminal(t *testing.T, p *program, all bool) (int, string) {
 		p.Stderr = tty
 	}
 	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	p.Env = append(p.Env, "TERM=xterm")
+	p.Env = append(p.Env, "TERM=xterm", "CI=")
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -135,8 +135,9 @@ func proveTerminalOutput(t *testing.T, w wire, format string) {
 	wantContains(t, "the record", text, `\u001b]52;c;aGk=`)
 }
 
-// displaySequences are those of the program itself: it removes the status line and colours words.
-var displaySequences = regexp.MustCompile("\r\x1b\\[K|\x1b\\[(?:0|31|32)m")
+// displaySequences are those of the program itself: it removes the status line and the rows below
+// it, and colours words.
+var displaySequences = regexp.MustCompile("\r\x1b\\[K|\x1b\\[A\x1b\\[K|\x1b\\[(?:0|31|32)m")
 
 // proveScreen has everything on the terminal, the display of the progress too.
 func proveScreen(t *testing.T, w wire) {

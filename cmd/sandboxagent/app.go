@@ -34,6 +34,8 @@ type program struct {
 	display atomic.Pointer[progress]
 	// applying is held while changes are applied on the host, when the program must not exit.
 	applying sync.Mutex
+	// quiet leaves out progress and notes.
+	quiet bool
 	// lines reads the answers of the user.
 	lines lineReader
 

@@ -34,6 +34,8 @@ var demoScript []byte
 const (
 	demoTask  = "Make the tests of this module pass. Do not change the tests."
 	demoCheck = "go test ./..."
+	// demoLines bounds the lines of each result that are shown.
+	demoLines = 12
 )
 
 // demoVars override the Go settings of the user: the repository needs the standard library only.
@@ -105,7 +107,7 @@ func (p *program) demo(ctx context.Context, c *cli.Context) (code int, err error
 	}
 	j := &job{
 		task: demoTask, env: e, sessions: filepath.Join(dir, "sessions"),
-		patch: patchSettings{file: filepath.Join(dir, "patch")}, outputs: true,
+		patch: patchSettings{file: filepath.Join(dir, "patch")}, outputs: demoLines,
 	}
 	server, err := j.serveScript(demoScript)
 	if err != nil {
@@ -113,7 +115,7 @@ func (p *program) demo(ctx context.Context, c *cli.Context) (code int, err error
 	}
 	defer server.Close()
 	fmt.Fprintf(p.std.err, "Task: %s\n", demoTask)
-	record := p.work(ctx, j)
+	record, _ := p.work(ctx, j)
 	if record.Error != "" {
 		p.printLine(record.Error)
 		return record.ExitCode, nil

@@ -179,6 +179,9 @@ func (r *recording) discard() error {
 
 // notify writes a line for the user to standard error.
 func (p *program) notify(line string) {
+	if p.quiet {
+		return
+	}
 	if show := p.display.Load(); show != nil {
 		show.notify(line)
 		return

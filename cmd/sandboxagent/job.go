@@ -6,19 +6,24 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"time"
 
+	"github.com/sandboxagent/sandboxagent/env/snapshot"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
 // job is a task with everything that it needs to start.
 type job struct {
 	task string
+	// parts go with the task.
+	parts []llm.Part
 	// hints are facts that the model gets with the task.
 	hints  []string
 	env    *environment
@@ -32,14 +37,19 @@ type job struct {
 	sink func(event.Event) error
 	// interactive allows the model to put questions to the user.
 	interactive bool
-	// outputs shows the results of tools.
-	outputs bool
+	// outputs is the number of lines that are shown of each result of a tool.
+	outputs int
 }
 
 // work runs a job, shows its progress, and returns its record. When it returns, all processes of
-// the job have ended and the patch is written.
-func (p *program) work(ctx context.Context, j *job) event.Result {
-	show := newProgress(p.std.raw.err)
+// the job have ended and the patch is written. The text of the record answers the task if answered
+// is true; else it is the last one before the run was cut off.
+func (p *program) work(ctx context.Context, j *job) (record event.Result, answered bool) {
+	screen := p.std.raw.err
+	if p.quiet {
+		screen = io.Discard
+	}
+	show := newProgress(screen)
 	show.outputs = j.outputs
 	p.display.Store(show)
 	defer show.close()
@@ -54,26 +64,31 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 	}
 	started := time.Now()
 	guarantees := j.env.plain.Info().Guarantees
-	res, file, found, err := attempt(ctx, j)
+	res, err := attempt(ctx, j)
+	answered = isAnswer(res.Status)
 	if lerr := errors.Join(p.closeInTime(ctx, j.env), j.env.logError()); lerr != nil {
-		if res.Status == agent.StatusCompleted {
+		switch {
+		case res.Status == agent.StatusCompleted:
 			err = errors.Join(err, lerr)
-		} else {
+		case p.quiet:
+			p.fail(lerr)
+		default:
 			show.notify(lerr.Error())
 		}
 	}
-	unsafe := (len(found.Disarmed) > 0 || found.unchecked != nil) && ctx.Err() == nil
+	unsafe := (len(res.guard.Disarmed) > 0 || res.guard.unchecked != nil) && ctx.Err() == nil
 	if err != nil && (res.Status == agent.StatusCompleted || unsafe) {
 		// after a completed run only the checks, the patch, the log and closing the environment can fail
 		res.Status = agent.StatusEnvironmentError
 	}
-	record := event.Result{
+	record = event.Result{
 		Status:     string(res.Status),
 		ExitCode:   runCode(ctx, res.Status),
-		Text:       answer(res),
-		Error:      explain(ctx, res, err),
+		Text:       answer(res.Result),
+		Error:      explain(ctx, res.Result, err),
 		Model:      cmp.Or(j.config.Settings.Model, j.config.Profile.Model),
-		Patch:      file,
+		SessionID:  res.SessionID,
+		Patch:      res.patch,
 		Turns:      res.Turns,
 		ModelCalls: res.ModelCalls,
 		ToolCalls:  len(res.ToolCalls),
@@ -83,48 +98,96 @@ func (p *program) work(ctx context.Context, j *job) event.Result {
 		Guarantees: guarantees,
 		DurationMS: time.Since(started).Milliseconds(),
 	}
-	if res.SessionID != "" {
-		record.SessionDir = filepath.Join(j.sessions, res.SessionID)
+	addGuardReport(&record, res.guard, j.env.plain.Info().WorkDir)
+	record.Changes = mergeChanges(res.Changes, res.found.Files)
+	if res.unfound != nil {
+		record.ChangesIncomplete = res.unfound.Error()
 	}
-	addGuardReport(&record, found, j.env.plain.Info().WorkDir)
+	j.addSession(&record)
 	if len(record.ControlFiles) > 0 {
 		show.notify("files that make other programs run commands have changed: " +
 			someNames(record.ControlFiles))
 	}
 	show.summary(record)
-	return record
+	return record, answered
+}
+
+// addSession adds the files of the session to a record.
+func (j *job) addSession(record *event.Result) {
+	if record.SessionID == "" {
+		return
+	}
+	record.SessionDir = filepath.Join(j.sessions, record.SessionID)
+	journal := filepath.Join(record.SessionDir, session.JournalName)
+	if _, err := os.Stat(journal); err == nil {
+		record.Journal = journal
+	}
+}
+
+// isAnswer reports whether the last text of a run with that status is for the user. Other runs are
+// cut off, and their last text is about their next step.
+func isAnswer(s agent.Status) bool {
+	switch s {
+	case agent.StatusCompleted, agent.StatusTaskFailed, agent.StatusVerifyFailed,
+		agent.StatusAwaitingHuman, agent.StatusGaveUpTime:
+		return true
+	}
+	return false
+}
+
+// outcome is the result of an agent, with what the program found after it.
+type outcome struct {
+	agent.Result
+	// patch is the name of the patch; empty without one.
+	patch string
+	guard guardReport
+	// found are the changes to the working directory; unfound, if not nil, is why some are missing.
+	found   snapshot.PatchStats
+	unfound error
 }
 
 // attempt runs the agent, with a snapshot of the working directory before and after. In every case
-// the result has a status, and a configured patch is written; file is its name.
-func attempt(
-	ctx context.Context, j *job,
-) (res agent.Result, file string, found guardReport, err error) {
+// the result has a status, and a configured patch is written.
+func attempt(ctx context.Context, j *job) (res outcome, err error) {
 	p, err := startPatch(ctx, j.patch, j.env)
 	if err != nil {
-		file, err = unstarted(ctx, j.patch.file, err)
-		return agent.Result{Status: statusOf(ctx, err, agent.StatusEnvironmentError)}, file, found, err
+		res.patch, err = unstarted(ctx, j.patch.file, err)
+		res.Status = statusOf(ctx, err, agent.StatusEnvironmentError)
+		return res, err
 	}
 	g := newTreeGuard(ctx, j.env, false)
 	if g != nil {
 		j.config.Sinks = append(j.config.Sinks, g.event)
 	}
-	res, err = runAgent(ctx, j)
+	changes := newChangeFinder(ctx, j.env)
+	if p == nil {
+		j.config.Sinks = append(j.config.Sinks, changes.event)
+	}
+	res.Result, err = runAgent(ctx, j)
 	if silent := j.env.checkAlive(ctx); silent != nil {
 		p.close()
+		changes.close()
 		found, unchecked := g.abandon(silent)
-		return res, "", found, errors.Join(err, cmp.Or(unchecked, silent))
+		res.guard, res.unfound = found, silent
+		return res, errors.Join(err, cmp.Or(unchecked, silent))
 	}
 	done := err == nil && res.Status == agent.StatusCompleted
 	if p != nil {
 		j.env.kill()
 	}
-	found, guardErr := g.finish(ctx)
-	file, patchErr := p.finish(ctx, j.env.plain, done)
+	var guardErr, patchErr error
+	res.guard, guardErr = g.finish(ctx)
+	if p == nil {
+		res.found, res.unfound = changes.finish(ctx)
+	} else if res.patch, patchErr = p.finish(ctx, j.env.plain, done); p.stats != nil {
+		res.found = *p.stats
+	} else {
+		res.unfound = patchErr
+	}
 	if j.fetch != nil {
 		patchErr = errors.Join(patchErr, j.fetch(ctx, j.env))
 	}
-	return res, file, found, errors.Join(err, guardErr, patchErr)
+	return res, errors.Join(err, guardErr, patchErr)
 }
 
 // unstarted writes an empty patch if ctx ended before the first snapshot, when nothing was changed.
@@ -153,7 +216,7 @@ func runAgent(ctx context.Context, j *job) (res agent.Result, err error) {
 	a, err := agent.New(j.config)
 	if err == nil {
 		defer a.Close() //nolint:errcheck // the run's result reports a store that fails
-		res, err = a.Run(ctx, agent.Input{Text: j.task, Hints: j.hints})
+		res, err = a.Run(ctx, agent.Input{Text: j.task, Parts: j.parts, Hints: j.hints})
 	}
 	if res.Status == "" {
 		res.Status = statusOf(ctx, err, agent.StatusInternalError)

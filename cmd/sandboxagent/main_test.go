@@ -47,6 +47,9 @@ func mainPrograms() map[string]func() {
 			p.patience, _ = time.ParseDuration(os.Getenv(patienceVar))
 		}),
 		"sandboxagent-toolpanic": be(func(p *program) { p.tools = []tool.Tool{explodingTool()} }),
+		"sandboxagent-pacedmodel": be(func(p *program) {
+			p.wrapClient = func(llm.Client) llm.Client { return pacedClient{} }
+		}),
 		"sandboxagent-modelpanic": be(func(p *program) {
 			p.wrapClient = func(llm.Client) llm.Client { return explodingClient{} }
 		}),
@@ -87,6 +90,33 @@ type explodingClient struct{}
 
 func (explodingClient) Stream(context.Context, llm.Request) iter.Seq2[llm.Delta, error] {
 	panic("the client exploded")
+}
+
+// pacedClient is a model that answers in two pieces, with a pause between until the file go-on
+// exists.
+type pacedClient struct{}
+
+const firstPiece, lastPiece = "The first part of the answer.\n", "And the \x1b]0;evil\arest."
+
+func (pacedClient) Stream(ctx context.Context, _ llm.Request) iter.Seq2[llm.Delta, error] {
+	return func(yield func(llm.Delta, error) bool) {
+		if !yield(llm.Delta{Kind: llm.DeltaText, Text: firstPiece}, nil) {
+			return
+		}
+		for {
+			if _, err := os.Stat("go-on"); err == nil {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				yield(llm.Delta{}, &llm.Error{Kind: llm.KindNetwork, Message: ctx.Err().Error()})
+				return
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+		_ = yield(llm.Delta{Kind: llm.DeltaText, Text: lastPiece}, nil) &&
+			yield(llm.Delta{Kind: llm.DeltaDone, Done: &llm.Done{Finish: llm.FinishStop}}, nil)
+	}
 }
 
 // sandboxes reports whether this machine has the strongest sandbox, which causes no note.

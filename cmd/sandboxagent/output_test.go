@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"os"
 	"path/filepath"
@@ -15,9 +16,9 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 )
 
-// drawing matches the control sequences that the display may send: removing the status line, and
-// colours.
-var drawing = regexp.MustCompile("\r\x1b\\[K|\x1b\\[(?:0|31|32)m")
+// drawing matches the control sequences that the display may send: removing the status line and the
+// rows below it, and colours.
+var drawing = regexp.MustCompile("\r\x1b\\[K|\x1b\\[A\x1b\\[K|\x1b\\[(?:0|31|32)m")
 
 // obeyed returns the first part of a text that a terminal obeys, beside line breaks and tabs.
 func obeyed(text string) string {
@@ -107,6 +108,14 @@ func fill(v reflect.Value, text string) {
 	}
 }
 
+// edit returns arguments of a tool for editing.
+func edit(text string) string {
+	args, _ := json.Marshal(map[string]string{
+		"patch": "+" + text, "old_string": text, "new_string": text + "x",
+	})
+	return string(args)
+}
+
 // FuzzDisplay checks that no text of any event reaches the terminal as more than text.
 func FuzzDisplay(f *testing.F) {
 	f.Add("a\x1b]0;x\x07b\x1b[2J")
@@ -124,11 +133,15 @@ func FuzzDisplay(f *testing.F) {
 		for _, tty := range []*os.File{nil, file} {
 			var b bytes.Buffer
 			p := newProgress(&b)
-			p.tty, p.colour, p.outputs = tty, tty != nil, true
+			p.tty, p.colour = tty, tty != nil
+			if tty == nil {
+				p.outputs = 2
+			}
 			for _, data := range []event.Data{
 				&event.SessionStart{}, &event.SessionEnd{}, &event.UserInput{}, &event.ProcessingEnd{},
 				&event.TextDelta{}, &event.ReasoningDelta{}, &event.TextEnd{ToolCalls: 1},
 				&event.ToolCallStart{}, &event.ToolOutputDelta{}, &event.ToolCallEnd{IsError: true},
+				&event.ToolCallStart{}, &event.ToolCallEnd{}, &event.TextDelta{},
 				&event.SteeringInjected{}, &event.LoopDetection{}, &event.Status{}, &event.Retry{},
 				&event.Verify{}, &event.Warning{}, &event.Error{}, &event.Gap{},
 			} {
@@ -141,8 +154,12 @@ func FuzzDisplay(f *testing.F) {
 					p.draw()
 				}
 			}
+			p.observe(event.Event{Data: event.ToolCallStart{Arguments: edit(text)}})
+			p.observe(event.Event{Data: event.ToolCallEnd{Changes: []event.FileChange{{}}}})
 			p.notify(text)
-			p.summary(event.Result{Status: text, Error: text})
+			r := event.Result{Changes: []event.FileChange{{Insertions: 3, Deletions: 1}}}
+			fill(reflect.ValueOf(&r).Elem(), text)
+			p.summary(r)
 			p.close()
 			out := b.String()
 			if tty != nil {

@@ -46,8 +46,10 @@ type patch struct {
 	// dir is the working directory of an environment that works in place, without symlinks: its name
 	// identifies its repository.
 	dir string
-	// ignored reports the files that git on the host ignores; may be nil.
-	ignored func(name string, isDir bool) bool
+	// opts are the options of its snapshots.
+	opts snapshot.Options
+	// stats is the summary of the changes after finish; nil if they are unknown.
+	stats *snapshot.PatchStats
 	// applying is held while changes are applied on the host.
 	applying sync.Locker
 	// notify receives lines for the user.
@@ -73,21 +75,43 @@ func startPatch(ctx context.Context, settings patchSettings, w *environment) (*p
 	if p.tree != nil {
 		return p, nil
 	}
-	var err error
+	if err := p.take(ctx, w); err != nil {
+		return nil, fmt.Errorf("--patch: %w", err)
+	}
+	return p, nil
+}
+
+// take takes the first snapshot of the working directory of an environment that works in place.
+func (p *patch) take(ctx context.Context, w *environment) (err error) {
 	if w.remote {
 		p.dir, err = resolveWorkDir(ctx, w.plain)
 	} else if p.dir, err = filepath.EvalSymlinks(w.plain.Info().WorkDir); err == nil {
 		// Without readable rules of git on the host, those in the environment apply.
-		p.ignored, _ = workspace.HostRules(ctx, p.dir)
+		p.opts.Exclude, _ = workspace.HostRules(ctx, p.dir)
+		p.opts.Omit = ownFiles(p.dir)
 		p.dir = filepath.ToSlash(p.dir)
 	}
 	if err == nil {
-		p.before, err = snapshot.Take(ctx, w.plain, p.dir, snapshot.Options{Exclude: p.ignored})
+		p.before, err = snapshot.Take(ctx, w.plain, p.dir, p.opts)
+	}
+	return err
+}
+
+// ownFiles returns a function that reports the names, relative to a directory of this machine, of
+// the program's state; nil if that is elsewhere.
+func ownFiles(dir string) func(name string) bool {
+	state, err := stateDir()
+	if err == nil {
+		state, err = filepath.EvalSymlinks(state)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("--patch: %w", err)
+		return nil
 	}
-	return p, nil
+	own, err := filepath.Rel(dir, state)
+	if err != nil || !filepath.IsLocal(own) || own == "." {
+		return nil
+	}
+	return func(name string) bool { return name == filepath.ToSlash(own) }
 }
 
 // resolveWorkDir returns the working directory of an environment without symlinks.
@@ -123,7 +147,8 @@ func (p *patch) finish(ctx context.Context, e env.Environment, done bool) (file 
 	}
 	defer found.Close() //nolint:errcheck // it was only read
 	write := func(w io.Writer) error {
-		_, err := found.WritePatch(ctx, w)
+		stats, err := found.WritePatch(ctx, w)
+		p.stats = &stats
 		return err
 	}
 	if p.settings.file != "" {
@@ -159,6 +184,7 @@ func (p *patch) apply(
 		return file, errors.New("--apply has no effect in an environment that works in place")
 	}
 	if tree.Empty() {
+		p.stats = new(snapshot.PatchStats)
 		return file, unread
 	}
 	kept := ""
@@ -221,7 +247,9 @@ func (p *patch) changes(ctx context.Context, e env.Environment) (changes, error)
 		}
 		return found, nil
 	}
-	after, err := snapshot.Take(ctx, e, p.dir, snapshot.Options{Base: p.before, Exclude: p.ignored})
+	opts := p.opts
+	opts.Base = p.before
+	after, err := snapshot.Take(ctx, e, p.dir, opts)
 	if err != nil {
 		return nil, err
 	}

@@ -6,11 +6,10 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/term"
 
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
@@ -20,15 +19,17 @@ import (
 const redrawEvery = 250 * time.Millisecond
 
 // progress writes the progress of a run to standard error: a line for each finished tool call and,
-// on a terminal, a status line below them. Elsewhere it writes lines only, without control
-// characters. What it writes of a text has passed row. It is safe for concurrent use.
+// on a terminal, a status line below them, with the last rows of what is being written: an answer,
+// or the output of a command. Elsewhere, and for continuous integration, it writes lines only,
+// without control characters. What it writes of a text has passed row. It is safe for concurrent
+// use.
 type progress struct {
 	w io.Writer
 	// tty is the terminal of the status line; may be nil.
 	tty    *os.File
 	colour bool
-	// outputs shows the results of tools, too.
-	outputs bool
+	// outputs is the number of lines that are shown of each result of a tool.
+	outputs int
 	now     func() time.Time
 	stop    chan struct{}
 	stopped sync.WaitGroup
@@ -38,11 +39,14 @@ type progress struct {
 	doing   string
 	since   time.Time
 	// running are the unfinished tool calls.
-	running []runningCall
-	tokens  int64
-	drawn   string
-	paused  bool
-	closed  bool
+	running []*runningCall
+	// answer is the text that the root agent's model is writing.
+	answer tail
+	tokens int64
+	// drawn are the status line and the rows below it, which the next line replaces.
+	drawn  []string
+	paused bool
+	closed bool
 	// held are the lines of a pause.
 	held bytes.Buffer
 }
@@ -51,9 +55,10 @@ type progress struct {
 type runningCall struct {
 	agent string
 	event.ToolCallStart
+	output tail
 }
 
-func (c runningCall) String() string { return by(c.agent, c.Name+" "+subject(c.Arguments)) }
+func (c *runningCall) String() string { return by(c.agent, c.Name+" "+subject(c.Arguments)) }
 
 // by prefixes a text about a sub-agent with its name.
 func by(agentID, text string) string {
@@ -67,7 +72,8 @@ func by(agentID, text string) string {
 func newProgress(w io.Writer) *progress {
 	p := &progress{w: w, now: time.Now, stop: make(chan struct{})}
 	// A console of Windows may not support the control sequences of a status line.
-	if tty := terminal(w); tty != nil && os.Getenv("TERM") != "dumb" && runtime.GOOS != "windows" {
+	if tty := terminal(w); tty != nil && os.Getenv("TERM") != "dumb" && !inCI() &&
+		runtime.GOOS != "windows" {
 		p.tty = tty
 		p.colour = os.Getenv("NO_COLOR") == ""
 	}
@@ -77,6 +83,13 @@ func newProgress(w io.Writer) *progress {
 		p.stopped.Go(p.redraw)
 	}
 	return p
+}
+
+// inCI reports whether a service for continuous integration runs the program: it keeps a log, which
+// a status line would fill.
+func inCI() bool {
+	value := os.Getenv("CI")
+	return value != "" && value != "0" && !strings.EqualFold(value, "false")
 }
 
 func (p *progress) redraw() {
@@ -124,19 +137,12 @@ func (p *progress) pause(fn func()) {
 	fn()
 }
 
-// out returns the writer of lines.
-func (p *progress) out() io.Writer {
-	if p.paused {
-		return &p.held
-	}
-	return p.w
-}
-
 // notify writes a line of the program.
 func (p *progress) notify(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.line("note", text)
+	p.draw()
 }
 
 // stopping shows on a terminal that the run is ending.
@@ -146,6 +152,7 @@ func (p *progress) stopping() {
 	if p.tty != nil {
 		p.do("stopping")
 		p.line("note", "stopping; ^C again kills")
+		p.draw()
 	}
 }
 
@@ -153,6 +160,11 @@ func (p *progress) stopping() {
 func (p *progress) observe(e event.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	defer func() {
+		if p.drawn == nil {
+			p.draw()
+		}
+	}()
 	line := func(tag, text string) { p.line(tag, by(e.AgentID, text)) }
 	switch d := e.Data.(type) {
 	case event.SessionStart:
@@ -173,25 +185,36 @@ func (p *progress) observe(e event.Event) {
 		p.doOnce(by(e.AgentID, "thinking"))
 	case event.TextDelta:
 		p.doOnce(by(e.AgentID, "answering"))
+		if e.AgentID == "" && p.tty != nil {
+			p.answer.add(d.Text)
+		}
 	case event.TextEnd:
 		p.tokens += d.Usage.Total()
+		p.endAnswer(e.AgentID)
 		if d.ToolCalls > 0 && strings.TrimSpace(d.Text) != "" {
-			line("say", d.Text)
+			p.say(by(e.AgentID, d.Text))
 		}
 	case event.ToolCallStart:
-		c := runningCall{e.AgentID, d}
+		c := &runningCall{agent: e.AgentID, ToolCallStart: d}
 		p.running = append(p.running, c)
 		p.do(c.String())
+	case event.ToolOutputDelta:
+		p.addOutput(e.AgentID, d)
 	case event.ToolCallEnd:
 		p.toolEnded(e.AgentID, d)
 	case event.Retry:
+		p.endAnswer(e.AgentID)
 		line("retry", fmt.Sprintf("in %s, attempt %d: %s", shortDuration(milliseconds(d.DelayMS)),
 			d.Attempt, d.Error))
 		p.do(by(e.AgentID, "waiting to try again"))
 	case event.Verify:
-		p.result(d.Passed, "check", d.Command, milliseconds(d.DurationMS), fmt.Sprintf("exit code %d",
-			d.ExitCode))
+		var details []string
+		if !d.Passed {
+			details = append(details, fmt.Sprintf("exit code %d", d.ExitCode))
+		}
+		p.result(d.Passed, "check", d.Command, append(details, took(d.DurationMS))...)
 	case event.ProcessingEnd:
+		p.endAnswer(e.AgentID)
 		if e.AgentID != "" && d.Status != string(agent.StatusCompleted) {
 			line("fail", "ended: "+strings.ReplaceAll(d.Status, "_", " "))
 		}
@@ -204,74 +227,75 @@ func (p *progress) observe(e event.Event) {
 	}
 }
 
-func (p *progress) toolEnded(agentID string, d event.ToolCallEnd) {
-	about := ""
-	for i, c := range p.running {
-		if c.agent == agentID && c.CallID == d.CallID && c.Name == d.Name {
-			about = subject(c.Arguments)
-			p.running = append(p.running[:i:i], p.running[i+1:]...)
-			break
+// endAnswer removes the text that a model was writing.
+func (p *progress) endAnswer(agentID string) {
+	if agentID == "" {
+		p.answer = tail{}
+	}
+}
+
+// say shows what a model writes before its calls: on a terminal in several rows.
+func (p *progress) say(text string) {
+	if p.tty == nil {
+		p.line("say", text)
+		return
+	}
+	rows := textRows(strings.TrimSpace(text), p.room())
+	p.line("say", rows[0])
+	p.rows("      ", rows[1:], shownLines)
+}
+
+func (p *progress) addOutput(agentID string, d event.ToolOutputDelta) {
+	if p.tty == nil {
+		return
+	}
+	for _, c := range p.running {
+		if c.agent == agentID && c.CallID == d.CallID {
+			c.output.add(d.Text)
+			return
 		}
 	}
-	p.result(!d.IsError, by(agentID, d.Name), about, milliseconds(d.DurationMS), d.ErrorKind)
-	if p.outputs {
-		p.show(d.Result)
+}
+
+// takeRunning removes the call that has ended from those that run. Without its start it is empty.
+func (p *progress) takeRunning(agentID string, d event.ToolCallEnd) *runningCall {
+	for i, c := range p.running {
+		if c.agent == agentID && c.CallID == d.CallID && c.Name == d.Name {
+			p.running = slices.Delete(p.running, i, i+1)
+			return c
+		}
+	}
+	return &runningCall{}
+}
+
+func (p *progress) toolEnded(agentID string, d event.ToolCallEnd) {
+	c := p.takeRunning(agentID, d)
+	var details []string
+	if d.IsError {
+		details = append(details, d.ErrorKind)
+	}
+	details = append(details, took(d.DurationMS))
+	if n := c.output.lines(); n > 0 {
+		details = append(details, count(n, "line"))
+	}
+	p.result(!d.IsError, by(agentID, d.Name), subject(c.Arguments), details...)
+	switch {
+	case p.outputs > 0:
+		p.rows("      | ", strings.Split(strings.TrimRight(sanitize(d.Result), "\n"), "\n"), p.outputs)
+	case p.tty != nil && d.IsError:
+		p.rows("      | ", p.reason(d.Result), reasonLines)
+	}
+	if p.tty != nil && !d.IsError && len(d.Changes) > 0 {
+		p.diff(editedLines(c.Arguments))
 	}
 	if len(p.running) > 0 {
 		p.do(p.running[len(p.running)-1].String())
 	}
 }
 
-// shownLines is the number of shown lines of a tool result.
-const shownLines = 12
-
-// show writes the first lines of an output.
-func (p *progress) show(output string) {
-	p.clear()
-	lines := strings.Split(strings.TrimRight(sanitize(output), "\n"), "\n")
-	for i, line := range lines {
-		if i == shownLines {
-			p.write("      | ", fmt.Sprintf("… %d more lines", len(lines)-i), p.room()-2, "\n")
-			break
-		}
-		p.write("      | ", line, p.room()-2, "\n")
-	}
-}
-
-// result writes the line of a finished call or check.
-func (p *progress) result(ok bool, name, about string, d time.Duration, problem string) {
-	tag, after := "ok", shortDuration(d)
-	if !ok {
-		tag, after = "fail", problem+", "+after
-	}
-	name, after = oneLine(name), " ("+after+")"
-	about = cut(oneLine(about), max(p.room()-len(name)-len(after)-1, 8))
-	p.line(tag, name+" "+about+after)
-}
-
-// line writes a line above the status line, cut to the width of a terminal.
-func (p *progress) line(tag, text string) {
-	if p.closed {
-		return
-	}
-	p.clear()
-	colour, end := "", ""
-	if p.colour {
-		switch tag {
-		case "ok":
-			colour, end = "\x1b[32m", "\x1b[0m"
-		case "fail", "retry":
-			colour, end = "\x1b[31m", "\x1b[0m"
-		}
-	}
-	p.write(fmt.Sprintf("%s%-5s%s ", colour, tag, end), oneLine(text), p.room(), "\n")
-	p.draw()
-}
-
-// write writes a text of any origin, cleaned and cut to a width, between two texts of the display,
-// which may have control sequences.
-func (p *progress) write(before, text string, width int, after string) {
-	_, _ = io.WriteString(p.out(), before+cut(row(text), width)+after) // an error has no other output
+// reason returns the end of the result of a failed call.
+func (p *progress) reason(result string) []string {
+	return lastOf(textRows(strings.TrimSpace(result), p.room()-2), reasonLines)
 }
 
 func (p *progress) do(what string) { p.doing, p.since = what, p.now() }
@@ -281,63 +305,6 @@ func (p *progress) doOnce(what string) {
 	if p.doing != what {
 		p.do(what)
 	}
-}
-
-// draw writes the status line if it has changed.
-func (p *progress) draw() {
-	if p.tty == nil || p.paused || p.closed {
-		return
-	}
-	now := p.now()
-	text := oneLine(p.doing)
-	if n := len(p.running); n > 1 {
-		text += fmt.Sprintf(" (and %d more)", n-1)
-	}
-	tail := fmt.Sprintf(" · %s · %s in all", seconds(now.Sub(p.since)), seconds(now.Sub(p.started)))
-	if p.tokens > 0 {
-		tail += fmt.Sprintf(" · %s tokens", shortCount(p.tokens))
-	}
-	width := p.width() - 1
-	text = cut(text, max(width-len([]rune(tail))-2, 8))
-	s := cut("> "+text+tail, width)
-	if s == p.drawn {
-		return
-	}
-	p.drawn = s
-	p.write("\r\x1b[K", s, width, "")
-}
-
-// clear removes the status line.
-func (p *progress) clear() {
-	if p.drawn != "" {
-		fmt.Fprint(p.w, "\r\x1b[K")
-		p.drawn = ""
-	}
-}
-
-// room returns the width of a line after its tag.
-func (p *progress) room() int {
-	if p.tty == nil {
-		return 400
-	}
-	return p.width() - 7
-}
-
-func (p *progress) width() int {
-	if w, _, err := term.GetSize(int(p.tty.Fd())); err == nil && w > 20 {
-		return w
-	}
-	return 80
-}
-
-// summary writes the last line of a run.
-func (p *progress) summary(r event.Result) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.line("end", fmt.Sprintf("%s: %d model calls, %d tool calls, %s tokens, %s",
-		strings.ReplaceAll(r.Status, "_", " "),
-		r.ModelCalls, r.ToolCalls, shortCount(r.Usage.Total()),
-		shortDuration(milliseconds(r.DurationMS))))
 }
 
 func milliseconds(n int64) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -45,8 +45,8 @@ func (r *report) event(e event.Event) error {
 	return r.enc.Encode(e)
 }
 
-// finish writes the answer or the record.
-func (r *report) finish(record event.Result) error {
+// finish writes the record, or the answer if the text of the record is one.
+func (r *report) finish(record event.Result, answered bool) error {
 	switch r.format {
 	case formatJSON:
 		return json.NewEncoder(r.out).Encode(record)
@@ -56,7 +56,7 @@ func (r *report) finish(record event.Result) error {
 		return r.enc.Encode(e)
 	}
 	text := record.Text
-	if text == "" {
+	if text == "" || !answered {
 		return nil
 	}
 	if terminal(r.out) != nil {
@@ -79,5 +79,5 @@ func (r *report) failed(ctx context.Context, patch string, err error) {
 	record := event.Result{
 		Status: string(status), ExitCode: runCode(ctx, status), Error: err.Error(), Patch: patch,
 	}
-	_ = r.finish(record) // standard error gets err too
+	_ = r.finish(record, false) // standard error gets err too
 }

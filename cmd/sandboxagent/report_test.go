@@ -28,7 +28,7 @@ func TestReport(t *testing.T) {
 			if err := r.event(event.Event{Seq: 7, SessionID: "s", Data: event.SessionStart{}}); err != nil {
 				t.Fatal(err)
 			}
-			if err := r.finish(record); err != nil {
+			if err := r.finish(record, true); err != nil {
 				t.Fatal(err)
 			}
 			if !strings.HasPrefix(out.String(), tt.want) {
@@ -46,6 +46,25 @@ func TestReport(t *testing.T) {
 				t.Errorf("the last event is %+v", last)
 			}
 		})
+	}
+}
+
+// TestReportWithoutAnswer checks that the text of a run that was cut off is in the record only.
+func TestReportWithoutAnswer(t *testing.T) {
+	for _, tt := range []struct{ format, want string }{
+		{formatText, ""}, {formatJSON, `"text":"I look."`}, {formatStream, `"text":"I look."`},
+	} {
+		var out bytes.Buffer
+		r, err := newReport(tt.format, &out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.finish(event.Result{Status: "aborted", Text: "I look."}, false); err != nil {
+			t.Fatal(err)
+		}
+		if tt.want == "" && out.Len() > 0 || !strings.Contains(out.String(), tt.want) {
+			t.Errorf("%s: %q", tt.format, out.String())
+		}
 	}
 }
 

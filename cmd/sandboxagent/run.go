@@ -32,9 +32,10 @@ func (p *program) runCommand() *cli.Command {
 sandboxagent run -m openai/gpt-5 "Explain this code."
 sandboxagent run --env docker --apply "Fix the tests."`,
 		Description: `
-With "-", read the task from standard input. The answer goes to standard output, progress to
-standard error. Exit codes: 0 done, 1 the task failed, 2 usage, 3 a limit was reached, 4 a human
-is needed, 5 model error, 6 environment error, 124 timeout, 130 interrupted, 143 terminated.`,
+With "-", read the task from standard input; otherwise data that is piped there goes
+with the task. The answer goes to standard output, progress to standard error. Exit
+codes: 0 done, 1 the task failed, 2 usage, 3 a limit was reached, 4 a human is needed,
+5 model error, 6 environment error, 124 timeout, 130 interrupted, 143 terminated.`,
 		Flags: slices.Concat([]cli.Flag{
 			&cli.StringFlag{
 				Name: "model", Aliases: []string{"m"}, Category: groupModel,
@@ -81,11 +82,28 @@ is needed, 5 model error, 6 environment error, 124 timeout, 130 interrupted, 143
 				Name: "max-retry-wait", Category: groupModel, Value: llm.DefaultMaxWait,
 				Usage: "wait at most `DURATION` before a retry that the server of the model delays",
 			},
-		}, patchFlags(),
+		}, attachFlags(), displayFlags(), patchFlags(),
 			environmentFlags(groupTask, "end the run after this `DURATION`, wall clock")),
 		Action: p.action(p.runTask),
 	}
 }
+
+// displayFlags are the flags of the display.
+func displayFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{
+			Name: "quiet", Aliases: []string{"q"}, Category: groupOutput,
+			Usage: "show no progress and no notes, only errors and questions",
+		},
+		&cli.BoolFlag{
+			Name: "verbose", Aliases: []string{"v"}, Category: groupOutput,
+			Usage: "show the results of tools too",
+		},
+	}
+}
+
+// verboseLines bounds the lines of each result that --verbose shows.
+const verboseLines = 200
 
 // runSettings are the values of the flags of run.
 type runSettings struct {
@@ -138,6 +156,9 @@ func (p *program) parseRunFlags(ctx context.Context, c *cli.Context) (runSetting
 		return s, usagef("--reasoning-effort: %q is neither a word such as low, medium or high nor a "+
 			"number of tokens", s.effort)
 	}
+	if c.Bool("quiet") && c.Bool("verbose") {
+		return s, usagef("--quiet and --verbose exclude each other")
+	}
 	if s.patch, err = parsePatchFlags(c, s.backend); err != nil {
 		return s, err
 	}
@@ -157,7 +178,7 @@ func (p *program) readTask(ctx context.Context, args []string) (string, error) {
 		return "", usagef("the task must be one argument, not %d; put it in quotes", len(args))
 	}
 	task := args[0]
-	if task == "-" {
+	if task == fromStdin {
 		data, err := readAll(ctx, p.std.in, maxTask)
 		if timedOut(ctx) {
 			return "", fmt.Errorf("read the task from standard input: %w", context.Cause(ctx))
@@ -172,6 +193,9 @@ func (p *program) readTask(ctx context.Context, args []string) (string, error) {
 	}
 	return task, nil
 }
+
+// errTooLong means that an input has more bytes than the number after it.
+var errTooLong = errors.New("more than")
 
 // readAll reads in to its end, or until ctx ends. More than limit bytes are an error.
 func readAll(ctx context.Context, in io.Reader, limit int64) ([]byte, error) {
@@ -189,7 +213,7 @@ func readAll(ctx context.Context, in io.Reader, limit int64) ([]byte, error) {
 		return nil, context.Cause(ctx)
 	case got := <-read:
 		if got.err == nil && int64(len(got.data)) > limit {
-			return nil, fmt.Errorf("more than %d bytes", limit)
+			return nil, fmt.Errorf("%w %d bytes", errTooLong, limit)
 		}
 		return got.data, got.err
 	}
@@ -201,6 +225,7 @@ func (p *program) runTask(ctx context.Context, c *cli.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	p.quiet = c.Bool("quiet")
 	outer := ctx
 	if d := c.Duration("timeout"); d > 0 { // prepare rejects a negative one
 		var cancel context.CancelFunc
@@ -225,8 +250,8 @@ func (p *program) runTask(ctx context.Context, c *cli.Context) (int, error) {
 		return codeTimeout, nil
 	}
 	j.sink = report.event
-	record := p.work(ctx, j)
-	if err := report.finish(record); err != nil {
+	record, answered := p.work(ctx, j)
+	if err := report.finish(record, answered); err != nil {
 		p.printLine("write the result: " + err.Error())
 		if record.ExitCode == codeDone {
 			return codeEnvironment, nil
@@ -256,6 +281,12 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 	}
 	hideKeys(s.config.inherit.Pass)
 	j := &job{task: s.task, patch: s.patch, fetch: s.fetch, interactive: p.interactive()}
+	if c.Bool("verbose") {
+		j.outputs = verboseLines
+	}
+	if j.parts, err = p.attachments(ctx, c); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, p.closeInTime(ctx, j.env))

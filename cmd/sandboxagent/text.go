@@ -19,15 +19,46 @@ func oneLine(s string) string {
 	return strings.Join(strings.Fields(tool.Sanitize(s)), " ")
 }
 
-// cut shortens a line to a width in columns. Characters from U+1100 on count as two, which is never
-// too little.
+// columns returns the width of a character: 2 from U+1100 on, which is never too little.
+func columns(r rune) int {
+	if r >= 0x1100 && r != '…' {
+		return 2
+	}
+	return 1
+}
+
+// textRows breaks the lines of any text into rows of at most width columns, without control
+// sequences: at a blank, if the second half of a row has one.
+func textRows(text string, width int) (rows []string) {
+	for line := range strings.SplitSeq(strings.TrimRight(sanitize(text), " \t\n"), "\n") {
+		line = row(line)
+		start, column, blank := 0, 0, 0
+		for i, r := range line {
+			if column += columns(r); column > width {
+				end := i
+				if blank > start+(i-start)/2 {
+					end = blank
+				}
+				rows = append(rows, line[start:end])
+				start, column = end, columns(r)
+				for _, r := range line[end:i] {
+					column += columns(r)
+				}
+			}
+			if r == ' ' {
+				blank = i + 1
+			}
+		}
+		rows = append(rows, line[start:])
+	}
+	return rows
+}
+
+// cut shortens a line to a width in columns.
 func cut(s string, width int) string {
 	column, last := 0, 0
 	for i, r := range s {
-		w := 1
-		if r >= 0x1100 && r != '…' {
-			w = 2
-		}
+		w := columns(r)
 		if column+w > width {
 			return s[:last] + "…"
 		}

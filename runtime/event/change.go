@@ -10,10 +10,14 @@ const (
 	FileDeleted  ChangeKind = "deleted"
 )
 
-// FileChange is one file that a tool changed. A move is a deletion and a creation.
+// FileChange is one file that a tool or a command changed. A move is a deletion and a creation.
 type FileChange struct {
 	Path string     `json:"path"`
 	Kind ChangeKind `json:"kind"`
+	// Insertions and Deletions are numbers of lines, where they are counted: in a Result. They are
+	// zero for a binary file.
+	Insertions int `json:"insertions,omitempty"`
+	Deletions  int `json:"deletions,omitempty"`
 	// Backup is the file on the host with the content before the change; empty without one.
 	Backup string `json:"backup,omitempty"`
 }

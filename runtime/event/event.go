@@ -216,7 +216,10 @@ type Result struct {
 	Text       string `json:"text,omitempty"`
 	Error      string `json:"error,omitempty"`
 	Model      string `json:"model,omitempty"`
+	SessionID  string `json:"session_id,omitempty"`
 	SessionDir string `json:"session_dir,omitempty"`
+	// Journal is the file of the session's journal; empty without one.
+	Journal string `json:"journal,omitempty"`
 	// Guarantees are those of the environment.
 	Guarantees []env.Guarantee `json:"guarantees,omitempty"`
 	Patch      string          `json:"patch,omitempty"`
@@ -224,7 +227,10 @@ type Result struct {
 	ModelCalls int             `json:"model_calls"`
 	ToolCalls  int             `json:"tool_calls"`
 	Usage      llm.Usage       `json:"usage"`
-	Changes    []FileChange    `json:"changes,omitempty"`
+	// Changes lists the files that tools changed, and those that commands changed, unless
+	// ChangesIncomplete is the reason why these are unknown.
+	Changes           []FileChange `json:"changes,omitempty"`
+	ChangesIncomplete string       `json:"changes_incomplete,omitempty"`
 	// Disarmed are the files that would have made git outside of the environment run programs of a
 	// command.
 	Disarmed []Disarmed `json:"disarmed,omitempty"`

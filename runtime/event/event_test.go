@@ -65,9 +65,14 @@ func everyKind() []event.Event {
 		event.Gap{Missed: 3},
 		event.SessionEnd{State: "closed", Reason: "closed"},
 		event.Result{
-			Status: "completed", Text: "done", Model: "gpt-5", SessionDir: "/s", Turns: 4, ModelCalls: 2,
-			ToolCalls: 1, Usage: usage, Changes: []event.FileChange{{Path: "b", Kind: event.FileCreated}},
-			Guarantees: guarantees, DurationMS: 12, Agents: []event.AgentResult{{
+			Status: "completed", Text: "done", Model: "gpt-5", SessionID: "s1", SessionDir: "/s",
+			Journal: "/s/journal.jsonl", Turns: 4, ModelCalls: 2, ToolCalls: 1, Usage: usage,
+			Changes: []event.FileChange{
+				{Path: "b", Kind: event.FileCreated},
+				{Path: "c", Kind: event.FileModified, Insertions: 2, Deletions: 1},
+			},
+			ChangesIncomplete: "too large",
+			Guarantees:        guarantees, DurationMS: 12, Agents: []event.AgentResult{{
 				ID: "agent_1", Kind: "explore", Status: "completed", Turns: 4, Usage: usage,
 			}},
 		},
