@@ -45,8 +45,8 @@ func listPackages(t *testing.T) []goPackage {
 }
 
 // arrows maps each package of this module, except the backends, to the packages of it that it may
-// import. A path that ends in /... stands for the path and all packages below it. Of several lines that
-// match a package the longest counts. A package without a line fails the test: decide which
+// import. A path that ends in /... stands for the path and all packages below it. Of several lines
+// that match a package the longest counts. A package without a line fails the test: decide which
 // packages may import it.
 var arrows = map[string]string{
 	"internal/...": "",

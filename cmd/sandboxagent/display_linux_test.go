@@ -8,7 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // rendered returns the lines that the display leaves on a terminal.
@@ -248,8 +247,11 @@ func TestLateInput(t *testing.T) {
 	t.Run("FIFO", func(t *testing.T) {
 		t.Parallel()
 		p, s, w := start(t, "--file=fifo")
+		if _, err := w.WriteString("data"); err != nil {
+			t.Fatal(err)
+		}
 		_ = w.Close()
-		time.Sleep(200 * time.Millisecond) // opening it has no effect to wait for
+		s.await("note: 4 bytes of standard input go with the task") // then it opens the FIFO
 		s.send("\x03")
 		if code, _ := s.end(p); code != 130 {
 			t.Errorf("exit code %d", code)

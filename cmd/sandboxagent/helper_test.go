@@ -10,7 +10,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
-// TestMissingHelper checks that the error names the remedies of this program, and neither fields nor
+// TestMissingHelper checks that the error names the remedies of this program, and no fields or
 // functions of the library.
 func TestMissingHelper(t *testing.T) {
 	for _, arch := range []string{runtime.GOARCH, "s390x"} {

@@ -113,6 +113,12 @@ func TestExplain(t *testing.T) {
 			"gemini: not_found: m; check --model and --base-url",
 		},
 		{
+			"redirect",
+			agent.Result{Status: agent.StatusModelError},
+			&llm.Error{Kind: llm.KindNotFound, Status: 307, Message: "m"}, nil,
+			"not_found (HTTP 307): m; set --base-url to the final address",
+		},
+		{
 			"patch",
 			agent.Result{Status: agent.StatusEnvironmentError},
 			errors.New("--patch: no"), nil,

@@ -148,7 +148,9 @@ func (p *patch) finish(ctx context.Context, e env.Environment, done bool) (file 
 	defer found.Close() //nolint:errcheck // it was only read
 	write := func(w io.Writer) error {
 		stats, err := found.WritePatch(ctx, w)
-		p.stats = &stats
+		if err == nil {
+			p.stats = &stats
+		}
 		return err
 	}
 	if p.settings.file != "" {
