@@ -19,7 +19,7 @@ func TestComplete(t *testing.T) {
 	}{
 		{line: "e", want: "exec env"},
 		{line: "h", want: "help"},
-		{line: "env _", want: "verify list attach gc"},
+		{line: "env _", want: "verify list attach rm gc"},
 		{line: "env l", want: "list"},
 		{line: "help env l", want: "list"},
 		{line: "--env docker ex", want: "exec"},

@@ -28,7 +28,7 @@ func (p *program) doctorCommand() *cli.Command {
 		ArgsUsage: "[flags]",
 		UsageText: `
 sandboxagent doctor
-sandboxagent doctor && sandboxagent run "Make the tests pass."`,
+sandboxagent doctor && sandboxagent run "Fix the tests."`,
 		Description: `
 Prints a line for each part: its name, ok or missing, and what was found, or else a remedy. It shows
 the names of variables with keys, never the keys. Takes five seconds at most. Exit codes: 0 "run"
