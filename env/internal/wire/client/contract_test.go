@@ -149,8 +149,8 @@ func full(t *testing.T) {
 	}
 }
 
-// sliced delivers its first 200,000 bytes one by one, and then in pieces of odd sizes, which are
-// larger from 20 MB on.
+// sliced delivers its first 20,000 bytes one by one, and then in pieces of odd sizes, which are
+// larger from 2 MB on.
 type sliced struct {
 	net.Conn
 	read int
@@ -159,9 +159,9 @@ type sliced struct {
 func (s *sliced) Read(p []byte) (int, error) {
 	size := 1
 	switch {
-	case s.read > 20_000_000:
+	case s.read > 2_000_000:
 		size = s.read%65_537 + 1
-	case s.read > 200_000:
+	case s.read > 20_000:
 		size = s.read%4001 + 1
 	}
 	n, err := s.Conn.Read(p[:min(size, len(p))])
