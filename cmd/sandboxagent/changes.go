@@ -55,7 +55,7 @@ func (f *changeFinder) take() {
 	case f.env.readOnly:
 	case !f.env.inPlace:
 		f.err = errors.New("the run had neither --patch nor --apply")
-	case f.env.account != "":
+	case f.env.remote:
 		f.err = errors.New("the directory is on a remote host, and the run had no --patch")
 	default:
 		f.patch.opts = snapshot.Options{MaxBytes: comparedBytes, MaxEntries: comparedFiles}

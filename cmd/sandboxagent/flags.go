@@ -53,6 +53,10 @@ func environmentFlags(group, timeout string) []cli.Flag {
 		&cli.DurationFlag{
 			Name: "timeout", Category: group, Usage: timeout, DefaultText: "none",
 		},
+		&cli.BoolFlag{
+			Name: "quiet", Aliases: []string{"q"}, Category: groupOutput,
+			Usage: "show no progress and no notes, only errors and questions",
+		},
 		&cli.StringFlag{
 			Name: "log", Category: groupOutput,
 			Usage: "append a record of each operation to `FILE`, as JSON Lines",
@@ -151,6 +155,7 @@ func (p *program) parseBackend(c *cli.Context) (backend, error) {
 }
 
 func (p *program) parseEnvironmentFlags(c *cli.Context) (s environmentSettings, err error) {
+	p.quiet = c.Bool("quiet")
 	s = environmentSettings{
 		config:   openConfig{dir: c.String("workdir"), vars: c.StringSlice("var")},
 		readOnly: c.Bool("read-only"), keep: c.Bool("keep"),

@@ -14,6 +14,9 @@ const notesFile = "notes.json"
 // text reports that there is nothing to note, so that a protection that is lost once more is noted
 // once more. Without a state directory that can be written it writes each note.
 func (p *program) noteOnce(subject, text string) {
+	if p.quiet { // the user has not got it
+		return
+	}
 	state, err := stateDir()
 	file := filepath.Join(state, notesFile)
 	var seen map[string]string

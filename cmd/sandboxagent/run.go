@@ -82,23 +82,13 @@ codes: 0 done, 1 the task failed, 2 usage, 3 a limit was reached, 4 a human is n
 				Name: "max-retry-wait", Category: groupModel, Value: llm.DefaultMaxWait,
 				Usage: "wait at most `DURATION` before a retry that the server of the model delays",
 			},
-		}, attachFlags(), displayFlags(), patchFlags(),
+			&cli.BoolFlag{
+				Name: "verbose", Aliases: []string{"v"}, Category: groupOutput,
+				Usage: "show the results of tools too",
+			},
+		}, attachFlags(), patchFlags(),
 			environmentFlags(groupTask, "end the run after this `DURATION`, wall clock")),
 		Action: p.action(p.runTask),
-	}
-}
-
-// displayFlags are the flags of the display.
-func displayFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.BoolFlag{
-			Name: "quiet", Aliases: []string{"q"}, Category: groupOutput,
-			Usage: "show no progress and no notes, only errors and questions",
-		},
-		&cli.BoolFlag{
-			Name: "verbose", Aliases: []string{"v"}, Category: groupOutput,
-			Usage: "show the results of tools too",
-		},
 	}
 }
 
@@ -225,7 +215,6 @@ func (p *program) runTask(ctx context.Context, c *cli.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	p.quiet = c.Bool("quiet")
 	outer := ctx
 	if d := c.Duration("timeout"); d > 0 { // prepare rejects a negative one
 		var cancel context.CancelFunc
