@@ -66,6 +66,13 @@ func (p *program) run(ctx context.Context, args []string) (code int) {
 	p.line, err = parseCommandLine(app, args)
 	if err == nil {
 		err = p.runCommandLine(ctx, app)
+	} else if p.line.command == runName {
+		p.line.nameSource(err)
+		_, output := variable("output")
+		format := cmp.Or(p.line.value("output"), output, formatText)
+		if report, rerr := newReport(format, p.std.out); rerr == nil {
+			report.failed(ctx, "", err)
+		}
 	}
 	if err != nil {
 		p.fail(err)

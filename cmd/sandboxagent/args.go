@@ -35,7 +35,8 @@ type commandLine struct {
 type givenFlag struct{ arg, name, value string }
 
 // parseCommandLine separates flags from arguments, which package flag does not mix, and validates
-// the values of flags. Flags are valid anywhere before "--", also before the command.
+// the values of flags. Flags are valid anywhere before "--", also before the command. With an error
+// l has the other flags, if the command is known.
 func parseCommandLine(app *cli.App, args []string) (l commandLine, err error) {
 	var given []givenFlag
 	var words []string
@@ -74,19 +75,17 @@ func parseCommandLine(app *cli.App, args []string) (l commandLine, err error) {
 		l.rest = append(l.rest, args[1:]...)
 	}
 	for _, g := range given {
-		flag := findFlag(command.Flags, g.name)
-		if flag == nil {
-			return l, unknownFlag(app, command.Flags, g)
-		}
-		if err := l.add(flag, g.value); err != nil {
-			return l, err
+		if flag := findFlag(command.Flags, g.name); flag == nil {
+			err = cmp.Or(err, unknownFlag(app, command.Flags, g))
+		} else {
+			err = cmp.Or(err, l.add(flag, g.value))
 		}
 	}
 	if missing != "" {
-		return l, usagef("%s needs a value", missing)
+		err = cmp.Or(err, usagef("%s needs a value", missing))
 	}
-	if l.help {
-		return l, nil
+	if l.help || err != nil {
+		return l, err
 	}
 	return l, l.addVariables(command.Flags)
 }
@@ -134,6 +133,16 @@ func (l *commandLine) addVariables(flags []cli.Flag) error {
 		_, value := variable("env")
 		// parseBackend reports an unknown one
 		selected, _ = findBackend(backends(nil), cmp.Or(l.value("env"), value, f.GetValue()))
+	}
+	// A flag excludes the variable of another one.
+	for flag, other := range map[string]string{
+		"env-id": "env", "quiet": "verbose", "verbose": "quiet",
+	} {
+		if l.value(other) != "" {
+			flags = slices.DeleteFunc(slices.Clone(flags), func(f cli.Flag) bool {
+				return f.Names()[0] == flag
+			})
+		}
 	}
 	l.variables = make(map[string]string)
 	for _, f := range flags {

@@ -148,6 +148,11 @@ func TestVariables(t *testing.T) {
 			args: "env list", want: "--",
 		},
 		{name: "an invalid one of another backend", vars: "CPUS=many", args: "exec a", want: "-- a"},
+		{
+			name: "excluded by a flag", vars: "ENV_ID=i VERBOSE=1", args: "run --env=local -q x",
+			want: "--env=local --quiet=true -- x",
+		},
+		{name: "all", vars: "ALL=true", args: "env gc", want: "--"},
 		{name: "without effect here", vars: "APPLY=true", args: "exec a", want: "-- a"},
 		{
 			name: "with effect there", vars: "APPLY=true INHERIT_VARS=core", args: "exec --env=docker a",

@@ -176,12 +176,12 @@ func (p *program) pipedInput(ctx context.Context) ([]byte, error) {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-late:
-			if terminal(p.std.err) == nil {
+			if terminal(p.std.err) == nil || inCI() {
 				p.notify(fmt.Sprintf("standard input is ignored: it is open, but had no data for %s (--file -"+
 					" waits for its end, </dev/null closes it)", inputWait))
 				return nil, nil
 			}
-			p.notify("waiting for the end of standard input (</dev/null closes it)")
+			p.printLine("note: waiting for the end of standard input (</dev/null closes it)")
 		case <-ready:
 			return readText(ctx, in)
 		}

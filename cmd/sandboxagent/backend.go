@@ -44,7 +44,8 @@ type remoteBackend interface {
 	// disconnects. stored is the encoding of keeping.stored.
 	attach(ctx context.Context, stored json.RawMessage) (opened, error)
 	// remove removes the environment session, with everything that runs in it. It is on the server of
-	// stored, or on that of connectFlags if stored is nil.
+	// stored, or on that of connectFlags if stored is nil, which needs a session that list names as
+	// the user's own.
 	remove(ctx context.Context, session string, stored json.RawMessage) error
 	// list returns the environments on the server, and the header of their rows.
 	list(ctx context.Context) (header []string, all []listed, err error)

@@ -28,7 +28,7 @@ func (*dockerBackend) name() string { return "docker" }
 func (*dockerBackend) inPlace() bool { return false }
 
 func (*dockerBackend) serverUsage() (list, gc string) {
-	return "name, state, age, owner and image of all users' containers, and a note",
+	return "name, state, age, owner and image of containers, and a note",
 		"containers that never started or have ended, and volumes without a container; with --all " +
 			"also your containers whose program has ended, unused helpers, and unused layers on images"
 }

@@ -35,8 +35,8 @@ func (*sshBackend) name() string { return "ssh" }
 func (*sshBackend) inPlace() bool { return true }
 
 func (*sshBackend) serverUsage() (list, gc string) {
-	return "name, state, age and TTL of your environments, the client's address, and a note",
-		"directories and processes of killed helpers; with --all all your environments"
+	return "name, state, age and TTL of environments, the client's address, and a note",
+		"directories and processes of killed helpers; with --all all environments of the account, in use or not"
 }
 
 func (*sshBackend) connectFlags() []cli.Flag {
@@ -214,6 +214,9 @@ func (b *sshBackend) attach(ctx context.Context, stored json.RawMessage) (opened
 	if err != nil {
 		return opened{}, errors.Join(sshError(err), host.Close())
 	}
+	if weakness := sandboxWeakness(e.Info()); weakness != "" && b.notify != nil {
+		b.notify(weakness)
+	}
 	return opened{
 		plain: &sshEnvironment{Environment: e, host: host, attached: true},
 		kill:  func() {}, isolated: isolates(e.Info()), account: host.Route(), remote: true,
@@ -221,13 +224,11 @@ func (b *sshBackend) attach(ctx context.Context, stored json.RawMessage) (opened
 }
 
 func (b *sshBackend) remove(ctx context.Context, session string, stored json.RawMessage) error {
-	if stored != nil {
-		var kept sshKept
-		if err := json.Unmarshal(stored, &kept); err != nil {
-			return err
-		}
-		b = b.restored(kept.Target)
+	var kept sshKept // list names none as the user's own
+	if err := json.Unmarshal(stored, &kept); err != nil {
+		return err
 	}
+	b = b.restored(kept.Target)
 	return b.withHost(ctx, func(h *ssh.Host) error { return h.Discard(ctx, session) })
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/snapshot"
@@ -26,6 +27,8 @@ type changeFinder struct {
 	ctx   context.Context //nolint:containedctx // it is that of the run, whose events come without one
 	once  sync.Once
 	taken chan struct{}
+	// acted is true if something may have changed the directory.
+	acted atomic.Bool
 	patch patch
 	err   error
 }
@@ -40,13 +43,23 @@ func (f *changeFinder) event(e event.Event) error {
 	switch e.Kind() {
 	case event.KindUserInput:
 		go f.once.Do(f.take)
-	case event.KindTextEnd, event.KindToolCallStart:
-		select {
-		case <-f.taken:
-		case <-f.ctx.Done():
-		}
+	case event.KindVerify:
+		f.acted.Store(true)
+	case event.KindToolCallStart:
+		f.acted.Store(true)
+		f.await()
+	case event.KindTextEnd:
+		f.await()
 	}
 	return nil
+}
+
+// await waits for the first snapshot.
+func (f *changeFinder) await() {
+	select {
+	case <-f.taken:
+	case <-f.ctx.Done():
+	}
 }
 
 func (f *changeFinder) take() {
@@ -73,6 +86,10 @@ func (f *changeFinder) take() {
 func (f *changeFinder) finish(ctx context.Context) (stats snapshot.PatchStats, err error) {
 	f.once.Do(func() { close(f.taken) }) // without input no tool has run
 	<-f.taken
+	if !f.acted.Load() {
+		f.patch.close()
+		return stats, nil
+	}
 	if f.patch.before == nil {
 		return stats, f.err
 	}

@@ -28,7 +28,7 @@ func (p *program) doctorCommand() *cli.Command {
 		ArgsUsage: "[flags]",
 		UsageText: `
 sandboxagent doctor
-sandboxagent doctor && sandboxagent run "Fix the tests."`,
+sandboxagent doctor || echo "not ready"`,
 		Description: `
 Prints a line for each part: its name, ok or missing, and what was found, or else a remedy. It shows
 the names of variables with keys, never the keys. Takes five seconds at most. Exit codes: 0 "run"
@@ -38,7 +38,7 @@ run commands.`,
 	}
 }
 
-// finding is what doctor found about a part.
+// finding is the result of the check of one part.
 type finding struct {
 	ok   bool
 	text string
@@ -217,7 +217,7 @@ func findKeys() finding {
 		return strings.TrimSpace(os.Getenv(name)) == ""
 	})
 	if len(set) == 0 {
-		return missing("set one of %s; only openai-compatible/MODEL works without a key",
+		return missing("set one of %s; only openai-compatible/MODEL and script:FILE need no key",
 			strings.Join(keyVariables(), ", "))
 	}
 	return present("%s", strings.Join(set, ", "))

@@ -15,7 +15,7 @@ func (p *program) removeCommand() *cli.Command {
 		ArgsUsage: "[flags] ID...",
 		UsageText: `
 sandboxagent env rm ID
-sandboxagent env rm --env ssh --host me@example.com ID`,
+sandboxagent env rm --env docker ID ID`,
 		Description: `
 ID is a name that "sandboxagent env list" prints, or the start of one. You must have opened the
 environment from this host. A program that uses it gets an error. Flags are needed only if the state

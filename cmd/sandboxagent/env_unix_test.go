@@ -236,6 +236,20 @@ func TestEnvID(t *testing.T) {
 	}
 }
 
+// TestEnvIDProtection checks that a variable that protects is not ignored beside --env-id.
+func TestEnvIDProtection(t *testing.T) {
+	t.Parallel()
+	d := newFakeDocker(t, nil)
+	p := d.call(t, func(p *process) {
+		d.keep(t, p, "ccc1")
+		p.Env = append(p.Env, "SANDBOXAGENT_NETWORK=none")
+	}, "exec", "--env-id=c", "--", "true")
+	const want = "the variable SANDBOXAGENT_NETWORK has no effect with --env-id"
+	if got := p.stderr.String(); !strings.Contains(got, want) || p.ProcessState.ExitCode() != 125 {
+		t.Errorf("exit code %d, stderr %q", p.ProcessState.ExitCode(), got)
+	}
+}
+
 // TestDemoWithoutImage checks that the demonstration in a container names the image that it needs.
 func TestDemoWithoutImage(t *testing.T) {
 	t.Parallel()

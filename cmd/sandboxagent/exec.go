@@ -54,7 +54,7 @@ func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error
 	if err != nil {
 		return 0, err
 	}
-	settings, err := parsePatchFlags(c, s.backend)
+	settings, err := parsePatchFlags(c, s)
 	if err != nil {
 		return 0, err
 	}

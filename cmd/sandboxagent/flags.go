@@ -97,12 +97,12 @@ func patchFlags() []cli.Flag {
 	}
 }
 
-// parsePatchFlags reads patchFlags, for an environment of b.
-func parsePatchFlags(c *cli.Context, b backend) (patchSettings, error) {
-	s := patchSettings{file: c.String("patch"), apply: c.Bool("apply")}
-	if s.apply && b.inPlace() {
+// parsePatchFlags reads patchFlags, for the environment of e.
+func parsePatchFlags(c *cli.Context, e environmentSettings) (patchSettings, error) {
+	s := patchSettings{file: c.String("patch"), apply: c.Bool("apply") && e.existing == nil}
+	if s.apply && e.backend.inPlace() {
 		return s, usagef("--apply has no effect with --env=%s, which works in the directory itself",
-			b.name())
+			e.backend.name())
 	}
 	return s, checkPatchFlag(s.file)
 }

@@ -67,12 +67,7 @@ func storeKept(backend string, k *keeping) (forget func() error, err error) {
 	if err != nil {
 		return nothing, nil
 	}
-	return func() error {
-		if err := os.Remove(name); !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
-	}, nil
+	return (&keptFile{name: name}).forget, nil
 }
 
 // removeOldKept removes the files of programs that were killed long ago.
@@ -166,8 +161,8 @@ func keptSessions() (dir string, sessions []string, err error) {
 	return dir, sessions, err
 }
 
-// matchSession returns the one of sessions that is id, or the only one that starts with it; empty
-// if none does.
+// matchSession returns id if it is one of sessions, else the only session that starts with it;
+// empty if none does.
 func matchSession(id string, sessions []string) (string, error) {
 	var found []string
 	for _, s := range sessions {
@@ -194,8 +189,13 @@ func (k *keptFile) attach(ctx context.Context) (opened, error) {
 	return o, err
 }
 
-// forget removes the file.
-func (k *keptFile) forget() error { return os.Remove(k.name) }
+// forget removes the file, unless another program has.
+func (k *keptFile) forget() error {
+	if err := os.Remove(k.name); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
 
 // configuresNew reports whether the flag name configures a new environment.
 func configuresNew(name string) bool {
@@ -203,17 +203,24 @@ func configuresNew(name string) bool {
 	return slices.Contains(general, name) || findFlag(backendFlags(), name) != nil
 }
 
+// protects reports whether f configures the sandbox of an environment of b. It is not ignored, so
+// that nobody believes in a protection that the environment lacks.
+func protects(b backend, f cli.Flag) bool {
+	return f.(documentedFlag).GetCategory() == groupSandbox && obeys(b, f.Names()[0])
+}
+
 // selectExisting makes s select the environment id, which is open.
 func (p *program) selectExisting(c *cli.Context, s *environmentSettings, id string) error {
-	for _, f := range c.Command.Flags {
-		name := f.Names()[0]
-		if configuresNew(name) && c.IsSet(name) && p.line.variables["--"+name] == "" {
-			return usagef("--%s has no effect with --env-id, since it configures a new environment", name)
-		}
-	}
 	kept, err := p.readKept(id)
 	if err != nil {
 		return err
+	}
+	for _, f := range c.Command.Flags {
+		name := f.Names()[0]
+		ignored := p.line.variables["--"+name] != "" && !protects(kept.backend, f)
+		if configuresNew(name) && c.IsSet(name) && !ignored {
+			return usagef("--%s has no effect with --env-id, since it configures a new environment", name)
+		}
 	}
 	s.existing, s.backend = kept, kept.backend
 	s.config, s.keep = openConfig{}, false

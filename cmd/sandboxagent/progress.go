@@ -213,6 +213,7 @@ func (p *progress) observe(e event.Event) {
 			details = append(details, fmt.Sprintf("exit code %d", d.ExitCode))
 		}
 		p.result(d.Passed, "check", d.Command, append(details, took(d.DurationMS))...)
+		p.reason(d.Output)
 	case event.ProcessingEnd:
 		p.endAnswer(e.AgentID)
 		if e.AgentID != "" && d.Status != string(agent.StatusCompleted) {
@@ -282,8 +283,8 @@ func (p *progress) toolEnded(agentID string, d event.ToolCallEnd) {
 	switch {
 	case p.outputs > 0:
 		p.rows("      | ", strings.Split(strings.TrimRight(sanitize(d.Result), "\n"), "\n"), p.outputs)
-	case p.tty != nil && d.IsError:
-		p.rows("      | ", p.reason(d.Result), reasonLines)
+	case d.IsError:
+		p.reason(d.Result)
 	}
 	if p.tty != nil && !d.IsError && len(d.Changes) > 0 {
 		p.diff(editedLines(c.Arguments))
@@ -293,9 +294,11 @@ func (p *progress) toolEnded(agentID string, d event.ToolCallEnd) {
 	}
 }
 
-// reason returns the end of the result of a failed call.
-func (p *progress) reason(result string) []string {
-	return lastOf(textRows(strings.TrimSpace(result), p.room()-2), reasonLines)
+// reason writes the end of the result of a failed call or check, which has the reason.
+func (p *progress) reason(result string) {
+	if result = strings.TrimSpace(result); result != "" {
+		p.rows("      | ", lastOf(textRows(result, p.room()-2), reasonLines), reasonLines)
+	}
 }
 
 func (p *progress) do(what string) { p.doing, p.since = what, p.now() }

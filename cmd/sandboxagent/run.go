@@ -30,7 +30,7 @@ func (p *program) runCommand() *cli.Command {
 		ArgsUsage: "[flags] TASK|-",
 		UsageText: `
 sandboxagent run -m openai/gpt-5 "Explain this code."
-sandboxagent run --env docker --apply "Fix the tests."`,
+sandboxagent run -m openai/gpt-5 --env docker --apply -`,
 		Description: `
 With "-", read the task from standard input; otherwise data that is piped there goes
 with the task. The answer goes to standard output, progress to standard error. Exit
@@ -149,7 +149,7 @@ func (p *program) parseRunFlags(ctx context.Context, c *cli.Context) (runSetting
 	if c.Bool("quiet") && c.Bool("verbose") {
 		return s, usagef("--quiet and --verbose exclude each other")
 	}
-	if s.patch, err = parsePatchFlags(c, s.backend); err != nil {
+	if s.patch, err = parsePatchFlags(c, s.environmentSettings); err != nil {
 		return s, err
 	}
 	s.task, err = p.readTask(ctx, c.Args().Slice())
@@ -184,7 +184,7 @@ func (p *program) readTask(ctx context.Context, args []string) (string, error) {
 	return task, nil
 }
 
-// errTooLong means that an input has more bytes than the number after it.
+// errTooLong means that an input has too many bytes; the limit follows in the text.
 var errTooLong = errors.New("more than")
 
 // readAll reads in to its end, or until ctx ends. More than limit bytes are an error.

@@ -189,9 +189,8 @@ func execArgvExact(c *caseT) {
 
 func execArgvZero(c *caseT) {
 	c.unix()
-	sh := strings.TrimSpace(c.sh("command -v sh"))
-	c.sh(`ln -s "$1" sh`, sh)
-	for _, program := range []string{"sh", sh, "./sh"} {
+	c.sh(`ln -s /bin/sh sh`)
+	for _, program := range []string{"sh", "/bin/sh", "./sh"} {
 		cmd := env.Command{Argv: []string{program, "-c", `printf %s "$0"`}, Dir: c.dir}
 		c.equal("argv[0] that a program sees", c.exec(cmd).stdout, program)
 	}

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"io"
 	"os/exec"
 	"sync"
@@ -13,8 +14,10 @@ const exitTimeout = 10 * time.Second
 
 // Start starts a command, such as one that runs Program.Serve in a sandbox, and returns its stdin
 // and stdout as a stream for Open. Close closes both and waits for the exit of the command, which
-// is killed after 10 seconds.
+// is killed after 10 seconds. A zero cmd.WaitDelay becomes 10 seconds too, so that no process that
+// holds its stderr delays Close any longer.
 func Start(cmd *exec.Cmd) (io.ReadWriteCloser, error) {
+	cmd.WaitDelay = cmp.Or(cmd.WaitDelay, exitTimeout)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -29,7 +32,7 @@ func Start(cmd *exec.Cmd) (io.ReadWriteCloser, error) {
 	return &commandStream{Reader: out, Writer: in, end: sync.OnceFunc(func() {
 		_, _ = in.Close(), out.Close() // which never fail
 		kill := time.AfterFunc(exitTimeout, func() { _ = cmd.Process.Kill() })
-		_ = cmd.Wait() // the client knows more about the end than its exit code
+		_ = cmd.Wait() // the client reports the end
 		kill.Stop()
 	})}, nil
 }

@@ -26,14 +26,17 @@ func (l *loop) check(ctx context.Context) (passed bool, message string, err erro
 		return false, "", err
 	}
 	passed = res.ExitCode == 0 && !res.TimedOut
+	text := ""
+	if !passed {
+		text = tool.Sanitize(strings.ToValidUTF8(string(out.Stdout.Bytes()), string(utf8.RuneError)))
+	}
 	l.send(event.Verify{
 		Command: l.verify.Command, Passed: passed, ExitCode: res.ExitCode, Attempt: l.checks,
-		DurationMS: res.Elapsed.Milliseconds(),
+		DurationMS: res.Elapsed.Milliseconds(), Output: text,
 	})
 	if passed {
 		return true, "", nil
 	}
-	text := tool.Sanitize(strings.ToValidUTF8(string(out.Stdout.Bytes()), string(utf8.RuneError)))
 	message = verifyText(l.verify.Command, res.ExitCode, res.TimedOut, res.Elapsed, text)
 	l.res.Failures = append(l.res.Failures, Failure{
 		Source: FailureVerify, Kind: "check_failed", Message: message, Time: l.clock.Now(),

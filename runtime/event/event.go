@@ -188,6 +188,8 @@ type Verify struct {
 	ExitCode   int    `json:"exit_code"`
 	Attempt    int    `json:"attempt"`
 	DurationMS int64  `json:"duration_ms"`
+	// Output is that of a command that did not pass, cut in its middle; the model gets it too.
+	Output string `json:"output,omitempty"`
 }
 
 // Warning is a problem that does not stop the run.
