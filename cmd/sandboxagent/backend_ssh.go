@@ -36,7 +36,8 @@ func (*sshBackend) inPlace() bool { return true }
 
 func (*sshBackend) serverUsage() (list, gc string) {
 	return "name, state, age and TTL of environments, the client's address, and a note",
-		"directories and processes of killed helpers; with --all all environments of the account, in use or not"
+		"directories and processes of killed helpers; with --all all " +
+			"environments of the account, in use or not"
 }
 
 func (*sshBackend) connectFlags() []cli.Flag {

@@ -22,8 +22,9 @@ sandboxagent env gc --all`,
 			_, gc := b.serverUsage()
 			return gc
 		}) + `
-It removes no container that is in use, and no other image. An environment ends by itself --ttl after its
-last client disconnects. Exit codes: 0 all garbage is removed, 6 something could not be removed.`,
+It removes no container that is in use, and no other image. An environment ends by itself --ttl
+after its last client disconnects. Exit codes: 0 all garbage is removed, 6 something could not be
+removed.`,
 		Flags: append([]cli.Flag{
 			&cli.BoolFlag{
 				Name: "dry-run", Category: groupCommand,
