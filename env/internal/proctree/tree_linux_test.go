@@ -145,6 +145,23 @@ func TestWithoutProc(t *testing.T) {
 	}
 }
 
+// TestSlowKill kills a tree where one attempt takes longer than all have.
+func TestSlowKill(t *testing.T) {
+	cmd := exec.Command("sh", "-c", "sleep 1000 & wait")
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &Process{os: cmd.Process, Exited: make(chan struct{})}
+	tree := newTree([]*Process{p})
+	err := tree.killUntil(time.Now())
+	_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
+	_ = cmd.Wait() // it was killed
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // TestKnownMembersStayCandidates has a member whose parent was there when it was looked at, and
 // gone when it was the parent's turn.
 func TestKnownMembersStayCandidates(t *testing.T) {

@@ -37,8 +37,10 @@ const (
 	// killTime bounds the wait for processes that got SIGKILL; one in an uninterruptible wait does not
 	// die of it.
 	killTime = 5 * time.Second
-	// chaseTime bounds the attempts to get hold of processes that fork all the time.
+	// chaseTime bounds the attempts to get hold of processes that fork all the time; minChases is the
+	// least number of attempts, however long they take.
 	chaseTime = 20 * time.Second
+	minChases = 3
 	// unclearTime bounds the scanning for a certain result that no member is alive; minScans is the
 	// least number of passes, however long they take.
 	unclearTime = 500 * time.Millisecond
@@ -140,9 +142,12 @@ func (t *tree) signal(signal unix.Signal) error {
 }
 
 // kill kills all members, until nothing is left.
-func (t *tree) kill() error {
+func (t *tree) kill() error { return t.killUntil(time.Now().Add(chaseTime)) }
+
+// killUntil is kill with the deadline of the attempts.
+func (t *tree) killUntil(deadline time.Time) error {
 	immune := make(map[identity]bool)
-	for deadline := time.Now().Add(chaseTime); ; {
+	for chases := 1; ; chases++ {
 		alive, err := t.killOnce(immune, deadline)
 		switch {
 		case err != nil:
@@ -153,7 +158,7 @@ func (t *tree) kill() error {
 			return nil
 		case !awaitDeath(alive, time.Now().Add(killTime)):
 			return fmt.Errorf("%d processes do not die of SIGKILL", len(alive))
-		case time.Now().After(deadline):
+		case chases >= minChases && time.Now().After(deadline):
 			return errors.New("processes start faster than they can be killed")
 		}
 	}
