@@ -161,7 +161,7 @@ func TestImportsFollowArrows(t *testing.T) {
 	}
 }
 
-// TestBackendsAreComplete checks that each backend has what CONTRIBUTING.md asks for.
+// TestBackendsAreComplete checks that each backend has the parts that CONTRIBUTING.md lists.
 func TestBackendsAreComplete(t *testing.T) {
 	var names []string
 	for _, p := range listPackages(t) {

@@ -48,7 +48,7 @@ func attachFlags() []cli.Flag {
 	}
 }
 
-// attachments reads what goes with the task: standard input, unless it is a terminal or the task
+// attachments reads the data for the task: standard input, unless it is a terminal or the task
 // itself, and the files of attachFlags.
 func (p *program) attachments(ctx context.Context, c *cli.Context) (parts []llm.Part, err error) {
 	files := c.StringSlice("file")

@@ -137,7 +137,7 @@ func TestCommandOutputIsShown(t *testing.T) {
 	}
 }
 
-// TestOutcomeIsShown checks what is left of edits, failures and changes.
+// TestOutcomeIsShown checks the rows about edits, failures and changes after their end.
 func TestOutcomeIsShown(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("git"); err != nil {

@@ -11,8 +11,8 @@ import (
 const notesFile = "notes.json"
 
 // noteOnce writes a note about subject for the user, unless it was the last one about it. An empty
-// text reports that there is nothing to note, so that a protection that is lost once more is noted
-// once more. Without a state directory that can be written it writes each note.
+// text ends the subject: a protection that is lost again gets another note. Without a state
+// directory that can be written it writes each note.
 func (p *program) noteOnce(subject, text string) {
 	if p.quiet { // the user has not got it
 		return

@@ -19,7 +19,7 @@ import (
 const redrawEvery = 250 * time.Millisecond
 
 // progress writes the progress of a run to standard error: a line for each finished tool call and,
-// on a terminal, a status line below them, with the last rows of what is being written: an answer,
+// on a terminal, a status line below them, with the last rows of the text that grows: an answer,
 // or the output of a command. Elsewhere, and for continuous integration, it writes lines only,
 // without control characters. What it writes of a text has passed row. It is safe for concurrent
 // use.
@@ -235,7 +235,7 @@ func (p *progress) endAnswer(agentID string) {
 	}
 }
 
-// say shows what a model writes before its calls: on a terminal in several rows.
+// say shows the text of a model before its calls: on a terminal in several rows.
 func (p *progress) say(text string) {
 	if p.tty == nil {
 		p.line("say", text)

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// tailBytes bounds the text that a tail keeps of one piece; twice as much is what it keeps at most.
+// tailBytes bounds the text that a tail keeps of one piece; it keeps twice as much at most.
 const tailBytes = 8 << 10
 
 // tail keeps the end of a text of any origin that arrives in pieces, such as the output of

@@ -79,7 +79,7 @@ func isName(text string) bool {
 type MissingHelperError struct {
 	// OS and Arch are the platform, named as by the Go toolchain.
 	OS, Arch string
-	// Errs are why there is no helper: one error for each way to get one that was tried.
+	// Errs has an error for each way to get a helper that failed.
 	Errs []error
 }
 

@@ -9,7 +9,7 @@ import (
 )
 
 // exitTimeout is how long a command of Start has for its exit after its stream was closed. The
-// helper needs a part of it to kill what it started.
+// helper needs a part of it to kill the processes that it started.
 const exitTimeout = 10 * time.Second
 
 // Start starts a command, such as one that runs Program.Serve in a sandbox, and returns its stdin

@@ -13,8 +13,8 @@ import (
 const helperArgument = "__sandboxd"
 
 // Main serves as the helper and exits, if this process was started as the helper that Self returns.
-// Otherwise it does nothing. It is the first statement of main, or of TestMain: what a program does
-// before, each of its helpers does too.
+// Otherwise it does nothing. It is the first statement of main, or of TestMain: each helper
+// executes the statements before it too.
 func Main() {
 	if startedAsHelper() {
 		os.Exit(Run(os.Args[2:]))

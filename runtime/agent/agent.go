@@ -42,7 +42,7 @@ func newAgent(cfg Config) *Agent {
 	return &Agent{cfg: cfg, sessions: map[string]*Session{}, runs: map[string]*Session{}}
 }
 
-// SessionOptions are what a session has of its own, so that one Agent serves many environments. The
+// SessionOptions configure one session, so that one Agent serves many environments. The
 // zero value has the configuration of the Agent.
 type SessionOptions struct {
 	// Env replaces Config.Env. The caller closes it after the session.

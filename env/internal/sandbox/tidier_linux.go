@@ -112,7 +112,7 @@ func killOrphans(life *os.File) {
 	}
 }
 
-// killOrphans kills what an ended process of bubblewrap has left.
+// killOrphans kills the processes that an ended process of bubblewrap has left.
 func (t *tidier) killOrphans() {
 	if t != nil {
 		killOrphans(t.life)
