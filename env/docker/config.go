@@ -107,7 +107,15 @@ type Config struct {
 	// Labels of the container. Names with the prefix "sandboxagent." are reserved.
 	Labels map[string]string
 	// WorkDir is an absolute directory on a volume of the container; the default is DefaultWorkDir.
+	// If the image has it, the volume starts with its content, which belongs to the image's owners.
 	WorkDir string
+	// OwnWorkDir makes User the owner of WorkDir with all its content, and the directory safe for
+	// git, so that commands can work in a repository of the image. The image must have the directory.
+	// The first environment of an image creates a layer with a copy of it, which the daemon keeps.
+	OwnWorkDir bool
+	// WritableRoot lets commands write wherever User may, instead of the listed directories only.
+	// Nothing of it outlives the container.
+	WritableRoot bool
 
 	// atMost permits fewer CPUs.
 	atMost bool

@@ -45,7 +45,7 @@ func (c Config) spec(imageID string, argv []string, extra ...mount.Mount) spec {
 		},
 		host: &container.HostConfig{
 			AutoRemove:     true,
-			ReadonlyRootfs: true,
+			ReadonlyRootfs: !c.WritableRoot,
 			CapDrop:        []string{"ALL"},
 			SecurityOpt:    []string{"no-new-privileges:true"},
 			NetworkMode:    "none",

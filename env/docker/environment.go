@@ -119,6 +119,9 @@ func (c Config) isolation(env.Guarantee) env.Guarantee {
 	if c.Network == NetworkFull {
 		by += "; commands can use the network"
 	}
+	if c.WritableRoot {
+		by += "; the root file system is writable"
+	}
 	if len(c.Mounts) > 0 {
 		by += "; configured mounts show the host's files"
 	}

@@ -56,9 +56,14 @@ func (c Config) expect(found image.InspectResponse, mounted []container.MountPoi
 	for _, t := range c.Tmpfs {
 		x.Writable = append(x.Writable, t.Target)
 	}
+	if c.WritableRoot && uid == 0 {
+		x.Writable = append(x.Writable, "/")
+	}
 	x.Executable = x.Writable
-	x.ReadOnly = slices.DeleteFunc([]string{"/", "/usr", "/etc"},
-		func(dir string) bool { return c.isWritable(dir, found) })
+	if !c.WritableRoot {
+		x.ReadOnly = slices.DeleteFunc([]string{"/", "/usr", "/etc"},
+			func(dir string) bool { return c.isWritable(dir, found) })
+	}
 	x.Helper = programPath
 	// elsewhere the helper has no filter
 	if slices.Contains([]string{"amd64", "arm64", ""}, found.Architecture) {

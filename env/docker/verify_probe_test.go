@@ -47,7 +47,8 @@ func TestVerifyGuarantees(t *testing.T) {
 			config:   docker.Config{Tmpfs: []docker.Tmpfs{{Target: "/etc"}}},
 			readOnly: []string{"/", "/usr"},
 		},
-		"work at /usr": {config: docker.Config{WorkDir: "/usr"}, readOnly: []string{"/", "/etc"}},
+		"a writable root": {config: docker.Config{WritableRoot: true}, readOnly: nil, have: "/"},
+		"work at /usr":    {config: docker.Config{WorkDir: "/usr"}, readOnly: []string{"/", "/etc"}},
 		"mount at /usr": {
 			config:   mounted(docker.Mount{Source: "/x", Target: "/usr"}),
 			readOnly: []string{"/", "/etc"},

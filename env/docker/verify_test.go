@@ -82,6 +82,8 @@ func TestVerify(t *testing.T) {
 		"over a link":           {Tmpfs: []docker.Tmpfs{{Target: "/var/run/x"}}},
 		"the system writable":   {WorkDir: "/usr/work", Tmpfs: []docker.Tmpfs{{Target: "/etc"}}},
 		"all programs writable": {WorkDir: "/usr"},
+		"a writable root":       {WritableRoot: true},
+		"root, a writable root": {WritableRoot: true, User: "root"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
