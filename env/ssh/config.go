@@ -15,9 +15,11 @@ type Config struct {
 	// Options apply to all backends. StartTimeout bounds Open on a connected host.
 	remote.Options
 
-	// WorkDir is the working directory, which must exist. A relative one, or one that starts with
-	// "~/", is in the home directory, which is the default.
-	WorkDir string
+	// WorkDir is the working directory. A relative one, or one that starts with "~/", is in the home
+	// directory, which is the default. It must exist, unless CreateWorkDir makes it with its missing
+	// parents; it stays on the host.
+	WorkDir       string
+	CreateWorkDir bool
 	// HelperDir is a directory of the host, named as WorkDir is, that the helper is put into; it
 	// must allow execution. Empty means the user's cache directory, else /tmp.
 	HelperDir string

@@ -1,9 +1,20 @@
 # Starts the helper on a host, in any POSIX shell. The client sends, before this text, the variables
 # m (the mark of its answers), i (the name of the environment), t (its TTL), b (arguments for a sandbox),
-# hd (the directory for the helper, or empty), u_f (the file of a helper that was just sent, or empty), and
-# n_ARCH, h_ARCH and g_ARCH (name, digest and arguments of the helpers). Each answer is a line: the mark
-# and words. The shell reads all of it before it runs any of it: what follows is for the helper.
+# hd (the directory for the helper, or empty), w (the directory to make, or empty), u_f (the file of a
+# helper that was just sent, or empty), and n_ARCH, h_ARCH and g_ARCH (name, digest and arguments of the
+# helpers). Each answer is a line: the mark and words. The shell reads all of it before it runs any of it:
+# what follows is for the helper.
 say() { printf '%s %s\n' "$m" "$*"; }
+
+# absolute NAME prints NAME, which may be relative to the home directory or start with "~/", as absolute.
+absolute() {
+  case $1 in
+  /*) printf %s "$1" ;;
+  '~') printf %s "$HOME" ;;
+  '~/'*) printf %s "$HOME/${1#??}" ;;
+  *) printf %s "$HOME/$1" ;;
+  esac
+}
 
 # mine DIR makes DIR a directory that no other user can write to. It fails if another user owns DIR.
 mine() {
@@ -74,12 +85,7 @@ main() {
     for d in "$shared".*; do [ -d "$d" ] && mine "$d" && break; d=; done
     shared=${d:-$(mktemp -d "$shared.XXXXXX")}
   fi
-  case $hd in
-  '' | /*) ;;
-  '~/'*) hd=$HOME/${hd#'~/'} ;;
-  *) hd=$HOME/$hd ;;
-  esac
-  [ -z "$hd" ] || hd=$hd/sandboxagent-$uid
+  [ -z "$hd" ] || hd=$(absolute "$hd")/sandboxagent-$uid
   # The directories for the helper.
   d1=${hd:-$cache} d2=${hd:-$shared}
   for d in "$shared" "$cache"; do
@@ -121,6 +127,7 @@ main() {
   printf 'pid %s\nborn %s\nbegun %s\nttl %s\nfrom %s\n' "$$" "${20}" "$(date +%s)" "$t" "${SSH_CONNECTION%% *}" >"$r/about"
   cd -- "$HOME" 2>/dev/null || cd /
   umask "$um"
+  [ -z "$w" ] || e=$(mkdir -p -- "$(absolute "$w")" 2>&1) || { say unmade "$e"; exit; }
   command -v shopt >/dev/null 2>&1 && shopt -s execfail # else a failed exec ends bash without its trap for EXIT
   say run "$arch" "$r" "$f"
   eval "exec \"\$f\" $g serve --socket \"\$r/s\" --dir \"\$r\" --ttl \"\$t\" $b"

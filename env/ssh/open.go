@@ -28,8 +28,8 @@ const maxRejected = 5
 
 // Open opens an environment on the host. Errors are *ConfigError, *OpenError, *ConnectError,
 // *HostKeyError, *AuthError, fs.ErrClosed, or the end of ctx. After an error nothing is left on the
-// host but the helper's file; if the connection was lost at the wrong moment, until Config.TTL has
-// passed.
+// host but the helper's file and what CreateWorkDir made; if the connection was lost at the wrong
+// moment, until Config.TTL has passed.
 func (h *Host) Open(ctx context.Context, c Config) (_ *Environment, err error) {
 	if c, err = c.check(); err != nil {
 		return nil, err
@@ -163,6 +163,9 @@ func (l *launch) run(ctx context.Context) error {
 				return fmt.Errorf("send the helper to %s: %w", target, err)
 			}
 			l.sent = target
+		case "unmade":
+			return badConfig("working directory", "the host cannot make %s: %s", l.config.WorkDir,
+				cleanText(rest))
 		case "damaged":
 			return errors.New("the helper was damaged on its way")
 		default:
@@ -216,11 +219,16 @@ func (l *launch) vars() [][2]string {
 	if l.sandbox != "" {
 		sandbox = quoteAll([]string{"--sandbox", l.sandbox})
 	}
+	create := ""
+	if c.CreateWorkDir {
+		create = c.WorkDir
+	}
 	vars := [][2]string{
 		{"i", c.Session},
 		{"t", fmt.Sprintf("%dms", c.TTL.Milliseconds())},
 		{"b", sandbox},
 		{"hd", c.HelperDir},
+		{"w", create},
 		{"u_f", l.sent},
 	}
 	for arch, p := range l.programs {

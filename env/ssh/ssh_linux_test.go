@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -267,4 +269,54 @@ func uid(t *testing.T, name string) int {
 		t.Fatalf("%s has no owner", name)
 	}
 	return int(stat.Uid)
+}
+
+// TestCreateWorkDir opens environments in directories that do not exist.
+func TestCreateWorkDir(t *testing.T) {
+	if account() == nil {
+		t.Skip("needs root: it would write in the home directory of this user")
+	}
+	s := server(t, daemons.SSHDConfig{Account: account()})
+	h, home := connect(t, target(t, s)), s.Home()
+	for i, box := range []*env.Sandbox{nil, {Require: true}} {
+		top := fmt.Sprint("-", i)
+		for _, dir := range []struct{ name, want string }{
+			{home + "/" + top + "/it's a b", home + "/" + top + "/it's a b"},
+			{"~/" + top + "/x", home + "/" + top + "/x"},
+			{top + top, home + "/" + top + top},
+		} {
+			t.Run(fmt.Sprint(i, " ", strings.TrimPrefix(dir.name, home)), func(t *testing.T) {
+				if box != nil {
+					needSandbox(t, sandbox.Bubblewrap)
+				}
+				c := ssh.Config{WorkDir: dir.name, Sandbox: box}
+				if _, err := h.Open(t.Context(), config(t, c)); err == nil {
+					t.Fatal("it exists")
+				}
+				c.CreateWorkDir = true
+				for range 2 { // the second one finds it
+					e := start(t, h, c)
+					does(t, e, "echo x >file")
+					info, err := os.Stat(filepath.Join(dir.want, "file"))
+					if err != nil || info.Size() != 2 || e.Info().WorkDir != dir.want ||
+						uid(t, dir.want) != uid(t, home) {
+						t.Errorf("%s of user %d, %v", e.Info().WorkDir, uid(t, dir.want), err)
+					}
+					if err := e.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	t.Run("home", func(t *testing.T) {
+		e := open(t, h, ssh.Config{WorkDir: "~", CreateWorkDir: true})
+		does(t, e, "echo x >file && test ! -e '~'")
+	})
+	_, err := h.Open(t.Context(), config(t, ssh.Config{WorkDir: "~/file/x", CreateWorkDir: true}))
+	var bad *ssh.ConfigError
+	if !errors.As(err, &bad) || bad.Field != "working directory" ||
+		!strings.Contains(bad.Reason, "cannot make ~/file/x: mkdir: ") {
+		t.Error(err)
+	}
 }
