@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/sandboxagent/sandboxagent/images"
 )
 
 // exampleOutputs has the arguments and the output of each example that ends by itself.
@@ -26,13 +28,16 @@ var exampleOutputs = map[string]struct {
 			"2. two: completed: I have written the answer.\n" +
 			"3. three: completed: I have written the answer.\n",
 	},
+	"evaluate": {nil, "upper: completed, 340 bytes of patch, solved: true\n" +
+		"repeat: completed, 0 bytes of patch, solved: false\n1 of 2 solved\n"},
 	"own-tool":      {nil, "Parse fails for MCMXC.\n"},
 	"own-client":    {nil, "HEAR ME\n"},
 	"own-decorator": {nil, "There are 2 lines.\ncommands: true, reads: true, writes: 1\n"},
 	"own-backend":   {[]string{"sh", "-c", "touch file && ls"}, "file\n"},
 }
 
-// TestExamples builds and runs the programs in examples/, which need neither a key nor a network.
+// TestExamples builds and runs the programs in examples/, which need neither a key nor a network;
+// one needs Docker.
 func TestExamples(t *testing.T) {
 	t.Parallel()
 	bin := t.TempDir()
@@ -66,6 +71,11 @@ func TestExamples(t *testing.T) {
 			}
 			cmd := exec.CommandContext(t.Context(), program, example.args...)
 			cmd.Dir = t.TempDir()
+			if name == "evaluate" {
+				d := sharedDocker(t)
+				d.need(t, images.DefaultReference)
+				cmd.Env = append(os.Environ(), "DOCKER_HOST="+d.host)
+			}
 			if got := finish(t, cmd); got.code != 0 || got.stdout != example.want {
 				t.Errorf("exit code %d\n%s%s", got.code, got.stdout, got.stderr)
 			}
