@@ -87,7 +87,10 @@ type Copier interface {
 	CopyOut(ctx context.Context, dir string, names ...string) (io.ReadCloser, error)
 }
 
-// Command is one command to run.
+// Command is one command to run. The names differ from those of os/exec where the meaning does:
+// Argv replaces Path and Args, and Vars add to the variables of the environment, which Env would
+// replace. It has no field for a user: a command runs as the user of its environment, which the
+// configuration of the backend selects.
 type Command struct {
 	// Argv is the program and its arguments. A program without a slash is searched for in the PATH
 	// that the command sees.

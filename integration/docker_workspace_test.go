@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
 // TestDockerUnreadable has a command change files and make them unreadable or too large. Nothing is
@@ -36,5 +38,40 @@ func TestDockerUnreadable(t *testing.T) {
 	}
 	if b, err := os.ReadFile(left[0]); err != nil || !strings.Contains(string(b), "+new\n") {
 		t.Errorf("the patch is %q, %v", b, err)
+	}
+}
+
+// TestDockerNoUpload has commands work on a directory of the image.
+func TestDockerNoUpload(t *testing.T) {
+	t.Parallel()
+	d := sharedDocker(t)
+	image := d.build(t, "no-upload", "FROM "+daemons.Debian+"\nCOPY file /testbed/file\n",
+		map[string]string{"file": "old\n"})
+	for _, test := range []struct{ name, flags, script, stdout, patch string }{
+		{
+			"of the image", "--patch=p --workdir=/testbed/", "ls && echo new >file && echo 1 >more",
+			"file\n", "--- a/file\n+++ b/file\n@@ -1 +1 @@\n-old\n+new\n",
+		},
+		{"no directory", "--patch=p", "pwd && ls && echo 1 >more", "/workspace\n", "+++ b/more\n"},
+		{"a writable root", "--writable-root --user=root", "echo x >/etc/x && cat /etc/x", "x\n", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			writeTree(t, dir, map[string]string{"host": "host\n"})
+			args := append([]string{"exec", "--image=" + image, "--no-upload"},
+				strings.Fields(test.flags)...)
+			// a variable for other runs
+			got := d.run(t, dir, []string{"SANDBOXAGENT_APPLY=true"},
+				append(args, "--", "sh", "-c", test.script)...)
+			if got.code != 0 || got.stdout != test.stdout || got.stderr != "" {
+				t.Fatalf("%+v", got)
+			}
+			files := readTree(t, dir)
+			wantContains(t, "the patch", files["p"], test.patch)
+			delete(files, "p")
+			if diff := cmp.Diff(map[string]string{"host": "host\n"}, files); diff != "" {
+				t.Errorf("the host has changed (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

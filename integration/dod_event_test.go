@@ -120,7 +120,7 @@ func proveDelivery(t *testing.T) {
 	}, func(c *agent.Config) { c.Limits.NoLoopDetection = true })
 
 	var seen []int64
-	var res agent.Result
+	var res agent.RunResult
 	for e, err := range s.agent.RunStream(t.Context(), agent.Input{Text: "go", SessionID: s.ID()},
 		&res) {
 		if err != nil {

@@ -97,7 +97,7 @@ func (s *session) wantFile(name, want string) {
 }
 
 // wantChanges checks the changes that the result and the events report.
-func (s *session) wantChanges(res agent.Result, want ...event.FileChange) {
+func (s *session) wantChanges(res agent.RunResult, want ...event.FileChange) {
 	s.t.Helper()
 	sorted := cmp.Transformer("sorted", func(list []event.FileChange) []string {
 		var out []string

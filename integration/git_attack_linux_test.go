@@ -99,3 +99,56 @@ func TestGitAttack(t *testing.T) {
 		})
 	}
 }
+
+// TestGitRefusal has commands of the user and of the model change a repository. One note names the
+// flags that allow it.
+func TestGitRefusal(t *testing.T) {
+	t.Parallel()
+	const setting = "the sandbox keeps commands from changing git's settings, which can name " +
+		"programs; change them outside, or with --sandbox=off"
+	const file = "the sandbox kept a command from changing a file; --git rw lets commands commit, " +
+		"and --allow-write PATH lets them change PATH"
+	script := filepath.Join(t.TempDir(), "model.yaml")
+	writeTree(t, filepath.Dir(script), map[string]string{"model.yaml": `
+turns:
+  - calls:
+      - {tool: shell, args: {command: git config a.b c}}
+      - {tool: shell, args: {command: git config a.b c}}
+  - text: It is not allowed.
+`})
+	config := []string{"--", "git", "config", "a.b", "c"}
+	commit := []string{"--", "git", "commit", "--allow-empty", "-m", "x"}
+	for _, test := range []struct {
+		name string
+		args []string
+		code int
+		note string
+	}{
+		{"exec", append([]string{"exec"}, config...), 4, setting},
+		{"exec, git is read-only", append([]string{"exec", "--git=ro"}, config...), 255, setting},
+		{"commit", append([]string{"exec", "--git=ro"}, commit...), 128, file},
+		{"no sandbox", append([]string{"exec", "--sandbox=off"}, config...), 0, ""},
+		{"another failure", []string{"exec", "--", "git", "config", "none.such"}, 1, ""},
+		{"quiet", append([]string{"exec", "--quiet"}, config...), 4, ""},
+		{"run", []string{"run", "--model=script:" + script, "task"}, 0, setting},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			git(t, dir, "init", "-q")
+			got := runCommand(t, dir, []string{
+				"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.org", "GIT_COMMITTER_NAME=a",
+				"GIT_COMMITTER_EMAIL=a@example.org",
+			}, test.args...)
+			for _, note := range []string{setting, file} {
+				want := 0
+				if note == test.note {
+					want = 1
+				}
+				if got.code != test.code || strings.Count(got.stderr, note) != want {
+					t.Errorf("exit code %d\n%s", got.code, got.stderr)
+				}
+			}
+		})
+	}
+}

@@ -189,7 +189,7 @@ func (s *session) sink(e event.Event) error {
 }
 
 // submit submits an input, whose run must complete.
-func (s *session) submit(text string) agent.Result {
+func (s *session) submit(text string) agent.RunResult {
 	s.t.Helper()
 	res, err := s.Submit(s.t.Context(), text)
 	if err != nil || res.Status != agent.StatusCompleted {

@@ -36,6 +36,8 @@ type program struct {
 	applying sync.Mutex
 	// quiet leaves out progress and notes.
 	quiet bool
+	// refusal is done once a note has told how to allow a write that the sandbox refused.
+	refusal sync.Once
 	// lines reads the answers of the user.
 	lines lineReader
 

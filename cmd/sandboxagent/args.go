@@ -137,8 +137,10 @@ func (l *commandLine) addVariables(flags []cli.Flag) error {
 	// A flag excludes the variable of another one.
 	for flag, other := range map[string]string{
 		"env-id": "env", "quiet": "verbose", "verbose": "quiet",
+		"apply": noUploadFlag, "upload-ignored": noUploadFlag,
 	} {
-		if l.value(other) != "" {
+		value := l.value(other)
+		if on, err := strconv.ParseBool(value); value != "" && (on || err != nil) {
 			flags = slices.DeleteFunc(slices.Clone(flags), func(f cli.Flag) bool {
 				return f.Names()[0] == flag
 			})

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -69,6 +70,11 @@ func (*dockerBackend) flags() []cli.Flag {
 			Name: "user", Category: groupDocker, DefaultText: docker.DefaultUser,
 			Usage: "run commands as `UID[:GID]` or root",
 		},
+		&cli.BoolFlag{
+			Name: "writable-root", Category: groupDocker,
+			Usage: "let commands write wherever the user may, not only in the working directory, the home " +
+				"directory and /tmp",
+		},
 		&cli.StringSliceFlag{
 			Name: "mount", Category: groupDocker,
 			Usage: "mount a directory of the daemon's machine, `SOURCE:TARGET[:ro]`; may be repeated",
@@ -86,6 +92,11 @@ func (*dockerBackend) flags() []cli.Flag {
 			Usage: "use the daemon's runtime `NAME`, such as runsc",
 		},
 		uploadIgnoredFlag(),
+		&cli.BoolFlag{
+			Name: noUploadFlag, Category: groupDocker,
+			Usage: "do not upload the working directory; --workdir is then an absolute directory of the " +
+				"image, which commands may change",
+		},
 	)
 }
 
@@ -99,7 +110,17 @@ func (b *dockerBackend) parse(c *cli.Context) (err error) {
 		Image: c.String("image"), Pull: docker.PullPolicy(c.String("pull")),
 		Platform: c.String("platform"), CPUs: c.Float64("cpus"), PIDs: c.Int64("pids"),
 		Network: docker.Network(c.String("network")), User: c.String("user"),
-		Runtime: c.String("runtime"),
+		Runtime: c.String("runtime"), WritableRoot: c.Bool("writable-root"),
+	}
+	if c.Bool(noUploadFlag) && len(c.StringSlice("upload-ignored")) > 0 {
+		return usagef("--%s excludes --upload-ignored", noUploadFlag)
+	}
+	if dir := c.String("workdir"); dir != "" && c.Bool(noUploadFlag) {
+		if !path.IsAbs(dir) {
+			return usagef("--workdir: %q is not absolute; with --%s it is a directory of the image",
+				dir, noUploadFlag)
+		}
+		cfg.WorkDir, cfg.OwnWorkDir = path.Clean(dir), true
 	}
 	for _, name := range []string{"cpus", "pids"} {
 		if c.IsSet(name) && c.Float64(name) == 0 && c.Int64(name) == 0 {
@@ -366,5 +387,7 @@ func dockerError(err error) error {
 	case errors.As(err, &image) && image.Problem == docker.ImageMissing && image.Err == nil:
 		return fmt.Errorf("%w (--pull=missing pulls it)", err)
 	}
-	return remoteError(&dockerBackend{}, err, map[string]string{"address": "DOCKER_HOST"})
+	return remoteError(&dockerBackend{}, err, map[string]string{
+		"address": "DOCKER_HOST", "working directory": "--workdir",
+	})
 }

@@ -107,6 +107,9 @@ func (p *program) complete(app *cli.App, line []string) (words []string, files b
 		current = strings.TrimPrefix(current, "=")
 		if f, ok := findFlag(command.Flags, valueOf).(cli.DocGenerationFlag); ok {
 			words, files = flagValues(f), isFile(f)
+			if f.Names()[0] == "model" {
+				words = modelNames()
+			}
 		}
 	case strings.HasPrefix(current, "-"):
 		words = []string{helpFlag}
@@ -157,6 +160,15 @@ func (p *program) argumentWords(command string) (words []string, files bool) {
 		}
 	}
 	return words, false
+}
+
+// modelNames returns the models of the table.
+func modelNames() (names []string) {
+	table, _, _ := modelTable("") // after an error none
+	for _, m := range table.List() {
+		names = append(names, m.Provider+"/"+m.Prefix)
+	}
+	return names
 }
 
 // isFile reports whether the value of a flag is the name of a file or a directory.

@@ -37,6 +37,8 @@ func TestComplete(t *testing.T) {
 		{line: "env verify -o _", want: "text json"},
 		{line: "run -o s", want: "stream-json"},
 		{line: "exec --enforce no-", want: "no-network no-new-rights"},
+		{line: "run -m anthropic/claude-opus-4-1", want: "anthropic/claude-opus-4-1"},
+		{line: "run --model=openai/gpt-5.3-codex-s", want: "--model=openai/gpt-5.3-codex-spark"},
 		{line: "run --patch _", files: true},
 		{line: "run --patch=x", files: true},
 		{line: "exec -C _", files: true},

@@ -30,10 +30,10 @@ func (p *program) doctorCommand() *cli.Command {
 sandboxagent doctor
 sandboxagent doctor || echo "not ready"`,
 		Description: `
-Prints a line for each part: its name, ok or missing, and what was found, or else a remedy. It shows
-the names of variables with keys, never the keys. Takes five seconds at most. Exit codes: 0 "run"
-works with --env=local, perhaps after a question where no sandbox is; 1 it lacks a key, or cannot
-run commands.`,
+Prints a line for each part: its name, ok or missing, and what was found, or else a remedy. The
+sandbox is that of commands in the current directory. It shows the names of variables with keys,
+never the keys. Takes five seconds at most. Exit codes: 0 "run" works with --env=local, perhaps
+after a question where no sandbox is; 1 it lacks a key, or cannot run commands.`,
 		Action: p.action(p.doctor),
 	}
 }
@@ -144,17 +144,14 @@ func findHelpers(ctx context.Context) finding {
 	return present("for %s", strings.Join(have, ", "))
 }
 
-// findSandbox runs a command on this machine. The error is why that failed.
+// findSandbox runs a command in the working directory as "run" does. The error is why that failed.
 func findSandbox(ctx context.Context) (f finding, err error) {
 	failed := func(err error) (finding, error) { return missing("no command runs: %s", err), err }
-	dir, err := os.MkdirTemp("", "sandboxagent-doctor-*")
-	if err != nil {
-		return failed(err)
+	b := &localBackend{
+		sandbox: sandboxOptions{mode: sandboxAuto, Sandbox: env.Sandbox{GitReadOnly: true}},
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	b := &localBackend{sandbox: sandboxOptions{mode: sandboxAuto}}
 	o, err := b.open(ctx, openConfig{
-		dir: dir, notify: func(string) {}, noteOnce: func(string, string) {},
+		dir: ".", notify: func(string) {}, noteOnce: func(string, string) {},
 	})
 	if err != nil {
 		return failed(err)

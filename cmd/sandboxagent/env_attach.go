@@ -58,5 +58,5 @@ func (p *program) attach(ctx context.Context, c *cli.Context) (code int, err err
 			return 0, err
 		}
 	}
-	return p.execute(ctx, e, cmd), nil
+	return p.execute(ctx, e, cmd, nil), nil
 }

@@ -62,7 +62,7 @@ func (p *program) removeEnvironment(
 	}
 	_, all, err := b.list(ctx)
 	if err != nil {
-		return "", errors.Join(unknownEnvironment(id), err)
+		return "", fmt.Errorf("no file of an environment %q is in the state directory: %w", id, err)
 	}
 	var own []string
 	for _, l := range all {

@@ -206,6 +206,22 @@ func TestEnvRemove(t *testing.T) {
 	}
 }
 
+// TestEnvRemoveWithoutDaemon removes an environment that only a daemon could know.
+func TestEnvRemoveWithoutDaemon(t *testing.T) {
+	t.Parallel()
+	p := newFakeDocker(t, nil).call(t, func(p *process) {
+		p.Env = append(p.Env, "DOCKER_HOST=unix://"+p.dir+"/none.sock")
+	}, "env", "rm", "b")
+	for _, part := range []string{`no file of an environment "b"`, "none.sock", "start one"} {
+		if !strings.Contains(p.stderr.String(), part) {
+			t.Errorf("no %q in %q", part, p.stderr.String())
+		}
+	}
+	if got := p.ProcessState.ExitCode(); got != 6 {
+		t.Errorf("exit code %d", got)
+	}
+}
+
 // TestEnvID checks the flags beside --env-id.
 func TestEnvID(t *testing.T) {
 	t.Parallel()
@@ -308,9 +324,8 @@ func TestDoctor(t *testing.T) {
 			},
 			code: 1, missing: map[string]string{"docker": "no answer within 3s"},
 		},
-		"no temporary directory": {
-			vars: []string{"TMPDIR=/no/such/dir", "OPENAI_API_KEY=s3cret"}, code: 1,
-			missing: map[string]string{"sandbox": "no command runs"},
+		"no temporary directory": { // it needs none
+			vars: []string{"TMPDIR=/no/such/dir", "OPENAI_API_KEY=s3cret"}, ok: []string{"keys"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

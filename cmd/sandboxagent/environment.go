@@ -128,7 +128,7 @@ type recording struct {
 
 // startRecording starts to read the directory to copy into the environment; nil if none is copied.
 func startRecording(ctx context.Context, s environmentSettings) (*recording, error) {
-	if !s.copyTree || s.backend.inPlace() || s.existing != nil {
+	if !s.copyTree || s.noUpload || s.backend.inPlace() || s.existing != nil {
 		return nil, nil
 	}
 	dir := cmp.Or(s.config.dir, ".")

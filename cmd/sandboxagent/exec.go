@@ -92,7 +92,11 @@ func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error
 		}
 	}
 	g.wait()
-	code = p.execute(ctx, e.wrapped, cmd)
+	var stderr tail
+	code = p.execute(ctx, e.wrapped, cmd, &stderr)
+	if code != codeDone {
+		p.noteRefusal(e.plain.Info(), string(stderr.text))
+	}
 	if change != nil {
 		e.kill()
 	}
@@ -113,13 +117,16 @@ func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error
 	return code, nil
 }
 
-// execute runs cmd with the standard streams and returns the exit code.
-func (p *program) execute(ctx context.Context, e env.Runner, cmd env.Command) int {
+// execute runs cmd with the standard streams and returns the exit code. seen, which may be nil,
+// gets the end of its standard error, except on a terminal of its own.
+func (p *program) execute(
+	ctx context.Context, e env.Runner, cmd env.Command, seen *tail,
+) int {
 	outer := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer p.restoreTerminal() // so that a panic is printed on a working terminal
-	end := p.connectOutput(&cmd, cancel)
+	end := p.connectOutput(&cmd, cancel, seen)
 	if cmd.TTY == nil { // on a terminal ^C is a key
 		interrupts := make(chan struct{}, 1)
 		cmd.Interrupt = interrupts
@@ -145,7 +152,9 @@ func (p *program) execute(ctx context.Context, e env.Runner, cmd env.Command) in
 
 // connectOutput makes the standard streams the output of cmd. A write error ends cmd with failed.
 // The caller calls end after cmd.
-func (p *program) connectOutput(cmd *env.Command, failed context.CancelCauseFunc) (end func()) {
+func (p *program) connectOutput(
+	cmd *env.Command, failed context.CancelCauseFunc, seen *tail,
+) (end func()) {
 	if cmd.TTY != nil {
 		// a terminal needs the control sequences
 		cmd.Stdout = &lastWriter{w: p.std.raw.out, failed: failed}
@@ -154,9 +163,9 @@ func (p *program) connectOutput(cmd *env.Command, failed context.CancelCauseFunc
 	stdout, endStdout := printable(p.std.raw.out)
 	stderr, endStderr := printable(p.std.raw.err)
 	cmd.Stdout = &lastWriter{w: stdout, failed: failed}
-	cmd.Stderr = &lastWriter{w: stderr, failed: failed}
+	cmd.Stderr = &lastWriter{w: stderr, failed: failed, seen: seen}
 	if sameFile(p.std.raw.out, p.std.raw.err) {
-		cmd.Stderr = cmd.Stdout // which keeps the order
+		cmd.Stdout = cmd.Stderr // which keeps the order
 	}
 	return func() {
 		_ = endStdout() // a write error of a lost terminal has been reported already
@@ -180,9 +189,14 @@ func sameFile(a, b any) bool {
 type lastWriter struct {
 	w      io.Writer
 	failed context.CancelCauseFunc
+	// seen gets the end of what is written; may be nil.
+	seen *tail
 }
 
 func (l *lastWriter) Write(b []byte) (int, error) {
+	if l.seen != nil {
+		l.seen.add(string(b[max(len(b)-tailBytes, 0):]))
+	}
 	n, err := l.w.Write(b)
 	if err != nil {
 		l.failed(outputError(err))

@@ -74,6 +74,9 @@ func environmentFlags(group, timeout string) []cli.Flag {
 	}, backendFlags()...)
 }
 
+// noUploadFlag names the flag that keeps the working directory from being uploaded.
+const noUploadFlag = "no-upload"
+
 // uploadIgnoredFlag is the flag of backends that copy the working directory.
 func uploadIgnoredFlag() cli.Flag {
 	return &cli.StringSliceFlag{
@@ -103,6 +106,10 @@ func parsePatchFlags(c *cli.Context, e environmentSettings) (patchSettings, erro
 	if s.apply && e.backend.inPlace() {
 		return s, usagef("--apply has no effect with --env=%s, which works in the directory itself",
 			e.backend.name())
+	}
+	if s.apply && e.noUpload {
+		return s, usagef("--%s excludes --apply, since no file of this machine is changed; --patch "+
+			"writes the changes to a file", noUploadFlag)
 	}
 	return s, checkPatchFlag(s.file)
 }
@@ -137,8 +144,10 @@ type environmentSettings struct {
 	log     string
 	// copyTree copies the working directory into an environment that is not in place, with those
 	// ignored files that match uploadIgnored.
-	copyTree           bool
-	uploadIgnored      []string
+	copyTree      bool
+	uploadIgnored []string
+	// noUpload prevents copyTree.
+	noUpload           bool
 	uploads, downloads []transfer
 }
 
@@ -161,6 +170,7 @@ func (p *program) parseEnvironmentFlags(c *cli.Context) (s environmentSettings, 
 		readOnly: c.Bool("read-only"), keep: c.Bool("keep"),
 		timeout: c.Duration("timeout"), log: c.String("log"),
 		copyTree: true, uploadIgnored: c.StringSlice("upload-ignored"),
+		noUpload: c.Bool(noUploadFlag),
 	}
 	if id := c.String("env-id"); id != "" {
 		err = p.selectExisting(c, &s, id)

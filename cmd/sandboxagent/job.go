@@ -17,6 +17,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
 // job is a task with everything that it needs to start.
@@ -54,6 +55,12 @@ func (p *program) work(ctx context.Context, j *job) (record event.Result, answer
 	p.display.Store(show)
 	defer show.close()
 	j.config.Observers = append(j.config.Observers, show.observe)
+	info := j.env.plain.Info()
+	j.config.Observers = append(j.config.Observers, func(e event.Event) {
+		if end, ok := e.Data.(event.ToolCallEnd); ok && end.ErrorKind == string(tool.KindShellExit) {
+			p.noteRefusal(info, end.Result)
+		}
+	})
 	if j.sink != nil {
 		j.config.Sinks = append(j.config.Sinks, j.sink)
 	}
@@ -63,7 +70,6 @@ func (p *program) work(ctx context.Context, j *job) (record event.Result, answer
 		}
 	}
 	started := time.Now()
-	guarantees := j.env.plain.Info().Guarantees
 	res, err := attempt(ctx, j)
 	answered = isAnswer(res.Status)
 	if lerr := errors.Join(p.closeInTime(ctx, j.env), j.env.logError()); lerr != nil {
@@ -84,8 +90,8 @@ func (p *program) work(ctx context.Context, j *job) (record event.Result, answer
 	record = event.Result{
 		Status:     string(res.Status),
 		ExitCode:   runCode(ctx, res.Status),
-		Text:       answer(res.Result),
-		Error:      explain(ctx, res.Result, err),
+		Text:       answer(res.RunResult),
+		Error:      explain(ctx, res.RunResult, err),
 		Model:      cmp.Or(j.config.Settings.Model, j.config.Profile.Model),
 		SessionID:  res.SessionID,
 		Patch:      res.patch,
@@ -95,10 +101,10 @@ func (p *program) work(ctx context.Context, j *job) (record event.Result, answer
 		Usage:      res.Usage,
 		Changes:    res.Changes,
 		Agents:     res.Agents,
-		Guarantees: guarantees,
+		Guarantees: info.Guarantees,
 		DurationMS: time.Since(started).Milliseconds(),
 	}
-	addGuardReport(&record, res.guard, j.env.plain.Info().WorkDir)
+	addGuardReport(&record, res.guard, info.WorkDir)
 	record.Changes = mergeChanges(res.Changes, res.found.Files)
 	if res.unfound != nil {
 		record.ChangesIncomplete = res.unfound.Error()
@@ -137,7 +143,7 @@ func isAnswer(s agent.Status) bool {
 
 // outcome is the result of an agent, with what the program found after it.
 type outcome struct {
-	agent.Result
+	agent.RunResult
 	// patch is the name of the patch; empty without one.
 	patch string
 	guard guardReport
@@ -163,7 +169,7 @@ func attempt(ctx context.Context, j *job) (res outcome, err error) {
 	if p == nil {
 		j.config.Sinks = append(j.config.Sinks, changes.event)
 	}
-	res.Result, err = runAgent(ctx, j)
+	res.RunResult, err = runAgent(ctx, j)
 	if silent := j.env.checkAlive(ctx); silent != nil {
 		p.close()
 		changes.close()
@@ -206,7 +212,7 @@ func unstarted(ctx context.Context, patchFile string, err error) (string, error)
 	return file, err
 }
 
-func runAgent(ctx context.Context, j *job) (res agent.Result, err error) {
+func runAgent(ctx context.Context, j *job) (res agent.RunResult, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			j.env.log.Error("the program panicked", "panic", r, "stack", string(debug.Stack()))
@@ -241,7 +247,7 @@ func statusOf(ctx context.Context, err error, otherwise agent.Status) agent.Stat
 
 // answer returns the answer of a run: the last text of the model, else its question or the reason
 // why it ended the run.
-func answer(res agent.Result) string {
+func answer(res agent.RunResult) string {
 	text := res.Final
 	if res.Status == agent.StatusAwaitingHuman {
 		text = cmp.Or(res.Question, text)
@@ -263,7 +269,7 @@ var limitRemedies = map[string]string{
 
 // explain returns a line with the reason why a run is not completed, and a remedy; empty for a
 // completed one.
-func explain(ctx context.Context, res agent.Result, err error) string {
+func explain(ctx context.Context, res agent.RunResult, err error) string {
 	text := ""
 	if err != nil {
 		text = strings.TrimPrefix(err.Error(), "agent: ")

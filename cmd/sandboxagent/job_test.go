@@ -58,69 +58,69 @@ func TestExplain(t *testing.T) {
 	}
 	tests := []struct {
 		name  string
-		res   agent.Result
+		res   agent.RunResult
 		err   error
 		cause error
 		want  string
 	}{
-		{"done", agent.Result{Status: agent.StatusCompleted}, nil, nil, ""},
+		{"done", agent.RunResult{Status: agent.StatusCompleted}, nil, nil, ""},
 		{
 			"interrupted",
-			agent.Result{Status: agent.StatusAborted},
+			agent.RunResult{Status: agent.StatusAborted},
 			errors.New("agent: aborted: interrupted"), interrupted, "interrupted",
 		},
 		{
 			"time",
-			agent.Result{Status: agent.StatusTimedOut},
+			agent.RunResult{Status: agent.StatusTimedOut},
 			fmt.Errorf("agent: %w", agent.ErrTimeLimit), agent.ErrTimeLimit,
 			"the run timed out (--timeout)",
 		},
 		{
 			"time, and the patch",
-			agent.Result{Status: agent.StatusTimedOut},
+			agent.RunResult{Status: agent.StatusTimedOut},
 			errors.Join(fmt.Errorf("agent: %w", agent.ErrTimeLimit), errors.New("--patch: no")),
 			agent.ErrTimeLimit,
 			"the run timed out (--timeout): --patch: no",
 		},
 		{
 			"limit",
-			agent.Result{Status: agent.StatusLimit, Limit: "turns"},
+			agent.RunResult{Status: agent.StatusLimit, Limit: "turns"},
 			nil, nil,
 			"the limit of turns was reached (--max-turns)",
 		},
 		{
 			"output limit",
-			agent.Result{Status: agent.StatusLimit, Limit: "output_tokens"},
+			agent.RunResult{Status: agent.StatusLimit, Limit: "output_tokens"},
 			nil, nil,
 			"the limit of output tokens was reached (ask for smaller steps)",
 		},
 		{
 			"key",
-			agent.Result{Status: agent.StatusModelError},
+			agent.RunResult{Status: agent.StatusModelError},
 			modelError(llm.KindAuth), nil,
 			"gemini: auth: m; check the key in GEMINI_API_KEY or GOOGLE_API_KEY or SANDBOXAGENT_API_KEY",
 		},
 		{
 			"network",
-			agent.Result{Status: agent.StatusModelError},
+			agent.RunResult{Status: agent.StatusModelError},
 			modelError(llm.KindNetwork), nil,
 			"gemini: network: m; check --base-url and the network",
 		},
 		{
 			"name",
-			agent.Result{Status: agent.StatusModelError},
+			agent.RunResult{Status: agent.StatusModelError},
 			modelError(llm.KindNotFound), nil,
 			"gemini: not_found: m; check --model and --base-url",
 		},
 		{
 			"redirect",
-			agent.Result{Status: agent.StatusModelError},
+			agent.RunResult{Status: agent.StatusModelError},
 			&llm.Error{Kind: llm.KindNotFound, Status: 307, Message: "m"}, nil,
 			"not_found (HTTP 307): m; set --base-url to the final address",
 		},
 		{
 			"patch",
-			agent.Result{Status: agent.StatusEnvironmentError},
+			agent.RunResult{Status: agent.StatusEnvironmentError},
 			errors.New("--patch: no"), nil,
 			"--patch: no",
 		},
@@ -138,17 +138,17 @@ func TestAnswer(t *testing.T) {
 	exit := &tool.Exit{Code: 1, Reason: "because"}
 	tests := []struct {
 		name string
-		res  agent.Result
+		res  agent.RunResult
 		want string
 	}{
-		{"text", agent.Result{Status: agent.StatusCompleted, Final: "done", Exit: exit}, "done"},
-		{"reason", agent.Result{Status: agent.StatusTaskFailed, Exit: exit}, "because"},
+		{"text", agent.RunResult{Status: agent.StatusCompleted, Final: "done", Exit: exit}, "done"},
+		{"reason", agent.RunResult{Status: agent.StatusTaskFailed, Exit: exit}, "because"},
 		{
 			"question",
-			agent.Result{Status: agent.StatusAwaitingHuman, Final: "I ask.", Question: "which?"},
+			agent.RunResult{Status: agent.StatusAwaitingHuman, Final: "I ask.", Question: "which?"},
 			"which?",
 		},
-		{"nothing", agent.Result{Status: agent.StatusModelError}, ""},
+		{"nothing", agent.RunResult{Status: agent.StatusModelError}, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -114,7 +114,7 @@ func openModel(c *cli.Context) (model, error) {
 		return model{}, usagef("the model is missing; set --model or SANDBOXAGENT_MODEL (known: "+
 			"%s)", modelForms)
 	}
-	table, _, err := modelTable(c)
+	table, _, err := modelTable(c.String("models"))
 	if err != nil {
 		return model{}, err
 	}
@@ -185,10 +185,9 @@ func modelsFlag() cli.Flag {
 	}
 }
 
-// modelTable returns the table of models, and the name of the file of the user that extends the
-// built-in one; may be empty.
-func modelTable(c *cli.Context) (profile.Models, string, error) {
-	file := c.String("models")
+// modelTable returns the table of models, and the name of the file that extends the built-in one:
+// that of --models, else that of the user; may be empty.
+func modelTable(file string) (profile.Models, string, error) {
 	given := file != ""
 	if !given {
 		file = configFile("models.json")
@@ -243,7 +242,7 @@ func (p *program) listModels(_ context.Context, c *cli.Context) (int, error) {
 	if err := noArguments(c); err != nil {
 		return 0, err
 	}
-	models, file, err := modelTable(c)
+	models, file, err := modelTable(c.String("models"))
 	if err != nil {
 		return 0, err
 	}

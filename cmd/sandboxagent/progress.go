@@ -172,8 +172,8 @@ func (p *progress) observe(e event.Event) {
 			line("", fmt.Sprintf("starts: %s in %s", d.Model, d.WorkDir))
 			return
 		}
-		line("", fmt.Sprintf("session %s: %s on %s, %s, %s", e.SessionID, d.Model, d.Backend,
-			sandboxWord(d.Guarantees), d.WorkDir))
+		line("", fmt.Sprintf("%s on %s, %s, %s, session %s", d.Model, d.Backend,
+			sandboxWord(d.Guarantees), d.WorkDir, e.SessionID))
 	case event.Status:
 		switch agent.State(d.To) {
 		case agent.StateModelRunning:

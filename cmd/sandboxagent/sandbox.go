@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 )
 
 // Values of --sandbox.
@@ -221,4 +222,28 @@ func invalidSandbox(err error, o sandboxOptions) error {
 		return usagef("--allow-write: %s", text)
 	}
 	return usagef("%s (--workdir, --sandbox=off)", text)
+}
+
+// What git and other programs print about a write that a sandbox refuses.
+var (
+	refusedSetting = lazyregexp.New(`config file .*: (Read-only file system|Permission denied|` +
+		`Operation not permitted|Device or resource busy)`)
+	refusedWrite = lazyregexp.New(`Read-only file system`)
+)
+
+// noteRefusal notes once what allows a write that the sandbox has refused, according to the output
+// of a command that failed.
+func (p *program) noteRefusal(info env.Info, output string) {
+	text := "the sandbox kept a command from changing a file; --git rw lets commands commit, and " +
+		"--allow-write PATH lets them change PATH"
+	switch {
+	case info.Strength(env.ConfinedWrites) == env.Absent:
+		return
+	case refusedSetting().MatchString(output):
+		text = "the sandbox keeps commands from changing git's settings, which can name programs; " +
+			"change them outside, or with --sandbox=off"
+	case !refusedWrite().MatchString(output):
+		return
+	}
+	p.refusal.Do(func() { p.notify(text) })
 }

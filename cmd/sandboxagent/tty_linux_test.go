@@ -251,7 +251,7 @@ func TestExecTTYPanic(t *testing.T) {
 				t.Error("no panic")
 			}
 		}()
-		p.execute(t.Context(), explodingRunner{}, cmd)
+		p.execute(t.Context(), explodingRunner{}, cmd, nil)
 	}()
 	if s.raw() {
 		t.Error("the terminal is left as it must not be")

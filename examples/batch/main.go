@@ -44,7 +44,7 @@ func main() {
 
 // outcome is the outcome of one task.
 type outcome struct {
-	result agent.Result
+	result agent.RunResult
 	err    error
 }
 
@@ -72,7 +72,7 @@ func runAll(ctx context.Context, tasks []string, parallel int) []outcome {
 }
 
 // run runs one task.
-func run(ctx context.Context, task string) (result agent.Result, err error) {
+func run(ctx context.Context, task string) (result agent.RunResult, err error) {
 	if ctx.Err() != nil {
 		return result, context.Cause(ctx)
 	}

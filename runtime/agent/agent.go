@@ -92,11 +92,11 @@ func (a *Agent) Session(id string) *Session {
 }
 
 // Run works on in until it ends and returns the result. It closes the session if it created it for
-// in. The error is Result.Err, or the reason why the run could not start.
-func (a *Agent) Run(ctx context.Context, in Input) (Result, error) {
+// in. The error is RunResult.Err, or the reason why the run could not start.
+func (a *Agent) Run(ctx context.Context, in Input) (RunResult, error) {
 	s, release, err := a.sessionFor(ctx, in, nil)
 	if err != nil {
-		return Result{}, err
+		return RunResult{}, err
 	}
 	defer release()
 	return s.Run(ctx, in)
@@ -134,13 +134,13 @@ var errStopped = errors.New("the receiver of the events has stopped")
 // error, the last pair is the zero Event and that error. Unless result is nil, *result is the
 // result of the run, set before the last pair.
 func (a *Agent) RunStream(
-	ctx context.Context, in Input, result *Result,
+	ctx context.Context, in Input, result *RunResult,
 ) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		ctx, cancel := context.WithCancelCause(ctx)
 		events := make(chan event.Event)
 		stopped := make(chan struct{})
-		var res Result
+		var res RunResult
 		var err error
 		done := make(chan struct{})
 		// A panic of the receiver ends the run, too.

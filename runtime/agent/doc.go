@@ -10,8 +10,8 @@
 // # States
 //
 // A run moves through the states of [State] along one table of (state, signal) → state; a pair that
-// the table lacks is a defect and ends the run. The transitions are part of the [Result]. A session
-// itself is idle, processing, awaiting input or closed.
+// the table lacks is a defect and ends the run. The transitions are part of the [RunResult]. A
+// session itself is idle, processing, awaiting input or closed.
 //
 // # History
 //

@@ -70,7 +70,7 @@ func TestRunStream(t *testing.T) {
 		true))
 	a := newAgent(t, cfg)
 	var kinds []event.Kind
-	var res agent.Result
+	var res agent.RunResult
 	for e, err := range a.RunStream(t.Context(), agent.Input{Text: "go"}, &res) {
 		if err != nil {
 			t.Fatal(err)

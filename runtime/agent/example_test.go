@@ -23,11 +23,11 @@ import (
 // sessions.
 func work(
 	ctx context.Context, client llm.Client, dir, sessions, task string,
-) (agent.Result, error) {
+) (agent.RunResult, error) {
 	// or local.Supervised, or the Open of a docker.Engine or an ssh.Host
 	e, err := local.New(local.Config{Dir: dir})
 	if err != nil {
-		return agent.Result{}, err
+		return agent.RunResult{}, err
 	}
 	defer func() { _ = e.Close() }() // ends every process that is left
 	a, err := agent.New(agent.Config{
@@ -35,7 +35,7 @@ func work(
 		Store: session.OnDisk(sessions),
 	})
 	if err != nil {
-		return agent.Result{}, err
+		return agent.RunResult{}, err
 	}
 	defer func() { _ = a.Close() }()
 	return a.Run(ctx, agent.Input{Text: task})

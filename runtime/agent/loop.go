@@ -51,7 +51,7 @@ type loop struct {
 	inputs
 
 	machine machine
-	res     Result
+	res     RunResult
 	rounds  int
 	checks  int // checks of Verify that have run
 	empty   int // answers in a row without text and calls
@@ -97,13 +97,13 @@ func modelError(err error) ending {
 	return ending{SignalError, StatusModelError, fmt.Errorf("agent: %w", err)}
 }
 
-func (l *loop) run(ctx context.Context) Result {
+func (l *loop) run(ctx context.Context) RunResult {
 	if d := l.limits().MaxDuration; d > 0 {
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeoutCause(ctx, d, ErrTimeLimit)
 		defer stop()
 	}
-	l.res = Result{SessionID: l.sessionID, RunID: l.in.RunID, Started: l.clock.Now()}
+	l.res = RunResult{SessionID: l.sessionID, RunID: l.in.RunID, Started: l.clock.Now()}
 	started := time.Now() // a duration needs a clock that never jumps
 	ctx, l.stop = context.WithCancelCause(ctx)
 	defer l.stop(nil)
@@ -383,7 +383,7 @@ func (l *loop) end(e ending) {
 	}
 }
 
-func errorCode(r Result) string {
+func errorCode(r RunResult) string {
 	if kind := llm.KindOf(r.Err); kind != "" && kind != llm.KindCanceled {
 		return string(kind)
 	}

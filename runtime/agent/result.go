@@ -22,7 +22,7 @@ const (
 	StatusTaskFailed Status = "task_failed"
 	// StatusVerifyFailed: Verify did not pass in Verify.Attempts checks.
 	StatusVerifyFailed Status = "verify_failed"
-	// StatusLimit: a limit was reached; Result.Limit names it.
+	// StatusLimit: a limit was reached; RunResult.Limit names it.
 	StatusLimit Status = "limit_reached"
 	// StatusAwaitingHuman: the model has a question for the user; the next input is the answer.
 	StatusAwaitingHuman Status = "awaiting_human"
@@ -68,8 +68,8 @@ func (e *TaskFailedError) Error() string {
 	return "the model reports that it cannot do the task: " + e.Reason
 }
 
-// Result is the result of a run.
-type Result struct {
+// RunResult is the result of a run.
+type RunResult struct {
 	SessionID, RunID string
 	Status           Status
 	// Final is the model's last text. Answers that the model continued after the output limit are one
@@ -138,7 +138,7 @@ type Failure struct {
 	Time      time.Time     `json:"time"`
 }
 
-func (r Result) entry() session.RunEnded {
+func (r RunResult) entry() session.RunEnded {
 	e := session.RunEnded{
 		RunID: r.RunID, Status: string(r.Status), Limit: r.Limit, Exit: r.Exit, Usage: r.Usage,
 		ModelCalls: r.ModelCalls, Agents: r.Agents, DurationMS: r.Duration.Milliseconds(),
@@ -154,7 +154,7 @@ func (r Result) entry() session.RunEnded {
 
 // closesSession reports whether the session ends with this run. A transient error of the model
 // leaves it open.
-func (r Result) closesSession() bool {
+func (r RunResult) closesSession() bool {
 	switch r.Status {
 	case StatusAborted, StatusContextOverflow, StatusInternalError, StatusEnvironmentError:
 		return true

@@ -245,7 +245,7 @@ func (s *Session) limitsOf(in Input) Limits {
 
 // Steer adds message to the history after the current round of tool calls. Without a run the error
 // is ErrIdle or ErrClosed. A message that comes too late for the last request of the run is in
-// Result.Undelivered.
+// RunResult.Undelivered.
 func (s *Session) Steer(message string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -269,17 +269,17 @@ func (s *Session) Subscribe(buffer int, fn func(event.Event)) (cancel func()) {
 }
 
 // Submit works on text until it ends; see Run.
-func (s *Session) Submit(ctx context.Context, text string) (Result, error) {
+func (s *Session) Submit(ctx context.Context, text string) (RunResult, error) {
 	return s.Run(ctx, Input{Text: text})
 }
 
 // Run works on in and then on the queued follow-ups. It returns the result of the last run. The
-// error is Result.Err, or, if the run could not start, ErrClosed, ErrBusy or wraps
+// error is RunResult.Err, or, if the run could not start, ErrClosed, ErrBusy or wraps
 // ErrConfig. A cancelled ctx aborts the run and closes the session; a deadline is a timeout, which
 // leaves the session idle.
-func (s *Session) Run(ctx context.Context, in Input) (res Result, err error) {
+func (s *Session) Run(ctx context.Context, in Input) (res RunResult, err error) {
 	if err := s.validate(in); err != nil {
-		return Result{}, err
+		return RunResult{}, err
 	}
 	if in.RunID == "" {
 		in.RunID = s.cfg.newID()
@@ -287,11 +287,11 @@ func (s *Session) Run(ctx context.Context, in Input) (res Result, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if err := s.startRun(cancel); err != nil {
-		return Result{}, err
+		return RunResult{}, err
 	}
 	defer func() { res.Undelivered = s.endRun(res) }()
 	if err := s.agent.runStarted(in.RunID, s); err != nil {
-		return Result{}, err
+		return RunResult{}, err
 	}
 	defer s.agent.runEnded(in.RunID)
 	for {
@@ -376,7 +376,7 @@ func (s *Session) startRun(cancel context.CancelCauseFunc) error {
 
 // endRun sets the state that follows from the result, and ends the session after Abort, Close, or a
 // final result. It returns the steering messages that no request delivered.
-func (s *Session) endRun(res Result) (undelivered []string) {
+func (s *Session) endRun(res RunResult) (undelivered []string) {
 	s.mu.Lock()
 	s.cancel = nil
 	if s.endReason == "" && res.closesSession() {

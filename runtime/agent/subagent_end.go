@@ -10,7 +10,7 @@ import (
 
 // addResult records the end of an agent's task. Messages that arrived too late to steer the agent
 // are its next task, if it completed this one.
-func (a *subagents) addResult(g *subagent, res Result, err error) (task string, more bool) {
+func (a *subagents) addResult(g *subagent, res RunResult, err error) (task string, more bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	g.state.Output, g.state.Turns = res.Final, res.Turns
@@ -63,7 +63,7 @@ func (a *subagents) pathOf(g *subagent, name string) string {
 }
 
 // problem describes, for a model, why a run did not complete its task.
-func problem(res Result, err error) string {
+func problem(res RunResult, err error) string {
 	switch {
 	case err != nil:
 		return strings.TrimPrefix(err.Error(), "agent: ")

@@ -80,7 +80,7 @@ func endTree(
 	cfg.Limits.MaxDuration = limit
 	ev := watch(&cfg)
 	s = newSession(t, cfg)
-	var res agent.Result
+	var res agent.RunResult
 	within(t, func() { res, _ = s.Submit(t.Context(), "go") })
 	if err := s.Close(); err != nil {
 		t.Error(err)
@@ -298,7 +298,7 @@ func TestConcurrentSpawn(t *testing.T) {
 	if _, err := use("spawn_agent", `{"task": "early"}`); err == nil {
 		t.Error("an agent started outside a run")
 	}
-	done := make(chan agent.Result)
+	done := make(chan agent.RunResult)
 	go func() {
 		res, _ := s.Submit(context.Background(), "go")
 		done <- res
@@ -330,7 +330,7 @@ func TestConcurrentSpawn(t *testing.T) {
 		}
 	}
 	s.Abort()
-	var res agent.Result
+	var res agent.RunResult
 	within(t, func() { res = <-done; wg.Wait() })
 	if res.Status != agent.StatusAborted {
 		t.Errorf("the run ended with %s", res.Status)
@@ -409,7 +409,7 @@ func TestSubagentsEndBeforeVerify(t *testing.T) {
 	cfg.Verify = agent.Verify{Command: "exit 1", Attempts: 2}
 	ev := watch(&cfg)
 	s := newSession(t, cfg)
-	var res agent.Result
+	var res agent.RunResult
 	within(t, func() { res, _ = s.Submit(t.Context(), "go") })
 	if res.Status != agent.StatusVerifyFailed || len(res.Agents) != 1 {
 		t.Errorf("the run ended with %s, agents %+v", res.Status, res.Agents)

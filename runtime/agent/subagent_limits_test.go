@@ -297,7 +297,7 @@ func TestBrokenSinkEndsTheTree(t *testing.T) {
 				return nil
 			})
 			s := newSession(t, cfg)
-			var res agent.Result
+			var res agent.RunResult
 			var err error
 			within(t, func() { res, err = s.Submit(t.Context(), "go") })
 			if res.Status != agent.StatusInternalError || !errors.Is(err, errDisk) ||

@@ -177,7 +177,7 @@ func (b *blocker) runs(n int) func(context.Context, llm.Request) {
 
 func (b *blocker) call(id string) llm.ToolCall { return call(id, "block", nil) }
 
-func submit(t *testing.T, s *agent.Session, text string) agent.Result {
+func submit(t *testing.T, s *agent.Session, text string) agent.RunResult {
 	t.Helper()
 	res, err := s.Submit(t.Context(), text)
 	if err != nil {

@@ -147,7 +147,7 @@ type AgentStarted struct {
 	Task      string `json:"task"`
 }
 
-// RunEnded holds the outcome of a run, in the words of agent.Result.
+// RunEnded holds the outcome of a run, in the words of agent.RunResult.
 type RunEnded struct {
 	RunID       string              `json:"run_id"`
 	Status      string              `json:"status"`
