@@ -62,7 +62,7 @@ func (p *program) removeEnvironment(
 	}
 	_, all, err := b.list(ctx)
 	if err != nil {
-		return "", fmt.Errorf("no file of an environment %q is in the state directory: %w", id, err)
+		return "", fmt.Errorf("%s; %w", unknownEnvironment(id).Error(), err) // with its code
 	}
 	var own []string
 	for _, l := range all {

@@ -212,7 +212,7 @@ func TestEnvRemoveWithoutDaemon(t *testing.T) {
 	p := newFakeDocker(t, nil).call(t, func(p *process) {
 		p.Env = append(p.Env, "DOCKER_HOST=unix://"+p.dir+"/none.sock")
 	}, "env", "rm", "b")
-	for _, part := range []string{`no file of an environment "b"`, "none.sock", "start one"} {
+	for _, part := range []string{`unknown environment "b"`, "none.sock", "start one"} {
 		if !strings.Contains(p.stderr.String(), part) {
 			t.Errorf("no %q in %q", part, p.stderr.String())
 		}
