@@ -117,8 +117,8 @@ func (p *program) exec(ctx context.Context, c *cli.Context) (code int, err error
 	return code, nil
 }
 
-// execute runs cmd with the standard streams and returns the exit code. seen, which may be nil,
-// gets the end of its standard error, except on a terminal of its own.
+// execute runs cmd with the standard streams and returns the exit code. seen, if set, keeps the end
+// of its standard error, except on a terminal of its own.
 func (p *program) execute(
 	ctx context.Context, e env.Runner, cmd env.Command, seen *tail,
 ) int {
@@ -189,7 +189,7 @@ func sameFile(a, b any) bool {
 type lastWriter struct {
 	w      io.Writer
 	failed context.CancelCauseFunc
-	// seen gets the end of what is written; may be nil.
+	// seen, if set, keeps the end of the output.
 	seen *tail
 }
 

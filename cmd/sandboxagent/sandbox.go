@@ -224,15 +224,15 @@ func invalidSandbox(err error, o sandboxOptions) error {
 	return usagef("%s (--workdir, --sandbox=off)", text)
 }
 
-// What git and other programs print about a write that a sandbox refuses.
+// Messages of git and other programs about a write that a sandbox refuses.
 var (
 	refusedSetting = lazyregexp.New(`config file .*: (Read-only file system|Permission denied|` +
 		`Operation not permitted|Device or resource busy)`)
 	refusedWrite = lazyregexp.New(`Read-only file system`)
 )
 
-// noteRefusal notes once what allows a write that the sandbox has refused, according to the output
-// of a command that failed.
+// noteRefusal notes once the flag that allows a write that the sandbox has refused. output is that
+// of a failed command.
 func (p *program) noteRefusal(info env.Info, output string) {
 	text := "the sandbox kept a command from changing a file; --git rw lets commands commit, and " +
 		"--allow-write PATH lets them change PATH"
