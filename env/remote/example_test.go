@@ -51,12 +51,8 @@ func openUnder(
 	if err != nil {
 		return nil, err
 	}
-	content, err := p.Content()
-	if err != nil {
-		return nil, err
-	}
 	file := filepath.Join(dir, p.Name)
-	if err := os.WriteFile(file, content, 0o700); err != nil {
+	if err := p.WriteFile(file); err != nil {
 		return nil, err
 	}
 	argv := slices.Concat(command, p.Serve(file, "", 0))

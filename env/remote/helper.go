@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env/internal/helper"
@@ -128,6 +130,18 @@ func (p *Program) Content() ([]byte, error) {
 		return nil, fmt.Errorf("helper: more than %d bytes", maxProgram)
 	}
 	return content, nil
+}
+
+// WriteFile writes the program to a file that can be executed at once, also if other goroutines
+// start processes: one that inherited the open file would make it a busy one.
+func (p *Program) WriteFile(name string) error {
+	content, err := p.Content()
+	if err != nil {
+		return err
+	}
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	return os.WriteFile(name, content, 0o700)
 }
 
 // ExitGone is the exit code of Program.Dial if no helper listens on the socket: the environment has

@@ -47,10 +47,6 @@ func open(ctx context.Context, root string, o remote.Options) (_ *remote.Environ
 	if err != nil {
 		return nil, err
 	}
-	content, err := p.Content()
-	if err != nil {
-		return nil, err
-	}
 	dir, err := os.MkdirTemp("", "bubblewrap-*")
 	if err != nil {
 		return nil, err
@@ -61,7 +57,7 @@ func open(ctx context.Context, root string, o remote.Options) (_ *remote.Environ
 		}
 	}()
 	program, work := filepath.Join(dir, "sandboxd"), filepath.Join(dir, "work")
-	if err := errors.Join(os.WriteFile(program, content, 0o700), os.Mkdir(work, 0o700)); err != nil {
+	if err := errors.Join(p.WriteFile(program), os.Mkdir(work, 0o700)); err != nil {
 		return nil, err
 	}
 	// The helper is PID 1 of the sandbox. When its stream ends, it exits, and the sandbox with it.
