@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
@@ -252,5 +253,24 @@ func help() int {
 
 func fail(err error) int {
 	fmt.Fprintln(os.Stderr, "sandboxd:", err)
+	var caught *signalError
+	if errors.As(err, &caught) {
+		return signalCode(caught.signal)
+	}
+	return exitError
+}
+
+// signalError reports a signal that ended the start of a helper.
+type signalError struct{ signal os.Signal }
+
+func (e *signalError) Error() string {
+	return fmt.Sprintf("%s before the sandbox was ready", e.signal)
+}
+
+// signalCode returns the exit code for a signal.
+func signalCode(s os.Signal) int {
+	if number, ok := s.(syscall.Signal); ok {
+		return 128 + int(number)
+	}
 	return exitError
 }

@@ -74,7 +74,7 @@ func startSandboxed(text string, s serveConfig) (*sandboxedHelper, setup, error)
 		defer close(watched)
 		select {
 		case caught = <-signals:
-			cancel(fmt.Errorf("%s before the sandbox was ready", caught))
+			cancel(&signalError{caught})
 		case <-ctx.Done():
 		}
 	}()

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -184,6 +185,46 @@ func sleepers(t *testing.T, mark string) (pids []int) {
 
 // runs reports whether a process runs "sleep mark".
 func runs(t *testing.T, mark string) bool { return len(sleepers(t, mark)) > 0 }
+
+// TestSignalDuringStart ends a helper while it starts another one in a sandbox.
+func TestSignalDuringStart(t *testing.T) {
+	work, directory := t.TempDir(), filepath.Join(t.TempDir(), "dir")
+	if err := os.Mkdir(directory, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	require := helper.Sandbox{Dir: work, Sandbox: env.Sandbox{Require: true}}
+	p := launch(t, sandboxArgv(t, require, "--dir", directory), func(cmd *exec.Cmd) {
+		cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "TMPDIR=" + t.TempDir()}
+	})
+	started := func() bool {
+		names, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.Process.Pid))
+		return slices.ContainsFunc(names, func(name string) bool {
+			data, err := os.ReadFile(name)
+			return err == nil && len(data) > 0
+		})
+	}
+	ended := func() bool {
+		select {
+		case <-p.exited:
+			return true
+		default:
+			return false
+		}
+	}
+	eventually(t, "a child of the helper", func() bool { return started() || ended() })
+	if ended() {
+		t.Skip("this machine has no sandbox")
+	}
+	if err := p.Process.Signal(unix.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.code(t); code != 128+int(unix.SIGTERM) {
+		t.Errorf("exit code %d", code)
+	}
+	if _, err := os.Lstat(directory); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the directory is left: %v", err)
+	}
+}
 
 // childOf returns the only child of a process other than the one that tidies up.
 func childOf(t *testing.T, pid int) (child int) {

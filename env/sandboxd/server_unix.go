@@ -116,10 +116,7 @@ func (d *helperServer) run(stdio *duplex) int {
 		case <-d.parentDone:
 			return d.end(exitError)
 		case s := <-signals:
-			code := exitError
-			if number, ok := s.(syscall.Signal); ok {
-				code = 128 + int(number)
-			}
+			code := signalCode(s)
 			go exitOnNext(signals, code)
 			return d.end(code)
 		}
