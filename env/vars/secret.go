@@ -11,91 +11,120 @@ import (
 // Mark replaces a secret.
 const Mark = "[REDACTED]"
 
-// A rule finds one kind of secret: the text of the group of re, if ok is nil or accepts it. Every
-// match contains one of the hints, and also, which may be empty. Hints are in lower case, of two
-// bytes at least, and much faster to find than re.
+// A rule finds one kind of secret behind a hint: the text of the group of re, which is anchored at
+// the hint, if ok is nil or accepts it. Hints are in lower case, of two bytes at least, and much
+// faster to find than re.
 type rule struct {
+	// name is the kind of secret, for people.
+	name  string
 	hints []string
-	also  string
+	// begins reports whether a secret may begin behind a byte, which is 0 at the start of the text;
+	// nil means behind each.
+	begins func(before byte) bool
+	// quick, if set, reports whether re may match, in much less time.
+	quick func(text string) bool
 	re    func() *regexp.Regexp
 	ok    func(text string) bool
 }
 
-// valueRules returns the rules for secrets that have a form of their own; 64 at most.
+// valueRules returns the rules for secrets that have a form of their own.
 func valueRules() []rule {
 	return []rule{
 		{
-			// A private key in PEM form; a truncated one extends to the end of the text.
-			hints: []string{"private key"},
-			re: lazyregexp.New(`(?s)(-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z0-9 ]*-----.*?` +
+			// In PEM form; a truncated one extends to the end of the text.
+			name: "private key", hints: []string{"-----begin "},
+			re: lazyregexp.New(`(?s)^(-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z0-9 ]*-----.*?` +
 				`(?:-----END [A-Z0-9 ]*PRIVATE KEY[A-Z0-9 ]*-----|\z))`),
 		},
 		{
-			// The user and the password of a URL. A password may have an unescaped slash, unless the part
-			// before the slash may be a port.
-			hints: []string{"://"}, also: "@",
-			re: lazyregexp.New(`[A-Za-z][A-Za-z0-9+.-]*://` +
-				"([^\\s/?#@:\\[\"'`<>]*:(?:[^\\s/?#\"'`<>]+|" +
+			// The user and the password. A password may have an unescaped slash, unless the part before the
+			// slash may be a port.
+			name: "password of a URL", hints: []string{"://"}, begins: isSchemeByte,
+			quick: func(text string) bool { return strings.IndexByte(text[:min(1024, len(text))], '@') > 0 },
+			re: lazyregexp.New("^://([^\\s/?#@:\\[\"'`<>]*:(?:[^\\s/?#\"'`<>]+|" +
 				"[^\\s/?#@\"'`<>]*[^\\s/?#@0-9\"'`<>][^\\s@\"'`<>]*))@"),
 		},
 		{
-			// A header, as in the settings of git.
-			hints: []string{"authorization:"},
-			re:    lazyregexp.New(`(?i)authorization:[ \t]*((?:basic|bearer|token)[ \t]+[^\s"']+)`),
+			// As in the settings of git.
+			name: "authorization header", hints: []string{"authorization:"},
+			re: lazyregexp.New(`(?i)^authorization:[ \t]*((?:basic|bearer|token)[ \t]+[^\s"']+)`),
 		},
 		{
-			// The address of a webhook, which is enough to use it.
+			// Its address is enough to use it.
+			name:  "webhook",
 			hints: []string{"hooks.slack.com/", "/api/webhooks/", ".webhook.office.com/"},
-			re: lazyregexp.New(`(?:hooks\.slack\.com/(?:services|workflows|triggers)/|` +
+			re: lazyregexp.New(`^(?:hooks\.slack\.com/(?:services|workflows|triggers)/|` +
 				`/api/webhooks/[0-9]+/|\.webhook\.office\.com/webhookb2/)([\w/@-]{16,})`),
 		},
 		{
-			// A key in a connection string of Azure, or in a signed address.
-			hints: []string{"accountkey=", "sharedaccesskey=", "sharedaccesssignature=", "sig="},
-			re: lazyregexp.New(`(?i)(?:AccountKey=|SharedAccessKey=|SharedAccessSignature=|[?&]sig=)` +
+			// In a connection string, or in a signed address.
+			name: "Azure key",
+			hints: []string{
+				"accountkey=", "sharedaccesskey=", "sharedaccesssignature=", "?sig=", "&sig=",
+			},
+			re: lazyregexp.New(`(?i)^(?:AccountKey=|SharedAccessKey=|SharedAccessSignature=|[?&]sig=)` +
 				`([\w+/=%.&-]{20,})`),
 		},
-		token(`[A-Za-z0-9_]{20,}`, "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
-		token(`[\w.-]{16,}`, "glpat-", "gloas-", "gldt-", "glrt-", "glcbt-", "glptt-", "glft-",
-			"glsoat-", "glimt-", "glagent-"),
-		// Slack.
-		token(`[A-Za-z0-9-]{10,}`, "xoxa-", "xoxb-", "xoxe-", "xoxp-", "xoxr-", "xoxs-", "xapp-"),
-		// Amazon Web Services.
-		token(`[A-Z0-9]{16,}`, "AKIA", "ASIA"),
-		// Google and others.
-		token(`[\w-]{20,}`, "AIza", "ya29.", "GOCSPX-", "pypi-", "dckr_pat_"),
-		// Stripe.
-		token(`[A-Za-z0-9]{16,}`, "sk_live_", "sk_test_", "rk_live_", "rk_test_"),
-		// npm, Hugging Face, Groq.
-		token(`[A-Za-z0-9]{30,}`, "npm_", "hf_", "gsk_"),
+		token("GitHub token", `[A-Za-z0-9_]{20,}`, "ghp_", "gho_", "ghu_", "ghs_", "ghr_",
+			"github_pat_"),
+		token("GitLab token", `[\w.-]{16,}`, "glpat-", "gloas-", "gldt-", "glrt-", "glcbt-", "glptt-",
+			"glft-", "glsoat-", "glimt-", "glagent-"),
+		token("Slack token", `[A-Za-z0-9-]{10,}`, "xoxa-", "xoxb-", "xoxe-", "xoxp-", "xoxr-", "xoxs-",
+			"xapp-"),
+		token("AWS key", `[A-Z0-9]{16,}`, "AKIA", "ASIA"),
+		token("Google key", `[\w-]{20,}`, "AIza", "ya29.", "GOCSPX-"),
+		token("PyPI token", `[\w-]{20,}`, "pypi-"),
+		token("Docker token", `[\w-]{20,}`, "dckr_pat_"),
+		token("Stripe key", `[A-Za-z0-9]{16,}`, "sk_live_", "sk_test_", "rk_live_", "rk_test_"),
+		token("npm token", `[A-Za-z0-9]{30,}`, "npm_"),
+		token("Hugging Face token", `[A-Za-z0-9]{30,}`, "hf_"),
+		token("Groq key", `[A-Za-z0-9]{30,}`, "gsk_"),
 		// DigitalOcean, Shopify, Linear, Replicate, xAI, Perplexity, NVIDIA, Vault, Tailscale, Postman,
 		// Atlassian, Sentry, Grafana, New Relic, Databricks, Doppler, RubyGems, Figma, Supabase, Netlify,
 		// CircleCI, Buildkite, Sourcegraph, Pulumi, PlanetScale, Fly, age.
-		token(`[\w.=/+-]{20,}`, "dop_v1_", "doo_v1_", "dor_v1_", "shpat_", "shpca_", "shppa_", "shpss_",
-			"lin_api_", "r8_", "xai-", "pplx-", "nvapi-", "hvs.", "hvb.", "hvr.", "tskey-", "PMAK-",
-			"ATATT3", "ATBB", "sntrys_", "sntryu_", "glsa_", "glc_", "NRAK-", "dapi", "dp.pt.", "dp.st.",
-			"rubygems_", "figd_", "sbp_", "nfp_", "CCIPAT_", "bkua_", "sgp_", "pul-",
+		token("key", `[\w.=/+-]{20,}`, "dop_v1_", "doo_v1_", "dor_v1_", "shpat_", "shpca_", "shppa_",
+			"shpss_", "lin_api_", "r8_", "xai-", "pplx-", "nvapi-", "hvs.", "hvb.", "hvr.", "tskey-",
+			"PMAK-", "ATATT3", "ATBB", "sntrys_", "sntryu_", "glsa_", "glc_", "NRAK-", "dapi", "dp.pt.",
+			"dp.st.", "rubygems_", "figd_", "sbp_", "nfp_", "CCIPAT_", "bkua_", "sgp_", "pul-",
 			"pscale_tkn_", "pscale_pw_", "fo1_", "AGE-SECRET-KEY-1").withOK(looksRandom),
-		// SendGrid.
-		token(`[\w-]{16,}\.[\w-]{16,}`, "SG."),
-		// JSON web tokens.
-		token(`[\w-]{8,}\.[\w-]*\.[\w-]*(?:\.[\w-]*\.[\w-]*)?`, "eyJ"),
+		token("SendGrid key", `[\w-]{16,}\.[\w-]{16,}`, "SG."),
+		{
+			name: "JSON web token", hints: []string{"eyj"}, begins: isWordStart,
+			quick: func(text string) bool {
+				n := 0
+				for n < min(1024, len(text)) && (isWordByte(text[n]) || text[n] == '_' || text[n] == '-') {
+					n++
+				}
+				return n < len(text) && text[n] == '.'
+			},
+			re: lazyregexp.New(`^(eyJ[\w-]{8,1000}\.[\w-]*\.[\w-]*(?:\.[\w-]*\.[\w-]*)?)`),
+		},
 		// OpenAI, Anthropic and others. Ordinary words start with the same prefix.
-		token(`[\w-]{16,}`, "sk-").withOK(looksRandom),
+		token("API key", `[\w-]{16,}`, "sk-").withOK(looksRandom),
 	}
 }
 
+func isSchemeByte(c byte) bool {
+	return isDigit(c) || isLower(c) || isUpper(c) || c == '+' || c == '.' || c == '-'
+}
+
+// isWordStart reports whether a word may begin behind a byte.
+func isWordStart(before byte) bool {
+	return !isDigit(before) && !isLower(before) && !isUpper(before)
+}
+
+func isDigit(c byte) bool { return '0' <= c && c <= '9' }
+
 // token returns the rule for keys with one of the prefixes of their issuer.
-func token(tail string, prefixes ...string) rule {
+func token(name, tail string, prefixes ...string) rule {
 	var hints, alternatives []string
 	for _, p := range prefixes {
 		hints = append(hints, strings.ToLower(p))
 		alternatives = append(alternatives, regexp.QuoteMeta(p))
 	}
 	return rule{
-		hints: hints,
-		re: lazyregexp.New(
-			`(?:^|[^A-Za-z0-9])((?:` + strings.Join(alternatives, "|") + `)` + tail + `)`),
+		name: name, hints: hints, begins: isWordStart,
+		re: lazyregexp.New(`^((?:` + strings.Join(alternatives, "|") + `)` + tail + `)`),
 	}
 }
 
@@ -127,52 +156,79 @@ func looksRandom(s string) bool {
 
 // ruleSet are rules with an index of their hints.
 type ruleSet struct {
-	rules []rule
 	// hints are groups of hints that start with the same two bytes; the first group is empty. groups
 	// has the group of each pair of bytes.
 	hints  [][]hint
 	groups [1 << 16]uint8
 }
 
-// hint is a hint of the rule with the index rule.
+// hint is a hint of a rule.
 type hint struct {
 	text string
-	rule int
+	rule rule
 }
 
 // forms are the rules of valueRules. Their first use makes them, which keeps the start of a program
 // fast.
 var forms = sync.OnceValue(func() *ruleSet {
-	set := &ruleSet{rules: valueRules(), hints: make([][]hint, 1)}
-	for i, r := range set.rules {
+	set := &ruleSet{hints: make([][]hint, 1)}
+	for _, r := range valueRules() {
 		for _, text := range r.hints {
 			group := &set.groups[uint16(text[0])<<8|uint16(text[1])]
 			if *group == 0 {
 				*group = uint8(len(set.hints))
 				set.hints = append(set.hints, nil)
 			}
-			set.hints[*group] = append(set.hints[*group], hint{text, i})
+			set.hints[*group] = append(set.hints[*group], hint{text, r})
 		}
 	}
 	return set
 })
 
-// candidates returns the rules that have a hint in s, as a set of bits.
-func (set *ruleSet) candidates(s string) (found uint64) {
+// next returns the first secret in s that does not begin before from, and its kind; end is 0
+// without one.
+func (set *ruleSet) next(s string, from int) (start, end int, kind string) {
 	var pair uint16
-	for i := range len(s) {
+	// rejected are the ends of the last texts that have no secret of a kind.
+	var rejected map[string]int
+	reject := func(kind string, end int) {
+		if rejected == nil {
+			rejected = make(map[string]int)
+		}
+		rejected[kind] = end
+	}
+	for i := from; i < len(s); i++ {
 		pair = pair<<8 | uint16(lower(s[i]))
 		group := set.groups[pair]
-		if group == 0 {
+		if group == 0 || i == from {
 			continue
 		}
+		at := i - 1
+		before := byte(0)
+		if at > from {
+			before = s[at-1]
+		}
 		for _, h := range set.hints[group] {
-			if end := i - 1 + len(h.text); end <= len(s) && equalLower(s[i-1:end], h.text) {
-				found |= 1 << h.rule
+			if end := at + len(h.text); end > len(s) || !equalLower(s[at:end], h.text) ||
+				h.rule.begins != nil && !h.rule.begins(before) {
+				continue
 			}
+			r := h.rule
+			if at < rejected[r.name] || r.quick != nil && !r.quick(s[at:]) {
+				continue
+			}
+			m := r.re().FindStringSubmatchIndex(s[at:])
+			if m == nil {
+				continue
+			}
+			if r.ok != nil && !r.ok(s[at+m[2]:at+m[3]]) {
+				reject(r.name, at+m[3])
+				continue
+			}
+			return at + m[2], at + m[3], r.name
 		}
 	}
-	return found
+	return 0, 0, ""
 }
 
 // equalLower reports whether s in lower case is text, which has its length.
@@ -201,29 +257,14 @@ func HasSecret(s string) bool {
 
 // replace replaces each secret in s by Mark, and reports whether it found one.
 func (set *ruleSet) replace(s string) (string, bool) {
-	changed := false
-	for i, found := 0, set.candidates(s); found != 0; i, found = i+1, found>>1 {
-		if found&1 == 0 {
-			continue
-		}
-		if replaced, ok := set.rules[i].replace(s); ok {
-			s, changed = replaced, true
-		}
-	}
-	return s, changed
-}
-
-// replace replaces each secret that r finds in s by Mark, and reports whether it found one.
-func (r rule) replace(s string) (string, bool) {
-	if !strings.Contains(s, r.also) {
-		return s, false
-	}
 	var b strings.Builder
 	done := 0
-	for _, m := range r.re().FindAllStringSubmatchIndex(s, -1) {
-		start, end := m[2], m[3]
-		text := s[start:end]
-		if text == Mark || r.ok != nil && !r.ok(text) {
+	for from := 0; ; {
+		start, end, _ := set.next(s, from)
+		if end == 0 {
+			break
+		}
+		if from = end; s[start:end] == Mark {
 			continue
 		}
 		b.WriteString(s[done:start])

@@ -234,3 +234,76 @@ func BenchmarkRedact(b *testing.B) {
 		vars.Redact(text)
 	}
 }
+
+func TestFindSecrets(t *testing.T) {
+	t.Parallel()
+	random := "q8Zr" + "T3vLm9Xw2Kp7"
+	for _, tt := range []struct{ name, text, want string }{
+		{"nothing", "x = 1\n", ""},
+		{"forms", "a " + githubKey + " b " + awsKey, "GitHub token " + githubKey + "; AWS key " + awsKey},
+		{
+			"side by side", githubKey + "," + githubKey,
+			"GitHub token " + githubKey + "; GitHub token " + githubKey,
+		},
+		{"a private key", "a\n" + pem + "\nb", "private key " + pem},
+		{"a URL", "https://me:pw@host/x", "password of a URL me:pw"},
+		{"a URL with a key", "https://" + githubKey + ":x@host", "password of a URL " + githubKey + ":x"},
+		{"assigned", "DB_PASSWORD=" + random, "DB_PASSWORD " + random},
+		{"in quotes", `password = "` + random + `"`, "password " + random},
+		{"in JSON", `{"apiKey": "` + random + `", "n": 1}`, "apiKey " + random},
+		{"in YAML", "db_password: " + random + "\n", "db_password " + random},
+		{"of an index", `env["API_TOKEN"] = '` + random + `'`, "API_TOKEN " + random},
+		{"by := of a language", `token := "` + random + `"`, "token " + random},
+		{"two", "A_TOKEN=" + random + " B_TOKEN=" + random, "A_TOKEN " + random + "; B_TOKEN " + random},
+		{"a key that is assigned", "X_TOKEN=" + githubKey, "GitHub token " + githubKey},
+		{"a word", "password = correct-horse-battery-staple", ""},
+		{"a call", "token = read_token_from_environment_v2(x)", ""},
+		{"a short one", "password=hunter2", ""},
+		{"another name", "checksum = " + random, ""},
+		{"a path", "password_file=/run/secrets/0123456789abcdef", ""},
+		{"a comparison", "if token == " + random + " {", "token " + random},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var got []string
+			for _, s := range vars.FindSecrets(tt.text) {
+				got = append(got, s.Kind+" "+tt.text[s.Start:s.End])
+			}
+			if diff := cmp.Diff(tt.want, strings.Join(got, "; ")); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func FuzzFindSecrets(f *testing.F) {
+	f.Add("a=" + githubKey + " https://a:b@c password=0123456789abcdefgh " + pem)
+	f.Fuzz(func(t *testing.T, s string) {
+		at := 0
+		for _, found := range vars.FindSecrets(s) {
+			if found.Start < at || found.End <= found.Start || found.End > len(s) || found.Kind == "" {
+				t.Fatalf("%q has %+v behind %d", s, found, at)
+			}
+			at = found.End
+		}
+	})
+}
+
+// benchmarkText is of source code and of the output of programs.
+var benchmarkText = strings.Repeat("go test -run TestX ./... && FOO=bar make -C /srv install\n"+
+	"	if err := json.Unmarshal(data, &result); err != nil {\n"+
+	"2026-01-31T10:00:00Z INFO request method=GET url=https://example.com/api/v1/users?id=12345 "+
+	"status=200 task-runner=a1b2c3\n"+
+	`      "resolved": "https://registry.npmjs.org/acorn/-/acorn-8.14.0.tgz",`+"\n"+
+	`      "integrity": "sha512-cl669nCJTZBsL97OF4kUQm5g5hC2uihk0NxY3WENAC0TYdILVkAyHymAntgx+"`+"\n",
+	2000)
+
+// BenchmarkFindSecrets compares the search with a copy of the text.
+func BenchmarkFindSecrets(b *testing.B) {
+	b.SetBytes(int64(len(benchmarkText)))
+	for b.Loop() {
+		if found := vars.FindSecrets(benchmarkText); len(found) > 0 {
+			b.Fatalf("%+v", found[0])
+		}
+	}
+}
