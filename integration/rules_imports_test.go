@@ -50,6 +50,7 @@ func listPackages(t *testing.T) []goPackage {
 // packages may import it.
 var arrows = map[string]string{
 	"internal/...": "",
+	"policy/...":   "env/vars internal/... policy/internal/...",
 	"images":       "",
 
 	"env":          "",
@@ -79,11 +80,11 @@ var arrows = map[string]string{
 	"runtime/llm/internal/...": "runtime/llm runtime/llm/llmtest",
 	"runtime/event":            "env runtime/llm",
 	"runtime/session":          "runtime/event runtime/llm runtime/tool",
-	"runtime/tool/...": "env env/search internal/... runtime/event runtime/llm " +
+	"runtime/tool/...": "env env/search internal/... policy policy/redact runtime/event runtime/llm " +
 		"runtime/tool/...",
 	"runtime/profile": "runtime/llm runtime/tool",
-	"runtime/agent": "env env/search env/wrap internal/... runtime/event runtime/llm " +
-		"runtime/profile runtime/session runtime/tool",
+	"runtime/agent": "env env/search env/wrap internal/... policy policy/redact runtime/event " +
+		"runtime/llm runtime/profile runtime/session runtime/tool",
 
 	"cmd/sandboxd":     "env/sandboxd",
 	"cmd/sandboxagent": "...",

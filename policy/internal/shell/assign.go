@@ -1,0 +1,110 @@
+package shell
+
+import (
+	"slices"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// isNumber reports whether text is a whole number.
+func isNumber(text string) bool {
+	return text != "" && strings.Trim(strings.TrimPrefix(text, "-"), "0123456789") == ""
+}
+
+// assign records that the script sets a variable, to a number or to something else.
+func (a *analyzer) assign(name string, number bool) {
+	if number {
+		a.numbers[name] = true
+	} else {
+		a.others[name] = true
+	}
+	if steers(name) {
+		a.obscure("the variable " + name + ", which selects programs")
+	}
+}
+
+// steering are variables that make the shell or other programs run programs, or load code. A name
+// that ends with "*" stands for all that start so, and one that starts with "*" for all that end
+// so.
+var steering = []string{
+	"PATH", "IFS", "ENV", "BASH*", "SHELLOPTS", "PROMPT_COMMAND", "PS*", "CDPATH", "FPATH",
+	"POSIXLY_CORRECT",
+	"LD_*", "DYLD_*", "GCONV_PATH", "GLIBC_TUNABLES", "LOCPATH", "MALLOC_*", "TERMINFO*", "TERMCAP",
+	"GIT_*", "*PAGER", "*EDITOR", "VISUAL", "BROWSER", "SHELL", "LESS*", "MANOPT", "*ASKPASS",
+	"PYTHON*", "PERL*", "RUBY*", "GEM_*", "BUNDLE_*", "NODE_*", "npm_*", "NPM_*", "LUA_*", "PHP*",
+	"JAVA_*", "JDK_*",
+	"_JAVA_OPTIONS", "CLASSPATH", "GOFLAGS", "GOENV", "GOTOOLCHAIN", "GOROOT", "GOPROXY", "GOAUTH",
+	"CC", "CXX", "AR", "FC",
+	"CGO_*", "RUSTC*", "CARGO_*", "RUSTFLAGS", "MAKEFLAGS", "MFLAGS", "MAKEFILES", "GNUMAKEFLAGS",
+	"CMAKE_*",
+	"TAR_OPTIONS", "TAPE", "RSYNC_*", "*_RSH", "RSH", "SSH_*", "SUDO_*", "DOCKER_*", "KUBECONFIG",
+	"AWKPATH", "AWKLIBPATH", "GOCACHEPROG", "PKG_CONFIG*",
+	"RIPGREP_CONFIG_PATH", "FZF_*", "GREP_OPTIONS", "*_COMMAND", "*_CMD", "HOME", "XDG_*",
+}
+
+// steers reports whether a variable can make a program run another one.
+func steers(name string) bool {
+	return slices.ContainsFunc(steering, func(s string) bool {
+		if start, ok := strings.CutSuffix(s, "*"); ok {
+			return strings.HasPrefix(name, start)
+		}
+		if end, ok := strings.CutPrefix(s, "*"); ok {
+			return strings.HasSuffix(name, end)
+		}
+		return name == s
+	})
+}
+
+// assignment analyses NAME=VALUE before a command, or alone.
+func (a *analyzer) assignment(x *syntax.Assign, st *state) {
+	number := false
+	if x.Value != nil {
+		text := a.word(x.Value, st)
+		number = isNumber(text) || isArithmetic(x.Value)
+	}
+	if x.Index != nil && !isAll(x.Index) {
+		a.arithmetic(st, x.Index)
+	}
+	if x.Array != nil {
+		for _, e := range x.Array.Elems {
+			if e.Index != nil {
+				a.arithmetic(st, e.Index)
+			}
+			a.word(e.Value, st)
+		}
+	}
+	if x.Name != nil && !x.Naked {
+		a.assign(x.Name.Value, number && x.Index == nil)
+	}
+}
+
+// isArithmetic reports whether a word is an arithmetic expansion, which makes a number.
+func isArithmetic(w *syntax.Word) bool {
+	if len(w.Parts) != 1 {
+		return false
+	}
+	_, ok := w.Parts[0].(*syntax.ArithmExp)
+	return ok
+}
+
+// declaration analyses declare, export, local, readonly and typeset.
+func (a *analyzer) declaration(d *syntax.DeclClause, st *state) {
+	for _, x := range d.Args {
+		a.assignment(x, st)
+		if !x.Naked {
+			continue
+		}
+		text := a.word(x.Value, st)
+		name, _, assigns := strings.Cut(text, "=")
+		switch {
+		case strings.ContainsAny(name, holes+"["):
+			a.obscure("a declaration that is made at run time")
+		case assigns:
+			a.assign(name, false)
+		case strings.HasPrefix(text, "-") && strings.ContainsAny(text, "in"),
+			strings.HasPrefix(text, "+"):
+			a.obscure("a declaration that evaluates its value")
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package shell
+
+import (
+	"context"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestRandom compares the programs that bash runs in random scripts with those that Analyze finds.
+func TestRandom(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("needs bash")
+	}
+	count := 300
+	if !testing.Short() {
+		count = 5000
+	}
+	bin := t.TempDir()
+	names := []string{"a", "b", "c", "rm"}
+	for _, name := range names {
+		stub := "#!/bin/sh\necho '" + name + "' >>$LOG\n"
+		if err := os.WriteFile(filepath.Join(bin, name), []byte(stub), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"bash", "sh", "env", "timeout", "nice", "xargs", "find", "nohup"} {
+		if found, err := exec.LookPath(name); err == nil {
+			if err := os.Symlink(found, filepath.Join(bin, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a failure prints the seed
+	for range count {
+		script := randomScript(r)
+		s := Analyze(script, Options{Bash: true})
+		if len(s.Obscure) > 0 {
+			continue
+		}
+		dir := t.TempDir()
+		log := filepath.Join(dir, "log")
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		cmd := exec.CommandContext(ctx, bash, "--norc", "--noprofile", "-c", script)
+		cmd.Dir, cmd.WaitDelay = dir, time.Second
+		cmd.Env = []string{"PATH=" + bin, "LOG=" + log, "HOME=" + dir}
+		_ = cmd.Run() // scripts may fail
+		cancel()
+		ran, _ := os.ReadFile(log) // missing if nothing ran
+		var found []string
+		for _, c := range s.Commands {
+			if strings.ContainsAny(c.Args[0], holes) {
+				found = append(found, names...)
+			}
+			found = append(found, c.Args[0])
+		}
+		for _, name := range strings.Fields(string(ran)) {
+			if !slices.Contains(found, name) {
+				t.Fatalf("seed %d: %q ran %s; found are %q", seed, script, name, found)
+			}
+		}
+	}
+}
+
+// pieces are what random scripts are made of.
+var pieces = append(strings.Split(`a|b|c|rm|x|y|1| |  |;|;;|&|&&| \|\| |\||
+|(|)|{ |; }|$(|)|"|'|\`+"`"+`|\|\\n|$x|"$x"|${x:-|}|$((|))|[[ | ]]|[ | ]|if |; then |; fi|for x in |
+; do |; done|case x in |*) |;; esac|
+<<E
+|E
+|<<<|<(|>(|>o|<o|2>&1|!|~|*|?|{a,b}|{|}|,|x=|x=a |f() { |f|eval |command |exec |bash -c |
+sh -c |env |timeout 5 |nice |xargs |find . -exec |{} \;|set -- |$1|$@|trap |EXIT|unset |cd |
+time |builtin |test |printf |read |local |export |declare |
+$'|\x61|\x62|#|=|+=|-c|-e|--|nohup `, "|"),
+	"\n", "\\\n", "<<E\n", "\nE\n", "<<-E\n\t", "\n\tE\n", "# ")
+
+func randomScript(r *rand.Rand) string {
+	var b strings.Builder
+	for range 1 + r.IntN(14) {
+		piece := pieces[r.IntN(len(pieces))]
+		if piece == "" || piece == "\\" {
+			piece = "|"
+		}
+		b.WriteString(piece)
+		if r.IntN(3) == 0 {
+			b.WriteByte(' ')
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,227 @@
+package shell
+
+import (
+	"slices"
+	"strings"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// statements analyses statements that run one after the other.
+func (a *analyzer) statements(list []*syntax.Stmt, st *state) {
+	for _, s := range list {
+		before := st.dir
+		a.statement(s, st)
+		st.join(&state{dir: before}) // the shell goes on after a cd that fails
+	}
+}
+
+// statement analyses one statement, and leaves the state after its success.
+func (a *analyzer) statement(s *syntax.Stmt, st *state) {
+	if s.Background || s.Coprocess {
+		st = st.fork()
+	}
+	if s.Negated {
+		defer st.join(st.fork())
+	}
+	stdin := a.redirects(s.Redirs, st)
+	switch c := s.Cmd.(type) {
+	case nil:
+	case *syntax.CallExpr:
+		a.call(c, stdin, st)
+	case *syntax.BinaryCmd:
+		a.binary(c, st)
+	case *syntax.Subshell:
+		a.statements(c.Stmts, st.fork())
+	case *syntax.Block:
+		a.statements(c.Stmts, st)
+	case *syntax.IfClause:
+		a.conditional(c, st)
+	case *syntax.WhileClause:
+		a.loop(st, func(st *state) {
+			a.statements(c.Cond, st)
+			a.statements(c.Do, st)
+		})
+	case *syntax.ForClause:
+		switch l := c.Loop.(type) {
+		case *syntax.WordIter:
+			numbers := l.InPos.IsValid()
+			for _, word := range a.fields(l.Items, st) {
+				numbers = numbers && isNumber(word)
+			}
+			a.assign(l.Name.Value, numbers)
+		case *syntax.CStyleLoop:
+			a.arithmetic(st, l.Init, l.Cond, l.Post)
+		}
+		a.loop(st, func(st *state) { a.statements(c.Do, st) })
+	case *syntax.CaseClause:
+		a.word(c.Word, st)
+		var ways []*state
+		for _, item := range c.Items {
+			for _, p := range item.Patterns {
+				a.word(p, st)
+			}
+			way := st.fork()
+			a.statements(item.Stmts, way)
+			ways = append(ways, way)
+		}
+		st.join(ways...)
+	case *syntax.FuncDecl:
+		a.declares = true
+		body := st.fork()
+		if a.moves {
+			body.dir = string(Hole)
+		}
+		a.statement(c.Body, body)
+		if c.Name == nil || findBuiltin(c.Name.Value) != nil {
+			a.obscure("a function with the name of a builtin")
+		}
+	case *syntax.ArithmCmd:
+		a.arithmetic(st, c.X)
+	case *syntax.TestClause:
+		a.test(c.X, st)
+	case *syntax.DeclClause:
+		a.declaration(c, st)
+	case *syntax.LetClause:
+		a.arithmetic(st, c.Exprs...)
+	case *syntax.TimeClause:
+		if c.Stmt != nil {
+			a.statement(c.Stmt, st)
+		}
+	case *syntax.CoprocClause:
+		if c.Name != nil {
+			a.assign(a.word(c.Name, st), false)
+		}
+		a.statement(c.Stmt, st.fork())
+	default:
+		a.obscure("a construct of another shell")
+	}
+}
+
+// binary analyses two statements with an operator between them.
+func (a *analyzer) binary(c *syntax.BinaryCmd, st *state) {
+	switch c.Op {
+	case syntax.AndStmt:
+		a.statement(c.X, st)
+		a.statement(c.Y, st)
+	case syntax.OrStmt:
+		before := st.fork()
+		a.statement(c.X, st)
+		before.join(st)         // where X failed
+		failed := before.fork() // and Y ran
+		a.statement(c.Y, failed)
+		st.join(failed)
+	default: // pipelines
+		a.statement(c.X, st.fork())
+		a.statement(c.Y, st.fork()) // bash has options to run it in this shell
+		if a.moves {
+			st.dir = string(Hole)
+		}
+	}
+}
+
+// conditional analyses an if clause.
+func (a *analyzer) conditional(c *syntax.IfClause, st *state) {
+	a.statements(c.Cond, st)
+	then := st.fork()
+	a.statements(c.Then, then)
+	otherwise := st.fork()
+	if c.Else != nil {
+		a.conditional(c.Else, otherwise)
+	}
+	st.join(then, otherwise)
+}
+
+// loop analyses the body of a loop.
+func (a *analyzer) loop(st *state, body func(*state)) {
+	if a.moves {
+		st.dir = string(Hole) // that of the round before
+	}
+	body(st.fork())
+}
+
+// redirects analyses redirections and returns the text of standard input: nil if it is unknown.
+func (a *analyzer) redirects(list []*syntax.Redirect, st *state) (stdin *string) {
+	for _, r := range list {
+		if r.N != nil && strings.HasPrefix(r.N.Value, "{") {
+			a.assign(strings.Trim(r.N.Value, "{}"), true)
+		}
+		name := a.word(r.Word, st)
+		input := r.N == nil || r.N.Value == "0"
+		if isConnection(name) {
+			a.obscure("a connection of the shell") // if it is bash
+		}
+		switch r.Op {
+		case syntax.RdrOut, syntax.AppOut, syntax.RdrInOut, syntax.RdrClob, syntax.RdrAll,
+			syntax.AppAll:
+			a.write(name, st)
+		case syntax.DplOut, syntax.DplIn:
+			// >&1 duplicates a descriptor, and >&name writes to a file.
+			if strings.Trim(name, "0123456789-") != "" {
+				a.write(name, st)
+			}
+		case syntax.RdrIn:
+			a.name(name, st)
+		case syntax.WordHdoc:
+			if input {
+				stdin = &name
+			}
+			continue
+		case syntax.Hdoc, syntax.DashHdoc:
+			text := a.word(r.Hdoc, st)
+			if input && !hasBackslash(r.Hdoc) {
+				stdin = &text
+				continue
+			}
+		default:
+			a.obscure("a redirection of another shell")
+		}
+		reads := r.Op == syntax.RdrIn || r.Op == syntax.DplIn || r.Op == syntax.RdrInOut
+		if r.N == nil && reads || r.N != nil && (input || strings.HasPrefix(r.N.Value, "{")) {
+			stdin = nil
+		}
+	}
+	return stdin
+}
+
+// isConnection reports whether bash makes a connection of a redirection to a name. One that begins
+// with a hole counts as the name of a file.
+func isConnection(name string) bool {
+	literal := name
+	if i := strings.IndexAny(name, holes); i >= 0 {
+		literal = name[:i]
+	}
+	return slices.ContainsFunc([]string{"/dev/tcp/", "/dev/udp/"}, func(dir string) bool {
+		return strings.HasPrefix(literal, dir) ||
+			literal != name && len(literal) > 1 && strings.HasPrefix(dir, literal)
+	})
+}
+
+// hasBackslash reports whether the text of a here-document has a backslash, which may or may not be
+// special.
+func hasBackslash(w *syntax.Word) bool {
+	return w != nil && slices.ContainsFunc(w.Parts, func(p syntax.WordPart) bool {
+		lit, ok := p.(*syntax.Lit)
+		return ok && strings.Contains(lit.Value, `\`)
+	})
+}
+
+// devices are files that scripts write without a consequence.
+var devices = []string{
+	"/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/fd/1", "/dev/fd/2",
+}
+
+// write adds a file that is written.
+func (a *analyzer) write(name string, st *state) {
+	if name == "" || slices.Contains(devices, name) {
+		return
+	}
+	a.found.Writes = append(a.found.Writes, inDir(st.dir, name))
+}
+
+// name adds a word that may be the name of a file.
+func (a *analyzer) name(word string, st *state) {
+	if word != "" && !slices.Contains(devices, word) {
+		a.found.Names = append(a.found.Names, inDir(st.dir, word))
+	}
+}

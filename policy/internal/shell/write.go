@@ -1,0 +1,160 @@
+package shell
+
+import (
+	"slices"
+	"strings"
+)
+
+// writer describes the operands of a program that it writes, changes or removes.
+type writer struct {
+	// first is the number of operands before those that are written: the mode of chmod.
+	first int
+	// last means that only the last operand is written, unless an option of target names it.
+	last bool
+	// values are letters of options with a value, outputs those whose value is a file that is
+	// written.
+	values  string
+	outputs []string
+	// target are the options that name the directory that is written.
+	target []string
+	// only means that operands are not written, just outputs.
+	only bool
+	// if set, the program writes only with this option.
+	with string
+}
+
+var targetDir = []string{"t", "target-directory"}
+
+var writers = map[string]writer{
+	"rm": {}, "rmdir": {}, "unlink": {}, "touch": {values: "dtr"}, "mkdir": {values: "mZ"},
+	"mkfifo": {values: "m"},
+	"tee":    {}, "truncate": {values: "rs"}, "shred": {values: "ns"}, "mknod": {values: "m"},
+	"chmod": {first: 1}, "chown": {first: 1}, "chgrp": {first: 1}, "setfacl": {values: "mxMX"},
+	"chattr":  {first: 1},
+	"cp":      {last: true, values: "S", target: targetDir},
+	"ln":      {last: true, values: "S", target: targetDir},
+	"install": {last: true, values: "gmoS", target: targetDir},
+	"rsync":   {last: true, values: "efBTM"},
+	"scp":     {last: true, values: "cFiJlPS"}, "mv": {values: "S", target: targetDir},
+	"sed": {with: "i", values: "efl"}, "gsed": {with: "i", values: "efl"},
+	"perl": {with: "i", values: "eEIMm"},
+	"sort": {only: true, values: "kStT", outputs: []string{"o", "output"}},
+	"uniq": {first: 1, values: "fsw"}, "split": {first: 1, values: "abCln"},
+	"csplit": {values: "bfn", first: 1},
+	"curl": {only: true, outputs: []string{
+		"o", "output", "D", "dump-header", "c", "cookie-jar", "trace", "output-dir",
+	}},
+	"wget": {only: true, outputs: []string{
+		"O", "output-document", "o", "output-file", "P", "directory-prefix",
+	}},
+	"gcc": {only: true, outputs: []string{"o"}}, "cc": {only: true, outputs: []string{"o"}},
+	"clang": {only: true, outputs: []string{"o"}}, "ld": {only: true, outputs: []string{"o"}},
+	"tree":  {only: true, values: "LPIH", outputs: []string{"o", "R"}},
+	"patch": {values: "dipBDgVYz", outputs: []string{"o", "output", "r", "reject-file"}},
+	"gzip":  {}, "gunzip": {}, "bzip2": {}, "bunzip2": {}, "xz": {}, "unxz": {}, "zstd": {},
+	"dos2unix": {}, "unix2dos": {}, "gofmt": {with: "w"}, "goimports": {with: "w"},
+	"prettier": {with: "w"}, "black": {}, "rustfmt": {},
+}
+
+// abbreviates reports whether a long option may be one of some.
+func abbreviates(option string, names []string) bool {
+	return option != "" && slices.ContainsFunc(names, func(name string) bool {
+		return len(name) > 1 && strings.HasPrefix(name, option)
+	})
+}
+
+// writes adds the files that a known program writes.
+func (a *analyzer) writes(args []string, st *state) {
+	if args[0] == "dd" {
+		for _, word := range args[1:] {
+			if name, ok := strings.CutPrefix(word, "of="); ok {
+				a.write(name, st)
+			}
+		}
+	}
+	if args[0] == "tar" || args[0] == "unzip" || args[0] == "cpio" || args[0] == "7z" {
+		a.write(".", st) // or a directory that an option names, which is a name as well
+	}
+	w, ok := writers[args[0]]
+	if !ok {
+		return
+	}
+	var operands, targets []string
+	acts := w.with == ""
+	for i := 1; i < len(args); i++ {
+		word := args[i]
+		option, value, hasValue := strings.Cut(strings.TrimLeft(word, "-"), "=")
+		next := func() string {
+			if hasValue {
+				return value
+			}
+			if i++; i < len(args) {
+				return args[i]
+			}
+			return ""
+		}
+		switch {
+		case mayBeOption(word):
+			a.write(string(Hole), st)
+		case endsOptions(args[1:], i-1):
+			operands = append(operands, args[i+1:]...)
+			i = len(args)
+		case !strings.HasPrefix(word, "-") || word == "-":
+			operands = append(operands, word)
+		case strings.HasPrefix(word, "--"):
+			if abbreviates(option, []string{"in-place", "write"}) {
+				acts = true
+			}
+			if abbreviates(option, w.outputs) {
+				targets = append(targets, next())
+			} else if abbreviates(option, w.target) {
+				targets, w.only = append(targets, next()), true
+			}
+		default:
+			if w.with != "" && strings.Contains(option, w.with) {
+				acts = true
+			}
+			for j := range len(word) - 1 {
+				letter, rest := word[j+1:j+2], word[j+2:]
+				output, target := slices.Contains(w.outputs, letter), slices.Contains(w.target, letter)
+				if !output && !target && !strings.Contains(w.values, letter) {
+					continue
+				}
+				if rest == "" {
+					hasValue = false
+					rest = next()
+				}
+				if output || target {
+					targets = append(targets, rest)
+					w.only = w.only || target
+				}
+				break
+			}
+		}
+	}
+	if acts {
+		for _, name := range append(targets, w.written(args, operands)...) {
+			a.write(name, st)
+		}
+	}
+}
+
+// written returns the operands that a program writes.
+func (w writer) written(args, operands []string) []string {
+	if args[0] == "sed" || args[0] == "gsed" || args[0] == "perl" {
+		w.first = 1
+		if slices.ContainsFunc(args, func(w string) bool {
+			return strings.HasPrefix(w, "-e") || strings.HasPrefix(w, "-f") ||
+				strings.HasPrefix(w, "--expression")
+		}) {
+			w.first = 0
+		}
+	}
+	switch {
+	case w.only:
+		return nil
+	case w.last && len(operands) > 0:
+		return operands[len(operands)-1:]
+	}
+	return operands[min(w.first, len(operands)):]
+}

@@ -1,0 +1,416 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+)
+
+// rules parses lines of the form ACTION PERMISSION:PATTERN.
+func rules(t testing.TB, lines ...string) *Policy {
+	t.Helper()
+	p := &Policy{}
+	for _, line := range lines {
+		action, text, _ := strings.Cut(line, " ")
+		r, err := ParseRule(Action(action), text, "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Rules = append(p.Rules, r)
+	}
+	return p
+}
+
+// TestCommands decides commands by the same rules.
+func TestCommands(t *testing.T) {
+	p := rules(t, "deny shell:git push *", "allow shell:git *", "allow shell:echo *",
+		"deny write:.git/**", "allow write:**", "deny read:**/.env", "deny shell:rm *",
+		"ask shell:ls secret",
+		"allow shell:ls *",
+		"allow shell:cat *", "allow shell:tar *")
+	for command, want := range map[string]Action{
+		"":                           Allow,
+		"git status":                 Allow,
+		"git":                        Allow,
+		"gitx":                       Ask,
+		"/usr/bin/git status":        Allow,
+		"./git status":               Ask,
+		"git push":                   Deny,
+		"git push origin":            Deny,
+		"git -C . push":              Deny,
+		"git --no-pager push":        Deny,
+		"git 'push'":                 Deny,
+		"git status; git push":       Deny,
+		"git status; make":           Ask,
+		"git $x":                     Ask,
+		"git log -- $x":              Ask,
+		"cat \"a$x\"":                Ask, // it may be .env
+		"echo $x":                    Ask, // it names nothing, but any name is possible
+		"echo a":                     Allow,
+		"timeout 5 git push":         Deny,
+		"timeout 5 git log":          Allow,
+		"sudo git log":               Ask,
+		"bash -c 'git push'":         Deny,
+		"$x":                         Ask,
+		"eval \"$x\"":                Ask,
+		"rm x":                       Deny,
+		"find . -exec rm {} +":       Deny,
+		"cat x > y":                  Allow,
+		"cat x > /y":                 Ask,
+		"cat x > .git/config":        Deny,
+		"cat x > ./.git/../.git/x":   Deny,
+		"cat x > /w/.git/config":     Deny,
+		"cat .env":                   Deny,
+		"cat a/b/.env":               Deny,
+		"cat /w/.env":                Deny,
+		"cat < .env":                 Deny,
+		"git diff --no-index .env":   Deny,
+		"cat \"a$x.go\"":             Allow,
+		"cd .; cat .env":             Ask,
+		"cat \"$PWD/.env\"":          Ask,
+		"cat /w/.en$x":               Ask,
+		"cat src/*.go":               Allow,
+		"cat *":                      Ask,
+		"./git push":                 Deny,
+		"/opt/git/git push":          Deny,
+		"e$x git push":               Ask,
+		"ls secret":                  Ask,
+		"ls other":                   Allow,
+		"ls \"$x\"":                  Ask,
+		"tar xf a.tar":               Allow,
+		"tar xf a -I rm":             Ask,
+		"cd a && git log":            Allow,
+		"if true; then git push; fi": Deny,
+		"echo 'a":                    Ask,
+	} {
+		d := p.Decide(Request{
+			Tool: "shell", Class: ClassShell, Subject: command, Bash: true,
+			WorkDir: "/w", Home: "/home/u",
+		})
+		if d.Action != want {
+			t.Errorf("%s: %s, want %s; %+v", command, d.Action, want, d.Steps)
+		}
+	}
+}
+
+func TestPaths(t *testing.T) {
+	for _, tt := range []struct {
+		pattern string
+		yes, no []string
+	}{
+		{"*", []string{"a", "a/b", "/etc/passwd", "../x", "."}, nil},
+		{"**", []string{"a", "a/b", ".", "/w/a"}, []string{"/etc/passwd", "../x", "/"}},
+		{"*.go", []string{"a.go", "./a.go", "/w/a.go"}, []string{"b/a.go", "a.goo", "/a.go"}},
+		{"**/*.go", []string{"a.go", "b/a.go", "c/b/a.go"}, []string{"a.g", "/x/a.go"}},
+		{"src/**", []string{"src", "src/a", "src/a/b", "src/../src/a"}, []string{"srcx", "src/../a"}},
+		{"a?c", []string{"abc", "aéc"}, []string{"a/c", "ac", "abbc"}},
+		{"/etc/**", []string{"/etc", "/etc/a", "../etc/a", "/etc/a/../b"}, []string{"etc/a", "/etcx"}},
+		{"/w/a", []string{"a", "/w/a"}, []string{"b"}},
+		{"~/.ssh/**", []string{"/home/u/.ssh/id", "/home/u/.ssh"}, []string{".ssh/id", "/v/.ssh"}},
+		{"a/**/b", []string{"a/b", "a/x/b", "a/x/y/b"}, []string{"a/xb", "ab"}},
+	} {
+		p := rules(t, "allow read:"+tt.pattern)
+		p.Default = Deny
+		for want, names := range map[Action][]string{Allow: tt.yes, Deny: tt.no} {
+			for _, name := range names {
+				r := Request{Class: ClassRead, Subject: name, WorkDir: "/w", Home: "/home/u"}
+				if got := p.Decide(r).Action; got != want {
+					t.Errorf("%s and %s: %s", tt.pattern, name, got)
+				}
+			}
+		}
+	}
+}
+
+// TestPresets decides commands by the built-in policies.
+func TestPresets(t *testing.T) {
+	for _, tt := range []struct {
+		command                      string
+		readOnly, workspaceWrite, ci Action
+	}{
+		{"git status", Allow, Allow, Allow},
+		{"git log -3 -- src", Allow, Allow, Allow},
+		{"git -C . diff", Allow, Allow, Allow},
+		{"git -C other diff", Deny, Ask, Allow},
+		{"cd other && git diff", Deny, Ask, Allow},
+		{"git branch -v -D main", Deny, Ask, Allow},
+		{"ls -la && cat go.mod | head -5", Allow, Allow, Allow},
+		{"find . -name '*.go' | xargs grep -n main", Allow, Allow, Allow},
+		{"find . -name '*.go' -delete", Deny, Ask, Allow},
+		{"grep -rn main . > out.txt", Deny, Allow, Allow},
+		{"grep -rn main . > ../out.txt", Deny, Ask, Allow},
+		{"echo x > .git/config", Deny, Deny, Allow},
+		{"go test ./...", Deny, Ask, Allow},
+		{"go vet ./...", Allow, Allow, Allow},
+		{"sed -n 1,5p x", Allow, Allow, Allow},
+		{"sed -i s/a/b/ x", Deny, Allow, Allow},
+		{"rm -rf build", Deny, Ask, Allow},
+		{"sudo ls", Deny, Ask, Deny},
+		{"git push", Deny, Ask, Deny},
+		{"/usr/lib/git-core/git push", Deny, Ask, Deny},
+		{"git send-pack x", Deny, Ask, Deny},
+		{"$x", Deny, Ask, Ask},
+		{"npm test", Deny, Ask, Allow},
+	} {
+		for preset, want := range map[string]Action{
+			"read-only": tt.readOnly, "workspace-write": tt.workspaceWrite, "ci": tt.ci, "full": Allow,
+		} {
+			r := Request{
+				Tool: "shell", Class: ClassShell, Subject: tt.command, Bash: true, WorkDir: "/w",
+				Home: "/home/u",
+			}
+			if got := Preset(preset).Decide(r); got.Action != want {
+				t.Errorf("%s: %s: %s; %+v", preset, tt.command, got.Action, got.Steps)
+			}
+		}
+	}
+}
+
+// TestUnknownHome compares patterns of the home directory where that is unknown.
+func TestUnknownHome(t *testing.T) {
+	p := rules(t, "deny read:~/.ssh/**", "allow *")
+	for command, want := range map[string]Action{
+		"cat ~/.ssh/id": Ask, "cat /home/u/.ssh/id": Ask, "cat x": Allow, "cat /etc/x": Allow,
+	} {
+		r := Request{Tool: "shell", Class: ClassShell, Subject: command, Bash: true, WorkDir: "/w"}
+		if got := p.Decide(r); got.Action != want {
+			t.Errorf("%s: %+v", command, got)
+		}
+	}
+}
+
+// TestForeign decides commands of a shell that does not follow POSIX.
+func TestForeign(t *testing.T) {
+	for text, want := range map[string]Action{
+		"allow shell:dir *": Ask, "allow shell": Allow, "deny shell:del *; allow *": Ask,
+	} {
+		r := Request{
+			Tool: "shell", Class: ClassShell, Subject: "dir 'a & del x'", Foreign: true, WorkDir: "/w",
+		}
+		if got := rules(t, lines(text)...).Decide(r); got.Action != want {
+			t.Errorf("%s: %+v", text, got)
+		}
+	}
+}
+
+// TestAnyOf decides calls that name files by patterns.
+func TestAnyOf(t *testing.T) {
+	p := rules(t, "deny read:**/.env")
+	for pattern, want := range map[string]Action{
+		".e*": Ask, "**/*": Ask, "src/*.go": Allow, "**/.env": Ask, "{a,b}.go": Allow, ".env": Deny,
+	} {
+		r := Request{Tool: "x", Class: ClassRead, Subject: AnyOf(pattern), WorkDir: "/w"}
+		if got := p.Decide(r); got.Action != want {
+			t.Errorf("%s: %+v", pattern, got)
+		}
+	}
+}
+
+// TestExactly allows what was asked about, and nothing else.
+func TestExactly(t *testing.T) {
+	ask := rules(t, "ask *")
+	shell := func(command string) Request {
+		return Request{Tool: "shell", Class: ClassShell, Subject: command, Bash: true, WorkDir: "/w"}
+	}
+	write := func(name string) Request {
+		return Request{Tool: "write_file", Class: ClassWrite, Subject: name, WorkDir: "/w"}
+	}
+	for _, tt := range []struct {
+		asked, then Request
+		want        Action
+	}{
+		{shell("make a*"), shell("make a*"), Ask}, // the shell expands it
+		{shell("make 'a*'"), shell("make 'a*'"), Allow},
+		{shell("make 'a*'"), shell("make ab"), Ask},
+		{shell("make"), shell("make x"), Ask},
+		{shell("make >out"), shell("make >out"), Allow},
+		{shell("make >out"), shell("cd d && make >out"), Ask},
+		{shell("./b.sh"), shell("./b.sh"), Ask}, // which file that is depends on the directory
+		{write("./a"), write("a"), Allow},
+		{write("../x"), write("/x"), Allow},
+		{write("~/x"), write("/home/u/x"), Ask},
+		{Request{Class: ClassRepeat, Subject: "x"}, Request{Class: ClassRepeat, Subject: "x"}, Ask},
+		{Request{Tool: "x"}, Request{Tool: "x"}, Ask}, // without a subject
+	} {
+		granted := Exactly(ask.Decide(tt.asked).Steps)
+		then := tt.then
+		then.Home = "/home/u"
+		if got := ask.Decide(then).Grant(granted).Action; got != tt.want {
+			t.Errorf("%s, then %s: %s; %v", tt.asked.Subject, tt.then.Subject, got, granted)
+		}
+	}
+}
+
+// TestOrder checks which rule decides.
+func TestOrder(t *testing.T) {
+	read := Request{Tool: "read_file", Class: ClassRead, Subject: "a"}
+	for _, tt := range []struct {
+		rules string
+		r     Request
+		want  Action
+	}{
+		{"", Request{Tool: "x"}, Ask},
+		{"", Request{Tool: "x", Risk: Safe}, Allow},
+		{"", Request{Tool: "x", Risk: Moderate}, Ask},
+		{"", read, Allow},
+		{"", Request{Tool: "write_file", Class: ClassWrite, Subject: "a"}, Ask},
+		{"", Request{Class: ClassRepeat, Subject: "x"}, Ask},
+		{"allow safe; deny moderate; ask *", read, Allow},
+		{"allow safe; deny moderate; ask *", Request{Class: ClassWrite, Subject: "a"}, Deny},
+		{"allow safe; deny moderate; ask *", Request{Tool: "x", Risk: Moderate}, Deny},
+		{"allow safe; deny moderate; ask *", Request{Tool: "x"}, Ask},
+		{"allow *", Request{Tool: "x"}, Allow},
+		{"deny x; allow *", Request{Tool: "x"}, Deny},
+		{"allow *; deny x", Request{Tool: "x"}, Allow},
+		{"deny read; allow read_file", read, Deny},
+		{"allow read_file; deny read", read, Allow},
+		{"allow list_dir; deny read", read, Deny},
+		{"deny search:s*", Request{Tool: "grep", Class: ClassSearch, Subject: "secrets"}, Deny},
+		{"deny search:s*", Request{Tool: "grep", Class: ClassSearch, Subject: "a secret"}, Allow},
+	} {
+		if got := rules(t, lines(tt.rules)...).Decide(tt.r).Action; got != tt.want {
+			t.Errorf("%s: %+v: %s", tt.rules, tt.r, got)
+		}
+	}
+}
+
+// TestTighten combines two policies.
+func TestTighten(t *testing.T) {
+	for _, tt := range []struct {
+		rules, by string
+		otherwise Action // the default of by
+		subject   string
+		want      Action
+	}{
+		{"allow *", "deny shell:rm *", "", "rm x", Deny},
+		{"allow *", "deny shell:rm *", "", "ls; rm x", Deny},
+		{"allow *", "deny shell:rm *", "", "ls", Allow},
+		{"ask *", "allow *", "", "ls", Ask},
+		{"deny *", "ask *", "", "ls", Deny},
+		{"", "allow shell:ls", "", "ls", Ask},
+		{"allow shell:ls", "allow *", Deny, "ls", Allow},
+		{"allow shell:ls", "allow read", Deny, "ls", Deny},
+		{"allow *", "deny read:.env", "", "cat .env", Deny},
+		{"allow *", "deny write:a", "", "ls > a", Deny},
+	} {
+		by := rules(t, lines(tt.by)...)
+		by.Default = tt.otherwise
+		p := rules(t, lines(tt.rules)...).Tighten(by)
+		r := Request{Tool: "shell", Class: ClassShell, Subject: tt.subject, WorkDir: "/w"}
+		if got := p.Decide(r).Action; got != tt.want {
+			t.Errorf("%s, tightened by %s: %s is %s", tt.rules, tt.by, tt.subject, got)
+		}
+		if got := p.Tighten(rules(t, "deny shell")).Decide(r).Action; got != Deny {
+			t.Errorf("%s, tightened twice: %s", tt.rules, got)
+		}
+	}
+	var none *Policy
+	p := none.Tighten(rules(t, "deny shell"))
+	if got := p.Decide(Request{Tool: "x"}).Action; got != Allow {
+		t.Errorf("without rules: %s", got)
+	}
+	if !p.Hides(Request{Tool: "shell", Class: ClassShell}) || p.Hides(Request{Tool: "x"}) {
+		t.Error("it hides another tool")
+	}
+}
+
+// lines separates rules.
+func lines(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, "; ")
+}
+
+func TestHides(t *testing.T) {
+	for text, want := range map[string]bool{
+		"":                             false,
+		"deny shell":                   true,
+		"deny *":                       true,
+		"deny shell:a; deny shell":     true,
+		"allow shell:a; deny shell":    false,
+		"deny shell:a":                 false,
+		"allow read; deny *":           true,
+		"allow write_file; deny shell": true,
+	} {
+		if got := rules(t, lines(text)...).Hides(Request{Tool: "shell", Class: ClassShell}); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	p, err := Parse([]byte(`
+preset: ci
+default: ask
+rules:
+  - {permission: shell, pattern: "make *", action: deny}
+  - permission: write_file
+    action: allow
+`), "p.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(p.Rules[:2]); got != "[deny shell:make * allow write_file:*]" ||
+		p.Default != Ask || p.Rules[0].Source != "p.yaml:5" || p.Rules[2].Source != "the preset ci" {
+		t.Errorf("%s, %+v", got, p.Rules)
+	}
+	const rule0 = "p.yaml:2: rules[0]"
+	for text, want := range map[string]string{
+		"rules: x":               "p.yaml:1: rules: a list is required",
+		"rulez: []":              "p.yaml:1: rulez: unknown field (known: preset, default, rules)",
+		"preset: x":              `p.yaml:1: preset: "x" is not one of ` + strings.Join(Presets(), ", "),
+		"default: maybe":         `p.yaml:1: default: "maybe" is not one of allow, ask, deny`,
+		"rules:\n- action: deny": rule0 + ": permission and action are required",
+		"rules:\n- x": rule0 + ": a mapping with the fields permission, pattern, action is " +
+			"required",
+		"rules:\n- {permission: 1, action: deny}": rule0 + ".permission: a text is required; put it " +
+			"in quotes",
+		"rules:\n- {action: deny, action: deny}": rule0 + ".action: given twice",
+		"rules:\n- {permission: a b, action: deny}": rule0 + `.permission: "a b" is not a tool, a ` +
+			"class of tools or *",
+		"rules:\n- {action: no}": rule0 + `.action: "no" is not one of allow, ask, deny`,
+		"a: [":                   "p.yaml: line 1: did not find expected node content",
+		"default: ask\n---":      "p.yaml: more than one document",
+	} {
+		_, err := Parse([]byte(text), "p.yaml")
+		var bad *SyntaxError
+		if !errors.As(err, &bad) || err.Error() != want {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
+func FuzzDecide(f *testing.F) {
+	f.Add("allow shell:git *", "git log $x")
+	f.Add("allow shell:git *", "git")
+	f.Add("allow shell:git *", "g\uffff")
+	f.Fuzz(func(t *testing.T, rule, command string) {
+		action, text, _ := strings.Cut(rule, " ")
+		r, err := ParseRule(Action(action), text, "f")
+		if err != nil {
+			return
+		}
+		p := &Policy{Rules: []Rule{r}}
+		for _, class := range []string{ClassShell, ClassRead, ClassSearch} {
+			p.Decide(Request{Class: class, Subject: command, WorkDir: "/w"})
+		}
+		valid := utf8.ValidString(rule + command) // else compiled characters are replacements
+		if valid && differs(r.Pattern, command) && compileText(r.Pattern).match(command) != never {
+			t.Errorf("%q matches %q in spite of how it begins", r.Pattern, command)
+		}
+	})
+}
+
+func BenchmarkDecide(b *testing.B) {
+	p := Preset("workspace-write")
+	r := Request{
+		Tool: "shell", Class: ClassShell, Bash: true, WorkDir: "/w",
+		Subject: "cd sub && go test ./... 2>&1 | grep -v '^ok' | head -50 > out.txt",
+	}
+	for b.Loop() {
+		p.Decide(r)
+	}
+}
