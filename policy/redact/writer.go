@@ -1,0 +1,141 @@
+package redact
+
+import "strings"
+
+const (
+	// maxLine bounds a line that a Writer holds back, in bytes. It passes a longer one on in parts, up
+	// to the last lineTail bytes, which may be the start of a secret.
+	maxLine  = 64 << 10
+	lineTail = 8 << 10
+	// nameRoom is how many bytes before a secret may tell that it is one.
+	nameRoom = 256
+	// maxKey bounds a private key that a Writer holds back. A longer one is redacted up to its end.
+	maxKey = 64 << 10
+)
+
+// Writer redacts a text that comes in pieces. It holds back the last line until its end, and a
+// private key and known values of several lines too.
+type Writer struct {
+	r    *Redactor
+	next func([]byte)
+	buf  []byte
+	// key means that the text is within a private key that was too long.
+	key bool
+}
+
+// NewWriter returns a Writer that passes the redacted text to next, which must not keep the slice.
+func (r *Redactor) NewWriter(next func([]byte)) *Writer { return &Writer{r: r, next: next} }
+
+// Write adds a piece.
+func (w *Writer) Write(p []byte) {
+	if w.r == nil {
+		w.next(p)
+		return
+	}
+	w.buf = append(w.buf, p...)
+	w.pass(false)
+}
+
+// Close passes on the rest.
+func (w *Writer) Close() {
+	if w.r != nil {
+		w.pass(true)
+	}
+}
+
+// pass passes on what is complete, or all.
+func (w *Writer) pass(all bool) {
+	if w.key && !w.skipKey(all) {
+		return
+	}
+	text := string(w.buf)
+	n, within := len(text), false
+	if !all {
+		n, within = w.complete(text)
+	}
+	if n == 0 {
+		return
+	}
+	// The whole buffer is searched, since a secret may begin before n and end behind it.
+	secrets := w.r.find(text)
+	if !all {
+		n, secrets = cut(text, n, within, secrets)
+		if n == 0 && len(text) > maxKey {
+			w.key = strings.HasPrefix(text, "-----BEGIN ")
+			n, secrets = len(text), w.r.find(text)
+		}
+	}
+	if n > 0 {
+		w.next([]byte(replace(text[:n], secrets)))
+	}
+	w.buf = append(w.buf[:0], w.buf[n:]...)
+}
+
+// cut moves the end n of what is passed on out of secrets, and returns the secrets before it.
+// Within a line it keeps a secret together with what stands before it, such as its name.
+func cut(text string, n int, within bool, secrets []span) (int, []span) {
+	done := 0 // the end of the secret before
+	for i, x := range secrets {
+		switch {
+		case x.end < n || x.end == n && n < len(text):
+		case !within:
+			return min(n, x.start), secrets[:i]
+		case x.start >= n+nameRoom:
+			return n, secrets[:i]
+		case x.end < len(text):
+			n = x.end
+		default: // it may go on
+			return min(n, max(done, x.start-nameRoom)), secrets[:i]
+		}
+		done = x.end
+	}
+	return n, secrets
+}
+
+// skipKey drops the rest of a private key, and reports whether it has ended.
+func (w *Writer) skipKey(all bool) bool {
+	text := string(w.buf)
+	if i := strings.Index(text, "-----END "); i >= 0 {
+		if end := strings.IndexByte(text[i:], '\n'); end >= 0 || all {
+			if end < 0 {
+				end = len(text) - i
+			}
+			w.buf, w.key = append(w.buf[:0], text[i+end:]...), false
+			return true
+		}
+		w.buf = append(w.buf[:0], text[i:]...)
+		return false
+	}
+	w.buf = append(w.buf[:0], text[max(0, len(text)-len("-----END ")):]...)
+	return false
+}
+
+// complete returns how many bytes of a text are whole lines, without the start of a private key or
+// of a known value, and whether that ends within a line.
+func (w *Writer) complete(text string) (n int, within bool) {
+	n = strings.LastIndexAny(text, "\r\n") + 1
+	if len(text)-n > maxLine {
+		n, within = len(text)-lineTail, true
+	}
+	// LastIndex is much slower than Contains.
+	if strings.Contains(text[:n], "-----BEGIN ") {
+		begin := strings.LastIndex(text[:n], "-----BEGIN ")
+		line, _, ended := strings.Cut(text[begin:], "\n")
+		if (!ended || strings.Contains(line, "PRIVATE KEY")) &&
+			!strings.Contains(text[begin:n], "-----END ") && n-begin <= maxKey {
+			n = begin
+		}
+	}
+	for _, v := range w.r.values {
+		if !strings.ContainsAny(v.text, "\r\n") {
+			continue
+		}
+		for k := min(len(v.text)-1, n); k > 0; k-- {
+			if strings.HasSuffix(text[:n], v.text[:k]) {
+				n -= k
+				break
+			}
+		}
+	}
+	return n, within
+}
