@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,14 +18,19 @@ import (
 // call is a tool call of an answer. Some servers reuse IDs or omit them, so the run, the number of
 // the model call, the position in the answer and the ID together identify a call.
 type call struct {
+	// ToolCall is what the history and events have: without secrets in its arguments.
 	llm.ToolCall
-	position int
+	// arguments are those of the model, with which the call runs.
+	arguments string
+	position  int
 	// original is the ID of the model's server.
 	original string
 	// duplicate means that an earlier call of the same answer has the same ID; it does not run.
 	duplicate bool
 	// overLimit means that the run's limit of calls was reached before it; it does not run.
 	overLimit bool
+	// repeats means that it equals the calls before it, at least two.
+	repeats bool
 }
 
 // Reasons why a call does not run, for the model.
@@ -35,6 +41,7 @@ const (
 	skipEnvGone   = "the environment does not exist any more"
 	skipStopped   = "the run was stopped"
 	skipLimit     = "the limit of tool calls is reached"
+	skipRefused   = "the user refused an earlier call"
 )
 
 // runTools runs the calls of an answer in order, consecutive read-only ones concurrently if the
@@ -48,6 +55,7 @@ func (l *loop) runTools(ctx context.Context, calls []call) ([]tool.Outcome, erro
 	for i := range calls {
 		calls[i].overLimit = limit > 0 && before+i >= limit
 	}
+	l.markRepeats(calls)
 	outcomes := make([]tool.Outcome, len(calls))
 	var failed error
 	skip := ""
@@ -68,6 +76,9 @@ func (l *loop) runTools(ctx context.Context, calls []call) ([]tool.Outcome, erro
 		for j := i; j < i+n; j++ {
 			l.addToResult(calls[j], outcomes[j])
 			skip = skipAfter(outcomes[j], failed, skip)
+		}
+		if skip == "" && l.refused.Load() {
+			skip = skipRefused
 		}
 	}
 	results := make([]llm.ToolResult, len(outcomes))
@@ -155,14 +166,25 @@ func (l *loop) runTool(ctx context.Context, c call, skip string) (o tool.Outcome
 	case c.overLimit:
 		o = l.refuse(c, tool.KindCanceled, notRunText(skipLimit))
 	default:
+		scope, flush := l.scopeOf(c)
+		scope.Permit = func(ctx context.Context, t tool.Tool, args json.RawMessage) error {
+			return l.permit(ctx, t, c, args)
+		}
+		var unstored error
 		if durable {
-			if err := l.storeStart(c); err != nil {
-				return o, err
+			scope.Starting = func() error {
+				unstored = catchPanic(l.log, func() error { return l.storeStart(c) })
+				return unstored
 			}
 		}
-		scope, flush := l.scopeOf(c)
-		o = l.tools.Run(ctx, scope, c.ToolCall)
+		given := c.ToolCall
+		given.Arguments = c.arguments
+		o = l.tools.Run(ctx, scope, given)
+		o.Call = c.ToolCall
 		flush()
+		if unstored != nil {
+			return tool.Outcome{}, unstored
+		}
 	}
 	return o, l.storeResult(c, o, durable)
 }
@@ -250,6 +272,9 @@ func (l *loop) afterTools(
 	var over bool
 	var err error
 	switch {
+	case final < 0 && l.refused.Load():
+		l.refused.Store(false)
+		l.step(SignalRefused)
 	case final < 0:
 		l.step(SignalResults)
 	case outcomes[final].Exit != nil:

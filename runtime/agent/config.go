@@ -13,6 +13,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/policy"
+	"github.com/sandboxagent/sandboxagent/policy/redact"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
@@ -47,6 +49,16 @@ type Config struct {
 	Settings Settings
 	Limits   Limits
 	Policy   ToolPolicy
+	// Rules decide which calls of tools may run; nil allows all. A call that they ask about runs if
+	// Approve approves it, and with a nil Approve it does not run. Sub-agents have the same rules.
+	Rules *policy.Policy
+	// Approve gets the decision of a human; calls do not overlap. Its error refuses the call, as does
+	// the end of ApproveTimeout, which ends ctx; zero means no limit.
+	Approve        func(ctx context.Context, a Approval) (Reply, error)
+	ApproveTimeout time.Duration
+	// Redactor replaces secrets in the results of tools, the output of Verify and the instructions of
+	// the project, before they enter the history, the store, events and requests; nil replaces none.
+	Redactor *redact.Redactor
 	// Subagents configures the agents that a model may start.
 	Subagents Subagents
 	// Backups copies each file to the store before a tool writes or removes it; the tool fails if the
@@ -230,8 +242,11 @@ func (s Settings) withDefaults(p profile.Profile) Settings {
 }
 
 // offered returns the names of the tools that a run may use, in the order of the run: those that
-// the policy and the run allow, without tools whose environment or shell is missing.
-func offered(r *tool.Registry, p ToolPolicy, in Input, e env.Environment) []string {
+// the policy and the run allow, without tools whose environment or shell is missing, or that rules
+// always deny.
+func offered(
+	r *tool.Registry, p ToolPolicy, rules *policy.Policy, in Input, e env.Environment,
+) []string {
 	if p.Disabled {
 		return nil
 	}
@@ -241,6 +256,7 @@ func offered(r *tool.Registry, p ToolPolicy, in Input, e env.Environment) []stri
 		switch {
 		case !ok,
 			t.NeedsEnv && e == nil,
+			rules != nil && rules.Hides(request(t)),
 			t.NeedsShell && (e == nil || len(e.Info().Shell) == 0),
 			p.Allow != nil && !slices.Contains(p.Allow, name),
 			in.AllowedTools != nil && !slices.Contains(in.AllowedTools, name):

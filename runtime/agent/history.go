@@ -28,6 +28,9 @@ type history struct {
 	contextWarned bool
 	imagesWarned  bool
 	loops         loopDetector
+	// last is the last call that does not wait, and equal the number of calls in a row that equal it.
+	last  signature
+	equal int
 }
 
 func (h *history) add(t session.Turn) {

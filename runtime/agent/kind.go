@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
+	"github.com/sandboxagent/sandboxagent/policy"
 )
 
 // Defaults of Subagents.
@@ -82,6 +83,8 @@ type Kind struct {
 	Model string
 	// MaxTurns is the limit of turns without one in the call; zero means Subagents.MaxTurns.
 	MaxTurns int
+	// Rules tighten those of the agent that starts it; may be nil.
+	Rules *policy.Policy
 }
 
 func builtinKinds() []Kind {

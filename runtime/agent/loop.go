@@ -8,9 +8,11 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
@@ -36,6 +38,10 @@ type inputs struct {
 	agents   *subagents
 	verify   Verify
 	answer   func(ctx context.Context, question string) (string, error)
+	// rules decide calls; nil allows everything. agentID is the sub-agent of the loop, or empty.
+	rules       *policy.Policy
+	permissions *permissions
+	agentID     string
 
 	history  *history
 	budget   *budget
@@ -64,6 +70,8 @@ type loop struct {
 	model   profile.Profile
 	tools   *tool.Registry
 	offered []string
+	// refused means that a human refused a call of the current answer.
+	refused atomic.Bool
 	// stop ends the context of the run, so that a run with fatal set does not wait for a tool call.
 	stop context.CancelCauseFunc
 
@@ -132,6 +140,9 @@ func (l *loop) endAgents() {
 		l.fail(err)
 	}
 	l.res.Agents = results
+	if l.agentID == "" {
+		l.res.Refused = l.permissions.takeRefusals()
+	}
 	l.res.Usage = l.res.Usage.Add(usage)
 	for _, c := range changes {
 		l.res.Changes = mergeChange(l.res.Changes, c)

@@ -19,7 +19,7 @@ const contextShare = 0.8
 func (l *loop) buildRequest() (req llm.Request, unseen int) {
 	settings := l.settings()
 	l.tools = l.registry.Clone()
-	l.offered = offered(l.tools, l.policy, l.in, l.env)
+	l.offered = offered(l.tools, l.policy, l.rules, l.in, l.env)
 	l.agents.offer(l.offered)
 	var specs []llm.ToolSpec
 	for _, name := range l.offered {
@@ -223,7 +223,11 @@ func (l *loop) uniqueCalls(parts []llm.Part) ([]llm.Part, []call) {
 		if p.Kind != llm.PartToolCall || p.ToolCall == nil {
 			continue
 		}
-		c := call{ToolCall: *p.ToolCall, position: len(calls), original: p.ToolCall.ID}
+		c := call{
+			ToolCall: *p.ToolCall, arguments: p.ToolCall.Arguments, position: len(calls),
+			original: p.ToolCall.ID,
+		}
+		c.Arguments = redactArguments(l.scope.Redactor, c.Arguments)
 		c.duplicate = c.ID != "" && inAnswer[c.ID]
 		inAnswer[c.ID] = true
 		if c.ID == "" {

@@ -96,6 +96,9 @@ type RunResult struct {
 	Failures  []Failure
 	// Changes lists the files that tools changed, one change a file, without changes by commands.
 	Changes []event.FileChange
+	// Refused lists the calls of the run and its sub-agents that were refused, the first 100; empty in
+	// the result of a sub-agent.
+	Refused []event.Refusal
 	// Agents lists the tasks of sub-agents in this run, in the order of their ends. Usage and Changes
 	// include them.
 	Agents []event.AgentResult

@@ -59,6 +59,8 @@ type Session struct {
 	endReason string
 	closed    chan struct{}
 	closeErr  error
+	// permissions are those of all agents of the tree.
+	permissions *permissions
 }
 
 func openSession(
@@ -84,6 +86,12 @@ func openSession(
 		history: history{callIDs: map[string]bool{}},
 		hub:     from.hub, closed: make(chan struct{}),
 		origin: from.Origin, depth: from.depth, parent: from.parent, agents: agents,
+		permissions: &permissions{
+			approve: cfg.Approve, timeout: cfg.ApproveTimeout, asking: make(chan struct{}, 1),
+		},
+	}
+	if s.parent != nil {
+		s.permissions = s.parent.permissions
 	}
 	s.budget.limit = func() int64 { return s.limitsOf(agents.currentInput()).MaxTokens }
 	if s.parent != nil {
@@ -136,7 +144,7 @@ func (s *Session) open(ctx context.Context, from lineage) error {
 	cfg := &s.cfg
 	start := event.SessionStart{
 		Profile: cfg.Profile.ID, Model: s.settings.Model,
-		Tools: offered(s.registry, cfg.Policy, Input{}, cfg.Env),
+		Tools: offered(s.registry, cfg.Policy, cfg.Rules, Input{}, cfg.Env),
 	}
 	if cfg.Env != nil {
 		info := cfg.Env.Info()
@@ -159,6 +167,7 @@ func (s *Session) open(ctx context.Context, from lineage) error {
 		s.surroundings, skipped = collectSurroundings(ctx, cfg.Env, cfg.Profile, s.settings.Model,
 			cfg.Clock.Now())
 	}
+	s.surroundings = withoutSecrets(s.surroundings, cfg.Redactor)
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("agent: start a session: %w", context.Cause(ctx))
 	}
@@ -329,7 +338,7 @@ func (s *Session) newLoop(in Input) *loop {
 	cfg := &s.cfg
 	scope := tool.Scope{
 		Env: cfg.Env, Spool: s.store.Spool(), Outputs: s.store.OpenOutput, Clock: cfg.Clock,
-		Logger: cfg.Log,
+		Logger: cfg.Log, Redactor: cfg.Redactor,
 	}
 	if cfg.Backups {
 		scope.Backups = s.store.Backups()
@@ -341,6 +350,7 @@ func (s *Session) newLoop(in Input) *loop {
 			settings: s.currentSettings, limits: func() Limits { return s.limitsOf(in) },
 			env: cfg.Env, registry: s.registry, policy: cfg.Policy, scope: scope, agents: s.agents,
 			verify: cfg.Verify, answer: cfg.Answer,
+			rules: cfg.Rules, permissions: s.permissions, agentID: s.origin.AgentID,
 			history: &s.history, budget: &s.budget, steering: &s.steering, store: s.store,
 			emit:  func(d event.Data) error { return s.emit(in.RunID, d) },
 			clock: cfg.Clock, log: cfg.Log,

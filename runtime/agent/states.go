@@ -17,7 +17,8 @@ const (
 	StateToolRunning  State = "tool_running"
 	// StateReflecting: Verify checks a task that the model reports as completed.
 	StateReflecting State = "reflecting"
-	// StateAwaitingHuman: the model has a question for the user. Without an answer the run ends.
+	// StateAwaitingHuman: the model has a question for the user, without whose answer the run ends, or
+	// the user has to approve a call.
 	StateAwaitingHuman State = "awaiting_human"
 	StateCompleted     State = "completed"
 	StateFailed        State = "failed"
@@ -44,6 +45,11 @@ const (
 	SignalRejected Signal = "rejected"
 	SignalQuestion Signal = "question"
 	SignalAnswer   Signal = "answer"
+	// SignalApproval: a human has to approve a call.
+	SignalApproval Signal = "approval"
+	SignalApproved Signal = "approved"
+	// SignalRefused: a human refused a call, and the model gets the results of the answer.
+	SignalRefused  Signal = "refused"
 	SignalGiveUp   Signal = "give_up"
 	SignalLimit    Signal = "limit"
 	SignalError    Signal = "error"
@@ -73,6 +79,7 @@ var transitions = map[State]map[Signal]State{
 	StateToolRunning: {
 		SignalResults:  StateModelRunning,
 		SignalQuestion: StateAwaitingHuman,
+		SignalApproval: StateAwaitingHuman,
 		SignalFinal:    StateCompleted,
 		SignalCheck:    StateReflecting,
 		SignalGiveUp:   StateFailed,
@@ -91,6 +98,8 @@ var transitions = map[State]map[Signal]State{
 	},
 	StateAwaitingHuman: {
 		SignalAnswer:   StateModelRunning,
+		SignalApproved: StateToolRunning,
+		SignalRefused:  StateModelRunning,
 		SignalGiveUp:   StateAwaitingHuman,
 		SignalError:    StateFailed,
 		SignalAbort:    StateAborted,

@@ -304,6 +304,9 @@ func (a *subagents) config(
 	cfg.Settings.Instructions = strings.TrimSpace(a.userInstructions(in) + "\n\n" + kind.Instructions)
 	cfg.Verify, cfg.Answer, cfg.Tools = Verify{}, nil, nil
 	cfg.Profile.Tools, cfg.Policy.Allow = a.tools(kind, offered)
+	if kind.Rules != nil {
+		cfg.Rules = cfg.Rules.Tighten(kind.Rules)
+	}
 	if cfg.Env == nil {
 		if r.Dir != "" {
 			return cfg, errors.New("working_dir needs an environment, and this session has none")

@@ -29,6 +29,7 @@ func (l *loop) check(ctx context.Context) (passed bool, message string, err erro
 	text := ""
 	if !passed {
 		text = tool.Sanitize(strings.ToValidUTF8(string(out.Stdout.Bytes()), string(utf8.RuneError)))
+		text = l.scope.Redactor.Text(text)
 	}
 	l.send(event.Verify{
 		Command: l.verify.Command, Passed: passed, ExitCode: res.ExitCode, Attempt: l.checks,

@@ -12,27 +12,29 @@ type Kind string
 
 // Kinds of events.
 const (
-	KindSessionStart     Kind = "session_start"
-	KindSessionEnd       Kind = "session_end"
-	KindUserInput        Kind = "user_input"
-	KindProcessingEnd    Kind = "processing_end"
-	KindTextStart        Kind = "assistant_text_start"
-	KindTextDelta        Kind = "assistant_text_delta"
-	KindTextEnd          Kind = "assistant_text_end"
-	KindReasoningDelta   Kind = "assistant_reasoning_delta"
-	KindToolCallStart    Kind = "tool_call_start"
-	KindToolOutputDelta  Kind = "tool_call_output_delta"
-	KindToolCallEnd      Kind = "tool_call_end"
-	KindSteeringInjected Kind = "steering_injected"
-	KindTurnLimit        Kind = "turn_limit"
-	KindLoopDetection    Kind = "loop_detection"
-	KindStatus           Kind = "status"
-	KindRetry            Kind = "retry"
-	KindVerify           Kind = "verify"
-	KindWarning          Kind = "warning"
-	KindError            Kind = "error"
-	KindGap              Kind = "gap"
-	KindResult           Kind = "result"
+	KindSessionStart      Kind = "session_start"
+	KindSessionEnd        Kind = "session_end"
+	KindUserInput         Kind = "user_input"
+	KindProcessingEnd     Kind = "processing_end"
+	KindTextStart         Kind = "assistant_text_start"
+	KindTextDelta         Kind = "assistant_text_delta"
+	KindTextEnd           Kind = "assistant_text_end"
+	KindReasoningDelta    Kind = "assistant_reasoning_delta"
+	KindToolCallStart     Kind = "tool_call_start"
+	KindToolOutputDelta   Kind = "tool_call_output_delta"
+	KindToolCallEnd       Kind = "tool_call_end"
+	KindSteeringInjected  Kind = "steering_injected"
+	KindTurnLimit         Kind = "turn_limit"
+	KindLoopDetection     Kind = "loop_detection"
+	KindStatus            Kind = "status"
+	KindPermissionAsked   Kind = "permission_asked"
+	KindPermissionReplied Kind = "permission_replied"
+	KindRetry             Kind = "retry"
+	KindVerify            Kind = "verify"
+	KindWarning           Kind = "warning"
+	KindError             Kind = "error"
+	KindGap               Kind = "gap"
+	KindResult            Kind = "result"
 )
 
 // Event is one event of a session.
@@ -154,6 +156,35 @@ type SteeringInjected struct {
 	Text string `json:"text"`
 }
 
+// PermissionAsked is a call that a human has to approve.
+type PermissionAsked struct {
+	CallID string `json:"call_id"`
+	Tool   string `json:"tool"`
+	// Parts are the parts of the call that no rule allows.
+	Parts []PermissionPart `json:"parts"`
+}
+
+// PermissionPart is a part of a call with the decision about it.
+type PermissionPart struct {
+	Permission string `json:"permission"`
+	Subject    string `json:"subject"`
+	Decision   string `json:"decision"`
+	// Rule made the decision, as PERMISSION:PATTERN after its action; empty if none did.
+	Rule   string `json:"rule,omitempty"`
+	Source string `json:"source,omitempty"`
+	Reason string `json:"reason,omitempty"`
+}
+
+// PermissionReplied is the decision about a call that needed an approval, or that rules deny.
+type PermissionReplied struct {
+	CallID string `json:"call_id"`
+	// Answer is "once", "always" or "deny".
+	Answer string `json:"answer"`
+	// By is "human", "rule" or, if nobody can be asked, "nobody".
+	By      string `json:"by"`
+	Message string `json:"message,omitempty"`
+}
+
 // TurnLimit is the limit that ended the run.
 type TurnLimit struct {
 	// Limit is "turns", "tool_rounds", "tool_calls", "tokens" or "output_tokens".
@@ -241,10 +272,26 @@ type Result struct {
 	// ControlFiles are new and changed files that make other programs, such as editors and services
 	// for continuous integration, run commands.
 	ControlFiles []string `json:"control_files,omitempty"`
+	// Refused are the calls, also those of sub-agents, that a rule or a human refused, or that needed
+	// an approval where nobody can be asked: the first 100.
+	Refused []Refusal `json:"refused,omitempty"`
 	// Agents are the tasks of sub-agents; Usage includes their tokens, the counts above do not
 	// include their calls.
 	Agents     []AgentResult `json:"agents,omitempty"`
 	DurationMS int64         `json:"duration_ms"`
+}
+
+// Refusal is one call that did not run because it was refused.
+type Refusal struct {
+	// AgentID is the sub-agent that made the call; empty for the root agent.
+	AgentID string `json:"agent_id,omitempty"`
+	CallID  string `json:"call_id"`
+	Tool    string `json:"tool"`
+	// By and Message are those of PermissionReplied.
+	By      string `json:"by"`
+	Message string `json:"message,omitempty"`
+	// Parts are the parts of the call that no rule allows.
+	Parts []PermissionPart `json:"parts"`
 }
 
 // Disarmed is one file that a command made or changed, and that was renamed or removed.
@@ -315,6 +362,12 @@ func (LoopDetection) Kind() Kind { return KindLoopDetection }
 
 // Kind implements Data.
 func (Status) Kind() Kind { return KindStatus }
+
+// Kind implements Data.
+func (PermissionAsked) Kind() Kind { return KindPermissionAsked }
+
+// Kind implements Data.
+func (PermissionReplied) Kind() Kind { return KindPermissionReplied }
 
 // Kind implements Data.
 func (Retry) Kind() Kind { return KindRetry }

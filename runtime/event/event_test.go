@@ -34,6 +34,14 @@ func everyKind() []event.Event {
 		},
 		event.UserInput{Text: "fix it\n<now> & \"well\""},
 		event.Status{From: "idle", Signal: "start", To: "preparing"},
+		event.PermissionAsked{CallID: "c1", Tool: "shell", Parts: []event.PermissionPart{
+			{
+				Permission: "shell", Subject: "make", Decision: "ask", Rule: "ask shell:make *",
+				Source: "p.yaml:3",
+			},
+			{Permission: "write", Subject: "/etc/x", Decision: "deny", Reason: "no rule matches"},
+		}},
+		event.PermissionReplied{CallID: "c1", Answer: "deny", By: "human", Message: "not today"},
 		event.TextStart{},
 		event.ReasoningDelta{Text: "hm"},
 		event.TextDelta{Text: "I "},

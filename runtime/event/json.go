@@ -131,6 +131,10 @@ func decodeData(kind Kind, raw json.RawMessage) (Data, error) {
 		return decode[LoopDetection](raw)
 	case KindStatus:
 		return decode[Status](raw)
+	case KindPermissionAsked:
+		return decode[PermissionAsked](raw)
+	case KindPermissionReplied:
+		return decode[PermissionReplied](raw)
 	case KindRetry:
 		return decode[Retry](raw)
 	case KindVerify:

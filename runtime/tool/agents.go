@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/sandboxagent/sandboxagent/policy"
 )
 
 // Agents runs sub-agents for [AgentTools]. Implementations are safe for concurrent use.
@@ -90,11 +92,16 @@ func AgentTools(agents Agents, kinds []AgentKind) []Tool {
 	}
 	return []Tool{
 		spawnTool(agents, kinds, limit),
-		builtin(Tool{ToolSpec: spec("send_input", id+message, "agent_id", "message")}, send),
+		builtin(Tool{
+			ToolSpec: spec("send_input", id+message, "agent_id", "message"), Class: policy.ClassAgent,
+		}, send),
 		builtin(Tool{
 			ToolSpec: spec("wait", id, "agent_id"), ReadOnly: true, Waits: true, Limit: limit,
+			Class: policy.ClassAgent,
 		}, wait),
-		builtin(Tool{ToolSpec: spec("close_agent", id, "agent_id"), Limit: limit}, closeAgent),
+		builtin(Tool{
+			ToolSpec: spec("close_agent", id, "agent_id"), Limit: limit, Class: policy.ClassAgent,
+		}, closeAgent),
 	}
 }
 
@@ -126,7 +133,10 @@ func spawnTool(agents Agents, kinds []AgentKind, limit Limit) Tool {
 			"description": "How many answers the agent may give, each with its tool calls."}`,
 		"task")
 	s.Description = strings.TrimSpace(s.Description) + "\nKinds of agents:" + list.String()
-	return builtin(Tool{ToolSpec: s, Limit: limit},
+	return builtin(Tool{
+		ToolSpec: s, Limit: limit, Class: policy.ClassAgent,
+		Subjects: subjects(func(a spawnArgs) []string { return []string{a.Task} }),
+	},
 		func(ctx context.Context, _ *Call, args spawnArgs) (Result, error) {
 			if strings.TrimSpace(args.Task) == "" {
 				return Result{}, errorf(KindValidation, "task is empty")

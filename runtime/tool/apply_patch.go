@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/tool/internal/v4a"
 )
@@ -18,6 +19,8 @@ func ApplyPatch() Tool {
 			"patch": {"type": "string", "description": "The patch, from *** Begin Patch to *** End Patch."}`,
 			"patch"),
 		NeedsEnv: true,
+		Class:    policy.ClassWrite,
+		Subjects: subjects(patchedFiles),
 		Limit:    Limit{Chars: 10_000, Keep: KeepTail},
 		Aliases:  map[string]string{"input": "patch", "patchText": "patch"},
 	}, applyPatch)
@@ -27,12 +30,28 @@ type applyPatchArgs struct {
 	Patch string `json:"patch"`
 }
 
+// patchedFiles returns the names of the files that a patch changes; none of one that is malformed,
+// which does nothing.
+func patchedFiles(args applyPatchArgs) (names []string) {
+	ops, err := v4a.Parse(args.Patch)
+	if err != nil {
+		return nil
+	}
+	for _, op := range ops {
+		names = append(names, op.Path)
+		if op.MoveTo != "" {
+			names = append(names, op.MoveTo)
+		}
+	}
+	return names
+}
+
 func applyPatch(ctx context.Context, call *Call, args applyPatchArgs) (Result, error) {
 	ops, err := v4a.Parse(args.Patch)
 	if err != nil {
 		return Result{}, errorf(KindValidation, "parse the patch: %w (nothing was changed)", err)
 	}
-	p := &patcher{e: call.Env, root: rootOf(call.Env)}
+	p := &patcher{call: call, e: call.Env, root: rootOf(call.Env)}
 	// Names are checked before any change, as far as that is possible without the file system.
 	for i := range ops {
 		if err := p.confine(&ops[i]); err != nil {
@@ -49,6 +68,7 @@ func applyPatch(ctx context.Context, call *Call, args applyPatchArgs) (Result, e
 
 // patcher applies the operations of a patch.
 type patcher struct {
+	call    *Call
 	e       env.Environment
 	root    root
 	files   []*touched
@@ -96,7 +116,11 @@ func (p *patcher) add(ctx context.Context, op v4a.Op) error {
 	if err != nil {
 		return err
 	}
-	written, err := p.e.WriteFile(ctx, at.name, strings.NewReader(op.Content), env.WriteOptions{})
+	content, err := restored(ctx, p.call, at.name, op.Content)
+	if err != nil {
+		return err
+	}
+	written, err := p.e.WriteFile(ctx, at.name, strings.NewReader(content), env.WriteOptions{})
 	if err != nil {
 		return err
 	}
@@ -135,10 +159,15 @@ func (p *patcher) update(ctx context.Context, op v4a.Op) error {
 	if err != nil {
 		return err
 	}
-	content, matches, err := string(data), []v4a.Match(nil), error(nil)
+	content, matches := string(data), []v4a.Match(nil)
 	if len(op.Chunks) > 0 {
-		if content, matches, err = v4a.Apply(content, op.Chunks); err != nil {
+		// The model has seen the file without its secrets.
+		content, matches, err = v4a.Apply(p.call.Redactor.Text(content), op.Chunks)
+		if err != nil {
 			return errorf(KindEditConflict, "%w", err)
+		}
+		if content, err = p.call.restore(content, string(data)); err != nil {
+			return err
 		}
 	}
 	to := from

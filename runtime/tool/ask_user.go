@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"strings"
+
+	"github.com/sandboxagent/sandboxagent/policy"
 )
 
 // AskUser returns the tool ask_user, which makes the loop wait for the user's answer.
 func AskUser() Tool {
-	return builtin(Tool{ToolSpec: spec("ask_user", `
+	return builtin(Tool{Class: policy.ClassHuman, ToolSpec: spec("ask_user", `
 		"question": {"type": "string", "minLength": 1,
 			"description": "The question, with all that the user needs to know to answer it."},
 		"options": {"type": "array", "items": {"type": "string", "minLength": 1},

@@ -47,6 +47,17 @@ func builtin[A any](
 	return t
 }
 
+// subjects returns a function for Tool.Subjects that gets the decoded arguments.
+func subjects[A any](of func(args A) []string) func(json.RawMessage) []string {
+	return func(data json.RawMessage) []string {
+		var args A
+		if err := json.Unmarshal(data, &args); err != nil {
+			return nil
+		}
+		return of(args)
+	}
+}
+
 // or returns *p, or otherwise if p is nil.
 func or[T any](p *T, otherwise T) T {
 	if p == nil {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/tool/internal/v4a"
 )
@@ -29,6 +30,8 @@ func EditFile() Tool {
 				"description": "Replace every occurrence. Default false: old_string must occur once."}`,
 			"file_path", "old_string", "new_string"),
 		NeedsEnv: true,
+		Class:    policy.ClassWrite,
+		Subjects: subjects(func(a editFileArgs) []string { return []string{a.Path} }),
 		Limit:    Limit{Chars: 10_000, Keep: KeepTail},
 	}, editFile)
 }
@@ -52,8 +55,12 @@ func editFile(ctx context.Context, call *Call, args editFileArgs) (Result, error
 	if err != nil {
 		return Result{}, err
 	}
-	e, err := edit(args.Path, string(data), args.Old, args.New, args.All)
+	// The model has seen the file without its secrets.
+	e, err := edit(args.Path, call.Redactor.Text(string(data)), args.Old, args.New, args.All)
 	if err != nil {
+		return Result{}, err
+	}
+	if e.content, err = call.restore(e.content, string(data)); err != nil {
 		return Result{}, err
 	}
 	written, err := call.Env.WriteFile(ctx, args.Path, strings.NewReader(e.content),

@@ -3,11 +3,13 @@ package tool
 import (
 	"context"
 	"fmt"
+
+	"github.com/sandboxagent/sandboxagent/policy"
 )
 
 // ExitTool returns the tool exit, which makes the loop end the run.
 func ExitTool() Tool {
-	return builtin(Tool{ToolSpec: spec("exit", `
+	return builtin(Tool{Class: policy.ClassHuman, ToolSpec: spec("exit", `
 		"code": {"type": "integer", "enum": [0, 1, 2, -1],
 			"description": "0 the task is done, 1 it failed, 2 a human is needed, -1 the time is over."},
 		"reason": {"type": "string", "minLength": 1,

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env/search"
+	"github.com/sandboxagent/sandboxagent/policy"
 )
 
 // anthropicGlobFiles bounds the files that AnthropicGlob shows.
@@ -48,8 +49,10 @@ func globTool(more string, aliases map[string]string, defaults globDefaults) Too
 				"description": "The directory to search. Default: the working directory."}`+more,
 			"pattern"),
 		ReadOnly: true, NeedsEnv: true,
-		Limit:   Limit{Chars: 20_000, Lines: 500, Keep: KeepHead},
-		Aliases: aliases,
+		Class:    policy.ClassSearch,
+		Subjects: subjects(func(a globArgs) []string { return []string{a.Pattern} }),
+		Limit:    Limit{Chars: 20_000, Lines: 500, Keep: KeepHead},
+		Aliases:  aliases,
 	}, func(ctx context.Context, call *Call, args globArgs) (Result, error) {
 		return glob(ctx, call, args, defaults)
 	})

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env/search"
+	"github.com/sandboxagent/sandboxagent/policy"
 )
 
 // Modes of grep's output.
@@ -92,8 +93,10 @@ func grepTool(more string, aliases map[string]string, pages bool) Tool {
 				Default 100."}`+more,
 			"pattern"),
 		ReadOnly: true, NeedsEnv: true,
-		Limit:   Limit{Chars: 20_000, Lines: 200, Keep: KeepHead},
-		Aliases: aliases,
+		Class:    policy.ClassSearch,
+		Subjects: subjects(func(a grepArgs) []string { return []string{a.Pattern} }),
+		Limit:    Limit{Chars: 20_000, Lines: 200, Keep: KeepHead},
+		Aliases:  aliases,
 	}, func(ctx context.Context, call *Call, args grepArgs) (Result, error) {
 		return grep(ctx, call, args, pages)
 	})

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 
 	"github.com/sandboxagent/sandboxagent/env/search"
+	"github.com/sandboxagent/sandboxagent/policy"
 )
 
 // maxListed bounds the entries that list_dir shows.
@@ -23,7 +24,9 @@ func ListDir() Tool {
 				"description": "How many levels to show. Default 1: only the directory itself."}`,
 			"path"),
 		ReadOnly: true, NeedsEnv: true,
-		Limit: Limit{Chars: defaultLimit, Keep: KeepHead},
+		Class:    policy.ClassRead,
+		Subjects: subjects(func(a listDirArgs) []string { return []string{a.Path} }),
+		Limit:    Limit{Chars: defaultLimit, Keep: KeepHead},
 	}, listDir)
 }
 

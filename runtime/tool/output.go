@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
+	"github.com/sandboxagent/sandboxagent/policy/redact"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 )
 
@@ -29,9 +30,12 @@ type recorder struct {
 	lost   error
 	closed bool
 
-	cleaner cleaner
-	cutter  cutter
-	cleaned []byte
+	// raw redacts all bytes, and text what the cleaner returns: a control sequence may divide a
+	// secret.
+	raw, text *redact.Writer
+	cleaner   cleaner
+	cutter    cutter
+	cleaned   []byte
 	// last is the last byte of the cleaned text.
 	last byte
 }
@@ -39,12 +43,15 @@ type recorder struct {
 var errNoSpool = errors.New("the session has no spool")
 
 func newRecorder(
-	id string, limit Limit, mode cleanMode, spool Spool, onOutput func([]byte),
+	id string, limit Limit, mode cleanMode, spool Spool, redactor *redact.Redactor,
+	onOutput func([]byte),
 ) *recorder {
-	return &recorder{
+	r := &recorder{
 		id: id, spool: spool, onOutput: onOutput, sum: sha256.New(),
 		cleaner: cleaner{mode: mode}, cutter: cutter{limit: limit},
 	}
+	r.raw, r.text = redactor.NewWriter(r.add), redactor.NewWriter(r.show)
+	return r
 }
 
 // Write fails only after the call has ended. Failures of the spool appear in the outcome.
@@ -57,13 +64,18 @@ func (r *recorder) Write(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
+	r.raw.Write(p)
+	return len(p), nil
+}
+
+// add adds output without secrets.
+func (r *recorder) add(p []byte) {
 	r.keep(p)
 	r.cleaned = r.cleaner.append(r.cleaned[:0], p)
-	r.show(r.cleaned)
+	r.text.Write(r.cleaned)
 	if r.onOutput != nil {
 		r.onOutput(p)
 	}
-	return len(p), nil
 }
 
 // show passes cleaned text to the cutter.
@@ -142,8 +154,10 @@ func (r *recorder) finish(
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
+	r.raw.Close()
 	r.cleaned = r.cleaner.flush(r.cleaned[:0])
-	r.show(r.cleaned)
+	r.text.Write(r.cleaned)
+	r.text.Close()
 	trailer = (&cleaner{}).all(trailer)
 	if trailer != "" {
 		if r.size > 0 && r.last != '\n' {

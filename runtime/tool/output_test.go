@@ -90,7 +90,7 @@ func TestRecorder(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newRecorder("id1", Limit{Chars: 1000}, cleanFile, tt.spool, nil)
+			r := newRecorder("id1", Limit{Chars: 1000}, cleanFile, tt.spool, nil, nil)
 			for piece := range bytes.Lines(tt.data) {
 				if n, err := r.Write(piece); n != len(piece) || err != nil {
 					t.Fatalf("wrote %d, %v", n, err)
@@ -148,7 +148,7 @@ func TestRecorderTrailer(t *testing.T) {
 		{"cleaned", "", "a\x00b\xff", "a␀b\uFFFD", "a␀b\uFFFD"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r := newRecorder("", Limit{Chars: 20}, cleanText, nil, nil)
+			r := newRecorder("", Limit{Chars: 20}, cleanText, nil, nil, nil)
 			_, _ = r.Write([]byte(tt.body))
 			out, text, _ := r.finish(tt.trailer, false)
 			if diff := cmp.Diff(tt.text, text); diff != "" {
@@ -173,7 +173,7 @@ func TestRecorderName(t *testing.T) {
 		{"a b", true, "Run a narrower call"},
 		{"../../etc/passwd", true, "Run a narrower call"},
 	} {
-		r := newRecorder(tt.id, Limit{Chars: 4}, cleanFile, dirSpool{dir: t.TempDir()}, nil)
+		r := newRecorder(tt.id, Limit{Chars: 4}, cleanFile, dirSpool{dir: t.TempDir()}, nil, nil)
 		_, _ = r.Write([]byte("0123456789"))
 		if _, text, _ := r.finish("", tt.readable); !strings.Contains(text, tt.want) {
 			t.Errorf("id %q: %q", tt.id, text)
@@ -183,7 +183,7 @@ func TestRecorderName(t *testing.T) {
 
 func TestRecorderConcurrent(t *testing.T) {
 	var heard []byte
-	r := newRecorder("id", Limit{Chars: 100}, cleanText, dirSpool{dir: t.TempDir()},
+	r := newRecorder("id", Limit{Chars: 100}, cleanText, dirSpool{dir: t.TempDir()}, nil,
 		func(p []byte) { heard = append(heard, p...) })
 	var wg sync.WaitGroup
 	for _, c := range []string{"a", "b", "c", "d"} {
@@ -209,7 +209,7 @@ func TestRecorderConcurrent(t *testing.T) {
 // A character split between two writes, invalid bytes and NUL reach the model as valid text; all
 // bytes are kept.
 func TestRecorderF15(t *testing.T) {
-	r := newRecorder("id", Limit{Chars: 100}, cleanFile, nil, nil)
+	r := newRecorder("id", Limit{Chars: 100}, cleanFile, nil, nil, nil)
 	data := []byte("a\x00€\xff\xfeü\x1b[1m")
 	for i := range data {
 		_, _ = r.Write(data[i : i+1])
@@ -225,7 +225,7 @@ func TestRecorderF15(t *testing.T) {
 
 // The memory that an endless output takes is bounded.
 func TestRecorderMemory(t *testing.T) {
-	r := newRecorder("id", Limit{Chars: 30_000, Lines: 256}, cleanText, nil, nil)
+	r := newRecorder("id", Limit{Chars: 30_000, Lines: 256}, cleanText, nil, nil, nil)
 	piece := bytes.Repeat([]byte("x"), 1<<20)
 	for range 64 {
 		_, _ = r.Write(piece)

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
@@ -38,7 +39,9 @@ func ReadFile() Tool {
 				"description": "How many lines to show. Default 2000."}`,
 			"file_path"),
 		ReadOnly: true, NeedsEnv: true,
-		Limit: Limit{Chars: 50_000, Keep: KeepHeadTail},
+		Class:    policy.ClassRead,
+		Subjects: subjects(func(a readFileArgs) []string { return []string{a.Path} }),
+		Limit:    Limit{Chars: 50_000, Keep: KeepHeadTail},
 	}, readFile)
 }
 

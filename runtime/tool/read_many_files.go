@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/search"
+	"github.com/sandboxagent/sandboxagent/policy"
 )
 
 const (
@@ -29,6 +31,14 @@ func ReadManyFiles() Tool {
 			"patterns": {"type": "array", "items": {"type": "string", "minLength": 1}, "maxItems": 20,
 				"description": "Patterns such as src/**/*.py, relative to the working directory."}`),
 		ReadOnly: true, NeedsEnv: true,
+		Class: policy.ClassRead,
+		Subjects: subjects(func(a readManyFilesArgs) []string {
+			subjects := slices.Clone(a.Paths)
+			for _, pattern := range a.Patterns {
+				subjects = append(subjects, policy.AnyOf(pattern))
+			}
+			return subjects
+		}),
 		Limit:   Limit{Chars: 50_000, Keep: KeepHeadTail},
 		Aliases: map[string]string{"include": "patterns"},
 	}, readManyFiles)

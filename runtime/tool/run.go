@@ -3,6 +3,7 @@ package tool
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/policy/redact"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
@@ -38,6 +40,12 @@ type Scope struct {
 	// Limits override the limits of tools by name. A zero field keeps the tool's own value; negative
 	// Lines remove the limit of lines.
 	Limits map[string]Limit
+	// Redactor replaces secrets in outputs, errors and panics; nil replaces none.
+	Redactor *redact.Redactor
+	// Permit, if set, gets each call with validated arguments; its error keeps the tool from running,
+	// and is the result. Starting, if set, is called right before a tool runs, with the same effect.
+	Permit   func(ctx context.Context, t Tool, args json.RawMessage) error
+	Starting func() error
 	// OnOutput receives the output of a tool while it runs, not sanitized. It must not keep the slice.
 	// The tool waits for it. Calls of it do not overlap.
 	OnOutput func([]byte)
@@ -56,9 +64,9 @@ func (s Scope) logger() *slog.Logger {
 	return s.Logger
 }
 
-// Run runs one call: look up, validate, execute, truncate, record. It always returns an outcome
-// whose Result answers the call; every failure is an error result. If ctx ends, Run still waits for
-// the tool, so that nothing of the call runs after Run has returned.
+// Run runs one call: look up, validate, ask for permission, execute, truncate, record. It always
+// returns an outcome whose Result answers the call; every failure is an error result. If ctx ends,
+// Run still waits for the tool, so that nothing of the call runs after Run has returned.
 func (r *Registry) Run(ctx context.Context, s Scope, c llm.ToolCall) Outcome {
 	started := time.Now()
 	o := Outcome{Call: c, Started: started}
@@ -74,7 +82,7 @@ func (r *Registry) Run(ctx context.Context, s Scope, c llm.ToolCall) Outcome {
 			mode = cleanText
 		}
 	}
-	rec := newRecorder(c.ID, limit.over(s.Limits[c.Name]), mode, s.Spool, s.OnOutput)
+	rec := newRecorder(c.ID, limit.over(s.Limits[c.Name]), mode, s.Spool, s.Redactor, s.OnOutput)
 	result, failure := Result{}, (*Error)(nil)
 	if known {
 		result, failure = e.execute(ctx, s, c, rec)
@@ -90,7 +98,7 @@ func (r *Registry) Run(ctx context.Context, s Scope, c llm.ToolCall) Outcome {
 		failure = &Error{Kind: KindOther, Message: result.Text}
 	}
 	var text string
-	o.Output, text, o.Truncated = rec.finish(trailer, s.Outputs != nil)
+	o.Output, text, o.Truncated = rec.finish(s.Redactor.Text(trailer), s.Outputs != nil)
 	if rec.lost != nil {
 		s.logger().WarnContext(ctx, "the full output of a tool call was not kept",
 			"tool", c.Name, "call", c.ID, "error", rec.lost)
@@ -128,9 +136,10 @@ func (e entry) execute(
 ) (result Result, failure *Error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.logger().ErrorContext(ctx, "panic in a tool", "tool", c.Name, "call", c.ID, "panic", p,
+			text := s.Redactor.Text(fmt.Sprint(p))
+			s.logger().ErrorContext(ctx, "panic in a tool", "tool", c.Name, "call", c.ID, "panic", text,
 				"stack", string(debug.Stack()))
-			text := cutRunes(fmt.Sprint(p), 200)
+			text = cutRunes(text, 200)
 			result, failure = Result{}, errorf(KindPanic,
 				"the tool %s panicked (%s); its work may be half done", c.Name, text)
 		}
@@ -146,8 +155,19 @@ func (e entry) execute(
 	if ctx.Err() != nil {
 		return Result{}, errorf(KindCanceled, "the call was not started: %w", context.Cause(ctx))
 	}
+	if s.Permit != nil {
+		if err := s.Permit(ctx, e.tool, args); err != nil {
+			return Result{}, classify(ctx, err)
+		}
+	}
+	if s.Starting != nil {
+		if err := s.Starting(); err != nil {
+			return Result{}, classify(ctx, err)
+		}
+	}
 	call := &Call{
 		ID: c.ID, Name: c.Name, Args: args, Env: s.Env, Out: out, Outputs: s.Outputs,
+		Redactor:       s.Redactor,
 		DefaultTimeout: cmp.Or(max(s.DefaultTimeout, 0), DefaultTimeout),
 		MaxTimeout:     cmp.Or(max(s.MaxTimeout, 0), MaxTimeout),
 	}

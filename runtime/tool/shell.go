@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/policy"
 )
 
 // Shell returns the tool shell.
@@ -23,6 +24,8 @@ func Shell() Tool {
 				"description": "What the command does, in a few words, for people who watch."}`,
 			"command"),
 		NeedsEnv: true,
+		Class:    policy.ClassShell,
+		Subjects: subjects(func(a shellArgs) []string { return []string{a.Command} }),
 		Terminal: true,
 		Limit:    Limit{Chars: 30_000, Lines: 256, Keep: KeepHeadTail},
 	}, shell)

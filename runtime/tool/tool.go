@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/policy"
+	"github.com/sandboxagent/sandboxagent/policy/redact"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
@@ -28,6 +30,14 @@ type Tool struct {
 	// Terminal marks a tool whose output is meant for a terminal. The model sees the output as
 	// [Sanitize] returns it; Outcome.Output keeps all bytes.
 	Terminal bool
+	// Class is the class of the tool in policies; empty if it has none.
+	Class string
+	// Risk is the level of risk in policies; empty means that of the class, and for a tool without a
+	// class policy.Safe if it is ReadOnly, else policy.Dangerous.
+	Risk policy.Risk
+	// Subjects returns what the patterns of rules are compared with, from validated arguments. With
+	// nil, or without a subject, that is the text of the arguments.
+	Subjects func(args json.RawMessage) []string
 	// Aliases maps other names that models use for a parameter to the parameter's name. Arguments are
 	// renamed before they are validated.
 	Aliases map[string]string
@@ -56,6 +66,20 @@ type Call struct {
 	// Outputs opens the whole output of an earlier call by its ID, for names of the form output://ID;
 	// nil if the session keeps none. The error for an unknown ID wraps fs.ErrNotExist.
 	Outputs func(id string) (io.ReadCloser, error)
+	// Redactor replaces secrets in the output and in errors after Run; nil replaces none. Tools that
+	// change files put secrets back in place of their markers.
+	Redactor *redact.Redactor
+}
+
+// restore returns content as a model wrote it with the secrets of the former content in place of
+// their markers.
+func (c *Call) restore(content, former string) (string, error) {
+	restored, err := c.Redactor.Restore(content, former)
+	if err != nil {
+		return "", errorf(KindEditConflict, "nothing was changed: %w; leave it out, write another "+
+			"value, or copy the secret with a command", err)
+	}
+	return restored, nil
 }
 
 // Result is the result of a call, besides the output in Call.Out.

@@ -2,10 +2,14 @@ package tool
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/policy"
+	"github.com/sandboxagent/sandboxagent/policy/redact"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 )
 
@@ -18,6 +22,8 @@ func WriteFile() Tool {
 			"content": {"type": "string", "description": "The whole new content of the file."}`,
 			"file_path", "content"),
 		NeedsEnv: true,
+		Class:    policy.ClassWrite,
+		Subjects: subjects(func(a writeFileArgs) []string { return []string{a.Path} }),
 		Limit:    Limit{Chars: 1_000, Keep: KeepTail},
 	}, writeFile)
 }
@@ -28,8 +34,11 @@ type writeFileArgs struct {
 }
 
 func writeFile(ctx context.Context, call *Call, args writeFileArgs) (Result, error) {
-	written, err := call.Env.WriteFile(ctx, args.Path, strings.NewReader(args.Content),
-		env.WriteOptions{})
+	content, err := restored(ctx, call, args.Path, args.Content)
+	if err != nil {
+		return Result{}, err
+	}
+	written, err := call.Env.WriteFile(ctx, args.Path, strings.NewReader(content), env.WriteOptions{})
 	if err != nil {
 		return Result{}, err
 	}
@@ -41,6 +50,18 @@ func writeFile(ctx context.Context, call *Call, args writeFileArgs) (Result, err
 		Text:    fmt.Sprintf("%s %s: %d bytes%s", verb, shown(args.Path), written.Size, inPlace(written)),
 		Changes: []event.FileChange{{Path: changedName(call.Env, args.Path), Kind: kind}},
 	}, nil
+}
+
+// restored returns the new content of a file with the secrets of its present one.
+func restored(ctx context.Context, call *Call, name, content string) (string, error) {
+	if call.Redactor == nil || !redact.HasMarker(content) {
+		return content, nil
+	}
+	former, err := env.ReadFile(ctx, call.Env, name, maxEdited)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	return call.restore(content, string(former))
 }
 
 // inPlace reports to the model that a write was not atomic.

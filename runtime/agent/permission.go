@@ -1,0 +1,308 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/policy"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+// Approval is a tool call that a human has to approve.
+type Approval struct {
+	// AgentID is the sub-agent that makes the call; empty for the root agent.
+	AgentID string
+	CallID  string
+	Tool    string
+	// Arguments is the JSON object of the call.
+	Arguments json.RawMessage
+	// Steps are the parts of the call that no rule allows.
+	Steps []policy.Step
+	// Always are the rules that ApproveAlways adds to the session; nil if rules cannot allow this call
+	// without others.
+	Always []policy.Rule
+}
+
+// Reply is the answer to an Approval.
+type Reply struct {
+	Verdict Verdict
+	// Message is the reason of a refusal, for the model; may be empty.
+	Message string
+	// Always, if not nil, replaces Approval.Always.
+	Always []policy.Rule
+}
+
+// Verdict is the decision of a human about a call.
+type Verdict string
+
+// Verdicts.
+const (
+	ApproveOnce Verdict = "once"
+	// ApproveAlways also allows what rules match, until Session.Revoke; never what a rule denies.
+	ApproveAlways Verdict = "always"
+	// Refuse refuses the call, and the calls after it in the same answer of the model do not run.
+	Refuse Verdict = "deny"
+)
+
+// Who decided, in event.PermissionReplied.By.
+const (
+	byHuman  = "human"
+	byRule   = "rule"
+	byNobody = "nobody"
+)
+
+// permissions are the approvals of a session and its sub-agents.
+type permissions struct {
+	approve func(context.Context, Approval) (Reply, error)
+	timeout time.Duration
+
+	// asking has a value while a human is asked.
+	asking chan struct{}
+	mu     sync.Mutex
+	// always are the rules that a human has added.
+	always []policy.Rule
+	// refused are the refusals of the current run of the root agent.
+	refused []event.Refusal
+}
+
+// maxRefusals bounds RunResult.Refused.
+const maxRefusals = 100
+
+func (p *permissions) addRefusal(r event.Refusal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.refused) < maxRefusals {
+		p.refused = append(p.refused, r)
+	}
+}
+
+// takeRefusals returns the refusals since the last call of it.
+func (p *permissions) takeRefusals() []event.Refusal {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	list := p.refused
+	p.refused = nil
+	return list
+}
+
+// grants returns the rules that a human has added.
+func (p *permissions) grants() []policy.Rule {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.always)
+}
+
+func (p *permissions) grant(rules []policy.Rule) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.always = append(p.always, rules...)
+}
+
+// Revoke withdraws what ApproveAlways has allowed in the session and its sub-agents.
+func (s *Session) Revoke() {
+	s.permissions.mu.Lock()
+	defer s.permissions.mu.Unlock()
+	s.permissions.always = nil
+}
+
+// decide decides a call with validated arguments. The strictest decision about a subject counts.
+func (l *loop) decide(t tool.Tool, c call, args json.RawMessage) policy.Decision {
+	r := request(t)
+	if l.env != nil {
+		info := l.env.Info()
+		r.WorkDir = info.WorkDir
+		if len(info.Shell) > 0 {
+			name := path.Base(info.Shell[0])
+			r.Bash = name == "bash"
+			r.Foreign = !slices.Contains([]string{"bash", "sh", "dash", "ash", "busybox"}, name)
+		}
+	}
+	var subjects []string
+	if t.Subjects != nil {
+		subjects = t.Subjects(args)
+	}
+	if len(subjects) == 0 {
+		subjects = []string{string(args)}
+	}
+	all := policy.Decision{Action: policy.Allow}
+	decide := func(r policy.Request) {
+		d := l.rules.Decide(r).Grant(l.permissions.grants())
+		all.Action = policy.Stricter(all.Action, d.Action)
+		all.Steps = append(all.Steps, d.Steps...)
+	}
+	for _, subject := range subjects {
+		r.Subject = subject
+		decide(r)
+	}
+	if c.repeats {
+		decide(policy.Request{Class: policy.ClassRepeat, Subject: t.Name})
+	}
+	return all
+}
+
+// request returns what rules need to know about a tool.
+func request(t tool.Tool) policy.Request {
+	risk := t.Risk
+	if risk == "" && t.Class == "" && t.ReadOnly {
+		risk = policy.Safe
+	}
+	return policy.Request{Tool: t.Name, Class: t.Class, Risk: risk}
+}
+
+// repeated is the number of equal calls in a row from which on ClassRepeat decides, too.
+const repeated = 3
+
+// markRepeats marks the calls of an answer that repeat those before them.
+func (l *loop) markRepeats(calls []call) {
+	h := l.history
+	for i := range calls {
+		if t, ok := l.tools.Get(calls[i].Name); ok && t.Waits {
+			continue
+		}
+		if s := sign(calls[i].ToolCall); s == h.last {
+			h.equal++
+		} else {
+			h.last, h.equal = s, 1
+		}
+		calls[i].repeats = h.equal >= repeated
+	}
+}
+
+// permit returns an error for a call that must not run, after it has asked a human if the rules say
+// so.
+func (l *loop) permit(ctx context.Context, t tool.Tool, c call, args json.RawMessage) error {
+	p := l.permissions
+	if l.rules == nil {
+		return nil
+	}
+	d := l.decide(t, c, args)
+	if d.Action == policy.Ask {
+		select {
+		case p.asking <- struct{}{}:
+			defer func() { <-p.asking }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		d = l.decide(t, c, args) // with what was granted meanwhile
+	}
+	refuse := func(by, message string) error {
+		message = l.scope.Redactor.Text(message)
+		l.send(event.PermissionReplied{CallID: c.ID, Answer: string(Refuse), By: by, Message: message})
+		p.addRefusal(event.Refusal{
+			AgentID: l.agentID, CallID: c.ID, Tool: t.Name, By: by, Message: message,
+			Parts: l.parts(d.Steps),
+		})
+		return &tool.Error{Kind: tool.KindPermission, Message: refusedText(by, message, d.Steps)}
+	}
+	switch {
+	case d.Action == policy.Allow:
+		return nil
+	case d.Action == policy.Deny:
+		return refuse(byRule, "")
+	case l.refused.Load():
+		return &tool.Error{Kind: tool.KindCanceled, Message: notRunText(skipRefused)}
+	}
+	l.send(event.PermissionAsked{CallID: c.ID, Tool: t.Name, Parts: l.parts(d.Steps)})
+	if p.approve == nil {
+		return refuse(byNobody, "")
+	}
+	l.step(SignalApproval)
+	a := Approval{
+		AgentID: l.agentID, CallID: c.ID, Tool: t.Name, Arguments: args, Steps: asked(d.Steps),
+		Always: policy.Exactly(d.Steps),
+	}
+	reply, err := p.ask(ctx, a)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		l.step(SignalApproved)
+		return refuse(byNobody, err.Error())
+	case reply.Verdict == ApproveAlways:
+		if reply.Always == nil {
+			reply.Always = a.Always
+		}
+		p.grant(reply.Always)
+	case reply.Verdict != ApproveOnce:
+		l.refused.Store(true) // until the results of this answer are recorded
+		return refuse(byHuman, reply.Message)
+	}
+	l.step(SignalApproved)
+	l.send(event.PermissionReplied{CallID: c.ID, Answer: string(reply.Verdict), By: byHuman})
+	return nil
+}
+
+// ask gets the decision of a human in time.
+func (p *permissions) ask(ctx context.Context, a Approval) (Reply, error) {
+	if p.timeout <= 0 {
+		return p.approve(ctx, a)
+	}
+	late := fmt.Errorf("nobody answered within %s", p.timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, p.timeout, late)
+	defer cancel()
+	reply, err := p.approve(ctx, a)
+	if err != nil && errors.Is(context.Cause(ctx), late) {
+		err = late
+	}
+	return reply, err
+}
+
+// asked returns the steps that are not allowed.
+func asked(steps []policy.Step) []policy.Step {
+	return slices.DeleteFunc(slices.Clone(steps), func(s policy.Step) bool {
+		return s.Action == policy.Allow
+	})
+}
+
+// parts returns the steps that are not allowed, for events, without secrets.
+func (l *loop) parts(steps []policy.Step) []event.PermissionPart {
+	list := []event.PermissionPart{}
+	for _, s := range asked(steps) {
+		p := event.PermissionPart{
+			Permission: s.Permission, Subject: l.scope.Redactor.Text(s.Subject),
+			Decision: string(s.Action), Reason: l.scope.Redactor.Text(s.Reason),
+		}
+		if s.Rule != nil {
+			p.Rule, p.Source = s.Rule.String(), s.Rule.Source
+		}
+		list = append(list, p)
+	}
+	return list
+}
+
+// refusedText is the result of a call that was refused.
+func refusedText(by, message string, steps []policy.Step) string {
+	var b strings.Builder
+	switch by {
+	case byHuman:
+		b.WriteString("The user refused this call; it was not run.")
+	case byNobody:
+		b.WriteString("This call needs the approval of the user, who cannot be asked; it was not run.")
+	default:
+		b.WriteString("A rule of the user denies this call; it was not run.")
+	}
+	if message != "" {
+		fmt.Fprintf(&b, " The reason: %s", message)
+	}
+	if by != byHuman {
+		for _, s := range asked(steps) {
+			fmt.Fprintf(&b, "\n- %s %s: %s", s.Permission, s.Subject, s.Action)
+			if s.Rule != nil {
+				fmt.Fprintf(&b, ", by the rule %q", s.Rule.String())
+			}
+			if s.Reason != "" {
+				fmt.Fprintf(&b, " (%s)", s.Reason)
+			}
+		}
+	}
+	b.WriteString("\nDo not look for a way around it. Do what is allowed, and report what is missing.")
+	return b.String()
+}
