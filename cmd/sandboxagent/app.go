@@ -123,7 +123,9 @@ func (p *program) app() *cli.App {
 		Commands: []*cli.Command{
 			p.runCommand(), p.execCommand(), p.toolCommand(), p.verifyCommand(), p.listCommand(),
 			p.attachCommand(), p.removeCommand(), p.gcCommand(),
-			p.imagesCommand(), p.buildCommand(), p.modelsCommand(), p.doctorCommand(), p.demoCommand(),
+			p.imagesCommand(), p.buildCommand(), p.modelsCommand(),
+			p.policyCheckCommand(), p.policyExplainCommand(), p.policySchemaCommand(),
+			p.doctorCommand(), p.demoCommand(),
 			p.completionCommand(), p.versionCommand(),
 		},
 	}

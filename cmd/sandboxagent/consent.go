@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 )
 
 // consentFile, in the state directory, lists the directories in which the user always allows a
@@ -116,30 +115,45 @@ func writeConsents(state string, allowed []string) error {
 // lineReader reads lines from a stream whose reads may block forever. Its zero value is ready. It
 // allows one read at a time.
 type lineReader struct {
-	mu sync.Mutex
-	r  *bufio.Reader
+	r *bufio.Reader
+	// pending is a read that goes on after the end of the context of its call.
+	pending chan line
+}
+
+type line struct {
+	text string
+	err  error
+}
+
+// discard drops what was read and not returned.
+func (l *lineReader) discard() {
+	select {
+	case <-l.pending:
+		l.pending = nil
+	default:
+	}
+	if l.r != nil && l.pending == nil {
+		_, _ = l.r.Discard(l.r.Buffered()) // it never fails
+	}
 }
 
 // read returns the next line of in without its end. All calls pass the same in.
 func (l *lineReader) read(ctx context.Context, in io.Reader) (string, error) {
-	type line struct {
-		text string
-		err  error
+	if l.r == nil {
+		l.r = bufio.NewReader(in)
 	}
-	read := make(chan line, 1)
-	go func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if l.r == nil {
-			l.r = bufio.NewReader(in)
-		}
-		text, err := l.r.ReadString('\n')
-		read <- line{text, err}
-	}()
+	if l.pending == nil {
+		l.pending = make(chan line, 1)
+		go func(r *bufio.Reader, read chan<- line) {
+			text, err := r.ReadString('\n')
+			read <- line{text, err}
+		}(l.r, l.pending)
+	}
 	select {
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
-	case got := <-read:
+	case got := <-l.pending:
+		l.pending = nil
 		if got.err != nil && got.text == "" {
 			if errors.Is(got.err, io.EOF) {
 				got.err = errors.New("end of input")

@@ -63,7 +63,9 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *environme
 			return nil, usagef("--log: %s", err)
 		}
 		e.logFile = &logFile{w: f}
-		logger = slog.New(slog.NewJSONHandler(e.logFile, nil))
+		logger = slog.New(slog.NewJSONHandler(e.logFile, &slog.HandlerOptions{
+			ReplaceAttr: redactAttr(s.redactor),
+		}))
 		e.log = logger
 	}
 	defer func() {

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/sandboxagent/sandboxagent/env/vars"
+	"github.com/sandboxagent/sandboxagent/policy/redact"
 )
 
 // environmentFlags are the flags of all commands that act on an environment. group and timeout are
@@ -142,6 +143,8 @@ type environmentSettings struct {
 	keep    bool
 	timeout time.Duration
 	log     string
+	// redactor replaces secrets in the log; may be nil.
+	redactor *redact.Redactor
 	// copyTree copies the working directory into an environment that is not in place, with those
 	// ignored files that match uploadIgnored.
 	copyTree      bool

@@ -22,13 +22,14 @@ const (
 	groupDocker      = "docker"
 	groupSSH         = "ssh"
 	groupFiles       = "files"
+	groupPolicy      = "policy"
 	groupOutput      = "output"
 )
 
 // groups are the groups of flags in the order in which help lists them.
 var groups = [...]string{
-	groupTask, groupCommand, groupModel, groupEnvironment, groupSandbox, groupRemote, groupDocker,
-	groupSSH, groupFiles, groupOutput,
+	groupTask, groupCommand, groupModel, groupPolicy, groupEnvironment, groupSandbox, groupRemote,
+	groupDocker, groupSSH, groupFiles, groupOutput,
 }
 
 // The columns of the texts in a list of commands and in a list of flags.

@@ -25,7 +25,7 @@ func TestHelpFits(t *testing.T) {
 	} {
 		t.Setenv("COLUMNS", columns)
 		longest := 0
-		commands := []string{"", "env", "image", "model"}
+		commands := []string{"", "env", "image", "model", "policy"}
 		for _, c := range (&program{}).app().Commands {
 			commands = append(commands, c.Name)
 		}

@@ -68,6 +68,11 @@ func (p *program) work(ctx context.Context, j *job) (record event.Result, answer
 		j.config.Answer = func(ctx context.Context, question string) (string, error) {
 			return p.prompt(ctx, show, question)
 		}
+		if j.config.Approve == nil {
+			j.config.Approve = func(ctx context.Context, a agent.Approval) (agent.Reply, error) {
+				return p.approve(ctx, show, a)
+			}
+		}
 	}
 	started := time.Now()
 	res, err := attempt(ctx, j)
@@ -100,6 +105,7 @@ func (p *program) work(ctx context.Context, j *job) (record event.Result, answer
 		ToolCalls:  len(res.ToolCalls),
 		Usage:      res.Usage,
 		Changes:    res.Changes,
+		Refused:    res.Refused,
 		Agents:     res.Agents,
 		Guarantees: info.Guarantees,
 		DurationMS: time.Since(started).Milliseconds(),
@@ -219,6 +225,10 @@ func runAgent(ctx context.Context, j *job) (res agent.RunResult, err error) {
 			res.Status, err = agent.StatusInternalError, fmt.Errorf("the program panicked: %v", r)
 		}
 	}()
+	if err = j.tighten(ctx); err != nil {
+		res.Status = statusOf(ctx, err, agent.StatusEnvironmentError)
+		return res, err
+	}
 	a, err := agent.New(j.config)
 	if err == nil {
 		defer a.Close() //nolint:errcheck // the run's result reports a store that fails

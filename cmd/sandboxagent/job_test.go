@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sandboxagent/sandboxagent/env/local"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
@@ -18,7 +19,13 @@ import (
 // TestRunAgentPanic checks that a panic that the agent does not recover ends the run and not the
 // program.
 func TestRunAgentPanic(t *testing.T) {
-	j := &job{task: "x", env: &environment{log: slog.New(slog.DiscardHandler)}, config: agent.Config{
+	e, err := local.New(local.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.Close() })
+	there := &environment{log: slog.New(slog.DiscardHandler), opened: opened{plain: e}}
+	j := &job{task: "x", env: there, config: agent.Config{
 		Client: explodingClient{}, Profile: profile.OpenAI("m"),
 		Store: func(string) (session.Store, error) { panic("the store exploded") },
 	}}

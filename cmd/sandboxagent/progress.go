@@ -44,9 +44,10 @@ type progress struct {
 	answer tail
 	tokens int64
 	// drawn are the status line and the rows below it, which the next line replaces.
-	drawn  []string
-	paused bool
-	closed bool
+	drawn   []string
+	paused  bool
+	pausing sync.Mutex
+	closed  bool
 	// held are the lines of a pause.
 	held bytes.Buffer
 }
@@ -122,8 +123,10 @@ func (p *progress) close() {
 }
 
 // pause removes the status line during fn, which uses the terminal, and writes the lines of that
-// time afterwards.
+// time afterwards. Calls run one after the other.
 func (p *progress) pause(fn func()) {
+	p.pausing.Lock()
+	defer p.pausing.Unlock()
 	p.mu.Lock()
 	p.clear()
 	p.paused = true

@@ -86,7 +86,7 @@ codes: 0 done, 1 the task failed, 2 usage, 3 a limit was reached, 4 a human is n
 				Name: "verbose", Aliases: []string{"v"}, Category: groupOutput,
 				Usage: "show the results of tools too",
 			},
-		}, attachFlags(), patchFlags(),
+		}, guardFlags(), attachFlags(), patchFlags(),
 			environmentFlags(groupTask, "end the run after this `DURATION`, wall clock")),
 		Action: p.action(p.runTask),
 	}
@@ -268,6 +268,11 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 	if err != nil {
 		return nil, err
 	}
+	guard, err := parseGuardFlags(c, s.config.vars)
+	if err != nil {
+		return nil, err
+	}
+	s.redactor = guard.redactor
 	hideKeys(s.config.inherit.Pass)
 	j := &job{task: s.task, patch: s.patch, fetch: s.fetch, interactive: p.interactive()}
 	if c.Bool("verbose") {
@@ -288,7 +293,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 	if err != nil {
 		return nil, err
 	}
-	if !j.env.isolated {
+	if !j.env.isolated && guard.rules == nil { // rules decide each call
 		if err = p.consent(ctx, s.yes, state, j.env); err != nil {
 			return nil, err
 		}
@@ -311,7 +316,12 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 		Limits:   s.limits,
 		Verify:   agent.Verify{Command: s.verify},
 		Backups:  s.backend.inPlace(),
+		Rules:    guard.rules,
+		Approve:  guard.approve,
+		Redactor: guard.redactor,
 		Log:      j.env.log,
+
+		ApproveTimeout: guard.approveTimeout,
 
 		Subagents: agent.Subagents{Kinds: kinds},
 	}

@@ -203,6 +203,9 @@ func (p *progress) summary(r event.Result) {
 		p.write(fmt.Sprintf("      %-8s ", row(string(c.Kind))), c.Path, p.room()-9-len(lines),
 			painted+"\n")
 	}
+	if n := len(r.Refused); n > 0 {
+		p.line("", count(n, "call")+" refused: "+refusals(r.Refused))
+	}
 	// Names are not cut, so that they can be copied.
 	const long = 4096
 	for _, named := range [][2]string{
@@ -214,6 +217,19 @@ func (p *progress) summary(r event.Result) {
 			p.write("      "+named[0], named[1], long, "\n")
 		}
 	}
+}
+
+// refusals returns the parts of calls that were refused, each once.
+func refusals(list []event.Refusal) string {
+	var subjects []string
+	for _, r := range list {
+		for _, part := range r.Parts {
+			if text := part.Permission + " " + oneLine(part.Subject); !slices.Contains(subjects, text) {
+				subjects = append(subjects, text)
+			}
+		}
+	}
+	return strings.Join(subjects, ", ")
 }
 
 // count returns a number of things.

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/vars"
+	"github.com/sandboxagent/sandboxagent/policy"
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+)
+
+// approve asks the user on the terminal about a call.
+func (p *program) approve(
+	ctx context.Context, show *progress, a agent.Approval,
+) (reply agent.Reply, err error) {
+	show.pause(func() {
+		fmt.Fprintf(p.std.err, "The model asks for permission: %s\n", visible(by(a.AgentID, a.Tool)))
+		for _, line := range callLines(a) {
+			fmt.Fprintf(p.std.err, "    %s\n", visible(line))
+		}
+		for _, s := range a.Steps {
+			fmt.Fprintf(p.std.err, "  %s: %s %s\n", s.Action, s.Permission, visible(because(s)))
+		}
+		reply, err = p.askApproval(ctx, a)
+	})
+	return reply, err
+}
+
+// askApproval asks until it gets an answer.
+func (p *program) askApproval(
+	ctx context.Context, a agent.Approval,
+) (reply agent.Reply, err error) {
+	choices := "[o]nce, [d]eny, deny with a [m]essage: "
+	if len(a.Always) > 0 {
+		choices = "[o]nce, [a]lways in this session, [d]eny, deny with a [m]essage: "
+	}
+	p.lines.discard() // what was typed before the question is no answer
+	for {
+		fmt.Fprint(p.std.err, "Allow it? "+choices)
+		answer, err := p.lines.read(ctx, p.std.in)
+		if err != nil {
+			fmt.Fprintln(p.std.err)
+			return reply, err
+		}
+		switch strings.ToLower(strings.TrimSpace(answer)) {
+		case "o", "once", "y", "yes":
+			return agent.Reply{Verdict: agent.ApproveOnce}, nil
+		case "a", "always":
+			if len(a.Always) > 0 {
+				return agent.Reply{Verdict: agent.ApproveAlways}, nil
+			}
+		case "d", "deny", "n", "no":
+			return agent.Reply{Verdict: agent.Refuse}, nil
+		case "m", "message":
+			fmt.Fprint(p.std.err, "Message to the model: ")
+			message, err := p.lines.read(ctx, p.std.in)
+			return agent.Reply{Verdict: agent.Refuse, Message: message}, err
+		}
+	}
+}
+
+// because returns the subject of a step and the reason for its decision.
+func because(s policy.Step) string {
+	text := oneLine(s.Subject)
+	if s.Rule != nil {
+		text += fmt.Sprintf(", by %q of %s", s.Rule.String(), s.Rule.Source)
+	}
+	if s.Reason != "" {
+		text += " (" + s.Reason + ")"
+	}
+	return text
+}
+
+// callLines returns a call as the user judges it: all of its arguments.
+func callLines(a agent.Approval) (lines []string) {
+	var args map[string]any
+	if err := json.Unmarshal(a.Arguments, &args); err != nil {
+		return []string{string(a.Arguments)}
+	}
+	for _, name := range slices.Sorted(maps.Keys(args)) {
+		text, ok := args[name].(string)
+		if !ok {
+			value, _ := json.Marshal(args[name]) // it came from JSON
+			text = string(value)
+		}
+		if text = strings.TrimSuffix(text, "\n"); !strings.Contains(text, "\n") {
+			lines = append(lines, name+": "+text)
+			continue
+		}
+		lines = append(lines, name+":")
+		for line := range strings.SplitSeq(text, "\n") {
+			lines = append(lines, "  "+line)
+		}
+	}
+	return lines
+}
+
+// visible returns a text with all characters that a terminal does not show, or that change the
+// order of others, as escapes.
+func visible(text string) string {
+	var b strings.Builder
+	for _, r := range strings.TrimSuffix(text, "\n") {
+		if unicode.IsPrint(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		}
+	}
+	return b.String()
+}
+
+// approvalRequest is the standard input of the program of --approve-with.
+type approvalRequest struct {
+	AgentID   string          `json:"agent_id,omitempty"`
+	CallID    string          `json:"call_id"`
+	Tool      string          `json:"tool"`
+	Arguments json.RawMessage `json:"arguments"`
+	Parts     []explainedStep `json:"parts"`
+}
+
+// approveWith returns a function that asks a program on this machine about a call.
+func approveWith(command string) func(context.Context, agent.Approval) (agent.Reply, error) {
+	return func(ctx context.Context, a agent.Approval) (agent.Reply, error) {
+		reply, err := runApprover(ctx, command, a)
+		if err != nil {
+			err = fmt.Errorf("--approve-with %s: %w", command, err)
+		}
+		return reply, err
+	}
+}
+
+func runApprover(
+	ctx context.Context, command string, a agent.Approval,
+) (reply agent.Reply, err error) {
+	input, err := json.Marshal(approvalRequest{
+		AgentID: a.AgentID, CallID: a.CallID, Tool: a.Tool, Arguments: a.Arguments,
+		Parts: explainSteps(a.Steps),
+	})
+	if err != nil {
+		return reply, err
+	}
+	e, err := local.New(local.Config{Inherit: &vars.Filter{Mode: vars.All}})
+	if err != nil {
+		return reply, err
+	}
+	defer func() { err = errors.Join(err, e.Close()) }()
+	var out, problem bytes.Buffer
+	res, err := e.Exec(ctx, env.Command{
+		Argv: []string{"sh", "-c", command}, Stdin: bytes.NewReader(append(input, '\n')),
+		Stdout: &out, Stderr: &problem,
+	})
+	if err != nil {
+		return reply, err
+	}
+	if res.ExitCode != 0 {
+		return reply, fmt.Errorf("exit code %d: %s", res.ExitCode, oneLine(problem.String()))
+	}
+	var answer struct{ Answer, Message string }
+	if err := json.Unmarshal(out.Bytes(), &answer); err != nil {
+		return reply, fmt.Errorf("its answer is not JSON: %w", err)
+	}
+	reply = agent.Reply{Verdict: agent.Verdict(answer.Answer), Message: answer.Message}
+	known := []agent.Verdict{agent.ApproveOnce, agent.ApproveAlways, agent.Refuse}
+	if !slices.Contains(known, reply.Verdict) {
+		return reply, fmt.Errorf("the answer %q is not one of once, always, deny", answer.Answer)
+	}
+	return reply, nil
+}
