@@ -12,13 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/regular"
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
 // TestOpenRegular opens files of all kinds as a search does.
 func TestOpenRegular(t *testing.T) {
 	e := newEnv(t, local.Config{})
-	dir := e.Info().WorkDir
+	dir, open := e.Info().WorkDir, regular.OpenOf(struct{ *local.Environment }{e})
 	write(t, filepath.Join(dir, "file"), "content", 0o600)
 	write(t, filepath.Join(dir, "empty"), "", 0o600)
 	err := errors.Join(unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600),
@@ -27,7 +28,7 @@ func TestOpenRegular(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"file": "content", "empty": ""} {
-		f, size, err := e.OpenRegular(t.Context(), name)
+		f, size, err := open(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,12 +41,12 @@ func TestOpenRegular(t *testing.T) {
 		"pipe": env.ErrNotRegular, "directory": env.ErrIsDir,
 		"link": unix.ELOOP, "missing": os.ErrNotExist,
 	} {
-		if _, _, err := e.OpenRegular(t.Context(), name); !errors.Is(err, want) {
+		if _, _, err := open(t.Context(), name); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", name, err, want)
 		}
 	}
 	if _, err := os.Stat("/proc/self/status"); err == nil { // which has no size, but content
-		f, _, err := e.OpenRegular(t.Context(), "/proc/self/status")
+		f, _, err := open(t.Context(), "/proc/self/status")
 		if err != nil {
 			t.Fatal(err)
 		}

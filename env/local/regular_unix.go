@@ -9,12 +9,27 @@ import (
 	"io/fs"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/regular"
 )
 
-// OpenRegular opens a regular file that a search has just listed, and returns its size in bytes. It
-// fails for a symlink, and for a file that was replaced by another type. The file is not safe for
-// concurrent use.
-func (e *Environment) OpenRegular(ctx context.Context, name string) (io.ReadCloser, int64, error) {
+// regularOpener is an Environment, or a type of another package that embeds one.
+type regularOpener interface {
+	openRegular(ctx context.Context, name string) (io.ReadCloser, int64, error)
+}
+
+func init() {
+	regular.OpenOf = func(e env.FileReader) regular.Open {
+		if e, ok := e.(regularOpener); ok {
+			return e.openRegular
+		}
+		return nil
+	}
+}
+
+// openRegular is a regular.Open. It fails for a symlink. The file is not safe for concurrent use.
+func (e *Environment) openRegular(ctx context.Context, name string) (io.ReadCloser, int64, error) {
 	path, err := e.startOp(ctx, "open", name)
 	if err != nil {
 		return nil, 0, err

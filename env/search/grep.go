@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/regular"
 	"github.com/sandboxagent/sandboxagent/env/search/internal/grep"
 )
 
@@ -148,7 +149,8 @@ func Grep(
 		return s.Grep(ctx, opts, fn)
 	}
 	g := &grepper{
-		ctx: ctx, e: e, fn: fn, left: cmp.Or(opts.MaxMatches, DefaultMaxMatches),
+		openRegular: regular.OpenOf(e),
+		ctx:         ctx, e: e, fn: fn, left: cmp.Or(opts.MaxMatches, DefaultMaxMatches),
 		mode: opts.Mode, perFile: opts.MaxFileMatches,
 	}
 	lines := grep.Options{Multiline: opts.Multiline, MaxLine: min(cmp.Or(max(opts.MaxLineBytes, 0),

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/pathname"
+	"github.com/sandboxagent/sandboxagent/env/internal/regular"
 	"github.com/sandboxagent/sandboxagent/env/search/internal/grep"
 )
 
@@ -45,7 +46,7 @@ type ripgrep struct {
 // relative directory of PATH: commands could have created it.
 func findRipgrep(e env.FileReader, pattern *grep.Pattern, root string) *ripgrep {
 	run, ok := e.(env.Environment)
-	if _, near := e.(regularOpener); !ok || !near || pattern.Literal() {
+	if !ok || regular.OpenOf(e) == nil || pattern.Literal() {
 		return nil
 	}
 	file, err := exec.LookPath("rg")
@@ -260,8 +261,8 @@ func (w *grepWorker) probe(f *grepFile) (int64, bool) {
 const unknownSize = -1
 
 func (w *grepWorker) open(f grepFile) (file io.ReadCloser, size int64, err error) {
-	if o, ok := w.e.(regularOpener); ok && f.listed {
-		return o.OpenRegular(w.ctx, f.name)
+	if w.openRegular != nil && f.listed {
+		return w.openRegular(w.ctx, f.name)
 	}
 	file, err = w.e.Open(w.ctx, f.name)
 	return file, unknownSize, err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/pathname"
+	"github.com/sandboxagent/sandboxagent/env/internal/regular"
 	"github.com/sandboxagent/sandboxagent/env/search/internal/grep"
 )
 
@@ -30,29 +31,22 @@ const (
 	maxGrepWorkers = 8
 )
 
-// regularOpener is implemented by environments that open faster a file that ReadDir has just
-// reported as regular.
-type regularOpener interface {
-	// OpenRegular returns the file and its size in bytes. If the file is no longer regular it returns
-	// an error, and does not block on a FIFO.
-	OpenRegular(ctx context.Context, name string) (io.ReadCloser, int64, error)
-}
-
 // grepper is one search.
 type grepper struct {
-	e          env.FileReader
-	fn         func(GrepMatch) error
-	mode       GrepMode
-	perFile    int // the maximum of matches per file; 0 is no limit
-	after      int
-	filter     filter
-	exclude    filter   // leaves out matching names, unless it is empty
-	types      []filter // any; none selects all files
-	searcher   func() *grep.Searcher
-	left       int       // the number of matches still to deliver; negative is no limit
-	last       GrepMatch // the last delivered match
-	stats      GrepStats
-	unreadable unreadable
+	e           env.FileReader
+	openRegular regular.Open // nil if e has none
+	fn          func(GrepMatch) error
+	mode        GrepMode
+	perFile     int // the maximum of matches per file; 0 is no limit
+	after       int
+	filter      filter
+	exclude     filter   // leaves out matching names, unless it is empty
+	types       []filter // any; none selects all files
+	searcher    func() *grep.Searcher
+	left        int       // the number of matches still to deliver; negative is no limit
+	last        GrepMatch // the last delivered match
+	stats       GrepStats
+	unreadable  unreadable
 	// ctx is the context of the caller, failed the error of fn that ended the search.
 	ctx    context.Context
 	failed error
