@@ -123,6 +123,26 @@ type Command struct {
 	// line. When the command exits, the terminal hangs up: the processes in its foreground get SIGHUP.
 	// An environment without terminals returns a *StartError that wraps errors.ErrUnsupported.
 	TTY *TTY
+	// Confine, if set, keeps the command and its descendants to a part of the files. An environment
+	// without the guarantee ConfinedCommands returns a *StartError that wraps errors.ErrUnsupported.
+	Confine *Confinement
+}
+
+// Confinement is the part of the files that a command may change and read, of those that it may
+// without. The zero value lets it change none. Names are absolute or relative to the working
+// directory of the environment; a missing one is a *StartError with a *fs.PathError.
+//
+// Each command may also change devices such as /dev/null, and files in a directory for temporary
+// files that it shares with the commands of an equal Confinement. TMPDIR, and the variables of usual
+// caches, name it, and Close removes it.
+type Confinement struct {
+	// Write lists directories in which, and below which, the command may change files.
+	Write []string
+	// Hide is a directory in which the command may read nothing but what is in Read and Write; empty
+	// hides nothing. The directories above it cannot be listed then.
+	Hide string
+	// Read lists the directories in Hide that the command may read.
+	Read []string
 }
 
 // SharesWriter reports whether Stdout and Stderr are the same value, so that calls of it must not

@@ -42,6 +42,13 @@ const (
 	AtomicWrite GuaranteeName = "atomic-write"
 	// Isolation: commands cannot read, change or signal anything outside the environment.
 	Isolation GuaranteeName = "isolation"
+	// ConfinedCommands: a command with Command.Confine, and its descendants, can change and read no
+	// other files. They can change the mode, the owner, the times and the attributes of all files of
+	// their user.
+	ConfinedCommands GuaranteeName = "confined-commands"
+	// ReadOnlyFiles: commands change nothing about files, but those for temporary data and those of
+	// Sandbox.Write.
+	ReadOnlyFiles GuaranteeName = "read-only-files"
 )
 
 // Parts of Isolation, which an environment lists one by one where it has only some of them.

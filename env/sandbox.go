@@ -21,6 +21,9 @@ type Sandbox struct {
 	// with bubblewrap: they cannot commit or switch branches. Otherwise only its hooks and settings
 	// are read-only. Write may name a .git directory to open it.
 	GitReadOnly bool
+	// ReadOnly keeps commands from changing anything in the working directory, with bubblewrap;
+	// ReadOnlyFiles is enforced then. Elsewhere Command.Confine does.
+	ReadOnly bool
 	// Write lists more files and directories that commands may change: absolute names that exist.
 	Write []string
 	// Read lists files and directories that commands may read although they would be hidden: absolute

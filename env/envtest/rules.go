@@ -41,6 +41,11 @@ const (
 	ruleTTYEnd    = "when Stdin ends, or is nil, the terminal gets the end-of-file character"
 	ruleTTYOutput = "all output of a command on a terminal goes to Stdout; Stderr must be nil"
 	ruleTTYResize = "Exec stops receiving from Resize when it returns, and waits for nothing from it"
+	ruleConfine   = "a command with Confine, and its descendants, change files only in Write, and " +
+		"read in Hide only what is in Read and Write; an environment that cannot enforce it does not " +
+		"start the command"
+	ruleConfineTemp = "confined commands have a directory for temporary files, which those of an " +
+		"equal Confinement share"
 	ruleOpen      = "Open opens a regular file and follows symlinks"
 	ruleSpecial   = "special files never block a read"
 	rulePathError = "errors of files are *fs.PathError that wrap fs.ErrNotExist, fs.ErrPermission " +

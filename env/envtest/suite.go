@@ -10,6 +10,7 @@ func suite() []group {
 		{"background", backgroundCases()},
 		{"kill", killCases()},
 		{"tty", ttyCases()},
+		{"confine", confineCases()},
 		{"file", fileCases()},
 		{"write", writeCases()},
 		{"remove", removeCases()},

@@ -63,10 +63,12 @@ func (e *Environment) start(ctx context.Context, cmd env.Command) (*execution, e
 			return nil, &fs.PathError{Op: "chdir", Path: cmd.Dir, Err: err}
 		}
 	}
-	extra := make([]string, 0, len(cmd.Vars)+1)
-	extra = append(extra, "PWD="+filepath.Clean(dir))
-	extra = append(extra, cmd.Vars...)
-	vars := e.base.with(extra)
+	confined, err := e.confine(cmd.Confine)
+	if err != nil {
+		return nil, err
+	}
+	vars := e.base.with(slices.Concat([]string{"PWD=" + filepath.Clean(dir)}, confined.vars(),
+		cmd.Vars))
 	file, err := lookProgram(cmd.Argv[0], dir, vars)
 	if err != nil {
 		if dirErr := checkDir(dir, cmd.Dir); dirErr != nil {
@@ -80,7 +82,7 @@ func (e *Environment) start(ctx context.Context, cmd env.Command) (*execution, e
 	if !e.enter() {
 		return nil, fs.ErrClosed
 	}
-	x, err := e.launch(file, dir, vars, cmd)
+	x, err := e.launch(file, dir, vars, cmd, confined)
 	if err != nil {
 		e.work.Done()
 		return nil, err
@@ -108,7 +110,9 @@ func checkCommand(cmd env.Command) error {
 }
 
 // launch creates the streams, and starts the process and the goroutines that serve it.
-func (e *Environment) launch(file, dir string, vars []string, cmd env.Command) (*execution, error) {
+func (e *Environment) launch(
+	file, dir string, vars []string, cmd env.Command, confined *confinement,
+) (*execution, error) {
 	x := &execution{e: e, timeout: cmd.Timeout}
 	attr := &os.ProcAttr{Dir: dir, Env: vars, Files: []*os.File{e.null, e.null, e.null}}
 	connect := x.connectPipes
@@ -121,7 +125,10 @@ func (e *Environment) launch(file, dir string, vars []string, cmd env.Command) (
 		x.disconnect()
 		return nil, err
 	}
-	if x.process, err = e.set.Start(file, cmd.Argv, attr); err != nil {
+	x.process, err = confined.start(func() (*proctree.Process, error) {
+		return e.set.Start(file, cmd.Argv, attr)
+	})
+	if err != nil {
 		x.disconnect()
 		if dirErr := checkDir(dir, cmd.Dir); dirErr != nil {
 			return nil, dirErr

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/proctree"
+	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 )
 
 // describe returns the Info of an environment.
@@ -23,6 +24,7 @@ func describe(dir string, base variables, set *proctree.Set) env.Info {
 				Name: env.Isolation, Strength: env.Absent,
 				By: "commands run as this user on this machine",
 			},
+			sandbox.Confinements(),
 		),
 	}
 	info.Shell, info.NoShell = findShell(dir, base.list)

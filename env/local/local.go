@@ -82,6 +82,8 @@ type Environment struct {
 	mu       sync.Mutex
 	closed   bool
 	draining map[*pump]struct{}
+	// temps are the directories for temporary files of confined commands, by their confinement.
+	temps map[string]string
 }
 
 var _ env.Environment = (*Environment)(nil)
@@ -198,7 +200,7 @@ func (e *Environment) close() error {
 	if err != nil {
 		err = fmt.Errorf("local: close: %w", err)
 	}
-	return errors.Join(err, e.set.Close(), e.null.Close())
+	return errors.Join(err, e.removeTemps(), e.set.Close(), e.null.Close())
 }
 
 // errClosing is the cause with which bind ends a context.

@@ -15,7 +15,7 @@ import (
 // output, which the helper does not change.
 func TestContract(t *testing.T) {
 	t.Parallel()
-	groups := []string{"kill", "background", "life"}
+	groups := []string{"kill", "background", "life", "confine"}
 	if full() {
 		groups = nil
 	}
@@ -36,8 +36,10 @@ func TestContractConfined(t *testing.T) {
 	t.Parallel()
 	const outside = "uses names outside of the directory"
 	envtest.Run(t, envtest.Options{
-		Small:  true,
-		Groups: []string{"exec", "file", "write", "remove", "copy", "search", "readfiles"},
+		Small: true,
+		Groups: []string{
+			"exec", "confine", "file", "write", "remove", "copy", "search", "readfiles",
+		},
 		New: func(t *testing.T) env.Environment {
 			dir := t.TempDir()
 			if err := os.Mkdir(filepath.Join(dir, "sub"), 0o755); err != nil {

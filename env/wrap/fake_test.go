@@ -16,7 +16,9 @@ type scriptedEnv struct {
 	env.Environment
 	dir  string
 	goos string
-	run  func(ctx context.Context, cmd env.Command) (env.Result, error)
+	// guarantees are those of Info.
+	guarantees []env.Guarantee
+	run        func(ctx context.Context, cmd env.Command) (env.Result, error)
 
 	mu     sync.Mutex
 	ran    int // the number of calls of Exec
@@ -44,6 +46,7 @@ func (s *scriptedEnv) host(name string) string {
 func (s *scriptedEnv) Info() env.Info {
 	info := s.Environment.Info()
 	info.OS = s.goos
+	info.Guarantees = s.guarantees
 	return info
 }
 

@@ -2,6 +2,7 @@ package wrap
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"io/fs"
 	"slices"
@@ -12,24 +13,31 @@ import (
 )
 
 // ReadOnly rejects every write to e: WriteFile, Remove and CopyIn return a *fs.PathError that wraps
-// ErrReadOnly. Exec returns a *StartError that wraps ErrReadOnly unless allow accepts the command;
-// a nil allow accepts none, and Info then reports no shell. Reading and searching are unchanged,
-// even where e runs a program for them.
+// ErrReadOnly. Reading and searching are unchanged, even where e runs a program for them.
 //
-// This process enforces it, and the returned value offers no way around it. An accepted command may
-// do whatever e permits, writes included. So allow has to check the variables and the directory of
+// Commands run where e keeps them from changing files: where ReadOnlyFiles or ConfinedCommands is
+// enforced. Elsewhere a command runs if check returns nil, and may do whatever e permits; otherwise
+// Exec returns a *StartError that wraps ErrReadOnly and the error of check. A nil check accepts
+// none, and Info then reports no shell. So check has to look at the variables and the directory of
 // a command too, which can turn a harmless program into another one. It may be called concurrently.
 // It gets a copy of the command, so that the command that it checks is the one that runs.
 //
 // The returned environment owns e: its Close closes e.
-func ReadOnly(e env.Environment, allow func(env.Command) bool) env.Environment {
-	return &readOnly{inner: e, allow: allow}
+func ReadOnly(e env.Environment, check func(env.Command) error) env.Environment {
+	info := e.Info()
+	return &readOnly{
+		inner: e, check: check,
+		confines: info.Strength(env.ConfinedCommands) == env.Enforced,
+		enforced: info.Strength(env.ReadOnlyFiles) == env.Enforced,
+	}
 }
 
 type readOnly struct {
-	inner  env.Environment
-	allow  func(env.Command) bool
-	closed atomic.Bool
+	inner env.Environment
+	check func(env.Command) error
+	// confines: e obeys Command.Confine; enforced: no command of e changes files.
+	confines, enforced bool
+	closed             atomic.Bool
 }
 
 var (
@@ -40,21 +48,35 @@ var (
 
 func (r *readOnly) Info() env.Info {
 	info := r.inner.Info()
-	if r.allow == nil {
+	if !r.confines && !r.enforced && r.check == nil {
 		info.Shell, info.NoShell = nil, env.ErrReadOnly.Error()
 	}
 	return info
 }
 
 func (r *readOnly) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
-	if r.allow == nil {
-		return env.Result{}, &env.StartError{Argv: cmd.Argv, Err: r.refusal()}
+	switch {
+	case r.confines:
+		confine := env.Confinement{}
+		if c := cmd.Confine; c != nil {
+			confine.Hide, confine.Read = c.Hide, slices.Concat(c.Read, c.Write)
+		}
+		cmd.Confine = &confine
+		return r.inner.Exec(ctx, cmd)
+	case r.enforced:
+		return r.inner.Exec(ctx, cmd)
+	}
+	refuse := func(err error) (env.Result, error) {
+		return env.Result{}, &env.StartError{Argv: cmd.Argv, Err: err}
+	}
+	if r.check == nil {
+		return refuse(r.refusal())
 	}
 	cmd.Argv, cmd.Vars = slices.Clone(cmd.Argv), slices.Clone(cmd.Vars)
-	judged := cmd
-	judged.Argv, judged.Vars = slices.Clone(cmd.Argv), slices.Clone(cmd.Vars)
-	if !r.allow(judged) {
-		return env.Result{}, &env.StartError{Argv: cmd.Argv, Err: r.refusal()}
+	checked := cmd
+	checked.Argv, checked.Vars = slices.Clone(cmd.Argv), slices.Clone(cmd.Vars)
+	if err := r.check(checked); err != nil {
+		return refuse(fmt.Errorf("%w: %w", r.refusal(), err))
 	}
 	return r.inner.Exec(ctx, cmd)
 }

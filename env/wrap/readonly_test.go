@@ -3,6 +3,7 @@ package wrap_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -37,10 +38,10 @@ func TestReadOnlyRejects(t *testing.T) {
 			return err
 		},
 	}
-	deny := func(env.Command) bool { return false }
+	deny := func(env.Command) error { return errors.New("refused") }
 	for name, e := range map[string]env.Environment{
-		"no predicate": wrap.ReadOnly(inner, nil),
-		"deny":         wrap.ReadOnly(inner, deny),
+		"no check": wrap.ReadOnly(inner, nil),
+		"deny":     wrap.ReadOnly(inner, deny),
 	} {
 		for call, do := range calls {
 			err := do(e)
@@ -84,13 +85,15 @@ func TestReadOnlyAllows(t *testing.T) {
 		return env.Result{ExitCode: 7}, nil
 	}
 	cmd := env.Command{Argv: []string{"git", "status"}, Dir: "d", Vars: []string{"A=b"}}
-	e := wrap.ReadOnly(inner, func(judged env.Command) bool {
-		ok := judged.Argv[0] == "git" && judged.Dir == "d" && slices.Equal(judged.Vars, []string{"A=b"})
-		// Neither the predicate nor the caller, who may hold on to the slices, can change what was
-		// judged.
-		judged.Argv[0], judged.Vars[0] = "rm", "X=y"
+	e := wrap.ReadOnly(inner, func(checked env.Command) error {
+		var err error
+		if checked.Argv[0] != "git" || checked.Dir != "d" || !slices.Equal(checked.Vars, []string{"A=b"}) {
+			err = fmt.Errorf("another command: %+v", checked)
+		}
+		// Neither the check nor the caller, who may hold on to the slices, can change what was checked.
+		checked.Argv[0], checked.Vars[0] = "rm", "X=y"
 		cmd.Argv[1], cmd.Vars[0] = "push", "Y=z"
-		return ok
+		return err
 	})
 	result, err := e.Exec(t.Context(), cmd)
 	if err != nil || result.ExitCode != 7 {
@@ -224,11 +227,47 @@ func TestReadOnlyInfo(t *testing.T) {
 	inner := newScriptedEnv(t)
 	want := inner.Info()
 	if diff := cmp.Diff(want, wrap.ReadOnly(inner,
-		func(env.Command) bool { return true }).Info()); diff != "" {
-		t.Errorf("with a predicate (-want +got):\n%s", diff)
+		func(env.Command) error { return nil }).Info()); diff != "" {
+		t.Errorf("with a check (-want +got):\n%s", diff)
 	}
 	want.Shell, want.NoShell = nil, env.ErrReadOnly.Error()
 	if diff := cmp.Diff(want, wrap.ReadOnly(inner, nil).Info()); diff != "" {
-		t.Errorf("without a predicate (-want +got):\n%s", diff)
+		t.Errorf("without a check (-want +got):\n%s", diff)
+	}
+}
+
+// TestReadOnlyConfines runs commands in environments that enforce what ReadOnly promises.
+func TestReadOnlyConfines(t *testing.T) {
+	t.Parallel()
+	inner := newScriptedEnv(t)
+	var got []*env.Confinement
+	inner.run = func(_ context.Context, cmd env.Command) (env.Result, error) {
+		got = append(got, cmd.Confine)
+		return env.Result{}, nil
+	}
+	refuse := func(env.Command) error { return errors.New("refused") }
+	exec := func(strength env.Strength, name env.GuaranteeName, confine *env.Confinement) error {
+		inner.guarantees = []env.Guarantee{{Name: name, Strength: strength}}
+		e := wrap.ReadOnly(inner, refuse)
+		if shell := e.Info().Shell; len(shell) == 0 {
+			t.Errorf("%s %s: no shell", strength, name)
+		}
+		_, err := e.Exec(t.Context(), env.Command{Argv: []string{"rm"}, Confine: confine})
+		return err
+	}
+	given := &env.Confinement{Hide: "a", Read: []string{"a/b"}, Write: []string{"a/c"}}
+	err := errors.Join(exec(env.Enforced, env.ConfinedCommands, nil),
+		exec(env.Enforced, env.ConfinedCommands, given), exec(env.Enforced, env.ReadOnlyFiles, nil))
+	if err != nil {
+		t.Error(err)
+	}
+	want := []*env.Confinement{{}, {Hide: "a", Read: []string{"a/b", "a/c"}}, nil}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("confinements (-want +got):\n%s", diff)
+	}
+	for _, name := range []env.GuaranteeName{env.ConfinedCommands, env.ReadOnlyFiles} {
+		if err := exec(env.BestEffort, name, nil); !errors.Is(err, env.ErrReadOnly) {
+			t.Errorf("with %s as best effort: %v, want %v", name, err, env.ErrReadOnly)
+		}
 	}
 }

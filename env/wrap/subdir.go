@@ -16,8 +16,10 @@ import (
 // directory of a command a *StartError that wraps that. Dir is absolute or relative to e's working
 // directory. It cannot be removed.
 //
-// Subdir prevents mistakes, not attacks: it checks names as text. A symlink below dir may lead out
-// of it, and ReadLink returns such a target; a command may do whatever e permits.
+// Where e enforces ConfinedCommands, commands change files in dir only, and of e's working directory
+// read nothing but dir; elsewhere a command may do whatever e permits. Otherwise Subdir prevents
+// mistakes, not attacks: it checks names as text. A symlink below dir may lead out of it, and
+// ReadLink returns such a target.
 //
 // The returned environment owns e: its Close closes e.
 func Subdir(e env.Environment, dir string) env.Environment {
@@ -28,6 +30,10 @@ func Subdir(e env.Environment, dir string) env.Environment {
 		c.dir = c.slashes(info.WorkDir) + "/" + c.dir
 	}
 	c.dir = c.clean(c.dir)
+	c.confines = info.Strength(env.ConfinedCommands) == env.Enforced
+	if info.WorkDir != "/" {
+		c.hide = info.WorkDir
+	}
 	return c
 }
 
@@ -36,6 +42,9 @@ type subdir struct {
 	// dir is absolute and clean.
 	dir     string
 	windows bool
+	// confines: e obeys Command.Confine, with hide as its Hide.
+	confines bool
+	hide     string
 }
 
 var (
@@ -117,7 +126,37 @@ func (c *subdir) Exec(ctx context.Context, cmd env.Command) (env.Result, error) 
 		return env.Result{}, &env.StartError{Argv: cmd.Argv, Err: err}
 	}
 	cmd.Dir = dir
+	if cmd.Confine, err = c.confine(cmd.Confine); err != nil {
+		return env.Result{}, &env.StartError{Argv: cmd.Argv, Err: err}
+	}
 	return c.inner.Exec(ctx, cmd)
+}
+
+// confine returns the confinement of a command of which given is requested.
+func (c *subdir) confine(given *env.Confinement) (*env.Confinement, error) {
+	switch {
+	case given == nil && !c.confines:
+		return nil, nil
+	case given == nil:
+		return &env.Confinement{Write: []string{c.dir}, Hide: c.hide}, nil
+	}
+	own := env.Confinement{Hide: c.hide}
+	for _, list := range []struct {
+		to   *[]string
+		from []string
+	}{{&own.Write, given.Write}, {&own.Read, given.Read}} {
+		for _, name := range list.from {
+			full, err := c.name("confine", name)
+			if err != nil {
+				return nil, err
+			}
+			*list.to = append(*list.to, full)
+		}
+	}
+	if given.Hide == "" {
+		own.Read = append(own.Read, c.dir)
+	}
+	return &own, nil
 }
 
 func (c *subdir) Open(ctx context.Context, name string) (fs.File, error) {

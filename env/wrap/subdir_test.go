@@ -390,3 +390,59 @@ func TestSubdirFiles(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestSubdirConfines(t *testing.T) {
+	t.Parallel()
+	inner := newScriptedEnv(t)
+	inner.put(t, "a/b/f", "")
+	var got *env.Confinement
+	inner.run = func(_ context.Context, cmd env.Command) (env.Result, error) {
+		got = cmd.Confine
+		return env.Result{}, nil
+	}
+	exec := func(e env.Environment, confine *env.Confinement) *env.Confinement {
+		got = nil
+		cmd := env.Command{Argv: []string{"true"}, Confine: confine}
+		if _, err := e.Exec(t.Context(), cmd); err != nil {
+			t.Error(err)
+		}
+		return got
+	}
+	if c := exec(wrap.Subdir(inner, "a"), nil); c != nil {
+		t.Errorf("an environment that cannot confine commands gets %+v", c)
+	}
+	inner.guarantees = []env.Guarantee{{Name: env.ConfinedCommands, Strength: env.Enforced}}
+	root := inner.Info().WorkDir
+	a, b := root+"/a", root+"/a/b"
+	outer := wrap.Subdir(inner, "a")
+	nested := wrap.Subdir(outer, "b")
+	for _, test := range []struct {
+		what  string
+		e     env.Environment
+		given *env.Confinement
+		want  env.Confinement
+	}{
+		{"a directory", outer, nil, env.Confinement{Hide: root, Write: []string{a}}},
+		{"one in it", nested, nil, env.Confinement{Hide: root, Write: []string{b}}},
+		{"nothing", outer, &env.Confinement{}, env.Confinement{Hide: root, Read: []string{a}}},
+		{
+			"a part", outer, &env.Confinement{Write: []string{"b"}},
+			env.Confinement{Hide: root, Read: []string{a}, Write: []string{b}},
+		},
+		{"read-only", wrap.ReadOnly(outer, nil), nil, env.Confinement{Hide: root, Read: []string{a}}},
+		{
+			"below read-only", wrap.Subdir(wrap.ReadOnly(inner, nil), "a"), nil,
+			env.Confinement{Hide: root, Read: []string{a}},
+		},
+	} {
+		if diff := cmp.Diff(&test.want, exec(test.e, test.given)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.what, diff)
+		}
+	}
+	_, err := outer.Exec(t.Context(), env.Command{
+		Argv: []string{"true"}, Confine: &env.Confinement{Write: []string{"../c"}},
+	})
+	if !errors.Is(err, env.ErrOutside) {
+		t.Errorf("a confinement outside of the directory: %v, want %v", err, env.ErrOutside)
+	}
+}

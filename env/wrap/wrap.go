@@ -1,5 +1,5 @@
-// Package wrap has decorators of environments: [Logging] records calls, [ReadOnly] rejects writes
-// and commands, [FilterVars] keeps secrets out of the variables of commands, and [Subdir] rejects
+// Package wrap has decorators of environments: [Logging] records calls, [ReadOnly] rejects
+// changes, [FilterVars] keeps secrets out of the variables of commands, and [Subdir] rejects
 // names outside a directory. Each passes all other calls on.
 //
 // [Apply] combines the first three in their right order; [Chain] combines any.
@@ -28,16 +28,16 @@ func Chain(e env.Environment, decorators ...func(env.Environment) env.Environmen
 type Options struct {
 	// Logger, if set, receives a record of every call.
 	Logger *slog.Logger
-	// ReadOnly rejects writes, and every command that Allow does not accept; nil accepts none.
+	// ReadOnly rejects writes, and runs commands as the decorator ReadOnly does with Check.
 	ReadOnly bool
-	Allow    func(env.Command) bool
+	Check    func(env.Command) error
 	// Vars filters the variables of commands; nil means the default filter. Its Pass should hold the
 	// variables that the user passes by name.
 	Vars *vars.Filter
 }
 
 // Apply wraps e as opts configures. Logging is outermost, so that it also records rejected calls.
-// ReadOnly comes next, so that Allow gets a command with all its variables. FilterVars is
+// ReadOnly comes next, so that Check gets a command with all its variables. FilterVars is
 // innermost, so that no decorator adds a variable after it.
 func Apply(e env.Environment, opts Options) env.Environment {
 	var logging, readOnly func(env.Environment) env.Environment
@@ -45,7 +45,7 @@ func Apply(e env.Environment, opts Options) env.Environment {
 		logging = func(e env.Environment) env.Environment { return Logging(e, opts.Logger) }
 	}
 	if opts.ReadOnly {
-		readOnly = func(e env.Environment) env.Environment { return ReadOnly(e, opts.Allow) }
+		readOnly = func(e env.Environment) env.Environment { return ReadOnly(e, opts.Check) }
 	}
 	filterVars := func(e env.Environment) env.Environment { return FilterVars(e, opts.Vars) }
 	return Chain(e, logging, readOnly, filterVars)

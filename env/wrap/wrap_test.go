@@ -147,9 +147,9 @@ func TestChain(t *testing.T) {
 	var order []string
 	named := func(name string) func(env.Environment) env.Environment {
 		return func(e env.Environment) env.Environment {
-			return wrap.ReadOnly(e, func(env.Command) bool {
+			return wrap.ReadOnly(e, func(env.Command) error {
 				order = append(order, name)
-				return true
+				return nil
 			})
 		}
 	}
@@ -175,14 +175,17 @@ func TestApplyOrder(t *testing.T) {
 		got = cmd.Vars
 		return env.Result{}, nil
 	}
-	var judged []string
+	var checked []string
 	log := &bytes.Buffer{}
 	e := wrap.Apply(inner, wrap.Options{
 		Logger:   slog.New(slog.NewJSONHandler(log, nil)),
 		ReadOnly: true,
-		Allow: func(cmd env.Command) bool {
-			judged = cmd.Vars
-			return cmd.Argv[0] == "ls"
+		Check: func(cmd env.Command) error {
+			checked = cmd.Vars
+			if cmd.Argv[0] != "ls" {
+				return errors.New("not ls")
+			}
+			return nil
 		},
 	})
 	vars := []string{"A=b", "X_TOKEN=x"}
@@ -197,8 +200,8 @@ func TestApplyOrder(t *testing.T) {
 	if _, err := e.Exec(t.Context(), env.Command{Argv: []string{"ls"}, Vars: vars}); err != nil {
 		t.Errorf("Exec of ls gives %v", err)
 	}
-	if diff := cmp.Diff(vars, judged); diff != "" {
-		t.Errorf("Allow gets filtered variables, so FilterVars is outside of ReadOnly (-want "+
+	if diff := cmp.Diff(vars, checked); diff != "" {
+		t.Errorf("Check gets filtered variables, so FilterVars is outside of ReadOnly (-want "+
 			"+got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"A=b"}, got); diff != "" {
@@ -206,7 +209,7 @@ func TestApplyOrder(t *testing.T) {
 	}
 	want := []record{
 		{"op": "exec", "argv": []any{"rm"}, "vars": []any{"A", "X_TOKEN"}, "err": "start rm: " +
-			env.ErrReadOnly.Error()},
+			env.ErrReadOnly.Error() + ": not ls"},
 		{"op": "exec", "argv": []any{"ls"}, "vars": []any{"A", "X_TOKEN"}, "exit_code": 0.0},
 	}
 	if diff := cmp.Diff(want, records(t, log)); diff != "" {
@@ -223,10 +226,10 @@ func TestApplyDefaults(t *testing.T) {
 		got = cmd.Vars
 		return env.Result{}, nil
 	}
-	e := wrap.Apply(inner, wrap.Options{Allow: func(env.Command) bool { return false }})
+	e := wrap.Apply(inner, wrap.Options{Check: func(env.Command) error { return errors.New("refused") }})
 	cmd := env.Command{Argv: []string{"x"}, Vars: []string{"A=b", "X_TOKEN=x"}}
 	if _, err := e.Exec(t.Context(), cmd); err != nil {
-		t.Errorf("Exec gives %v: an Allow without ReadOnly must not reject", err)
+		t.Errorf("Exec gives %v: a Check without ReadOnly must not reject", err)
 	}
 	if diff := cmp.Diff([]string{"A=b"}, got); diff != "" {
 		t.Errorf("variables (-want +got):\n%s", diff)

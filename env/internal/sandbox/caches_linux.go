@@ -48,10 +48,14 @@ func (p *Plan) sharedCaches(
 
 // Vars returns the variables, as "NAME=value", that point programs to directories for temporary
 // files and caches. The last duplicate wins.
-func (p *Plan) Vars() []string {
-	vars := []string{"TMPDIR=" + p.Temp, "TMP=" + p.Temp, "TEMP=" + p.Temp, "GOTMPDIR=" + p.Temp}
+func (p *Plan) Vars() []string { return append(TempVars(p.Temp), p.Caches...) }
+
+// TempVars returns the variables, as "NAME=value", that point programs to a directory for temporary
+// files and caches.
+func TempVars(temp string) []string {
+	vars := []string{"TMPDIR=" + temp, "TMP=" + temp, "TEMP=" + temp, "GOTMPDIR=" + temp}
 	for _, c := range cacheVars {
-		vars = append(vars, c[0]+"="+p.Temp+"/"+c[1])
+		vars = append(vars, c[0]+"="+temp+"/"+c[1])
 	}
-	return append(vars, p.Caches...)
+	return vars
 }

@@ -173,10 +173,15 @@ func (p *Plan) restrict() error {
 	if err != nil {
 		return err
 	}
+	return set.restrict()
+}
+
+// restrict applies the rules to this thread.
+func (s ruleset) restrict() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return os.NewSyscallError("prctl", err)
 	}
-	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(set.fd), 0,
+	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(s.fd), 0,
 		0); errno != 0 {
 		return os.NewSyscallError("landlock_restrict_self", errno)
 	}

@@ -19,6 +19,19 @@ func (p *Plan) RefusesUnixSockets() bool { return false }
 // HiddenPaths returns nil.
 func (p *Plan) HiddenPaths(int) (secrets, home []string) { return nil, nil }
 
+// Confinements returns the guarantee env.ConfinedCommands.
+func Confinements() env.Guarantee {
+	return env.Guarantee{
+		Name: env.ConfinedCommands, Strength: env.Absent, By: "this system has no Landlock",
+	}
+}
+
+// Confine returns ErrUnsupported.
+func Confine(env.Confinement, string) error { return ErrUnsupported }
+
+// TempVars returns nil.
+func TempVars(string) []string { return nil }
+
 // Vars returns nil.
 func (p *Plan) Vars() []string { return nil }
 

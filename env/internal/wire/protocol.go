@@ -12,7 +12,7 @@ import (
 
 const (
 	// Version is the version of the protocol. Client and server must have the same.
-	Version = 4
+	Version = 5
 	// Window is HTTP/2's window of a stream, and so how many bytes of one response or request may
 	// be on their way. Its rings hold as much of each output of a command. With 20 ms of latency 1
 	// MiB allows 50 MB/s.
@@ -127,6 +127,31 @@ type ExecRequest struct {
 	Stderr bool         `json:"stderr,omitempty"`
 	Merged bool         `json:"merged,omitempty"`
 	TTY    *env.TTYSize `json:"tty,omitempty"`
+	// Confine is Command.Confine.
+	Confine *Confinement `json:"confine,omitempty"`
+}
+
+// Confinement is env.Confinement on the wire.
+type Confinement struct {
+	Write []Text `json:"write,omitempty"`
+	Hide  Text   `json:"hide,omitempty"`
+	Read  []Text `json:"read,omitempty"`
+}
+
+// ToConfinement returns c in the form that the wire carries; nil for nil.
+func ToConfinement(c *env.Confinement) *Confinement {
+	if c == nil {
+		return nil
+	}
+	return &Confinement{Write: Texts(c.Write), Hide: Text(c.Hide), Read: Texts(c.Read)}
+}
+
+// Env returns the env.Confinement that c carries; nil for nil.
+func (c *Confinement) Env() *env.Confinement {
+	if c == nil {
+		return nil
+	}
+	return &env.Confinement{Write: Strings(c.Write), Hide: string(c.Hide), Read: Strings(c.Read)}
 }
 
 // ExecResult is the result of a command.

@@ -69,8 +69,8 @@ func (c *Client) newExecution(ctx context.Context, cmd env.Command) (*execution,
 	})
 	r := wire.ExecRequest{
 		Argv: wire.Texts(cmd.Argv), Dir: wire.Text(cmd.Dir), Vars: wire.Texts(cmd.Vars),
-		Timeout: cmd.Timeout,
-		Stdin:   cmd.Stdin != nil, Stdout: x.stdout != nil, Stderr: cmd.Stderr != nil,
+		Timeout: cmd.Timeout, Confine: wire.ToConfinement(cmd.Confine),
+		Stdin: cmd.Stdin != nil, Stdout: x.stdout != nil, Stderr: cmd.Stderr != nil,
 		Merged: merged,
 	}
 	if cmd.TTY != nil {

@@ -69,6 +69,7 @@ func (c *command) command(request *wire.ExecRequest) env.Command {
 		Dir:     string(request.Dir),
 		Vars:    wire.Strings(request.Vars),
 		Timeout: request.Timeout,
+		Confine: request.Confine.Env(),
 
 		Interrupt: c.interrupts,
 	}
