@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/wrap"
+	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
@@ -322,11 +323,34 @@ func (a *subagents) config(
 			return cfg, &fs.PathError{Op: "chdir", Path: r.Dir, Err: env.ErrNotDir}
 		}
 		cfg.Env = wrap.Subdir(cfg.Env, r.Dir)
+		text := confinedText
+		if cfg.Env.Info().Strength(env.ConfinedCommands) != env.Enforced {
+			text = unconfinedText
+			cfg.Rules = cfg.Rules.Tighten(unconfinedRules())
+		}
+		cfg.Settings.Instructions = strings.TrimSpace(cfg.Settings.Instructions + "\n\n" + text)
 	}
 	if kind.ReadOnly {
 		cfg.Env = wrap.ReadOnly(cfg.Env, nil)
 	}
 	return cfg, nil
+}
+
+// Instructions of agents with a working directory of their own.
+const (
+	confinedText = "You work in a part of the project, which is your working directory. Your tools " +
+		"and commands can change nothing outside of it, but temporary files, and read no other files " +
+		"of the project."
+	unconfinedText = "You work in a part of the project, which is your working directory. Your tools " +
+		"reach no files outside of it. Commands could, so each needs the approval of the user."
+)
+
+// unconfinedRules are for agents with a working directory of their own in an environment that
+// cannot keep commands to it.
+func unconfinedRules() *policy.Policy {
+	return &policy.Policy{Rules: []policy.Rule{{
+		Permission: policy.ClassShell, Action: policy.Ask, Source: "the working_dir of this agent",
+	}}}
 }
 
 // tools returns the tools of a new agent: those offered to this session's run that the kind allows.

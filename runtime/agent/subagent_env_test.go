@@ -240,3 +240,87 @@ func TestExploreCannotWrite(t *testing.T) {
 		t.Errorf("a write gives %v, a command %v", wrote, ran)
 	}
 }
+
+// escapes are commands of a sub-agent in the directory "a" that leave it.
+const escapes = `echo good >in; echo bad >../escaped; cat ../secret; ls ..; rm -f ../secret; ` +
+	`cd ..; cat b/secret; echo bad >b/escaped; echo bad >b/secret`
+
+// TestCommandsOfConfinedAgents runs commands of a sub-agent in a directory.
+func TestCommandsOfConfinedAgents(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "secret"), "hidden text")
+	write(t, filepath.Join(dir, "b", "secret"), "hidden text")
+	write(t, filepath.Join(dir, "a", "in"), "")
+	c := one(object{"working_dir": "a"},
+		calls(call("x", "shell", object{"command": escapes})))
+	cfg := treeConfigIn(t, dir, c, tool.Shell())
+	if cfg.Env.Info().Strength(env.ConfinedCommands) != env.Enforced {
+		t.Skip("commands cannot be confined here")
+	}
+	submit(t, newSession(t, cfg), "go")
+	if got := c.result(t, "agent_1", 1, 0); strings.Contains(got, "hidden text") {
+		t.Errorf("a command of the agent has read a file outside of its directory: %s", got)
+	}
+	if got := c.request(t, "agent_1", 0).System; !strings.Contains(got, "can change nothing outside") {
+		t.Errorf("the agent is not told where it works: %s", got)
+	}
+	for name, want := range map[string]string{
+		"secret": "hidden text", "b/secret": "hidden text", "escaped": "", "b/escaped": "",
+		"a/in": "good\n",
+	} {
+		got, _ := env.ReadFile(t.Context(), cfg.Env, name, 0)
+		if string(got) != want {
+			t.Errorf("%s has the content %q, want %q", name, got, want)
+		}
+	}
+}
+
+// weakEnv is an environment that cannot confine commands.
+type weakEnv struct{ env.Environment }
+
+func (w weakEnv) Info() env.Info {
+	info := w.Environment.Info()
+	info.Guarantees = nil
+	return info
+}
+
+// TestCommandsOfUnconfinedAgents refuses commands of a sub-agent in a directory to which the
+// environment cannot keep them, unless a human approves.
+func TestCommandsOfUnconfinedAgents(t *testing.T) {
+	for name, tt := range map[string]struct {
+		dir     string
+		approve bool
+		runs    bool
+	}{
+		"nobody to ask": {dir: "a"}, "approved": {dir: "a", approve: true, runs: true},
+		"whole directory": {runs: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			write(t, filepath.Join(dir, "a", "there"), "")
+			args := object{}
+			if tt.dir != "" {
+				args["working_dir"] = tt.dir
+			}
+			c := one(args, calls(call("x", "shell", object{"command": "echo r''un"})))
+			cfg := treeConfigIn(t, dir, c, tool.Shell())
+			cfg.Env = weakEnv{cfg.Env}
+			if tt.approve {
+				cfg.Approve = func(_ context.Context, a agent.Approval) (agent.Reply, error) {
+					if a.AgentID != "agent_1" || a.Steps[0].Rule.Source != "the working_dir of this agent" {
+						t.Errorf("asked about %+v", a)
+					}
+					return agent.Reply{Verdict: agent.ApproveOnce}, nil
+				}
+			}
+			submit(t, newSession(t, cfg), "go")
+			if got := c.result(t, "agent_1", 1, 0); strings.Contains(got, "run\n") != tt.runs {
+				t.Errorf("the result is %q; run: %t", got, tt.runs)
+			}
+			told := strings.Contains(c.request(t, "agent_1", 0).System, "each needs the approval")
+			if told != (tt.dir != "") {
+				t.Errorf("the agent is told about approvals: %t", told)
+			}
+		})
+	}
+}
