@@ -28,28 +28,121 @@ const hostile = `turns:
     text: done
 `
 
-// TestPolicy runs the hostile model under each built-in policy in each environment, without a
-// terminal.
-func TestPolicy(t *testing.T) {
-	t.Parallel()
+// eachEnvironment calls prove with a function that runs this program with an environment of each
+// backend for a directory.
+func eachEnvironment(
+	t *testing.T, prove func(t *testing.T, run func(t *testing.T, dir string, args ...string) ran),
+) {
 	t.Run("local", func(t *testing.T) {
-		provePolicies(t, func(t *testing.T, dir string, args ...string) ran {
+		prove(t, func(t *testing.T, dir string, args ...string) ran {
 			return runCommand(t, dir, nil, args...)
 		})
 	})
 	t.Run("docker", func(t *testing.T) {
 		d := sharedDocker(t)
-		provePolicies(t, func(t *testing.T, dir string, args ...string) ran {
+		prove(t, func(t *testing.T, dir string, args ...string) ran {
 			return d.run(t, dir, nil, args...)
 		})
 	})
 	t.Run("ssh", func(t *testing.T) {
 		s := sshd(t, daemons.SSHDConfig{})
-		provePolicies(t, func(t *testing.T, dir string, args ...string) ran {
+		prove(t, func(t *testing.T, dir string, args ...string) ran {
 			return runCommand(t, t.TempDir(), nil, slices.Concat(args, hostFlags(s),
 				[]string{"--workdir=" + dir})...)
 		})
 	})
+}
+
+// TestPolicy runs the hostile model under each built-in policy in each environment, without a
+// terminal.
+func TestPolicy(t *testing.T) {
+	t.Parallel()
+	eachEnvironment(t, provePolicies)
+}
+
+// confinedRun is a model whose commands try to change files: those of the run, or those of a
+// sub-agent.
+const confinedRun = `turns:
+  - calls: [{tool: shell, args: {command: "cat notes.txt; CHANGES; cat notes.txt"}}]
+  - expect: {result: {contains: original}}
+    calls: [{tool: shell, args: {command: "cat notes.txt sub/mine; ls; echo temporary >$TMPDIR/f; cat $TMPDIR/f"}}]
+  - expect: {result: {contains: temporary}}
+    text: done
+`
+
+const changes = `echo changed >notes.txt; echo changed >>notes.txt; rm -f notes.txt; ` +
+	`mv notes.txt elsewhere.txt; ln -s /etc notes.txt; touch new.txt; mkdir new; ` +
+	`(setsid sh -c \"echo changed >notes.txt\"); truncate -s 0 notes.txt`
+
+// TestReadOnlyRun runs commands that try to change files in a read-only run in each environment.
+func TestReadOnlyRun(t *testing.T) {
+	t.Parallel()
+	eachEnvironment(t, func(t *testing.T, run func(*testing.T, string, ...string) ran) {
+		dir, model := projectOfAgents(t, confinedRun)
+		before := git(t, dir, "status", "--porcelain")
+		got := run(t, dir, "run", "--read-only", "--yes", "--model=script:"+model,
+			"--output=stream-json", "go")
+		if got.code != 0 {
+			t.Fatalf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
+		}
+		events, res := records(t, got.stdout)
+		if results := fmt.Sprint(events); strings.Contains(results, "\nelsewhere.txt\n") || len(res.Changes) > 0 {
+			t.Errorf("the commands have changed something: %v\n%s", res.Changes, got.stdout)
+		}
+		if after := git(t, dir, "status", "--porcelain"); after != before {
+			t.Errorf("git status prints:\n%s\nand before:\n%s", after, before)
+		}
+	})
+}
+
+// confinedAgent is a model that starts a sub-agent in a directory, whose commands try to leave it.
+const confinedAgent = `turns:
+  - calls: [{tool: spawn_agent, args: {task: go, working_dir: sub}}, {tool: wait, args: {agent_id: agent_1}}]
+  - calls: [{tool: shell, args: {command: "echo own >mine; cd ..; cat notes.txt; ls; CHANGES"}}]
+  - expect: {result: {contains: Permission denied}}
+    calls: [{tool: shell, args: {command: "cat mine; head -c 4 ../notes.txt"}}]
+  - expect: {result: {contains: own}}
+    text: the part is done
+  - calls: [{tool: shell, args: {command: "cat notes.txt sub/mine; ls"}}]
+  - expect: {result: {contains: original}}
+    text: done
+`
+
+// TestConfinedAgent runs commands of a sub-agent with a directory of its own in each environment.
+func TestConfinedAgent(t *testing.T) {
+	t.Parallel()
+	eachEnvironment(t, func(t *testing.T, run func(*testing.T, string, ...string) ran) {
+		dir, model := projectOfAgents(t, confinedAgent)
+		patch := filepath.Join(t.TempDir(), "out.patch")
+		got := run(t, dir, "run", "--yes", "--model=script:"+model, "--patch="+patch,
+			"--output=stream-json", "go")
+		if got.code != 0 {
+			t.Fatalf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
+		}
+		_, res := records(t, got.stdout)
+		if len(res.Changes) != 1 || res.Changes[0].Path != "sub/mine" {
+			t.Errorf("changes: %+v, want one of sub/mine\n%s", res.Changes, got.stdout)
+		}
+		for line := range strings.Lines(got.stdout) {
+			if strings.Contains(line, `"agent_id":"agent_1"`) && strings.Contains(line, "original") {
+				t.Errorf("the sub-agent has read a file outside of its directory: %s", line)
+			}
+		}
+	})
+}
+
+// projectOfAgents makes a project with the files notes.txt and sub/mine, and a model.
+func projectOfAgents(t *testing.T, turns string) (dir, model string) {
+	t.Helper()
+	dir = poem(t)
+	writeTree(t, dir, map[string]string{"notes.txt": "original\n", "sub/mine": "mine\n"})
+	git(t, dir, "add", ".")
+	git(t, dir, "commit", "-q", "-m", "notes")
+	files := t.TempDir()
+	writeTree(t, files, map[string]string{
+		"model.yaml": strings.ReplaceAll(turns, "CHANGES", changes),
+	})
+	return dir, filepath.Join(files, "model.yaml")
 }
 
 func provePolicies(t *testing.T, run func(t *testing.T, dir string, args ...string) ran) {

@@ -128,6 +128,14 @@ type Request struct {
 	Bash, Foreign bool
 }
 
+// WithShell returns the request for a program that runs commands, such as "/bin/bash".
+func (r Request) WithShell(program string) Request {
+	name := path.Base(program)
+	r.Bash = name == "bash"
+	r.Foreign = !slices.Contains([]string{"bash", "sh", "dash", "ash", "busybox"}, name)
+	return r
+}
+
 // Decision is the decision about a call.
 type Decision struct {
 	Action Action

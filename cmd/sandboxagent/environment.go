@@ -105,7 +105,9 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *environme
 	p.kill.Store(&abandon)
 	filter := s.config.inherit
 	filter.Pass = s.given
-	e.wrapped = wrap.Apply(e.plain, wrap.Options{Logger: logger, ReadOnly: s.readOnly, Vars: &filter})
+	e.wrapped = wrap.Apply(e.plain, wrap.Options{
+		Logger: logger, ReadOnly: s.readOnly, Check: onlyReads(e.plain.Info()), Vars: &filter,
+	})
 	return e, nil
 }
 

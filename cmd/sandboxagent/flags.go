@@ -49,7 +49,7 @@ func environmentFlags(group, timeout string) []cli.Flag {
 		},
 		&cli.BoolFlag{
 			Name: "read-only", Category: groupEnvironment,
-			Usage: "reject writes and commands",
+			Usage: "keep tools and commands from changing files",
 		},
 		&cli.DurationFlag{
 			Name: "timeout", Category: group, Usage: timeout, DefaultText: "none",

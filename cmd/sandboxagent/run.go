@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
+	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
@@ -336,7 +337,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 func readOnlyTools(all []tool.Tool) []string {
 	names := slices.Clone(agentTools[:]) // sub-agents are offered no more than this either
 	for _, t := range all {
-		if t.ReadOnly || !t.NeedsEnv {
+		if t.ReadOnly || !t.NeedsEnv || t.Class == policy.ClassShell {
 			names = append(names, t.Name)
 		}
 	}
@@ -362,5 +363,7 @@ func (p *program) prompt(
 }
 
 // readOnlyText explains to a model that a run cannot change anything.
-const readOnlyText = "This run is read-only: files can be read and searched, but nothing can be " +
-	"written and no command can be run. If the task asks for a change, describe the change instead."
+const readOnlyText = "This run is read-only: files can be read and searched, and commands run, but " +
+	"none can change a file, except temporary ones in $TMPDIR. Where that cannot be enforced, only " +
+	"commands run that certainly change nothing. If the task asks for a change, describe the change " +
+	"instead."

@@ -237,7 +237,8 @@ func (p *program) noteRefusal(info env.Info, output string) {
 	text := "the sandbox kept a command from changing a file; --git rw lets commands commit, and " +
 		"--allow-write PATH lets them change PATH"
 	switch {
-	case info.Strength(env.ConfinedWrites) == env.Absent:
+	case info.Strength(env.ConfinedWrites) == env.Absent,
+		info.Strength(env.ReadOnlyFiles) != env.Absent: // the user asked for it
 		return
 	case refusedSetting().MatchString(output):
 		text = "the sandbox keeps commands from changing git's settings, which can name programs; " +

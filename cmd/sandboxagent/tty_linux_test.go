@@ -170,7 +170,7 @@ func TestExecTTYRestores(t *testing.T) {
 			nil, 127,
 			"sandboxagent: start no-such-program-x",
 		},
-		{"refused", []string{"--read-only", "--", "true"}, nil, 125, "read-only"},
+		{"read-only", []string{"--read-only", "--", "touch", "f"}, nil, 1, ""},
 		{"interrupt", []string{"--", "sh", "-c", wait}, []syscall.Signal{syscall.SIGINT}, 130, ""},
 		{"terminate", []string{"--", "sh", "-c", wait}, []syscall.Signal{syscall.SIGTERM}, 143, ""},
 		{"hang up", []string{"--", "sh", "-c", wait}, []syscall.Signal{syscall.SIGHUP}, 143, ""},

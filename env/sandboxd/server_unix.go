@@ -268,7 +268,8 @@ func (s *served) Info() env.Info { return s.info.Clone() }
 func (d *helperServer) describe(info env.Info) env.Info {
 	if d.unprotected != nil {
 		for i, g := range info.Guarantees {
-			if g.Strength == env.Enforced {
+			// Landlock keeps confined commands from this process itself.
+			if g.Strength == env.Enforced && g.Name != env.ConfinedCommands {
 				info.Guarantees[i].Strength = env.BestEffort
 				info.Guarantees[i].By = g.By + "; a hostile command could end it: " + d.unprotected.Error()
 			}

@@ -59,11 +59,12 @@ func needFull(t *testing.T, reason string) {
 	}
 }
 
-// impatient returns a target whose connection is lost after two seconds of silence.
+// impatient returns a target whose connection is lost after 20 seconds of silence: longer than a
+// loaded machine may leave a server alone, and shorter than the default.
 func impatient(t *testing.T, to ssh.Target) ssh.Target {
 	t.Helper()
 	to.ConfigFile = filepath.Join(t.TempDir(), "ssh_config")
-	text := "ServerAliveInterval 1\nServerAliveCountMax 1\nConnectTimeout 2\nGlobalKnownHostsFile " +
+	text := "ServerAliveInterval 5\nServerAliveCountMax 3\nConnectTimeout 30\nGlobalKnownHostsFile " +
 		"none\nIdentityFile none\n"
 	if err := os.WriteFile(to.ConfigFile, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

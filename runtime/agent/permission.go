@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -120,9 +119,7 @@ func (l *loop) decide(t tool.Tool, c call, args json.RawMessage) policy.Decision
 		info := l.env.Info()
 		r.WorkDir = info.WorkDir
 		if len(info.Shell) > 0 {
-			name := path.Base(info.Shell[0])
-			r.Bash = name == "bash"
-			r.Foreign = !slices.Contains([]string{"bash", "sh", "dash", "ash", "busybox"}, name)
+			r = r.WithShell(info.Shell[0])
 		}
 	}
 	var subjects []string

@@ -71,6 +71,7 @@ type sandboxJSON struct {
 	NoUnix  bool                `json:"no_unix,omitempty"`
 
 	GitReadOnly bool `json:"git_read_only,omitempty"`
+	ReadOnly    bool `json:"read_only,omitempty"`
 }
 
 // Text returns the configuration as text, for ParseSandbox.
@@ -78,6 +79,7 @@ func (s Sandbox) Text() (string, error) {
 	text, err := json.Marshal(sandboxJSON{
 		[]byte(s.Dir), s.Require, s.Enforce, s.Network,
 		toBytes(s.Write), toBytes(s.Read), toBytes(s.Hide), s.NoUnixSockets, s.GitReadOnly,
+		s.ReadOnly,
 	})
 	return string(text), err
 }
@@ -91,7 +93,7 @@ func ParseSandbox(text string) (Sandbox, error) {
 	return Sandbox{string(in.Dir), env.Sandbox{
 		Require: in.Require, Enforce: in.Enforce, Network: in.Network, Write: toStrings(in.Write),
 		Read: toStrings(in.Read), Hide: toStrings(in.Hide), NoUnixSockets: in.NoUnix,
-		GitReadOnly: in.GitReadOnly,
+		GitReadOnly: in.GitReadOnly, ReadOnly: in.ReadOnly,
 	}}, nil
 }
 

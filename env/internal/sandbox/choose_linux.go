@@ -83,6 +83,7 @@ func Choose(
 
 		NoUnixSockets: s.NoUnixSockets,
 		GitReadOnly:   s.GitReadOnly,
+		DirReadOnly:   s.ReadOnly,
 	}
 	none := new(Unavailable)
 	var unusable *Error

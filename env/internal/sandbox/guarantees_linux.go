@@ -63,6 +63,11 @@ func (p *Plan) byBubblewrap(landlock int) []env.Guarantee {
 				"a process outside replaces them; those of other repositories below are not",
 		},
 	}
+	if p.DirReadOnly {
+		all = append(all, env.Guarantee{
+			Name: env.ReadOnlyFiles, Strength: env.Enforced, By: "bubblewrap: a read-only mount",
+		})
+	}
 	p.weaken(all, landlock)
 	return all
 }

@@ -86,6 +86,7 @@ func resolvePolicy(p Policy, homes []string, getenv func(string) string) (Plan, 
 	}
 	plan.protectControlFiles(dir)
 	plan.protectEnclosing(dir, homes)
+	plan.protectWorkDir(p)
 	plan.protectAliases(files)
 	slices.Sort(plan.ReadOnly)
 	plan.ReadOnly = slices.Compact(plan.ReadOnly)
@@ -209,6 +210,19 @@ func (p *Plan) protectAliases(files mountTable) {
 				p.Placeholders = append(p.Placeholders, a.name)
 			}
 		}
+	}
+}
+
+// protectWorkDir makes the working directory read-only if the policy says so. Nothing can be created
+// in it then.
+func (p *Plan) protectWorkDir(policy Policy) {
+	if !policy.DirReadOnly || slices.Contains(p.named, p.Dir) {
+		return
+	}
+	p.DirReadOnly = true
+	p.ReadOnly = append(p.ReadOnly, p.Dir)
+	for _, names := range []*[]string{&p.Placeholders, &p.MustStayAbsent, &p.Pinned} {
+		*names = slices.DeleteFunc(*names, func(name string) bool { return Within(name, p.Dir) })
 	}
 }
 

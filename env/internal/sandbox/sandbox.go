@@ -28,6 +28,8 @@ type Policy struct {
 	// GitReadOnly keeps the repository of Dir read-only as a whole, and not only its hooks and
 	// settings.
 	GitReadOnly bool
+	// DirReadOnly keeps Dir read-only, but what is in Write.
+	DirReadOnly bool
 }
 
 // Mechanism enforces a policy.
@@ -47,6 +49,8 @@ type Plan struct {
 	NoUnixSockets bool `json:"no_unix,omitempty"`
 	// Dir is the working directory.
 	Dir string `json:"dir"`
+	// DirReadOnly keeps Dir read-only, if the mechanism is bubblewrap.
+	DirReadOnly bool `json:"dir_read_only,omitempty"`
 	// WhyWeaker, if set, is the reason why a stronger mechanism is not used.
 	WhyWeaker string `json:"weaker,omitempty"`
 	// Write are the writable files and directories. Below them, ReadOnly cannot be changed, and
