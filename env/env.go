@@ -133,8 +133,8 @@ type Command struct {
 // directory of the environment; a missing one is a *StartError with a *fs.PathError.
 //
 // Each command may also change devices such as /dev/null, and files in a directory for temporary
-// files that it shares with the commands of an equal Confinement. TMPDIR, and the variables of usual
-// caches, name it, and Close removes it.
+// files that it shares with the commands of an equal Confinement. TMPDIR, and the variables of
+// usual caches, name it, and Close removes it.
 type Confinement struct {
 	// Write lists directories in which, and below which, the command may change files.
 	Write []string

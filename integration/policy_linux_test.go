@@ -65,7 +65,9 @@ func TestPolicy(t *testing.T) {
 const confinedRun = `turns:
   - calls: [{tool: shell, args: {command: "cat notes.txt; CHANGES; cat notes.txt"}}]
   - expect: {result: {contains: original}}
-    calls: [{tool: shell, args: {command: "cat notes.txt sub/mine; ls; echo temporary >$TMPDIR/f; cat $TMPDIR/f"}}]
+    calls:
+      - tool: shell
+        args: {command: "cat notes.txt sub/mine; ls; echo temporary >$TMPDIR/f; cat $TMPDIR/f"}
   - expect: {result: {contains: temporary}}
     text: done
 `
@@ -86,7 +88,7 @@ func TestReadOnlyRun(t *testing.T) {
 			t.Fatalf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
 		}
 		events, res := records(t, got.stdout)
-		if results := fmt.Sprint(events); strings.Contains(results, "\nelsewhere.txt\n") || len(res.Changes) > 0 {
+		if strings.Contains(fmt.Sprint(events), "\nelsewhere.txt\n") || len(res.Changes) > 0 {
 			t.Errorf("the commands have changed something: %v\n%s", res.Changes, got.stdout)
 		}
 		if after := git(t, dir, "status", "--porcelain"); after != before {
@@ -97,7 +99,9 @@ func TestReadOnlyRun(t *testing.T) {
 
 // confinedAgent is a model that starts a sub-agent in a directory, whose commands try to leave it.
 const confinedAgent = `turns:
-  - calls: [{tool: spawn_agent, args: {task: go, working_dir: sub}}, {tool: wait, args: {agent_id: agent_1}}]
+  - calls:
+      - {tool: spawn_agent, args: {task: go, working_dir: sub}}
+      - {tool: wait, args: {agent_id: agent_1}}
   - calls: [{tool: shell, args: {command: "echo own >mine; cd ..; cat notes.txt; ls; CHANGES"}}]
   - expect: {result: {contains: Permission denied}}
     calls: [{tool: shell, args: {command: "cat mine; head -c 4 ../notes.txt"}}]

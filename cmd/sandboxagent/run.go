@@ -363,7 +363,7 @@ func (p *program) prompt(
 }
 
 // readOnlyText explains to a model that a run cannot change anything.
-const readOnlyText = "This run is read-only: files can be read and searched, and commands run, but " +
-	"none can change a file, except temporary ones in $TMPDIR. Where that cannot be enforced, only " +
-	"commands run that certainly change nothing. If the task asks for a change, describe the change " +
+const readOnlyText = "This run is read-only: files can be read and searched, and commands run, " +
+	"but none can change a file, except temporary ones in $TMPDIR. Where that cannot be enforced, " +
+	"only commands run that certainly change nothing. If the task asks for a change, describe it " +
 	"instead."

@@ -19,7 +19,7 @@ type regularOpener interface {
 	openRegular(ctx context.Context, name string) (io.ReadCloser, int64, error)
 }
 
-func init() {
+func init() { //nolint:gochecknoinits // package search does not import this one
 	regular.OpenOf = func(e env.FileReader) regular.Open {
 		if e, ok := e.(regularOpener); ok {
 			return e.openRegular

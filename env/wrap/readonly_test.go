@@ -87,7 +87,8 @@ func TestReadOnlyAllows(t *testing.T) {
 	cmd := env.Command{Argv: []string{"git", "status"}, Dir: "d", Vars: []string{"A=b"}}
 	e := wrap.ReadOnly(inner, func(checked env.Command) error {
 		var err error
-		if checked.Argv[0] != "git" || checked.Dir != "d" || !slices.Equal(checked.Vars, []string{"A=b"}) {
+		vars := []string{"A=b"}
+		if checked.Argv[0] != "git" || checked.Dir != "d" || !slices.Equal(checked.Vars, vars) {
 			err = fmt.Errorf("another command: %+v", checked)
 		}
 		// Neither the check nor the caller, who may hold on to the slices, can change what was checked.

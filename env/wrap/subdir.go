@@ -16,10 +16,10 @@ import (
 // directory of a command a *StartError that wraps that. Dir is absolute or relative to e's working
 // directory. It cannot be removed.
 //
-// Where e enforces ConfinedCommands, commands change files in dir only, and of e's working directory
-// read nothing but dir; elsewhere a command may do whatever e permits. Otherwise Subdir prevents
-// mistakes, not attacks: it checks names as text. A symlink below dir may lead out of it, and
-// ReadLink returns such a target.
+// Where e enforces ConfinedCommands, commands change files in dir only, and of e's working
+// directory read nothing but dir; elsewhere a command may do whatever e permits. Otherwise Subdir
+// prevents mistakes, not attacks: it checks names as text. A symlink below dir may lead out of it,
+// and ReadLink returns such a target.
 //
 // The returned environment owns e: its Close closes e.
 func Subdir(e env.Environment, dir string) env.Environment {

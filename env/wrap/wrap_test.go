@@ -226,7 +226,8 @@ func TestApplyDefaults(t *testing.T) {
 		got = cmd.Vars
 		return env.Result{}, nil
 	}
-	e := wrap.Apply(inner, wrap.Options{Check: func(env.Command) error { return errors.New("refused") }})
+	refuse := func(env.Command) error { return errors.New("refused") }
+	e := wrap.Apply(inner, wrap.Options{Check: refuse})
 	cmd := env.Command{Argv: []string{"x"}, Vars: []string{"A=b", "X_TOKEN=x"}}
 	if _, err := e.Exec(t.Context(), cmd); err != nil {
 		t.Errorf("Exec gives %v: a Check without ReadOnly must not reject", err)

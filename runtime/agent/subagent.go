@@ -341,8 +341,8 @@ const (
 	confinedText = "You work in a part of the project, which is your working directory. Your tools " +
 		"and commands can change nothing outside of it, but temporary files, and read no other files " +
 		"of the project."
-	unconfinedText = "You work in a part of the project, which is your working directory. Your tools " +
-		"reach no files outside of it. Commands could, so each needs the approval of the user."
+	unconfinedText = "You work in a part of the project, which is your working directory. Your " +
+		"tools reach no files outside of it. Commands could, so each needs the approval of the user."
 )
 
 // unconfinedRules are for agents with a working directory of their own in an environment that

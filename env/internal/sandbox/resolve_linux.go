@@ -213,8 +213,8 @@ func (p *Plan) protectAliases(files mountTable) {
 	}
 }
 
-// protectWorkDir makes the working directory read-only if the policy says so. Nothing can be created
-// in it then.
+// protectWorkDir makes the working directory read-only if the policy says so. Nothing can be
+// created in it then.
 func (p *Plan) protectWorkDir(policy Policy) {
 	if !policy.DirReadOnly || slices.Contains(p.named, p.Dir) {
 		return
