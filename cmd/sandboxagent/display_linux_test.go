@@ -143,7 +143,8 @@ func TestOutcomeIsShown(t *testing.T) {
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("git is not installed")
 	}
-	p := newProcess(t, "run", "--yes", "--patch=p.diff", "--model=script:s.yaml", "a task")
+	p := newProcess(t, "run", "--yes", "--patch=p.diff", "--read-first=false",
+		"--model=script:s.yaml", "a task")
 	p.writeFile(t, "a.txt", "one\ntwo\nthree\n")
 	p.writeFile(t, "s.yaml", `turns:
   - calls:

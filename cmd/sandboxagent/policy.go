@@ -86,6 +86,10 @@ func guardFlags() []cli.Flag {
 			Usage: "keep secrets from the model and the session: `WHICH` is off, values, those of " +
 				"variables, or patterns, also those with a known form",
 		},
+		&cli.BoolFlag{
+			Name: "read-first", Category: groupPolicy, Value: true, DefaultText: "true",
+			Usage: "let tools change only files that the model has read; --read-first=false turns it off",
+		},
 		&cli.StringFlag{
 			Name: "approve-with", Category: groupPolicy, DefaultText: "ask on the terminal",
 			Usage: "have `COMMAND` of this machine answer what the policy asks about: JSON in, JSON out",
@@ -105,6 +109,7 @@ type guardrails struct {
 	approve        func(context.Context, agent.Approval) (agent.Reply, error)
 	approveTimeout time.Duration
 	redactor       *redact.Redactor
+	readFirst      bool
 }
 
 // parseGuardFlags reads the flags of run about policies and secrets; set are the variables for
@@ -113,6 +118,7 @@ func parseGuardFlags(c *cli.Context, set []string) (g guardrails, err error) {
 	if g.rules, err = parsePolicyFlags(c); err != nil {
 		return g, err
 	}
+	g.readFirst = c.Bool("read-first")
 	if command := c.String("approve-with"); command != "" {
 		g.approve = approveWith(command)
 	}

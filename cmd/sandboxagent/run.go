@@ -322,6 +322,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 		Redactor: guard.redactor,
 		Log:      j.env.log,
 
+		ReadFirst:      guard.readFirst,
 		ApproveTimeout: guard.approveTimeout,
 
 		Subagents: agent.Subagents{Kinds: kinds},

@@ -297,9 +297,9 @@ func TestSandboxErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = c.Close() }()
-		if text := c.Info().Guarantees; c.Info().Strength(env.Isolation) != env.Absent ||
-			!strings.Contains(text[len(text)-1].By+text[0].By, "; no sandbox: / ") {
-			t.Errorf("%+v", text)
+		if all := fmt.Sprint(c.Info().Guarantees); c.Info().Strength(env.Isolation) != env.Absent ||
+			!strings.Contains(all, "; no sandbox: / ") {
+			t.Error(all)
 		}
 		output(t, c, sh("true"))
 	})

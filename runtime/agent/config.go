@@ -65,6 +65,9 @@ type Config struct {
 	// copy does. Changes by commands are not covered. A store without backups, such as
 	// session.InMemory, disables it.
 	Backups bool
+	// ReadFirst makes tools fail to change a file that the session has not read with a tool or a
+	// command such as cat, or that has changed since; see tool.Reads. A sub-agent reads for itself.
+	ReadFirst bool
 	// Verify is the check of a completed task.
 	Verify Verify
 	// Answer returns the answer of the user to a question of the model. With nil a question ends the

@@ -46,6 +46,7 @@ type Session struct {
 	parent    *Session
 	agents    *subagents
 	history   history
+	reads     tool.Reads
 	budget    budget
 	steering  queue
 	followUps queue
@@ -342,6 +343,9 @@ func (s *Session) newLoop(in Input) *loop {
 	}
 	if cfg.Backups {
 		scope.Backups = s.store.Backups()
+	}
+	if cfg.ReadFirst {
+		scope.Reads = &s.reads
 	}
 	return &loop{
 		inputs: inputs{

@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -229,15 +230,19 @@ func TestSubagentsTools(t *testing.T) {
 func TestExploreCannotWrite(t *testing.T) {
 	dir := t.TempDir()
 	var wrote, ran error
+	var result env.Result
 	liar := newTool("liar", true, func(ctx context.Context, c *tool.Call) (tool.Result, error) {
 		_, wrote = c.Env.WriteFile(ctx, "new", strings.NewReader("x"), env.WriteOptions{})
-		_, ran = c.Env.Exec(ctx, env.Command{Argv: []string{"true"}})
+		result, ran = c.Env.Exec(ctx, env.Command{Argv: []string{"sh", "-c", "echo x >new"}})
 		return tool.Result{Text: "ok"}, nil
 	})
 	c := one(object{"agent_type": "explore", "working_dir": "."}, calls(call("x", "liar", nil)))
 	submit(t, newSession(t, treeConfigIn(t, dir, c, liar)), "go")
-	if !errors.Is(wrote, env.ErrReadOnly) || !errors.Is(ran, env.ErrReadOnly) {
-		t.Errorf("a write gives %v, a command %v", wrote, ran)
+	if !errors.Is(wrote, env.ErrReadOnly) || !errors.Is(ran, env.ErrReadOnly) && result.ExitCode == 0 {
+		t.Errorf("a write gives %v, a command %+v, %v", wrote, result, ran)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "new")); err == nil {
+		t.Error("a file was written")
 	}
 }
 
@@ -322,5 +327,30 @@ func TestCommandsOfUnconfinedAgents(t *testing.T) {
 				t.Errorf("the agent is told about approvals: %t", told)
 			}
 		})
+	}
+}
+
+// TestReadFirst lets each agent change only what it has read itself.
+func TestReadFirst(t *testing.T) {
+	for _, on := range []bool{true, false} {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, "a"), "old")
+		edit := object{"file_path": "a", "content": "new"}
+		c := &cast{scripts: map[string][]answer{
+			"": {
+				calls(call("r", "read_file", object{"file_path": "a"})),
+				calls(spawn("s", nil), onAgent("wait", "agent_1")),
+				calls(call("w", "write_file", edit)),
+			},
+			"agent_1": {calls(call("w", "write_file", edit))},
+		}}
+		cfg := treeConfigIn(t, dir, c, tool.ReadFile(), tool.WriteFile())
+		cfg.ReadFirst = on
+		submit(t, newSession(t, cfg), "go")
+		refused := strings.Contains(c.result(t, "agent_1", 1, 0), "you have not read it")
+		if refused != on {
+			t.Errorf("ReadFirst %t: the sub-agent's write was refused: %t", on, refused)
+		}
+		c.returned(t, "", 3, 0, "overwrote a")
 	}
 }

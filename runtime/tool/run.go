@@ -32,6 +32,8 @@ type Scope struct {
 	Spool Spool
 	// Backups keeps the content of files before a tool writes or removes them; nil keeps nothing.
 	Backups Backups
+	// Reads, if set, makes tools fail to change files that the session has not read.
+	Reads *Reads
 	// Outputs opens the whole outputs of earlier calls; see Call.Outputs. Without it, results do not
 	// mention them.
 	Outputs func(id string) (io.ReadCloser, error)
@@ -176,6 +178,9 @@ func (e entry) execute(
 		call.Env = kept
 		defer func() { kept.addTo(result.Changes) }()
 	}
+	var done func(context.Context)
+	call.Env, done = s.Reads.over(call.Env, e.tool, args)
+	defer done(ctx)
 	result, err := e.tool.Run(ctx, call)
 	if err != nil {
 		return result, classify(ctx, err)

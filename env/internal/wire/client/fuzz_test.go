@@ -64,7 +64,7 @@ func FuzzHostileServer(f *testing.F) {
 		string(goodWelcome("s")) + settings + "\x00\x00\x04\x03\x00\x00\x00\x00\x01\x00\x00\x00\x08",
 		string(goodWelcome("s")) + settings +
 			"\x00\x00\x08\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01",
-		`{"version":4,"error":{"text":"no","is":["gone"]}}` + "\n",
+		`{"version":5,"error":{"text":"no","is":["gone"]}}` + "\n",
 	} {
 		f.Add([]byte(sent))
 	}

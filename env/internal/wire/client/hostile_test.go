@@ -434,16 +434,16 @@ func TestHostileWelcome(t *testing.T) {
 		"text":           {"sh: sandboxd: not found\n", env.ErrProtocol},
 		"no line":        {strings.Repeat("x", wire.MaxWelcome+10), env.ErrProtocol},
 		"a huge one": {
-			`{"version":4,"session":"` + strings.Repeat("x", wire.MaxWelcome) + "\"}\n",
+			`{"version":5,"session":"` + strings.Repeat("x", wire.MaxWelcome) + "\"}\n",
 			env.ErrProtocol,
 		},
-		"another version": {strings.Replace(good, `"version":4`, `"version":99`, 1), env.ErrProtocol},
+		"another version": {strings.Replace(good, `"version":5`, `"version":99`, 1), env.ErrProtocol},
 		"no session":      {strings.Replace(good, `"session":"s"`, `"session":""`, 1), env.ErrProtocol},
 		"a long session": {strings.Replace(good, `"session":"s"`, `"session":"`+strings.Repeat("s",
 			wire.MaxID+1)+`"`, 1), env.ErrProtocol},
-		"no info": {`{"version":4,"session":"s"}` + "\n", env.ErrProtocol},
+		"no info": {`{"version":5,"session":"s"}` + "\n", env.ErrProtocol},
 		"a refusal": {
-			`{"version":4,"error":{"text":"no","is":["permission"]}}` + "\n",
+			`{"version":5,"error":{"text":"no","is":["permission"]}}` + "\n",
 			fs.ErrPermission,
 		},
 	} {

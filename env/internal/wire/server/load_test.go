@@ -292,7 +292,7 @@ func TestCloseWhileOpening(t *testing.T) {
 		return &wiretest.Env{OnClose: func() error { closed.Add(1); return nil }}, nil
 	}})}
 	stream, result := s.stream()
-	if _, err := io.WriteString(stream, `{"version":4,"client":"c"}`+"\n"); err != nil {
+	if _, err := io.WriteString(stream, `{"version":5,"client":"c"}`+"\n"); err != nil {
 		t.Fatal(err)
 	}
 	<-opening
@@ -316,7 +316,7 @@ func TestServeEnds(t *testing.T) {
 		near, far := wiretest.NewPipe()
 		result := make(chan error, 1)
 		go func() { result <- s.Serve(ctx, far) }()
-		if _, err := io.WriteString(near, `{"version":4,"client":"c"}`+"\n"); err != nil {
+		if _, err := io.WriteString(near, `{"version":5,"client":"c"}`+"\n"); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := wire.NewConn(near).ReadLine(wire.MaxWelcome); err != nil {

@@ -286,17 +286,17 @@ func TestHandshakeRefusals(t *testing.T) {
 		},
 		{
 			name:  "too much to open",
-			sends: `{"version":4,"token":"secret","client":"c","start_size":4194305}` + "\n",
+			sends: `{"version":5,"token":"secret","client":"c","start_size":4194305}` + "\n",
 			is:    env.ErrTooLarge, text: "4194305 bytes",
 		},
 		{
 			name:  "less than nothing to open",
-			sends: `{"version":4,"token":"secret","client":"c","start_size":-1}` + "\n",
+			sends: `{"version":5,"token":"secret","client":"c","start_size":-1}` + "\n",
 			is:    env.ErrTooLarge, text: "-1 bytes",
 		},
 		{
 			name:  "a start without a token",
-			sends: `{"version":4,"token":"x","client":"c","start_size":1000}` + "\n",
+			sends: `{"version":5,"token":"x","client":"c","start_size":1000}` + "\n",
 			is:    fs.ErrPermission, text: "permission denied",
 		},
 		{name: "another session", sends: hello(wire.Hello{
@@ -363,13 +363,13 @@ func TestHandshakeSilence(t *testing.T) {
 		wait        time.Duration
 	}{
 		{"nothing", "", 50 * time.Millisecond},
-		{"half a line", `{"version":4`, 50 * time.Millisecond},
+		{"half a line", `{"version":5`, 50 * time.Millisecond},
 		{
-			"half of what to open", `{"version":4,"client":"c","start_size":3}` + "\n{}",
+			"half of what to open", `{"version":5,"client":"c","start_size":3}` + "\n{}",
 			50 * time.Millisecond,
 		},
 		// the hello has to come in time
-		{"nothing after the hello", `{"version":4,"client":"c"}` + "\n", 3 * time.Second},
+		{"nothing after the hello", `{"version":5,"client":"c"}` + "\n", 3 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			wiretest.NoLeaks(t)
