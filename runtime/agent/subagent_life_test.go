@@ -213,18 +213,25 @@ func TestSubagentEndings(t *testing.T) {
 
 // TestUndeliveredMessage sends a message to a sub-agent that gets no other request.
 func TestUndeliveredMessage(t *testing.T) {
-	sent := make(chan struct{})
+	began, sent := make(chan struct{}), make(chan struct{})
 	c := &cast{scripts: map[string][]answer{
 		"": {
-			calls(spawn("a", object{"max_turns": 1})), calls(send("agent_1", "look left")),
+			calls(spawn("a", object{"max_turns": 1})),
+			{
+				calls:  []llm.ToolCall{send("agent_1", "look left")},
+				before: func(context.Context, llm.Request) { <-began },
+			},
 			{
 				calls:  []llm.ToolCall{onAgent("wait", "agent_1")},
 				before: func(context.Context, llm.Request) { close(sent) },
 			},
 		},
 		"agent_1": {{
-			calls:  []llm.ToolCall{call("x", "missing", nil)},
-			before: func(context.Context, llm.Request) { <-sent },
+			calls: []llm.ToolCall{call("x", "missing", nil)},
+			before: func(context.Context, llm.Request) {
+				close(began)
+				<-sent
+			},
 		}},
 	}}
 	submit(t, newSession(t, treeConfig(c)), "go")
