@@ -72,8 +72,8 @@ func compileText(text string) pattern {
 	return p
 }
 
-// escape returns a pattern that matches a text only.
-func escape(text string) string {
+// Escape returns a pattern that matches a text only.
+func Escape(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`).Replace(text)
 }
 

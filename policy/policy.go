@@ -185,7 +185,7 @@ func Exactly(steps []Step) []Rule {
 			_, pattern = names(q.WorkDir, pattern)
 		}
 		rules = append(rules, Rule{
-			Permission: s.Permission, Pattern: escape(pattern), Action: Allow, Source: "an approval",
+			Permission: s.Permission, Pattern: Escape(pattern), Action: Allow, Source: "an approval",
 		})
 	}
 	return rules

@@ -86,6 +86,11 @@ func guardFlags() []cli.Flag {
 			Usage: "keep secrets from the model and the session: `WHICH` is off, values, those of " +
 				"variables, or patterns, also those with a known form",
 		},
+		&cli.StringFlag{
+			Name: "mode", Category: groupPolicy, DefaultText: "build, without plan_enter",
+			Usage: "start in `MODE`: plan, in which the model changes nothing but PLAN.md until its " +
+				"plan is approved, or build, from which it may change to plan",
+		},
 		&cli.BoolFlag{
 			Name: "read-first", Category: groupPolicy, Value: true, DefaultText: "true",
 			Usage: "let tools change only files that the model has read; --read-first=false turns it off",
@@ -110,6 +115,7 @@ type guardrails struct {
 	approveTimeout time.Duration
 	redactor       *redact.Redactor
 	readFirst      bool
+	modes          *agent.Modes // nil without --mode
 }
 
 // parseGuardFlags reads the flags of run about policies and secrets; set are the variables for
@@ -119,6 +125,13 @@ func parseGuardFlags(c *cli.Context, set []string) (g guardrails, err error) {
 		return g, err
 	}
 	g.readFirst = c.Bool("read-first")
+	switch mode := c.String("mode"); mode {
+	case "":
+	case "plan", "build":
+		g.modes = &agent.Modes{Plan: mode == "plan"}
+	default:
+		return g, usagef("--mode: %q is not one of plan, build", mode)
+	}
 	if command := c.String("approve-with"); command != "" {
 		g.approve = approveWith(command)
 	}

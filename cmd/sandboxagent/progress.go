@@ -222,6 +222,8 @@ func (p *progress) observe(e event.Event) {
 		if e.AgentID != "" && d.Status != string(agent.StatusCompleted) {
 			line("fail", "ended: "+strings.ReplaceAll(d.Status, "_", " "))
 		}
+	case event.ModeChanged:
+		line("note", "mode "+d.Mode)
 	case event.LoopDetection:
 		line("note", "the model repeats itself and got a warning")
 	case event.Warning:

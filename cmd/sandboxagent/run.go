@@ -323,6 +323,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 		Log:      j.env.log,
 
 		ReadFirst:      guard.readFirst,
+		Modes:          guard.modes,
 		ApproveTimeout: guard.approveTimeout,
 
 		Subagents: agent.Subagents{Kinds: kinds},

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
@@ -167,6 +168,9 @@ func (l *loop) runTool(ctx context.Context, c call, skip string) (o tool.Outcome
 		o = l.refuse(c, tool.KindCanceled, notRunText(skipLimit))
 	default:
 		scope, flush := l.scopeOf(c)
+		if t.Class != policy.ClassWrite && l.env != nil && l.mode.isPlanning() {
+			scope.Env = l.mode.env
+		}
 		scope.Permit = func(ctx context.Context, t tool.Tool, args json.RawMessage) error {
 			return l.permit(ctx, t, c, args)
 		}

@@ -52,6 +52,8 @@ type Config struct {
 	// Rules decide which calls of tools may run; nil allows all. A call that they ask about runs if
 	// Approve approves it, and with a nil Approve it does not run. Sub-agents have the same rules.
 	Rules *policy.Policy
+	// Modes gives sessions the modes build and plan; nil means build only.
+	Modes *Modes
 	// Approve gets the decision of a human; calls do not overlap. Its error refuses the call, as does
 	// the end of ApproveTimeout, which ends ctx; zero means no limit.
 	Approve        func(ctx context.Context, a Approval) (Reply, error)

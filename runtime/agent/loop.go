@@ -40,6 +40,7 @@ type inputs struct {
 	answer   func(ctx context.Context, question string) (string, error)
 	// rules decide calls; nil allows everything. agentID is the sub-agent of the loop, or empty.
 	rules       *policy.Policy
+	mode        *modes
 	permissions *permissions
 	agentID     string
 
@@ -227,9 +228,13 @@ func (l *loop) start() error {
 	return nil
 }
 
-// steer adds the queued steering messages to the history.
+// steer adds the queued steering messages to the history, and the note about plan mode.
 func (l *loop) steer() error {
-	for _, m := range l.steering.takeAll() {
+	texts := l.steering.takeAll()
+	if note := l.mode.note(); note != "" {
+		texts = append(texts, note)
+	}
+	for _, m := range texts {
 		if err := l.recordText(session.TurnSteering, m); err != nil {
 			return err
 		}

@@ -19,7 +19,7 @@ const contextShare = 0.8
 func (l *loop) buildRequest() (req llm.Request, unseen int) {
 	settings := l.settings()
 	l.tools = l.registry.Clone()
-	l.offered = offered(l.tools, l.policy, l.rules, l.in, l.env)
+	l.offered = l.mode.offer(offered(l.tools, l.policy, l.mode.rulesOr(l.rules), l.in, l.env))
 	l.agents.offer(l.offered)
 	var specs []llm.ToolSpec
 	for _, name := range l.offered {

@@ -113,7 +113,9 @@ func (s *Session) Revoke() {
 }
 
 // decide decides a call with validated arguments. The strictest decision about a subject counts.
-func (l *loop) decide(t tool.Tool, c call, args json.RawMessage) policy.Decision {
+func (l *loop) decide(
+	rules *policy.Policy, t tool.Tool, c call, args json.RawMessage,
+) policy.Decision {
 	r := request(t)
 	if l.env != nil {
 		info := l.env.Info()
@@ -131,7 +133,7 @@ func (l *loop) decide(t tool.Tool, c call, args json.RawMessage) policy.Decision
 	}
 	all := policy.Decision{Action: policy.Allow}
 	decide := func(r policy.Request) {
-		d := l.rules.Decide(r).Grant(l.permissions.grants())
+		d := rules.Decide(r).Grant(l.permissions.grants())
 		all.Action = policy.Stricter(all.Action, d.Action)
 		all.Steps = append(all.Steps, d.Steps...)
 	}
@@ -177,10 +179,11 @@ func (l *loop) markRepeats(calls []call) {
 // so.
 func (l *loop) permit(ctx context.Context, t tool.Tool, c call, args json.RawMessage) error {
 	p := l.permissions
-	if l.rules == nil {
+	rules := l.mode.rulesOr(l.rules)
+	if rules == nil {
 		return nil
 	}
-	d := l.decide(t, c, args)
+	d := l.decide(rules, t, c, args)
 	if d.Action == policy.Ask {
 		select {
 		case p.asking <- struct{}{}:
@@ -188,7 +191,7 @@ func (l *loop) permit(ctx context.Context, t tool.Tool, c call, args json.RawMes
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		d = l.decide(t, c, args) // with what was granted meanwhile
+		d = l.decide(rules, t, c, args) // with what was granted meanwhile
 	}
 	refuse := func(by, message string) error {
 		message = l.scope.Redactor.Text(message)

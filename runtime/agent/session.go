@@ -47,6 +47,7 @@ type Session struct {
 	agents    *subagents
 	history   history
 	reads     tool.Reads
+	mode      *modes
 	budget    budget
 	steering  queue
 	followUps queue
@@ -69,7 +70,9 @@ func openSession(
 	sink func(event.Event) error,
 ) (*Session, error) {
 	agents := &subagents{}
-	tools := slices.Concat(cfg.Profile.Tools, agents.register(cfg.Subagents, from.depth), cfg.Tools)
+	s := &Session{}
+	tools := slices.Concat(cfg.Profile.Tools, agents.register(cfg.Subagents, from.depth),
+		s.modeTools(&cfg), cfg.Tools)
 	registry, err := tool.NewRegistry(tools...)
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w: %w", ErrConfig, err)
@@ -81,7 +84,7 @@ func openSession(
 	case err != nil:
 		return nil, fmt.Errorf("agent: store the session: %w", err)
 	}
-	s := &Session{
+	*s = Session{
 		id: id, agent: a, cfg: cfg, registry: registry, store: store, state: SessionIdle,
 		settings: cfg.Settings.clone(), limits: cfg.Limits,
 		history: history{callIDs: map[string]bool{}},
@@ -99,6 +102,7 @@ func openSession(
 		s.budget.parent = &s.parent.budget
 	}
 	agents.s, agents.instructions = s, from.instructions
+	s.mode = newModes(&cfg)
 	if s.hub == nil {
 		s.hub = openHub(&cfg, id, sink)
 	}
@@ -145,7 +149,9 @@ func (s *Session) open(ctx context.Context, from lineage) error {
 	cfg := &s.cfg
 	start := event.SessionStart{
 		Profile: cfg.Profile.ID, Model: s.settings.Model,
-		Tools: offered(s.registry, cfg.Policy, cfg.Rules, Input{}, cfg.Env),
+		Tools: s.mode.offer(
+			offered(s.registry, cfg.Policy, s.mode.rulesOr(cfg.Rules), Input{}, cfg.Env),
+		),
 	}
 	if cfg.Env != nil {
 		info := cfg.Env.Info()
@@ -354,7 +360,7 @@ func (s *Session) newLoop(in Input) *loop {
 			settings: s.currentSettings, limits: func() Limits { return s.limitsOf(in) },
 			env: cfg.Env, registry: s.registry, policy: cfg.Policy, scope: scope, agents: s.agents,
 			verify: cfg.Verify, answer: cfg.Answer,
-			rules: cfg.Rules, permissions: s.permissions, agentID: s.origin.AgentID,
+			rules: cfg.Rules, mode: s.mode, permissions: s.permissions, agentID: s.origin.AgentID,
 			history: &s.history, budget: &s.budget, steering: &s.steering, store: s.store,
 			emit:  func(d event.Data) error { return s.emit(in.RunID, d) },
 			clock: cfg.Clock, log: cfg.Log,

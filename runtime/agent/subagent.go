@@ -303,7 +303,9 @@ func (a *subagents) config(
 	cfg.Limits.MaxTokens, cfg.Limits.MaxDuration = 0, 0
 	cfg.Settings.Model = cmp.Or(r.Model, kind.Model, cfg.Settings.Model)
 	cfg.Settings.Instructions = strings.TrimSpace(a.userInstructions(in) + "\n\n" + kind.Instructions)
-	cfg.Verify, cfg.Answer, cfg.Tools = Verify{}, nil, nil
+	cfg.Verify, cfg.Answer, cfg.Tools, cfg.Modes = Verify{}, nil, nil, nil
+	planning := s.mode.isPlanning()
+	cfg.Rules = s.mode.rulesOr(cfg.Rules)
 	cfg.Profile.Tools, cfg.Policy.Allow = a.tools(kind, offered)
 	if kind.Rules != nil {
 		cfg.Rules = cfg.Rules.Tighten(kind.Rules)
@@ -330,7 +332,7 @@ func (a *subagents) config(
 		}
 		cfg.Settings.Instructions = strings.TrimSpace(cfg.Settings.Instructions + "\n\n" + text)
 	}
-	if kind.ReadOnly {
+	if kind.ReadOnly || planning {
 		cfg.Env = wrap.ReadOnly(cfg.Env, nil)
 	}
 	return cfg, nil
@@ -361,7 +363,8 @@ func (a *subagents) tools(kind Kind, offered []string) (list []tool.Tool, names 
 		t, ok := a.s.registry.Get(name)
 		control := slices.Contains(a.control, name)
 		switch {
-		case !ok, name == askUser, kind.ReadOnly && (control || !t.ReadOnly) && name != exit,
+		case !ok, name == askUser, name == planEnter, name == planExit,
+			kind.ReadOnly && (control || !t.ReadOnly) && name != exit,
 			kind.Tools != nil && !slices.Contains(kind.Tools, name):
 			continue
 		}

@@ -50,6 +50,18 @@ func notOfferedText(name string, offered []string) string {
 		cmp.Or(strings.Join(offered, ", "), "none"))
 }
 
+// planText is for a model that enters plan mode.
+func planText(file string) string {
+	return fmt.Sprintf("You are in plan mode. Change nothing but the file %s, in which you may write "+
+		"your plan. Look around, ask what you do not know, and then call plan_exit with the whole plan. "+
+		"If the user cannot be asked, end with the plan as your answer.", file)
+}
+
+// builtText is for a model whose plan a human has approved.
+func builtText(plan string) string {
+	return "The user approved the plan. Plan mode has ended: carry the plan out.\n\n" + plan
+}
+
 // hintsText wraps facts about a run that a model receives with its input.
 func hintsText(hints []string) string {
 	return "<hints>\n" + strings.Join(hints, "\n") + "\n</hints>"

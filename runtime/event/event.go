@@ -29,6 +29,7 @@ const (
 	KindStatus            Kind = "status"
 	KindPermissionAsked   Kind = "permission_asked"
 	KindPermissionReplied Kind = "permission_replied"
+	KindModeChanged       Kind = "mode_changed"
 	KindRetry             Kind = "retry"
 	KindVerify            Kind = "verify"
 	KindWarning           Kind = "warning"
@@ -183,6 +184,12 @@ type PermissionReplied struct {
 	// By is "human", "rule" or, if nobody can be asked, "nobody".
 	By      string `json:"by"`
 	Message string `json:"message,omitempty"`
+}
+
+// ModeChanged is a change of the mode by a tool.
+type ModeChanged struct {
+	// Mode is "build" or "plan".
+	Mode string `json:"mode"`
 }
 
 // TurnLimit is the limit that ended the run.
@@ -368,6 +375,9 @@ func (PermissionAsked) Kind() Kind { return KindPermissionAsked }
 
 // Kind implements Data.
 func (PermissionReplied) Kind() Kind { return KindPermissionReplied }
+
+// Kind implements Data.
+func (ModeChanged) Kind() Kind { return KindModeChanged }
 
 // Kind implements Data.
 func (Retry) Kind() Kind { return KindRetry }

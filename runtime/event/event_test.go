@@ -42,6 +42,7 @@ func everyKind() []event.Event {
 			{Permission: "write", Subject: "/etc/x", Decision: "deny", Reason: "no rule matches"},
 		}},
 		event.PermissionReplied{CallID: "c1", Answer: "deny", By: "human", Message: "not today"},
+		event.ModeChanged{Mode: "plan"},
 		event.TextStart{},
 		event.ReasoningDelta{Text: "hm"},
 		event.TextDelta{Text: "I "},

@@ -135,6 +135,8 @@ func decodeData(kind Kind, raw json.RawMessage) (Data, error) {
 		return decode[PermissionAsked](raw)
 	case KindPermissionReplied:
 		return decode[PermissionReplied](raw)
+	case KindModeChanged:
+		return decode[ModeChanged](raw)
 	case KindRetry:
 		return decode[Retry](raw)
 	case KindVerify:
