@@ -133,7 +133,7 @@ func newBroken(b breakage) func(t *testing.T) env.Environment {
 func breakages() []breakage {
 	return slices.Concat(
 		brokenExec(), brokenArguments(), brokenStdin(), brokenStreams(), brokenProcesses(),
-		brokenTerminals(), brokenTyping(), brokenScreens(),
+		brokenTerminals(), brokenConfinements(), brokenTyping(), brokenScreens(),
 		brokenFiles(), brokenListings(), brokenWrites(), brokenConditions(),
 		brokenCopies(), brokenCopyOut(), brokenRest(), brokenReadFiles(), brokenSearches(),
 		brokenCancellations(), brokenLife(),
