@@ -166,7 +166,8 @@ func shopBrain(t *testing.T) llmtest.Brain {
 				map[string]any{"file_path": "docs/rules.md"}))
 		case 3:
 			see(r, "discount/bulk.go:13:	if quantity > b.Min {", "From ten pieces")
-			return llmtest.Use(use("read_file", map[string]any{"file_path": "discount/bulk.go"}))
+			return llmtest.Use(use("read_file", map[string]any{"file_path": "discount/bulk.go"}),
+				shell("cat discount/bulk_test.go"))
 		case 4:
 			see(r, "13 | 	if quantity > b.Min {")
 			return llmtest.Use(use("apply_patch", map[string]any{"patch": patch}))

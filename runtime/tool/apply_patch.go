@@ -58,12 +58,45 @@ func applyPatch(ctx context.Context, call *Call, args applyPatchArgs) (Result, e
 			return Result{}, errorf(err.Kind, "nothing was changed: %w", err)
 		}
 	}
+	if g, ok := call.Env.(*writingEnv); ok {
+		if err := p.checkRead(ctx, g, ops); err != nil {
+			return Result{}, err
+		}
+		p.e = g.Environment // it gets other names for files behind symlinks
+		defer func() { g.reads.addAll(ctx, p.e, p.present()) }()
+	}
 	for i, op := range ops {
 		if err := p.apply(ctx, op); err != nil {
 			return Result{Changes: p.changes()}, p.failure(classify(ctx, err), ops[i:])
 		}
 	}
 	return Result{Text: p.summary(), Changes: p.changes()}, nil
+}
+
+// checkRead returns an error if the patch would change a file that must be read first.
+func (p *patcher) checkRead(ctx context.Context, g *writingEnv, ops []v4a.Op) error {
+	for _, op := range ops {
+		for _, name := range []string{op.Path, op.MoveTo} {
+			if name == "" {
+				continue
+			}
+			if err := g.reads.check(ctx, g.Environment, name); err != nil {
+				e := classify(ctx, err)
+				return errorf(e.Kind, "nothing was changed: %w", e)
+			}
+		}
+	}
+	return nil
+}
+
+// present returns the names of the files that the patch has written.
+func (p *patcher) present() (names []string) {
+	for _, f := range p.files {
+		if f.now {
+			names = append(names, f.name)
+		}
+	}
+	return names
 }
 
 // patcher applies the operations of a patch.

@@ -16,6 +16,9 @@ func TestReads(t *testing.T) {
 	e, dir := here(t, map[string]string{
 		"a": "old\n", "b": "old\n", "c": "old\n", "d/e": "old\n",
 	})
+	if err := os.Symlink("d", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
 	tools, scope := registry(t), Scope{Env: e, Reads: new(Reads)}
 	run := func(name string, a args) llm.ToolResult {
 		return tools.Run(t.Context(), scope, call(t, name, a)).Result
@@ -65,6 +68,10 @@ func TestReads(t *testing.T) {
 		{"an unread file", "apply_patch", patch("*** Delete File: c"), unread},
 		{"an unread file", "apply_patch", patch("*** Update File: c", "-old", "+new"), unread},
 		{"an unread file", "apply_patch", patch("*** Add File: c", "+new"), unread},
+		{
+			"a read file and an unread one", "apply_patch",
+			patch("*** Update File: a", "-new", "+half", "*** Update File: c", "-old", "+half"), unread,
+		},
 		{"reading", "read_many_files", args{"patterns": []string{"[cd]*/**", "c"}}, ""},
 		{
 			"after reading", "apply_patch",
@@ -76,6 +83,9 @@ func TestReads(t *testing.T) {
 			"",
 		},
 		{"after reading", "write_file", write("d/e"), ""},
+		{"reading behind a symlink", "read_file", args{"file_path": "link/e"}, ""},
+		{"after reading", "apply_patch", patch("*** Update File: link/e", "-new", "+newer"), ""},
+		{"after patching", "write_file", write("link/e"), ""},
 		{"a directory", "write_file", write("d"), "is a directory"},
 	} {
 		if step.tool == "" {
