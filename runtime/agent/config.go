@@ -261,7 +261,7 @@ func offered(
 		switch {
 		case !ok,
 			t.NeedsEnv && e == nil,
-			rules != nil && rules.Hides(request(t)),
+			rules != nil && rules.Hides(t.Request()),
 			t.NeedsShell && (e == nil || len(e.Info().Shell) == 0),
 			p.Allow != nil && !slices.Contains(p.Allow, name),
 			in.AllowedTools != nil && !slices.Contains(in.AllowedTools, name):

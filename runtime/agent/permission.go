@@ -116,44 +116,26 @@ func (s *Session) Revoke() {
 func (l *loop) decide(
 	rules *policy.Policy, t tool.Tool, c call, args json.RawMessage,
 ) policy.Decision {
-	r := request(t)
-	if l.env != nil {
-		info := l.env.Info()
-		r.WorkDir = info.WorkDir
-		if len(info.Shell) > 0 {
-			r = r.WithShell(info.Shell[0])
-		}
-	}
-	var subjects []string
-	if t.Subjects != nil {
-		subjects = t.Subjects(args)
-	}
-	if len(subjects) == 0 {
-		subjects = []string{string(args)}
-	}
 	all := policy.Decision{Action: policy.Allow}
 	decide := func(r policy.Request) {
 		d := rules.Decide(r).Grant(l.permissions.grants())
 		all.Action = policy.Stricter(all.Action, d.Action)
 		all.Steps = append(all.Steps, d.Steps...)
 	}
-	for _, subject := range subjects {
-		r.Subject = subject
+	for _, r := range t.Requests(args) {
+		if l.env != nil {
+			info := l.env.Info()
+			r.WorkDir = info.WorkDir
+			if len(info.Shell) > 0 {
+				r = r.WithShell(info.Shell[0])
+			}
+		}
 		decide(r)
 	}
 	if c.repeats {
 		decide(policy.Request{Class: policy.ClassRepeat, Subject: t.Name})
 	}
 	return all
-}
-
-// request returns what rules need to know about a tool.
-func request(t tool.Tool) policy.Request {
-	risk := t.Risk
-	if risk == "" && t.Class == "" && t.ReadOnly {
-		risk = policy.Safe
-	}
-	return policy.Request{Tool: t.Name, Class: t.Class, Risk: risk}
 }
 
 // repeated is the number of equal calls in a row from which on ClassRepeat decides, too.

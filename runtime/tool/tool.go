@@ -50,6 +50,32 @@ type Tool struct {
 	proven string
 }
 
+// Request returns what the rules of policies need to know about the tool.
+func (t Tool) Request() policy.Request {
+	risk := t.Risk
+	if risk == "" && t.Class == "" && t.ReadOnly {
+		risk = policy.Safe
+	}
+	return policy.Request{Tool: t.Name, Class: t.Class, Risk: risk}
+}
+
+// Requests returns the requests of a call with validated arguments, one for each subject.
+func (t Tool) Requests(args json.RawMessage) []policy.Request {
+	var subjects []string
+	if t.Subjects != nil {
+		subjects = t.Subjects(args)
+	}
+	if len(subjects) == 0 {
+		subjects = []string{string(args)}
+	}
+	list := make([]policy.Request, len(subjects))
+	for i, subject := range subjects {
+		list[i] = t.Request()
+		list[i].Subject = subject
+	}
+	return list
+}
+
 // Call is one tool call, as Run receives it.
 type Call struct {
 	ID   string

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/sandboxagent/sandboxagent/policy"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+func sessionFlag() cli.Flag {
+	return &cli.StringFlag{
+		Name: "session", Category: groupPolicy,
+		Usage: "read the calls of the session in `DIR`, and of its sub-agents",
+	}
+}
+
+func (p *program) policyTestCommand() *cli.Command {
+	return &cli.Command{
+		Name: "policy test", Usage: "print what a policy refuses of a recorded session",
+		UsageText: `
+sandboxagent policy test --session DIR --policy policy.yaml
+sandboxagent policy test --session DIR --policy ci --deny 'shell:curl *'`,
+		Description: `
+Each line is a part of a call that the policy denies or asks about. Exit codes: 0 it allows all
+calls, 1 it denies some, 4 it asks about some and denies none.`,
+		Flags:  append(policyFlags(), sessionFlag()),
+		Action: p.action(p.testPolicy),
+	}
+}
+
+func (p *program) policySuggestCommand() *cli.Command {
+	return &cli.Command{
+		Name: "policy suggest", Usage: "print the least policy that allows a recorded session",
+		UsageText: `
+sandboxagent policy suggest --session DIR
+sandboxagent policy suggest --session DIR > policy.yaml`,
+		Description: `
+Safe tools, such as reading, need no rule. What no rule can allow without allowing more is in a
+comment. Calls that were refused, or that were invalid, are left out.`,
+		Flags:  []cli.Flag{sessionFlag()},
+		Action: p.action(p.suggestPolicy),
+	}
+}
+
+// recordedCall is a tool call of a recorded session.
+type recordedCall struct {
+	llm.ToolCall
+	agent    string // the sub-agent; empty for the root
+	requests []policy.Request
+	// refused means that the call has not run.
+	refused bool
+}
+
+// recordedCalls returns the calls of the session in a directory and of its sub-agents.
+func (p *program) recordedCalls(dir string) ([]recordedCall, error) {
+	if dir == "" {
+		return nil, usagef("--session is missing: the directory of a session, which run prints")
+	}
+	registry, err := p.toolRegistry()
+	if err != nil {
+		return nil, err
+	}
+	r := recordReader{tools: registry}
+	if err := r.read(dir, ""); err != nil {
+		return nil, usagef("--session: %s", err)
+	}
+	return r.calls, nil
+}
+
+type recordReader struct {
+	tools *tool.Registry
+	seen  []string // the directories that were read
+	calls []recordedCall
+}
+
+// read reads the journal of a session.
+func (r *recordReader) read(dir, agent string) error {
+	if slices.Contains(r.seen, dir) {
+		return fmt.Errorf("%s starts itself", dir)
+	}
+	r.seen = append(r.seen, dir)
+	workDir, shell := "", "bash"
+	first := len(r.calls)
+	for e, err := range session.Read(filepath.Join(dir, "journal.jsonl")) {
+		if err != nil {
+			return err
+		}
+		switch e.Type {
+		case session.TypeStarted:
+			var started session.Started
+			if err := json.Unmarshal(e.Data, &started); err != nil {
+				return err
+			}
+			workDir = started.WorkDir
+		case session.TypeTurn:
+			var turn session.Turn
+			if err := json.Unmarshal(e.Data, &turn); err != nil {
+				return err
+			}
+			for _, part := range turn.Parts {
+				if turn.Kind == session.TurnAssistant && part.ToolCall != nil {
+					r.add(*part.ToolCall, agent, workDir, shell)
+				}
+			}
+		case session.TypeToolResult:
+			var result session.ToolResult
+			if err := json.Unmarshal(e.Data, &result); err != nil {
+				return err
+			}
+			for i := first; i < len(r.calls); i++ {
+				if c := &r.calls[i]; c.agent == agent && c.ID == result.Result.CallID {
+					c.refused = slices.Contains([]tool.ErrorKind{
+						tool.KindPermission, tool.KindCanceled, tool.KindValidation, tool.KindUnknownTool,
+					}, tool.ErrorKind(result.ErrorKind))
+				}
+			}
+		case session.TypeAgentStarted:
+			var started session.AgentStarted
+			if err := json.Unmarshal(e.Data, &started); err != nil {
+				return err
+			}
+			beside := filepath.Join(filepath.Dir(dir), filepath.Base(started.SessionID))
+			if err := r.read(beside, started.AgentID); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *recordReader) add(c llm.ToolCall, agent, workDir, shell string) {
+	t, ok := r.tools.Get(c.Name)
+	if !ok {
+		t.Name = c.Name
+		if slices.Contains(agentTools[:], c.Name) {
+			t.Class = policy.ClassAgent
+		} else if isRunTool(c.Name) || strings.HasPrefix(c.Name, "plan_") {
+			t.Class = policy.ClassHuman
+		}
+	}
+	requests := t.Requests(json.RawMessage(c.Arguments))
+	for i := range requests {
+		requests[i].WorkDir = workDir
+		requests[i] = requests[i].WithShell(shell)
+	}
+	r.calls = append(r.calls, recordedCall{ToolCall: c, agent: agent, requests: requests})
+}
+
+// testPolicy is the command policy test.
+func (p *program) testPolicy(_ context.Context, c *cli.Context) (int, error) {
+	if err := noArguments(c); err != nil {
+		return 0, err
+	}
+	rules, err := parsePolicyFlags(c)
+	if err != nil {
+		return 0, err
+	}
+	if rules == nil {
+		return 0, usagef("the policy is missing: --policy, --allow, --deny or --ask")
+	}
+	calls, err := p.recordedCalls(c.String("session"))
+	if err != nil {
+		return 0, err
+	}
+	strictest := policy.Allow
+	table := tabwriter.NewWriter(p.std.out, 0, 8, 2, ' ', 0)
+	// Flush reports the errors of all writes.
+	for _, call := range calls {
+		for _, q := range call.requests {
+			for _, s := range rules.Decide(q).Steps {
+				if s.Action == policy.Allow {
+					continue
+				}
+				strictest = policy.Stricter(strictest, s.Action)
+				_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", s.Action, by(call.agent, call.ID),
+					s.Permission, oneLine(because(s)))
+			}
+		}
+	}
+	_, _ = fmt.Fprintf(table, "%d calls: %s\n", len(calls), strictest)
+	code := map[policy.Action]int{
+		policy.Allow: codeDone, policy.Deny: codeFailed, policy.Ask: codeHuman,
+	}[strictest]
+	return code, table.Flush()
+}
+
+// suggestPolicy is the command policy suggest.
+func (p *program) suggestPolicy(_ context.Context, c *cli.Context) (int, error) {
+	if err := noArguments(c); err != nil {
+		return 0, err
+	}
+	calls, err := p.recordedCalls(c.String("session"))
+	if err != nil {
+		return 0, err
+	}
+	var rules []policy.Rule
+	var others []string
+	for _, call := range calls {
+		if call.refused {
+			continue
+		}
+		for _, q := range call.requests {
+			for _, s := range new(policy.Policy).Decide(q).Steps {
+				if s.Action == policy.Allow {
+					continue
+				}
+				exact := policy.Exactly([]policy.Step{s})
+				for _, r := range exact {
+					r.Pattern = strings.TrimPrefix(r.Pattern, policy.Escape(q.WorkDir)+"/")
+					rules = append(rules, r)
+				}
+				if exact == nil {
+					others = append(others, s.Permission+" "+oneLine(s.Subject))
+				}
+			}
+		}
+	}
+	slices.SortFunc(rules, func(a, b policy.Rule) int {
+		return cmp.Or(cmp.Compare(a.Permission, b.Permission), cmp.Compare(a.Pattern, b.Pattern))
+	})
+	slices.Sort(others)
+	var b strings.Builder
+	b.WriteString("rules:\n")
+	for _, r := range slices.Compact(rules) {
+		pattern, err := json.Marshal(r.Pattern)
+		if err != nil {
+			return 0, err
+		}
+		fmt.Fprintf(&b, "  - {permission: %s, pattern: %s, action: allow}\n", r.Permission, pattern)
+	}
+	if len(rules) == 0 {
+		b.Reset()
+		b.WriteString("rules: []\n")
+	}
+	for _, text := range slices.Compact(others) {
+		fmt.Fprintf(&b, "# no rule allows only this: %s\n", visible(text))
+	}
+	_, err = fmt.Fprint(p.std.out, b.String())
+	return codeDone, err
+}
