@@ -127,6 +127,8 @@ bench: withdaemons
 	$(GO) test -run '^$$' -bench '^BenchmarkBulk$$' -benchtime 5x ./env/internal/wire/client
 	$(WITH) $(GO) test -run '^$$' -bench . -benchtime 20x ./env/docker
 	$(GO) test -run '^$$' -bench . -benchtime 50x ./env/ssh
+	$(GO) test -run '^$$' -bench '^Benchmark(Decide|Writer)$$' ./policy ./policy/redact
+	$(GO) test -run '^$$' -bench '^BenchmarkConfine$$' -benchtime 300x ./env/local
 	$(GO) test -run '^$$' -bench '^BenchmarkGrep$$' -benchtime 7x ./env/search
 
 fuzz:

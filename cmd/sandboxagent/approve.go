@@ -44,7 +44,7 @@ func (p *program) askApproval(
 	if len(a.Always) > 0 {
 		choices = "[o]nce, [a]lways in this session, [d]eny, deny with a [m]essage: "
 	}
-	p.lines.discard() // what was typed before the question is no answer
+	p.lines.discard(p.std.in) // what was typed before the question is no answer
 	for {
 		fmt.Fprint(p.std.err, "Allow it? "+choices)
 		answer, err := p.lines.read(ctx, p.std.in)

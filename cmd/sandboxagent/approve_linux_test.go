@@ -78,6 +78,31 @@ func TestApprove(t *testing.T) {
 	}
 }
 
+// TestApproveTypedAhead types an answer before the question, which is none.
+func TestApproveTypedAhead(t *testing.T) {
+	t.Parallel()
+	p := newProcess(t, "run", "--sandbox=off", "--ask=shell:touch *", "--allow=shell",
+		"--allow=write", "--model=script:s.yaml", "a task")
+	p.writeFile(t, "s.yaml", `turns:
+  - calls: [{tool: shell, args: {command: "until [ -e go ]; do sleep 0.01; done"}}]
+  - calls: [{tool: shell, args: {command: touch made}}]
+  - text: done
+`)
+	s := openTerminal(t, p)
+	await(t, "the command", func() bool { return strings.Contains(s.text(), "until") })
+	s.send("once\n")
+	await(t, "the echo", func() bool { return strings.Contains(s.text(), "once\n") })
+	p.writeFile(t, "go", "")
+	await(t, "the question", func() bool { return strings.Contains(s.text(), "Allow it? ") })
+	s.send("d\n")
+	if code, _ := s.end(p); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if _, err := os.Stat(filepath.Join(p.dir, "made")); err == nil {
+		t.Error("the answer counted")
+	}
+}
+
 // TestApproveLate waits for an answer that does not come in time.
 func TestApproveLate(t *testing.T) {
 	t.Parallel()

@@ -125,8 +125,11 @@ type line struct {
 	err  error
 }
 
-// discard drops what was read and not returned.
-func (l *lineReader) discard() {
+// discard forgets the lines of in that came before now: those that no call of read has returned.
+func (l *lineReader) discard(in io.Reader) {
+	if f, ok := in.(*os.File); ok {
+		flushInput(f)
+	}
 	select {
 	case <-l.pending:
 		l.pending = nil

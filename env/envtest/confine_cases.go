@@ -157,7 +157,8 @@ func confineTemp(c *caseT) {
 	one := env.Confinement{}
 	two := env.Confinement{Write: []string{c.dir}}
 	dir := run(one, `echo temporary >"$TMPDIR/file"; printf %s "$TMPDIR"`)
-	c.equal("a file of an earlier command", run(one, `cat "$TMPDIR/file"`), "temporary\n")
+	c.equal("a file of an earlier command", run(one, `cat "$TMPDIR/file" && rm "$TMPDIR/file"`),
+		"temporary\n")
 	if dir == "" || run(two, `printf %s "$TMPDIR"`) == dir {
 		c.errorf("commands with different confinements have the same directory %q", dir)
 	}
