@@ -134,7 +134,8 @@ type Command struct {
 //
 // Each command may also change devices such as /dev/null, and files in a directory for temporary
 // files that it shares with the commands of an equal Confinement. TMPDIR, and the variables of
-// usual caches, name it, and Close removes it.
+// usual caches, name it, and Close removes it. With Hide a command can make symlinks only there. A
+// confined command gains no rights by set-id programs such as sudo.
 type Confinement struct {
 	// Write lists directories in which, and below which, the command may change files.
 	Write []string

@@ -44,7 +44,7 @@ const (
 	Isolation GuaranteeName = "isolation"
 	// ConfinedCommands: a command with Command.Confine, and its descendants, can change and read no
 	// other files. They can change the mode, the owner, the times and the attributes of all files of
-	// their user.
+	// their user, send signals to processes of their user, and ask programs outside to act for them.
 	ConfinedCommands GuaranteeName = "confined-commands"
 	// ReadOnlyFiles: commands change nothing about files, but those for temporary data and those of
 	// Sandbox.Write.

@@ -26,7 +26,6 @@ func (b *localBackend) parse(c *cli.Context) (err error) {
 	if b.sandbox, err = parseSandboxFlags(c); err != nil {
 		return err
 	}
-	b.sandbox.ReadOnly = c.Bool("read-only") && len(c.StringSlice("upload")) == 0
 	for i, name := range b.sandbox.Write {
 		if filepath.IsLocal(name) && workspace.IsControlFile(filepath.ToSlash(filepath.Clean(name))) {
 			b.sandbox.Write[i] = filepath.Join(c.String("workdir"), name)

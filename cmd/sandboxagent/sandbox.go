@@ -110,6 +110,10 @@ func parseSandboxFlags(c *cli.Context) (o sandboxOptions, err error) {
 	default:
 		return o, usagef("--sockets: %q is not one of own, none", sockets)
 	}
+	if c.Bool("read-only") && c.IsSet("allow-write") {
+		return o, usagef("--allow-write has no effect with --read-only")
+	}
+	o.ReadOnly = c.Bool("read-only") && !c.IsSet("upload") // uploads go into the sandbox, too
 	o.Write, o.Read = c.StringSlice("allow-write"), c.StringSlice("allow-read")
 	for _, list := range c.StringSlice("enforce") {
 		for name := range strings.SplitSeq(list, ",") {

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
@@ -75,7 +74,9 @@ func (e *Environment) tempOf(c env.Confinement) (string, error) {
 		return "", fs.ErrClosed
 	}
 	if dir := e.temps[key]; dir != "" {
-		return dir, nil
+		if info, err := os.Lstat(dir); err == nil && info.IsDir() {
+			return dir, nil
+		}
 	}
 	parent, _ := lookupVar(e.base.list, "TMPDIR")
 	dir, err := os.MkdirTemp(cmp.Or(parent, os.TempDir()), "sandboxagent-confined-")
@@ -100,28 +101,40 @@ func (c *confinement) vars() []string {
 	return sandbox.TempVars(c.temp)
 }
 
-// start calls start so that the process that it starts is confined. A nil c confines nothing.
+// confineError is why a command could not be confined. It was not started.
+type confineError struct{ err error }
+
+func (e *confineError) Error() string { return "confine: " + e.err.Error() }
+func (e *confineError) Unwrap() error { return e.err }
+
+// start calls start so that the process that it starts is confined. A nil c confines nothing. An
+// error of the confinement is a *confineError.
 func (c *confinement) start(
 	start func() (*proctree.Process, error),
 ) (p *proctree.Process, err error) {
 	if c == nil {
 		return start()
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread() // for good: the thread ends with this goroutine
-		if err = sandbox.Confine(c.Confinement, c.temp); err == nil {
-			p, err = start()
-		}
-	}()
-	<-done
+	failed := sandbox.StartConfined(c.Confinement, c.temp, func() { p, err = start() })
+	if failed != nil {
+		return nil, &confineError{failed}
+	}
 	return p, err
 }
 
 // removeTemps removes the directories for temporary files of confined commands.
 func (e *Environment) removeTemps() (err error) {
 	for _, dir := range e.temps {
+		if os.RemoveAll(dir) == nil {
+			continue
+		}
+		// A command has made a directory that its user cannot change.
+		_ = filepath.WalkDir(dir, func(name string, d fs.DirEntry, _ error) error {
+			if d != nil && d.IsDir() {
+				_ = os.Chmod(name, 0o700)
+			}
+			return nil
+		})
 		err = cmp.Or(os.RemoveAll(dir), err)
 	}
 	return err

@@ -128,6 +128,11 @@ func (e *Environment) launch(
 	x.process, err = confined.start(func() (*proctree.Process, error) {
 		return e.set.Start(file, cmd.Argv, attr)
 	})
+	var unconfined *confineError
+	if errors.As(err, &unconfined) {
+		x.disconnect()
+		return nil, err
+	}
 	if err != nil {
 		x.disconnect()
 		if dirErr := checkDir(dir, cmd.Dir); dirErr != nil {

@@ -16,7 +16,7 @@ import (
 // ErrReadOnly. Reading and searching are unchanged, even where e runs a program for them.
 //
 // Commands run where e keeps them from changing files: where ReadOnlyFiles or ConfinedCommands is
-// enforced. Elsewhere a command runs if check returns nil, and may do whatever e permits; otherwise
+// enforced. Elsewhere a command runs if check returns nil, confined if e can do that; otherwise
 // Exec returns a *StartError that wraps ErrReadOnly and the error of check. A nil check accepts
 // none, and Info then reports no shell. So check has to look at the variables and the directory of
 // a command too, which can turn a harmless program into another one. It may be called concurrently.
@@ -27,15 +27,16 @@ func ReadOnly(e env.Environment, check func(env.Command) error) env.Environment 
 	info := e.Info()
 	return &readOnly{
 		inner: e, check: check,
-		confines: info.Strength(env.ConfinedCommands) == env.Enforced,
-		enforced: info.Strength(env.ReadOnlyFiles) == env.Enforced,
+		confines: info.Strength(env.ConfinedCommands) != env.Absent,
+		enforced: info.Strength(env.ReadOnlyFiles) == env.Enforced ||
+			info.Strength(env.ConfinedCommands) == env.Enforced,
 	}
 }
 
 type readOnly struct {
 	inner env.Environment
 	check func(env.Command) error
-	// confines: e obeys Command.Confine; enforced: no command of e changes files.
+	// confines: e obeys Command.Confine; enforced: a hostile command cannot change files.
 	confines, enforced bool
 	closed             atomic.Bool
 }
@@ -48,35 +49,33 @@ var (
 
 func (r *readOnly) Info() env.Info {
 	info := r.inner.Info()
-	if !r.confines && !r.enforced && r.check == nil {
+	if !r.enforced && r.check == nil {
 		info.Shell, info.NoShell = nil, env.ErrReadOnly.Error()
 	}
 	return info
 }
 
 func (r *readOnly) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
-	switch {
-	case r.confines:
+	refuse := func(err error) (env.Result, error) {
+		return env.Result{}, &env.StartError{Argv: cmd.Argv, Err: err}
+	}
+	if !r.enforced && r.check == nil {
+		return refuse(r.refusal())
+	}
+	if !r.enforced {
+		cmd.Argv, cmd.Vars = slices.Clone(cmd.Argv), slices.Clone(cmd.Vars)
+		checked := cmd
+		checked.Argv, checked.Vars = slices.Clone(cmd.Argv), slices.Clone(cmd.Vars)
+		if err := r.check(checked); err != nil {
+			return refuse(fmt.Errorf("%w: %w", r.refusal(), err))
+		}
+	}
+	if r.confines {
 		confine := env.Confinement{}
 		if c := cmd.Confine; c != nil {
 			confine.Hide, confine.Read = c.Hide, slices.Concat(c.Read, c.Write)
 		}
 		cmd.Confine = &confine
-		return r.inner.Exec(ctx, cmd)
-	case r.enforced:
-		return r.inner.Exec(ctx, cmd)
-	}
-	refuse := func(err error) (env.Result, error) {
-		return env.Result{}, &env.StartError{Argv: cmd.Argv, Err: err}
-	}
-	if r.check == nil {
-		return refuse(r.refusal())
-	}
-	cmd.Argv, cmd.Vars = slices.Clone(cmd.Argv), slices.Clone(cmd.Vars)
-	checked := cmd
-	checked.Argv, checked.Vars = slices.Clone(cmd.Argv), slices.Clone(cmd.Vars)
-	if err := r.check(checked); err != nil {
-		return refuse(fmt.Errorf("%w: %w", r.refusal(), err))
 	}
 	return r.inner.Exec(ctx, cmd)
 }

@@ -266,6 +266,12 @@ func TestReadOnlyConfines(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("confinements (-want +got):\n%s", diff)
 	}
+	inner.guarantees = []env.Guarantee{{Name: env.ConfinedCommands, Strength: env.BestEffort}}
+	accepting := wrap.ReadOnly(inner, func(env.Command) error { return nil })
+	if _, err := accepting.Exec(t.Context(), env.Command{Argv: []string{"ls"}}); err != nil ||
+		got[len(got)-1] == nil {
+		t.Errorf("an accepted command, %v, is not confined", err)
+	}
 	for _, name := range []env.GuaranteeName{env.ConfinedCommands, env.ReadOnlyFiles} {
 		if err := exec(env.BestEffort, name, nil); !errors.Is(err, env.ErrReadOnly) {
 			t.Errorf("with %s as best effort: %v, want %v", name, err, env.ErrReadOnly)

@@ -16,7 +16,7 @@ import (
 // directory of a command a *StartError that wraps that. Dir is absolute or relative to e's working
 // directory. It cannot be removed.
 //
-// Where e enforces ConfinedCommands, commands change files in dir only, and of e's working
+// Where e has the guarantee ConfinedCommands, commands change files in dir only, and of e's working
 // directory read nothing but dir; elsewhere a command may do whatever e permits. Otherwise Subdir
 // prevents mistakes, not attacks: it checks names as text. A symlink below dir may lead out of it,
 // and ReadLink returns such a target.
@@ -30,7 +30,7 @@ func Subdir(e env.Environment, dir string) env.Environment {
 		c.dir = c.slashes(info.WorkDir) + "/" + c.dir
 	}
 	c.dir = c.clean(c.dir)
-	c.confines = info.Strength(env.ConfinedCommands) == env.Enforced
+	c.confines = info.Strength(env.ConfinedCommands) != env.Absent
 	if info.WorkDir != "/" {
 		c.hide = info.WorkDir
 	}
@@ -155,6 +155,10 @@ func (c *subdir) confine(given *env.Confinement) (*env.Confinement, error) {
 	}
 	if given.Hide == "" {
 		own.Read = append(own.Read, c.dir)
+	} else if full, err := c.name("confine", given.Hide); err != nil {
+		return nil, err
+	} else if c.hide == "" {
+		own.Hide = full
 	}
 	return &own, nil
 }

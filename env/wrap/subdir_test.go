@@ -429,6 +429,11 @@ func TestSubdirConfines(t *testing.T) {
 			"a part", outer, &env.Confinement{Write: []string{"b"}},
 			env.Confinement{Hide: root, Read: []string{a}, Write: []string{b}},
 		},
+		{
+			"a part with Hide", outer,
+			&env.Confinement{Hide: ".", Read: []string{"b"}},
+			env.Confinement{Hide: root, Read: []string{b}},
+		},
 		{"read-only", wrap.ReadOnly(outer, nil), nil, env.Confinement{Hide: root, Read: []string{a}}},
 		{
 			"below read-only", wrap.Subdir(wrap.ReadOnly(inner, nil), "a"), nil,
@@ -439,10 +444,10 @@ func TestSubdirConfines(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", test.what, diff)
 		}
 	}
-	_, err := outer.Exec(t.Context(), env.Command{
-		Argv: []string{"true"}, Confine: &env.Confinement{Write: []string{"../c"}},
-	})
-	if !errors.Is(err, env.ErrOutside) {
-		t.Errorf("a confinement outside of the directory: %v, want %v", err, env.ErrOutside)
+	for _, confine := range []env.Confinement{{Write: []string{"../c"}}, {Hide: "/etc"}} {
+		_, err := outer.Exec(t.Context(), env.Command{Argv: []string{"true"}, Confine: &confine})
+		if !errors.Is(err, env.ErrOutside) {
+			t.Errorf("%+v: %v, want %v", confine, err, env.ErrOutside)
+		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
@@ -61,8 +60,8 @@ func TestPlanMode(t *testing.T) {
 				own.tool("own", false))
 			if tt.weak {
 				cfg.Env = weakEnv{cfg.Env}
-			} else if cfg.Env.Info().Strength(env.ConfinedCommands) != env.Enforced {
-				t.Skip("commands cannot be confined here")
+			} else {
+				cfg.Env = strong(t, cfg.Env)
 			}
 			cfg.Modes = &agent.Modes{Plan: !tt.enter}
 			var asked []string

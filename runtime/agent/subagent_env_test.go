@@ -257,14 +257,18 @@ func TestCommandsOfConfinedAgents(t *testing.T) {
 	write(t, filepath.Join(dir, "b", "secret"), "hidden text")
 	write(t, filepath.Join(dir, "a", "in"), "")
 	c := one(object{"working_dir": "a"},
-		calls(call("x", "shell", object{"command": escapes})))
-	cfg := treeConfigIn(t, dir, c, tool.Shell())
-	if cfg.Env.Info().Strength(env.ConfinedCommands) != env.Enforced {
-		t.Skip("commands cannot be confined here")
-	}
+		calls(call("x", "shell", object{"command": escapes})),
+		calls(
+			call("y", "shell", object{"command": "ln -s .. up; ln -s ../secret file; mv $TMPDIR/x up"}),
+			call("r", "read_file", object{"file_path": "up/secret"}),
+			call("f", "read_file", object{"file_path": "file"}),
+			call("w", "write_file", object{"file_path": "up/escaped", "content": "bad"}),
+		))
+	cfg := treeConfigIn(t, dir, c, tool.Shell(), tool.ReadFile(), tool.WriteFile())
+	cfg.Env = strong(t, cfg.Env)
 	submit(t, newSession(t, cfg), "go")
-	if got := c.result(t, "agent_1", 1, 0); strings.Contains(got, "hidden text") {
-		t.Errorf("a command of the agent has read a file outside of its directory: %s", got)
+	if got := requestText(c.request(t, "agent_1", 2)); strings.Contains(got, "hidden text") {
+		t.Errorf("the agent has read a file outside of its directory: %s", got)
 	}
 	if got := c.request(t, "agent_1", 0).System; !strings.Contains(got, "can change nothing outside") {
 		t.Errorf("the agent is not told where it works: %s", got)
@@ -278,6 +282,25 @@ func TestCommandsOfConfinedAgents(t *testing.T) {
 			t.Errorf("%s has the content %q, want %q", name, got, want)
 		}
 	}
+}
+
+// strongEnv is an environment that confines commands as a helper does. The program of the tests is
+// dumpable, which makes the guarantee a weaker one.
+type strongEnv struct{ env.Environment }
+
+// strong returns a strongEnv.
+func strong(t *testing.T, e env.Environment) env.Environment {
+	t.Helper()
+	if e.Info().Strength(env.ConfinedCommands) == env.Absent {
+		t.Skip("commands cannot be confined here")
+	}
+	return strongEnv{e}
+}
+
+func (s strongEnv) Info() env.Info {
+	info := s.Environment.Info()
+	info.Guarantees = []env.Guarantee{{Name: env.ConfinedCommands, Strength: env.Enforced}}
+	return info
 }
 
 // weakEnv is an environment that cannot confine commands.

@@ -80,7 +80,11 @@ func (p *patcher) checkRead(ctx context.Context, g *writingEnv, ops []v4a.Op) er
 			if name == "" {
 				continue
 			}
-			if err := g.reads.check(ctx, g.Environment, name); err != nil {
+			check := g.reads.check
+			if op.Kind == v4a.Delete {
+				check = g.reads.checkRemove
+			}
+			if err := check(ctx, g.Environment, name); err != nil {
 				e := classify(ctx, err)
 				return errorf(e.Kind, "nothing was changed: %w", e)
 			}

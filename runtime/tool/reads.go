@@ -17,9 +17,10 @@ import (
 // Reads knows which files a session has read, or written, and in which state. With it a tool of
 // another class than policy.ClassRead fails to write or remove a file that the session has not
 // read, or that has changed since: by a command, a person or another agent. A new file needs no
-// reading. Names that lead to the same file by symlinks are different files. A change within the
-// resolution of the file system's clock, usually some milliseconds, that keeps the size is not
-// noticed.
+// reading. CopyIn and what is below a directory are not covered. Names that lead to the same file
+// by symlinks are different files. A change within the resolution of the file system's clock,
+// usually some milliseconds, that keeps the size is not noticed, and neither is one while a command
+// runs that prints the file.
 //
 // The zero value knows no files. Its methods may be called concurrently.
 type Reads struct {
@@ -68,6 +69,16 @@ func (r *Reads) addAll(ctx context.Context, e env.Environment, names []string) {
 // check returns an error for a file that must be read before it is changed.
 func (r *Reads) check(ctx context.Context, e env.Environment, name string) error {
 	info, err := e.Stat(ctx, name)
+	return r.checkState(e, name, info, err)
+}
+
+// checkRemove is check for a name whose symlink is not followed.
+func (r *Reads) checkRemove(ctx context.Context, e env.Environment, name string) error {
+	info, err := e.Lstat(ctx, name)
+	return r.checkState(e, name, info, err)
+}
+
+func (r *Reads) checkState(e env.Environment, name string, info fs.FileInfo, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), err == nil && !info.Mode().IsRegular():
 		return nil // the change itself reports what is wrong
@@ -89,8 +100,8 @@ func (r *Reads) check(ctx context.Context, e env.Environment, name string) error
 	return nil
 }
 
-// over returns e with the rules of r for a call of a tool, and a function that is called after it.
-// A nil r has none.
+// over returns e with the rules of r for a call of a tool, and a function that is called after the
+// tool has run. A nil r has none.
 func (r *Reads) over(
 	e env.Environment, t Tool, args json.RawMessage,
 ) (guarded env.Environment, done func(context.Context)) {
@@ -186,7 +197,7 @@ func (g *writingEnv) WriteFile(
 
 // Remove implements env.FileWriter.
 func (g *writingEnv) Remove(ctx context.Context, name string, opts env.RemoveOptions) error {
-	if err := g.reads.check(ctx, g.Environment, name); err != nil {
+	if err := g.reads.checkRemove(ctx, g.Environment, name); err != nil {
 		return err
 	}
 	return g.Environment.Remove(ctx, name, opts)

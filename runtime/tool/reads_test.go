@@ -1,6 +1,7 @@
 package tool
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,9 +15,11 @@ import (
 func TestReads(t *testing.T) {
 	posix(t)
 	e, dir := here(t, map[string]string{
-		"a": "old\n", "b": "old\n", "c": "old\n", "d/e": "old\n",
+		"a": "old\n", "b": "old\n", "c": "old\n", "d/e": "old\n", "f": "old\n", "g": "old\n",
 	})
-	if err := os.Symlink("d", filepath.Join(dir, "link")); err != nil {
+	err := errors.Join(os.Symlink("d", filepath.Join(dir, "link")),
+		os.Symlink("g", filepath.Join(dir, "symlink")))
+	if err != nil {
 		t.Fatal(err)
 	}
 	tools, scope := registry(t), Scope{Env: e, Reads: new(Reads)}
@@ -83,6 +86,11 @@ func TestReads(t *testing.T) {
 			"",
 		},
 		{"after reading", "write_file", write("d/e"), ""},
+		{"a command that fails", "shell", args{"command": "cat f; exit 3"}, "exit code 3"},
+		{"after it", "write_file", write("f"), ""},
+		{"a command that does not run", "shell", args{"command": "cat g\x00"}, "NUL"},
+		{"after it", "write_file", write("g"), unread},
+		{"a symlink to an unread file", "apply_patch", patch("*** Delete File: symlink"), ""},
 		{"reading behind a symlink", "read_file", args{"file_path": "link/e"}, ""},
 		{"after reading", "apply_patch", patch("*** Update File: link/e", "-new", "+newer"), ""},
 		{"after patching", "write_file", write("link/e"), ""},

@@ -180,10 +180,12 @@ func (e entry) execute(
 	}
 	var done func(context.Context)
 	call.Env, done = s.Reads.over(call.Env, e.tool, args)
-	defer done(ctx)
 	result, err := e.tool.Run(ctx, call)
 	if err != nil {
-		return result, classify(ctx, err)
+		failure = classify(ctx, err)
 	}
-	return result, nil
+	if failure == nil || failure.Kind == KindShellExit {
+		done(ctx)
+	}
+	return result, failure
 }

@@ -26,8 +26,8 @@ func Confinements() env.Guarantee {
 	}
 }
 
-// Confine returns ErrUnsupported.
-func Confine(env.Confinement, string) error { return ErrUnsupported }
+// StartConfined returns ErrUnsupported.
+func StartConfined(env.Confinement, string, func()) error { return ErrUnsupported }
 
 // TempVars returns nil.
 func TempVars(string) []string { return nil }
