@@ -208,7 +208,7 @@ func TestAnyOf(t *testing.T) {
 	}
 }
 
-// TestExactly allows what was asked about, and nothing else.
+// TestExactly checks that the rules allow the parts that a decision asks about, and no others.
 func TestExactly(t *testing.T) {
 	ask := rules(t, "ask *")
 	shell := func(command string) Request {

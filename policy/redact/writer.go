@@ -43,7 +43,7 @@ func (w *Writer) Close() {
 	}
 }
 
-// pass passes on what is complete, or all.
+// pass writes the complete lines of the buffer, or all of it, without secrets.
 func (w *Writer) pass(all bool) {
 	if w.key && !w.skipKey(all) {
 		return
@@ -71,8 +71,9 @@ func (w *Writer) pass(all bool) {
 	w.buf = append(w.buf[:0], w.buf[n:]...)
 }
 
-// cut moves the end n of what is passed on out of secrets, and returns the secrets before it.
-// Within a line it keeps a secret together with what stands before it, such as its name.
+// cut returns an end near n for the part of the text to write, one that splits no secret, and the
+// secrets before that end. Within a line a secret stays together with the text before it, such as
+// its name.
 func cut(text string, n int, within bool, secrets []span) (int, []span) {
 	done := 0 // the end of the secret before
 	for i, x := range secrets {
