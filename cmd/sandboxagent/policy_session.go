@@ -29,8 +29,8 @@ func (p *program) policyTestCommand() *cli.Command {
 	return &cli.Command{
 		Name: "policy test", Usage: "print what a policy refuses of a recorded session",
 		UsageText: `
-sandboxagent policy test --session DIR --policy policy.yaml
-sandboxagent policy test --session DIR --policy ci --deny 'shell:curl *'`,
+sandboxagent policy test --session DIR --policy ci
+sandboxagent policy test --session DIR --policy my.yaml`,
 		Description: `
 Each line is a part of a call that the policy denies or asks about. Exit codes: 0 it allows all
 calls, 1 it denies some, 4 it asks about some and denies none.`,
