@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -120,7 +121,12 @@ func proveSharedEnvironment(t *testing.T, p provider) {
 			beside: llmtest.Sequence(llmtest.Use(shell("cat sub/made.txt secret.txt"),
 				shell("echo shared >shared.txt")), llmtest.Text("I see.")),
 		},
-	))
+	), func(c *agent.Config) {
+		// This program is dumpable, so commands of the confined agent ask if it runs them itself.
+		c.Approve = func(context.Context, agent.Approval) (agent.Reply, error) {
+			return agent.Reply{Verdict: agent.ApproveOnce}, nil
+		}
+	})
 	workDir = s.env.Info().WorkDir
 	s.write("secret.txt", "secret\n")
 	s.write("sub/given.txt", "given\n")
