@@ -148,9 +148,8 @@ func TestSandboxReturn(t *testing.T) {
 		return err == nil
 	})
 	proxy.Stop()
-	if err := proxy.Start(); err != nil {
-		t.Fatal(err)
-	}
+	// A connection of another test may have the port for a moment.
+	eventually(t, "the proxy", func() bool { return proxy.Start() == nil })
 	other, err := connect(t, target(t, s)).Attach(t.Context(), ticket(t, e))
 	if err != nil {
 		t.Fatal(err)
