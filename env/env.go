@@ -139,8 +139,8 @@ type Command struct {
 type Confinement struct {
 	// Write lists directories in which, and below which, the command may change files.
 	Write []string
-	// Hide is a directory in which the command may read nothing but what is in Read and Write; empty
-	// hides nothing. The directories above it cannot be listed then.
+	// Hide is a directory that the command cannot read, except for Read and Write in it; empty hides
+	// nothing. The command cannot list the directories above Hide either.
 	Hide string
 	// Read lists the directories in Hide that the command may read.
 	Read []string

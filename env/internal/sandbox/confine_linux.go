@@ -106,7 +106,7 @@ func (s ruleset) allowConfinement(c env.Confinement, temp string) (err error) {
 	change := uint64(rightsToChange|rightsToRead) &^ rightsToDevice
 	inTemp := change
 	if c.Hide != "" {
-		// A symlink would lead those outside to what is hidden who follow it for the command.
+		// A program outside that follows a symlink for the command would reach hidden files.
 		change &^= unix.LANDLOCK_ACCESS_FS_MAKE_SYM
 		p := Plan{Hidden: []string{c.Hide}, Write: slices.Concat(c.Read, c.Write)}
 		dirs, files, readErr := p.readablePaths()
