@@ -116,7 +116,8 @@ main() {
   trap 'rm -rf -- "$r"' EXIT
   # The end of the connection arrives as SIGPIPE, which by default skips the trap for EXIT.
   trap 'exit 1' HUP INT PIPE TERM
-  for d in "$shared" "$cache"; do
+  # Whoever removes the last environment of a directory removes that too, maybe just now.
+  for d in "$shared" "$shared" "$shared" "$cache"; do
     s=$d/e-$i/s
     if [ ${#s} -le 100 ] && mine "$d" && mkdir -- "$d/e-$i" 2>/dev/null; then r=$d/e-$i; break; fi
   done

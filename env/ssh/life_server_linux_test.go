@@ -168,6 +168,28 @@ func TestSessionIsTaken(t *testing.T) {
 	does(t, e, "true")
 }
 
+// TestSharedDirectoryRemoved opens an environment while another client removes the last one there,
+// and with it the directory of both.
+func TestSharedDirectoryRemoved(t *testing.T) {
+	t.Parallel()
+	programs := t.TempDir()
+	script := `#!/bin/sh
+case $* in */sandboxagent-*/e-*) [ -e $0.done ] || { : >$0.done; rmdir "${2%/*}"; } ;; esac
+exec /bin/mkdir "$@"
+`
+	//nolint:gosec // a program for all users
+	err := errors.Join(os.Chmod(filepath.Dir(programs), 0o755), os.Chmod(programs, 0o777),
+		os.WriteFile(filepath.Join(programs, "mkdir"), []byte(script), 0o755))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := server(t, daemons.SSHDConfig{
+		Account: ownAccount(t), Vars: []string{"PATH=" + programs + ":/usr/bin:/bin"},
+	})
+	e := open(t, connect(t, target(t, s)), ssh.Config{})
+	does(t, e, "ls -d /tmp/sandboxagent-$(id -u)/e-* "+filepath.Join(programs, "mkdir.done"))
+}
+
 // TestHelperDir opens environments on hosts whose home directory cannot hold the helper.
 func TestHelperDir(t *testing.T) {
 	t.Parallel()
