@@ -138,12 +138,15 @@ func (p *process) leavesNothing(t *testing.T, hurry bool) {
 	}
 }
 
-// tree is a shell script that starts processes which ignore SIGTERM, in several ways, and waits.
+// tree is a shell script that starts processes which ignore SIGTERM, in several ways, and waits in
+// an open: a child that has not started its program yet would lose a SIGINT, and the shell would
+// then wait for it.
 const tree = `trap '' TERM
+mkfifo f
 sh -c "trap '' TERM; sleep 1000; : MARKER child" &
 setsid sh -c "trap '' TERM; sleep 1000; : MARKER other session" &
 touch ready
-sleep 1000
+read x <f
 : MARKER`
 
 func TestExecSignals(t *testing.T) {
@@ -197,8 +200,7 @@ func TestExecSignals(t *testing.T) {
 // and the third SIGKILL.
 func TestExecInterrupted(t *testing.T) {
 	t.Parallel()
-	// A shell waits in an open, not for a child that may not have started its program yet: such
-	// a child loses the signal, and the shell then waits for it.
+	// A shell waits in an open, as in tree.
 	const stubborn = `trap ': >2' INT; mkfifo f; : >1; while :; do read x <f; : MARKER; done`
 	for name, tt := range map[string]struct {
 		script string
