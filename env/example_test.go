@@ -8,7 +8,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// Keep the start and the end of what a command prints, and all of it in a file.
+// Keep the start and the end of the output of a command, and all of it in a file.
 func ExampleOutput() {
 	build := func(ctx context.Context, e env.Environment) error {
 		spool, err := os.CreateTemp("", "build-*.log")

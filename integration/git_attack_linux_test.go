@@ -59,7 +59,7 @@ func gitAttack(t *testing.T, dir string, sandboxed bool, call func(args ...strin
 	if got.code != 6 || !strings.Contains(got.stdout, `"disarmed":[{"path":"below/HEAD"`) || look() {
 		t.Errorf("a directory below: %+v", got)
 	}
-	// With a sandbox of bubblewrap there is nothing to disarm.
+	// A sandbox of bubblewrap leaves nothing to disarm.
 	got = call("run", model(`rm .git/HEAD && `+shaped(".")), "--yes", "--output=json", "a task")
 	if got.code == 0 && !sandboxed || look() {
 		t.Errorf("the working directory: %+v", got)

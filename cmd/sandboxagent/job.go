@@ -147,7 +147,7 @@ func isAnswer(s agent.Status) bool {
 	return false
 }
 
-// outcome is the result of an agent, with what the program found after it.
+// outcome is the result of an agent, with the findings of the program after it.
 type outcome struct {
 	agent.RunResult
 	// patch is the name of the patch; empty without one.

@@ -25,7 +25,7 @@ func buildImage(t *testing.T, host, name, dockerfile string) {
 	t.Cleanup(func() { daemon(t, host, "rmi", name) })
 }
 
-// names returns the names of what is listed.
+// names returns the names of the listed environments.
 func names(t *testing.T, e *docker.Engine) []string {
 	t.Helper()
 	list, err := e.List(t.Context())

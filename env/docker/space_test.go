@@ -37,7 +37,7 @@ func newSmallDisk(t *testing.T, size int64) *smallDisk {
 	var d *daemons.Docker
 	started := make(chan error, 1)
 	go onThread(func() {
-		// Only this thread sees the disk, and what it starts, so that nothing is left of it when they
+		// Only this thread and its children see the disk, so that nothing is left of it when they
 		// have ended.
 		err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS)
 		if err == nil {

@@ -73,7 +73,7 @@ func isInitial(t *testing.T, kind string) bool {
 	return number < 0xF0000000
 }
 
-// rights are the weakenings of what a command may do.
+// rights are the weakenings of the rights of a command.
 func rights() []weakening {
 	// The directories belong to the configured user, and root without capabilities is like any other.
 	root := []string{"user", "writable-directories", "executable-directories"}
@@ -126,7 +126,7 @@ const littleFilter = `{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[
 	{"names":["clone"],"action":"SCMP_ACT_ERRNO","args":[
 		{"index":0,"value":268435456,"valueTwo":268435456,"op":"SCMP_CMP_MASKED_EQ"}]}]}`
 
-// directories are the weakenings of what a command sees and writes.
+// directories are the weakenings of the files that a command sees and writes.
 func directories(t *testing.T, canary verify.Host) []weakening {
 	t.Helper()
 	socket, secrets := filepath.Join(daemonFolder(t), "docker.sock"), daemonFolder(t)
@@ -212,7 +212,7 @@ func directories(t *testing.T, canary verify.Host) []weakening {
 	}
 }
 
-// namespaces are the weakenings of what is an environment's own.
+// namespaces are the weakenings of an environment's namespaces.
 func namespaces(t *testing.T) []weakening {
 	t.Helper()
 	all := []weakening{
@@ -243,7 +243,7 @@ func namespaces(t *testing.T) []weakening {
 	return all
 }
 
-// bounds are the weakenings of what a command can use up.
+// bounds are the weakenings of the limits of a command.
 func bounds() []weakening {
 	pids := int64(4096)
 	return []weakening{

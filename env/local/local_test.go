@@ -18,7 +18,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/local"
 )
 
-// TestMain runs more tests at the same time than there are processors: most of them wait.
+// TestMain runs more tests at the same time than it has processors: most of them wait.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if err := flag.Set("test.parallel", "16"); err != nil {

@@ -31,7 +31,7 @@ import (
 // withoutMain is the argv[0] with which this program does not call sandboxd.Main.
 const withoutMain = "without-main"
 
-// TestMain runs more tests at the same time than there are processors: most of them wait.
+// TestMain runs more tests at the same time than it has processors: most of them wait.
 func TestMain(m *testing.M) {
 	if os.Args[0] == withoutMain {
 		sandboxd.Self()

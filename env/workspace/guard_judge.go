@@ -320,7 +320,7 @@ func operand(name string) string {
 	return "./" + name
 }
 
-// maxKept bounds the names that are tried for what is moved.
+// maxKept bounds the names that are tried for a moved file.
 const maxKept = 100
 
 // noteText is the content of a note, with the file, the reason, and the names to rename.

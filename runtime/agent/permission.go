@@ -173,7 +173,7 @@ func (l *loop) permit(ctx context.Context, t tool.Tool, c call, args json.RawMes
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		d = l.decide(rules, t, c, args) // with what was granted meanwhile
+		d = l.decide(rules, t, c, args) // with the grants made meanwhile
 	}
 	refuse := func(by, message string) error {
 		message = l.scope.Redactor.Text(message)

@@ -17,7 +17,7 @@ import (
 // Reads knows which files a session has read, or written, and in which state. With it a tool of
 // another class than policy.ClassRead fails to write or remove a file that the session has not
 // read, or that has changed since: by a command, a person or another agent. A new file needs no
-// reading. CopyIn and what is below a directory are not covered. Names that lead to the same file
+// reading. CopyIn and files below a directory are not covered. Names that lead to the same file
 // by symlinks are different files. A change within the resolution of the file system's clock,
 // usually some milliseconds, that keeps the size is not noticed, and neither is one while a command
 // runs that prints the file.

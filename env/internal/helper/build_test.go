@@ -20,7 +20,7 @@ const sizeLimit = 8 << 20
 // platforms are those that make build builds helpers for.
 var platforms = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// TestEmbeddedHelpers checks the helpers that are built in, if there are any.
+// TestEmbeddedHelpers checks the helpers that are built in, if any.
 func TestEmbeddedHelpers(t *testing.T) {
 	for arch, machine := range platforms {
 		t.Run(arch, func(t *testing.T) {

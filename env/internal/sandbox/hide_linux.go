@@ -14,7 +14,7 @@ import (
 // readable as a whole.
 var homeParts = []string{".cache", ".config", ".local", ".local/share", ".local/state"}
 
-// systemParts stay readable even if what is mounted there is a part of a hidden directory, as in a
+// systemParts stay readable even if their mount is a part of a hidden directory, as in a
 // container, whose root may be in the home of its owner.
 var systemParts = []string{
 	"/bin", "/boot", "/etc", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf", "/home", "/lib",

@@ -46,7 +46,7 @@ func (w *world) reads(t *testing.T, by Mechanism, readable, hidden []string) {
 	}
 }
 
-// TestHome reads what is in a home directory.
+// TestHome reads the files of a home directory.
 func TestHome(t *testing.T) {
 	each(t, func(t *testing.T, w *world, by Mechanism) {
 		w.vars["GOPATH"] = w.home + "/gopath:" + w.home + ":" + w.home + "/.ssh:" + w.home + "/.local"
@@ -230,7 +230,7 @@ func TestSeveralHomes(t *testing.T) {
 	})
 }
 
-// TestHiddenPaths has the paths by which env verify tries to read what is hidden.
+// TestHiddenPaths has the paths by which env verify tries to read hidden files.
 func TestHiddenPaths(t *testing.T) {
 	w := newWorld(t)
 	w.put(t, "home/.cargo/credentials.toml", "home/.cargo/x", "home/.config/a/x",

@@ -197,7 +197,7 @@ func TestProgramErrors(t *testing.T) {
 
 const childVar = "SANDBOXAGENT_TEST_SECCOMP"
 
-// TestMain is also a program that installs a filter and tells what it is refused.
+// TestMain is also a program that installs a filter and reports its refused calls.
 func TestMain(m *testing.M) {
 	mode := os.Getenv(childVar)
 	if mode == "" {

@@ -20,7 +20,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/wire/wiretest"
 )
 
-// current returns the connection of a client; nil if there is none.
+// current returns the connection of a client; nil without one.
 func (c *Client) current() *link {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -327,7 +327,7 @@ func TestCancel(t *testing.T) {
 		name      string
 		exec      func(ctx context.Context) error
 		cancelled bool
-		want      string // the text of the error; empty if there is none
+		want      string // the text of the error; empty without one
 	}{
 		{"cancelled", func(ctx context.Context) error { return context.Cause(ctx) }, true, ""},
 		{"both", func(ctx context.Context) error {

@@ -67,7 +67,7 @@ func TestRingAgainstModel(t *testing.T) {
 			for range random.IntN(20) {
 				m.take(1 + random.IntN(maxOutput))
 			}
-			// Some of what was taken arrives; the rest is on its way, or is lost.
+			// Some of the taken bytes arrive; the rest is on its way, or is lost.
 			onTheWay := int64(random.IntN(ringKeep + 1))
 			if random.IntN(3) == 0 {
 				onTheWay = 0

@@ -30,7 +30,7 @@ type Flood struct {
 const (
 	// maxHeld is what a client may hold of an answer, in bytes: the decoded form beside the text.
 	maxHeld = 3 * llm.MaxAnswer
-	// maxSent is what a server may send until the client leaves: the bound, and what is on the way.
+	// maxSent bounds the bytes of a server until the client leaves: the bound, and bytes on the way.
 	// Much of a compressed answer is on the way.
 	maxSent = llm.MaxAnswer + 32<<20
 )
@@ -187,7 +187,7 @@ func (s *flooder) packed(text string) string {
 	return b.String()
 }
 
-// bombSize is the least size of what a piece of a bomb becomes.
+// bombSize is the least size of a decoded piece of a bomb.
 const bombSize = 1 << 20
 
 // bomb returns pieces that become bombSize bytes of a flood.
