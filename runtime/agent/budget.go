@@ -1,47 +1,233 @@
 package agent
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"sync"
+	"time"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
-// budget counts the tokens of an agent and of all its sub-agents.
+// Price is the price of the tokens of a model, in US dollars for a million tokens.
+type Price struct {
+	Input, CacheRead, CacheWrite, Output float64
+}
+
+// Of returns the price of tokens in US dollars.
+func (p Price) Of(u llm.Usage) float64 {
+	return (p.Input*float64(u.Input) + p.CacheRead*float64(u.CacheRead) +
+		p.CacheWrite*float64(u.CacheWrite) + p.Output*float64(u.Output)) / 1e6
+}
+
+const (
+	// leastAnswer is the least room for an answer, in tokens, for which a request is sent.
+	leastAnswer = 1024
+	// unknownAnswer is the room for an answer whose length the profile does not limit.
+	unknownAnswer = 32_000
+)
+
+// cost is what requests take from the limits of a budget.
+type cost struct {
+	turns   int
+	tokens  int64
+	dollars float64
+}
+
+func (c *cost) add(d cost) {
+	c.turns, c.tokens, c.dollars = c.turns+d.turns, c.tokens+d.tokens, c.dollars+d.dollars
+}
+
+func (c *cost) subtract(d cost) { c.add(cost{-d.turns, -d.tokens, -d.dollars}) }
+
+// budget counts what an agent and all its sub-agents use, and reserves it before each request. The
+// limits of the agents above count, too. All budgets of a tree share one lock.
 type budget struct {
 	parent *budget
-	// limit returns the limit of the current run; zero means none.
-	limit func() int64
+	tree   *tree
+	// limits returns the limits of the current run.
+	limits func() Limits
 
-	mu    sync.Mutex
-	usage llm.Usage
-	// estimated sums the tokens of answers whose server reported no usage.
-	estimated int64
+	// The mutex of tree guards the fields below.
+	spent, reserved cost
+	usage           llm.Usage
+	// guessed means that a server reported no usage.
+	guessed bool
+	// began is the start of the current run, by a clock that never jumps.
+	began time.Time
 }
 
-// spend adds tokens to b and to the budgets above it.
-func (b *budget) spend(u llm.Usage, estimated int64) {
-	for ; b != nil; b = b.parent {
-		b.mu.Lock()
-		b.usage = b.usage.Add(u)
-		b.estimated += estimated
-		b.mu.Unlock()
+// tree is what the budgets of a tree of agents share.
+type tree struct {
+	mu sync.Mutex
+	// changed is closed when a reservation ends.
+	changed chan struct{}
+}
+
+// init makes b the budget of an agent below parent, or of a root if that is nil.
+func (b *budget) init(parent *budget, limits func() Limits) {
+	b.parent, b.limits = parent, limits
+	if parent != nil {
+		b.tree = parent.tree
+	} else {
+		b.tree = &tree{changed: make(chan struct{})}
 	}
 }
 
-// used returns the tokens that servers reported, and those that are estimated.
-func (b *budget) used() (u llm.Usage, estimated int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.usage, b.estimated
+// begin starts the time of a run.
+func (b *budget) begin() {
+	b.tree.mu.Lock()
+	defer b.tree.mu.Unlock()
+	b.began = time.Now()
 }
 
-// exceeded returns the first limit that is reached, from b upwards.
-func (b *budget) exceeded() (limit int64, reached bool) {
-	for ; b != nil; b = b.parent {
-		u, estimated := b.used()
-		if limit := b.limit(); limit > 0 && u.Total()+estimated >= limit {
-			return limit, true
+// limitError is the limit that leaves no room for a request.
+type limitError struct {
+	name  string
+	value int64
+}
+
+func (e *limitError) Error() string { return fmt.Sprintf("the limit of %s is reached", e.name) }
+
+// errWait means that there will be room if the requests under way use less than they reserved.
+var errWait = errors.New("other requests have reserved the rest")
+
+// reserve takes a request with so many tokens from b and the budgets above it, and the most tokens
+// that its answer can have, at most answer. While the requests of other agents have reserved the
+// rest it waits. The error is a *limitError, or that of ctx.
+func (b *budget) reserve(
+	ctx context.Context, input, answer int64, p Price,
+) (c cost, most int64, err error) {
+	for {
+		b.tree.mu.Lock()
+		most, err := b.room(input, answer, p)
+		if err == nil {
+			c := cost{1, input + most, p.Of(llm.Usage{Input: input, Output: most})}
+			for n := b; n != nil; n = n.parent {
+				n.reserved.add(c)
+			}
+			b.tree.mu.Unlock()
+			return c, most, nil
+		}
+		changed := b.tree.changed
+		b.tree.mu.Unlock()
+		if !errors.Is(err, errWait) {
+			return cost{}, 0, err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return cost{}, 0, context.Cause(ctx)
 		}
 	}
-	return 0, false
+}
+
+// room returns the tokens that all limits leave for an answer. The caller holds the lock.
+func (b *budget) room(input, answer int64, p Price) (most int64, err error) {
+	most = answer
+	wait := false
+	for n := b; n != nil; n = n.parent {
+		l, taken := n.limits(), n.spent
+		taken.add(n.reserved)
+		if l.MaxTurns > 0 && taken.turns >= l.MaxTurns {
+			return 0, &limitError{"turns", int64(l.MaxTurns)}
+		}
+		fits := func(name string, limit, rest int64) error {
+			switch {
+			case rest >= min(answer, leastAnswer):
+				most = min(most, rest)
+			case n.reserved.turns > 0:
+				wait = true
+			default:
+				return &limitError{name, limit}
+			}
+			return nil
+		}
+		if l.MaxTokens > 0 {
+			err = fits("tokens", l.MaxTokens, l.MaxTokens-taken.tokens-input)
+		}
+		if l.MaxCost > 0 && err == nil {
+			rest := l.MaxCost - taken.dollars - p.Of(llm.Usage{Input: input})
+			if p.Output > 0 {
+				rest *= 1e6 / p.Output
+			} else if rest >= 0 {
+				rest = float64(answer)
+			}
+			err = fits("cost", microDollars(l.MaxCost), int64(min(rest, float64(answer))))
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	if wait {
+		return 0, errWait
+	}
+	return most, nil
+}
+
+// microDollars returns an amount in millionths of a dollar.
+func microDollars(dollars float64) int64 { return int64(dollars*1e6 + 0.5) }
+
+// settle ends the reservation r of a request, for which the server reported u and which cost c.
+func (b *budget) settle(r, c cost, u llm.Usage) {
+	b.tree.mu.Lock()
+	defer b.tree.mu.Unlock()
+	for n := b; n != nil; n = n.parent {
+		n.reserved.subtract(r)
+		n.spent.add(c)
+		n.usage = n.usage.Add(u)
+	}
+	close(b.tree.changed)
+	b.tree.changed = make(chan struct{})
+}
+
+// guess notes that b has estimated tokens, and reports whether these are the first.
+func (b *budget) guess() (first bool) {
+	b.tree.mu.Lock()
+	defer b.tree.mu.Unlock()
+	first = !b.guessed
+	b.guessed = true
+	return first
+}
+
+// total returns the tokens that servers reported, and the requests.
+func (b *budget) total() (u llm.Usage, turns int) {
+	b.tree.mu.Lock()
+	defer b.tree.mu.Unlock()
+	return b.usage, b.spent.turns
+}
+
+// needsPrice reports whether b or a budget above it has a limit of money.
+func (b *budget) needsPrice() bool {
+	for ; b != nil; b = b.parent {
+		if b.limits().MaxCost > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// share is the part of a limit that is used.
+type share struct {
+	limit       string
+	used, whole float64
+}
+
+// shares returns how much of each limit is used, of b and of the budgets above it.
+func (b *budget) shares() []share {
+	b.tree.mu.Lock()
+	defer b.tree.mu.Unlock()
+	var list []share
+	for n := b; n != nil; n = n.parent {
+		l := n.limits()
+		list = append(
+			list,
+			share{"turns", float64(n.spent.turns), float64(l.MaxTurns)},
+			share{"tokens", float64(n.spent.tokens), float64(l.MaxTokens)},
+			share{"cost", n.spent.dollars, l.MaxCost},
+			share{"time", float64(time.Since(n.began)), float64(l.MaxDuration)},
+		)
+	}
+	return list
 }

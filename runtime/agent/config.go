@@ -45,6 +45,9 @@ type Config struct {
 	// Store creates the store of a session, such as session.OnDisk(dir) and session.InMemory.
 	Store func(sessionID string) (session.Store, error)
 	Retry llm.RetryPolicy
+	// Price returns the price of a model's tokens, and false if it is not known. Limits.MaxCost needs
+	// it; a run with an unknown price fails before its request, with an error that wraps ErrConfig.
+	Price func(model string) (Price, bool)
 	// Settings are the initial settings of sessions.
 	Settings Settings
 	Limits   Limits
@@ -109,7 +112,7 @@ type Settings struct {
 }
 
 // Limits end a run. The default of MaxToolRounds is DefaultMaxToolRounds, that of LoopWindow is
-// DefaultLoopWindow.
+// DefaultLoopWindow. The model is told when 80 % of a limit is used.
 type Limits = session.Limits
 
 // ToolPolicy selects the tools that are offered. The zero value offers all.
@@ -188,7 +191,7 @@ func (v Verify) validate(e env.Environment) error {
 
 func validateLimits(l Limits) error {
 	if l.MaxToolRounds < 0 || l.MaxTurns < 0 || l.MaxToolCalls < 0 || l.MaxTokens < 0 ||
-		l.MaxDuration < 0 || l.LoopWindow < 0 {
+		l.MaxCost < 0 || l.MaxDuration < 0 || l.LoopWindow < 0 {
 		return fmt.Errorf("agent: %w: a limit is negative", ErrConfig)
 	}
 	return nil

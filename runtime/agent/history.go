@@ -17,14 +17,14 @@ type history struct {
 
 	// The fields below belong to the loop; runs of a session do not overlap.
 
-	// requests counts the requests to the model, as Limits.MaxTurns does.
-	requests int
 	// callIDs are the IDs of all tool calls.
 	callIDs map[string]bool
 	// prompt is the last one in the journal.
 	prompt session.Prompt
-	// contextTokens is the context that the last answer took; zero before the first.
+	// contextTokens is the context that the last answer took; zero before the first. The turns after
+	// the first counted came later.
 	contextTokens int64
+	counted       int
 	contextWarned bool
 	imagesWarned  bool
 	loops         loopDetector

@@ -27,6 +27,7 @@ type inputs struct {
 
 	client       llm.Client
 	profile      profile.Profile
+	price        func(model string) (Price, bool)
 	surroundings profile.Surroundings
 	settings     func() Settings // the current ones, as limits
 	limits       func() Limits
@@ -71,6 +72,11 @@ type loop struct {
 	model   profile.Profile
 	tools   *tool.Registry
 	offered []string
+	// reserved is what the current request has reserved, and most the tokens that its answer may have.
+	reserved cost
+	most     int64
+	// told are the limits of whose end the model knows.
+	told map[string]bool
 	// refused means that a human refused a call of the current answer.
 	refused atomic.Bool
 	// stop ends the context of the run, so that a run with fatal set does not wait for a tool call.
@@ -117,7 +123,9 @@ func (l *loop) run(ctx context.Context) RunResult {
 	ctx, l.stop = context.WithCancelCause(ctx)
 	defer l.stop(nil)
 	l.agents.startRun(l.in, func(err error) { l.stop(&fatalError{err}) })
+	l.budget.begin()
 	e, err := l.work(ctx)
+	l.settle(cost{turns: l.reserved.turns}, llm.Usage{}) // of a request without an answer
 	if err != nil {
 		e = internalError(err)
 	}
@@ -228,12 +236,13 @@ func (l *loop) start() error {
 	return nil
 }
 
-// steer adds the queued steering messages to the history, and the note about plan mode.
+// steer adds the queued steering messages to the history, and the notes about plan mode and limits.
 func (l *loop) steer() error {
 	texts := l.steering.takeAll()
 	if note := l.mode.note(); note != "" {
 		texts = append(texts, note)
 	}
+	texts = append(texts, l.limitNotes()...)
 	for _, m := range texts {
 		if err := l.recordText(session.TurnSteering, m); err != nil {
 			return err
@@ -252,21 +261,13 @@ func (l *loop) checkLimits(ctx context.Context) (ending, bool) {
 		return internalError(err), true
 	}
 	limits := l.limits()
-	tokens, over := l.budget.exceeded()
-	name, value := "", int64(0)
 	switch {
 	case l.rounds >= limits.MaxToolRounds:
-		name, value = "tool_rounds", int64(limits.MaxToolRounds)
-	case limits.MaxTurns > 0 && l.history.requests >= limits.MaxTurns:
-		name, value = "turns", int64(limits.MaxTurns)
+		return l.limitReached("tool_rounds", int64(limits.MaxToolRounds)), true
 	case limits.MaxToolCalls > 0 && len(l.res.ToolCalls) >= limits.MaxToolCalls:
-		name, value = "tool_calls", int64(limits.MaxToolCalls)
-	case over:
-		name, value = "tokens", tokens
-	default:
-		return ending{}, false
+		return l.limitReached("tool_calls", int64(limits.MaxToolCalls)), true
 	}
-	return l.limitReached(name, value), true
+	return l.reserve(ctx)
 }
 
 func (l *loop) limitReached(name string, value int64) ending {
@@ -408,7 +409,7 @@ func errorCode(r RunResult) string {
 
 // close writes the run's last entry and event.
 func (l *loop) close() {
-	l.res.Turns = l.history.requests
+	_, l.res.Turns = l.budget.total()
 	l.res.Transitions = l.machine.transitions
 	err := l.store.Append(session.TypeRunEnded, l.res.entry())
 	if err == nil {

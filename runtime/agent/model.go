@@ -46,7 +46,7 @@ func (l *loop) buildRequest() (req llm.Request, unseen int) {
 		Messages:          list,
 		Tools:             specs,
 		ReasoningEffort:   effort,
-		MaxOutputTokens:   int(l.model.AnswerTokens),
+		MaxOutputTokens:   l.answerTokens(),
 		ParallelToolCalls: l.model.SupportsParallelToolCalls,
 		Options:           l.model.Options,
 		SessionID:         l.sessionID,
@@ -67,7 +67,6 @@ func (l *loop) stream(ctx context.Context) (llm.Response, error) {
 		l.warnContext(approxTokens(req))
 	}
 	l.res.ModelCalls++
-	l.history.requests++
 	var a llm.Assembler
 	text := false
 	for d, err := range l.client.Stream(ctx, req) {
@@ -183,17 +182,19 @@ func (l *loop) recordAnswer(resp llm.Response) ([]call, error) {
 // countTokens adds the tokens of an answer to the result and to the budget, which gets an estimate
 // if the server reports none.
 func (l *loop) countTokens(resp llm.Response) {
-	estimated := int64(0)
-	if used := resp.Usage.Total(); used > 0 {
-		l.history.contextTokens = used
+	used := resp.Usage
+	if used.Total() > 0 {
+		l.history.contextTokens = used.Total()
+		l.history.counted = len(l.history.list()) + 1 // with this answer
 	} else {
-		answer := llm.Request{Messages: []llm.Message{resp.Message}}
-		estimated = approxTokens(l.request) + approxTokens(answer) + 1
+		used.Input = approxTokens(l.request)
+		used.Output = approxTokens(llm.Request{Messages: []llm.Message{resp.Message}}) + 1
 	}
-	_, before := l.budget.used()
-	l.budget.spend(resp.Usage, estimated)
+	price, _ := l.priceOf(l.request.Model)
+	l.settle(cost{1, used.Total(), price.Of(used)}, resp.Usage)
 	l.res.Usage = l.res.Usage.Add(resp.Usage)
-	if estimated > 0 && before == 0 && l.limits().MaxTokens > 0 {
+	limits := l.limits()
+	if resp.Usage.Total() == 0 && l.budget.guess() && (limits.MaxTokens > 0 || limits.MaxCost > 0) {
 		l.send(event.Warning{
 			Code: "usage_unknown",
 			Message: "the model's server reports no token usage; limits use an estimate of four " +

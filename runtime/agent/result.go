@@ -78,8 +78,8 @@ type RunResult struct {
 	// Err is the error that ended the run; nil if Status is completed, limit_reached,
 	// awaiting_human or timed_out_by_model.
 	Err error
-	// Limit names the limit that ended the run: "turns", "tool_rounds", "tool_calls", "tokens", or
-	// "output_tokens", the limit of one answer, which cut three answers in a row.
+	// Limit names the limit that ended the run: "turns", "tool_rounds", "tool_calls", "tokens", "cost",
+	// or "output_tokens", the limit of one answer, which cut three answers in a row.
 	Limit string
 	// Exit is set if the model ended the run with the exit tool.
 	Exit *tool.Exit
@@ -90,7 +90,8 @@ type RunResult struct {
 	// Usage sums the tokens of this run and its sub-agents; ModelCalls is without sub-agents.
 	Usage      llm.Usage
 	ModelCalls int
-	// Turns counts the requests to the model of the session so far, as Limits.MaxTurns does.
+	// Turns counts the requests to the model of the session and its sub-agents so far, as
+	// Limits.MaxTurns does.
 	Turns     int
 	ToolCalls []ToolCallRecord
 	Failures  []Failure

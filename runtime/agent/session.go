@@ -97,10 +97,11 @@ func openSession(
 	if s.parent != nil {
 		s.permissions = s.parent.permissions
 	}
-	s.budget.limit = func() int64 { return s.limitsOf(agents.currentInput()).MaxTokens }
+	var above *budget
 	if s.parent != nil {
-		s.budget.parent = &s.parent.budget
+		above = &s.parent.budget
 	}
+	s.budget.init(above, func() Limits { return s.limitsOf(agents.currentInput()) })
 	agents.s, agents.instructions = s, from.instructions
 	s.mode = newModes(&cfg)
 	if s.hub == nil {
@@ -213,7 +214,7 @@ func (s *Session) History() []session.Turn { return slices.Clone(s.history.list(
 
 // Usage returns the tokens that the session and its sub-agents have used.
 func (s *Session) Usage() llm.Usage {
-	u, _ := s.budget.used()
+	u, _ := s.budget.total()
 	return u
 }
 
@@ -356,7 +357,7 @@ func (s *Session) newLoop(in Input) *loop {
 	return &loop{
 		inputs: inputs{
 			in: in, sessionID: s.id,
-			client: cfg.Client, profile: cfg.Profile, surroundings: s.surroundings,
+			client: cfg.Client, profile: cfg.Profile, price: cfg.Price, surroundings: s.surroundings,
 			settings: s.currentSettings, limits: func() Limits { return s.limitsOf(in) },
 			env: cfg.Env, registry: s.registry, policy: cfg.Policy, scope: scope, agents: s.agents,
 			verify: cfg.Verify, answer: cfg.Answer,

@@ -42,7 +42,7 @@ func TestLimits(t *testing.T) {
 		for i := range 30 {
 			m.answers = append(m.answers, answer{
 				calls: []llm.ToolCall{call("", "look", object{"i": i})}, usage: llm.Usage{
-					Input: 90, Output: 10,
+					Input: 900, Output: 100,
 				},
 			})
 		}
@@ -57,7 +57,7 @@ func TestLimits(t *testing.T) {
 		{"rounds", agent.Limits{MaxToolRounds: 3}, "tool_rounds", 3},
 		{"turns", agent.Limits{MaxTurns: 2}, "turns", 2},
 		{"calls", agent.Limits{MaxToolCalls: 4}, "tool_calls", 4},
-		{"tokens", agent.Limits{MaxTokens: 250}, "tokens", 3},
+		{"tokens", agent.Limits{MaxTokens: 4500}, "tokens", 3},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

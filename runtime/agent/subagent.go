@@ -293,14 +293,9 @@ func (a *subagents) config(
 	cfg := s.cfg
 	cfg.Settings = s.currentSettings().clone()
 	cfg.Limits = s.limitsOf(in)
-	most := cfg.Limits.MaxTurns
 	cfg.Limits.MaxTurns = cmp.Or(r.MaxTurns, kind.MaxTurns, cfg.Subagents.MaxTurns)
-	if most > 0 {
-		cfg.Limits.MaxTurns = min(cfg.Limits.MaxTurns, most)
-	}
-	// The limits of the agents above count: budget adds up the tokens, and the end of a run ends its
-	// agents.
-	cfg.Limits.MaxTokens, cfg.Limits.MaxDuration = 0, 0
+	// The limits of the agents above count: see budget, and the end of a run ends its agents.
+	cfg.Limits.MaxTokens, cfg.Limits.MaxCost, cfg.Limits.MaxDuration = 0, 0, 0
 	cfg.Settings.Model = cmp.Or(r.Model, kind.Model, cfg.Settings.Model)
 	cfg.Settings.Instructions = strings.TrimSpace(a.userInstructions(in) + "\n\n" + kind.Instructions)
 	cfg.Verify, cfg.Answer, cfg.Tools, cfg.Modes = Verify{}, nil, nil, nil

@@ -43,9 +43,16 @@ func TestTurnsOfSubagents_9_9_1(t *testing.T) {
 			cfg.Subagents = agent.Subagents{MaxTurns: tt.config, Kinds: []agent.Kind{{
 				Name: "runner", Description: "runs", MaxTurns: tt.kind,
 			}}}
-			res := submit(t, newSession(t, cfg), "go")
-			if got := c.sent("agent_1"); got != tt.want {
-				t.Errorf("the sub-agent sent %d requests, not %d", got, tt.want)
+			res, err := newSession(t, cfg).Submit(t.Context(), "go")
+			if err != nil || (res.Status == agent.StatusLimit) != (tt.parent > 0) {
+				t.Fatalf("ended with %s, %v", res.Status, err)
+			}
+			got := c.sent("agent_1")
+			if tt.parent > 0 {
+				got += c.sent("")
+			}
+			if got != tt.want {
+				t.Errorf("%d requests, not %d", got, tt.want)
 			}
 			if len(res.Agents) != 1 || res.Agents[0].Status != string(tool.AgentFailed) {
 				t.Errorf("the agents are %+v", res.Agents)
@@ -62,18 +69,18 @@ func TestTokensOfSubagents(t *testing.T) {
 		run        *agent.Limits
 		nested     bool
 	}{
-		"session's limit": {session: agent.Limits{MaxTokens: 1000}},
+		"session's limit": {session: agent.Limits{MaxTokens: 20_000}},
 		"run's limit": {
-			session: agent.Limits{MaxTokens: 1 << 40}, run: &agent.Limits{MaxTokens: 1000},
+			session: agent.Limits{MaxTokens: 1 << 40}, run: &agent.Limits{MaxTokens: 20_000},
 		},
 		"estimated tokens":   {session: agent.Limits{MaxTokens: 3000}, unreported: true},
-		"agents below":       {session: agent.Limits{MaxTokens: 1000}, nested: true},
-		"run's limit, below": {run: &agent.Limits{MaxTokens: 1000}, nested: true},
+		"agents below":       {session: agent.Limits{MaxTokens: 20_000}, nested: true},
+		"run's limit, below": {run: &agent.Limits{MaxTokens: 20_000}, nested: true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			var n callLog
-			use := llm.Usage{Input: 100}
+			use := llm.Usage{Input: 1000}
 			if tt.unreported {
 				use = llm.Usage{}
 			}
@@ -113,9 +120,9 @@ func TestTokensOfSubagents(t *testing.T) {
 				}
 			}
 			asked := c.sent("") + c.sent("agent_1") + c.sent("agent_2") + c.sent("agent_1_1")
-			// Each running agent may get one more answer, perhaps a part of it, after the limit.
-			if used := s.Usage().Total(); !tt.unreported && (used < 1000 || used > int64(asked*100) ||
-				asked > 14 || res.Usage != s.Usage()) {
+			// No request is sent that may exceed the limit, and all are that cannot.
+			if used := s.Usage().Total(); !tt.unreported && (used < 17_000 || used > 20_000 ||
+				used != int64(asked*1000) || res.Usage != s.Usage()) {
 				t.Errorf("the model got %d requests, for %d tokens, of which the run reports %d", asked, used,
 					res.Usage.Total())
 			}

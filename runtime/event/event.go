@@ -194,9 +194,10 @@ type ModeChanged struct {
 
 // TurnLimit is the limit that ended the run.
 type TurnLimit struct {
-	// Limit is "turns", "tool_rounds", "tool_calls", "tokens" or "output_tokens".
+	// Limit is "turns", "tool_rounds", "tool_calls", "tokens", "cost" or "output_tokens".
 	Limit string `json:"limit"`
-	// Value is zero for output_tokens if the provider sets the limit.
+	// Value is in millionths of a US dollar for cost, and zero for output_tokens if the provider sets
+	// the limit.
 	Value int64 `json:"value"`
 }
 

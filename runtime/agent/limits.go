@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+)
+
+// limitShare is the part of a limit from which on the model knows of it.
+const limitShare = 0.8
+
+// reserve takes the next request from the budget, or ends the run if there is no room for it.
+func (l *loop) reserve(ctx context.Context) (ending, bool) {
+	model := l.settings().Model
+	price, known := l.priceOf(model)
+	if !known && l.budget.needsPrice() {
+		return internalError(fmt.Errorf("%w: the price of the model %q is not known, and the limit of "+
+			"money needs it", ErrConfig, model)), true
+	}
+	answer := l.profile.WithModel(model).AnswerTokens
+	if answer <= 0 {
+		answer = unknownAnswer
+	}
+	var err error
+	l.reserved, l.most, err = l.budget.reserve(ctx, l.nextTokens(), answer, price)
+	var over *limitError
+	switch {
+	case errors.As(err, &over):
+		return l.limitReached(over.name, over.value), true
+	case err != nil:
+		return stopped(ctx), true
+	case l.most == answer:
+		l.most = 0 // no limit but the profile's
+	}
+	return ending{}, false
+}
+
+// settle ends the reservation of the current request, which cost c, and for which the server
+// reported u.
+func (l *loop) settle(c cost, u llm.Usage) {
+	l.budget.settle(l.reserved, c, u)
+	l.reserved = cost{}
+}
+
+func (l *loop) priceOf(model string) (Price, bool) {
+	if l.price == nil {
+		return Price{}, false
+	}
+	return l.price(model)
+}
+
+// nextTokens estimates the tokens of the next request.
+func (l *loop) nextTokens() int64 {
+	if l.history.contextTokens == 0 {
+		req, _ := l.buildRequest()
+		return approxTokens(req)
+	}
+	list := l.history.list()
+	later := list[min(l.history.counted, len(list)):]
+	return l.history.contextTokens + approxTokens(llm.Request{Messages: messages(later)})
+}
+
+// answerTokens is the limit of the next answer; zero leaves it to the provider.
+func (l *loop) answerTokens() int {
+	if l.most > 0 {
+		return int(l.most)
+	}
+	return int(l.model.AnswerTokens)
+}
+
+// limitNotes returns a text for each limit of which limitShare is used, once a run.
+func (l *loop) limitNotes() (texts []string) {
+	limits := l.limits()
+	list := append(
+		l.budget.shares(),
+		share{"tool_rounds", float64(l.rounds), float64(limits.MaxToolRounds)},
+		share{"tool_calls", float64(len(l.res.ToolCalls)), float64(limits.MaxToolCalls)},
+	)
+	for _, s := range list {
+		if s.whole <= 0 || s.used < limitShare*s.whole || l.told[s.limit] {
+			continue
+		}
+		if l.told == nil {
+			l.told = map[string]bool{}
+		}
+		l.told[s.limit] = true
+		texts = append(texts, limitText(s))
+	}
+	return texts
+}
+
+// limitText tells a model how much of a limit is used.
+func limitText(s share) string {
+	var of string
+	switch s.limit {
+	case "cost":
+		of = fmt.Sprintf("%.2f of %.2f US dollars", s.used, s.whole)
+	case "time":
+		of = fmt.Sprintf("%s of %s", time.Duration(s.used).Round(time.Second),
+			time.Duration(s.whole).Round(time.Second))
+	case "turns":
+		of = fmt.Sprintf("%.0f of %.0f requests to the model", s.used, s.whole)
+	case "tool_rounds":
+		of = fmt.Sprintf("%.0f of %.0f rounds of tool calls", s.used, s.whole)
+	case "tool_calls":
+		of = fmt.Sprintf("%.0f of %.0f tool calls", s.used, s.whole)
+	default:
+		of = fmt.Sprintf("%.0f of %.0f %s", s.used, s.whole, s.limit)
+	}
+	return "This run has used " + of + ", and ends at that limit. Do the most important part of the " +
+		"rest now, and report what is missing."
+}

@@ -1,0 +1,167 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+// notes returns the messages of the loop in the history whose text has part.
+func notes(s *agent.Session, part string) (list []string) {
+	for _, turn := range s.History() {
+		for _, p := range turn.Parts {
+			if strings.Contains(p.Text, part) {
+				list = append(list, p.Text)
+			}
+		}
+	}
+	return list
+}
+
+// looks are n answers, each with a call and so many tokens.
+func looks(n int, use llm.Usage) (list []answer) {
+	for i := range n {
+		list = append(list, answer{
+			calls: []llm.ToolCall{call(fmt.Sprint(i), "look", object{"n": i})}, usage: use,
+		})
+	}
+	return list
+}
+
+// TestLimitIsNear tells the model once when it has used 80 % of a limit, and never without one.
+func TestLimitIsNear(t *testing.T) {
+	price := func(string) (agent.Price, bool) { return agent.Price{Input: 1000}, true }
+	for name, tt := range map[string]struct {
+		limits agent.Limits
+		after  int // requests before the message
+		want   string
+	}{
+		"turns":  {agent.Limits{MaxTurns: 10}, 8, "8 of 10 requests to the model"},
+		"rounds": {agent.Limits{MaxToolRounds: 5}, 4, "4 of 5 rounds of tool calls"},
+		"calls":  {agent.Limits{MaxToolCalls: 20}, 16, "16 of 20 tool calls"},
+		"tokens": {agent.Limits{MaxTokens: 20_000}, 16, "16000 of 20000 tokens"},
+		"money":  {agent.Limits{MaxCost: 20}, 16, "16.00 of 20.00 US dollars"},
+		"none":   {agent.Limits{}, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var n callLog
+			m := &model{answers: looks(30, llm.Usage{Input: 1000})}
+			cfg := config(m, n.tool("look", true))
+			cfg.Limits, cfg.Price = tt.limits, price
+			cfg.Limits.NoLoopDetection = true
+			ev := watch(&cfg)
+			s := newSession(t, cfg)
+			if _, err := s.Submit(t.Context(), "go"); err != nil {
+				t.Fatal(err)
+			}
+			got := notes(s, "ends at that limit")
+			if tt.want == "" {
+				if len(got) > 0 {
+					t.Errorf("%q", got)
+				}
+				return
+			}
+			if len(got) != 1 || !strings.Contains(got[0], tt.want) ||
+				ev.count(event.KindSteeringInjected) != 1 {
+				t.Fatalf("%q", got)
+			}
+			for i, want := range map[int]bool{tt.after - 1: false, tt.after: true} {
+				list := m.request(t, i).Messages
+				if is := strings.Contains(list[len(list)-1].Text(), tt.want); is != want {
+					t.Errorf("request %d has it: %v", i, is)
+				}
+			}
+		})
+	}
+}
+
+// TestTimeIsNear tells the root agent and its sub-agent that their time is almost over.
+func TestTimeIsNear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := func(context.Context, llm.Request) { time.Sleep(4 * time.Minute) }
+		look := looks(3, llm.Usage{})
+		look[0].before, look[1].before = slow, slow
+		c := one(nil, look...)
+		var n callLog
+		cfg := treeConfig(c, n.tool("look", true))
+		cfg.Limits.MaxDuration = 10 * time.Minute
+		s := newSession(t, cfg)
+		if _, err := s.Submit(t.Context(), "go"); err != nil {
+			t.Fatal(err)
+		}
+		const want = "8m0s of 10m0s"
+		if got := notes(s, want); len(got) != 1 {
+			t.Errorf("%q", got)
+		}
+		list := c.request(t, "agent_1", 2).Messages
+		if !strings.Contains(list[len(list)-1].Text(), want) {
+			t.Errorf("%+v", list[len(list)-1])
+		}
+	})
+}
+
+// TestAnswerFitsLimit has the server cut answers where a limit ends.
+func TestAnswerFitsLimit(t *testing.T) {
+	var n callLog
+	m := &model{answers: looks(9, llm.Usage{Input: 2000})}
+	cfg := config(m, n.tool("look", true))
+	cfg.Profile.AnswerTokens = 4000
+	cfg.Limits.MaxTokens = 9500
+	if res := submit(t, newSession(t, cfg), "go"); res.Limit != "tokens" {
+		t.Fatalf("%+v", res)
+	}
+	for i, want := range []int{4000, 4000, 3500, 1500} {
+		// The messages since the last answer count, too.
+		if got := m.request(t, i).MaxOutputTokens; got > want || got < want-100 {
+			t.Errorf("request %d may have %d tokens, not %d", i, got, want)
+		}
+	}
+	if len(m.requests) != 4 {
+		t.Errorf("%d requests", len(m.requests))
+	}
+}
+
+// TestUnknownPrice fails before a request whose price is not known.
+func TestUnknownPrice(t *testing.T) {
+	m := &model{}
+	cfg := config(m)
+	cfg.Limits.MaxCost = 1
+	for name, price := range map[string]func(string) (agent.Price, bool){
+		"no prices": nil, "another model": func(string) (agent.Price, bool) { return agent.Price{}, false },
+	} {
+		cfg.Price = price
+		_, err := newSession(t, cfg).Submit(t.Context(), "go")
+		if !errors.Is(err, agent.ErrConfig) || !strings.Contains(err.Error(), `"m"`) || len(m.requests) > 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestMoneyOfSubagents has sub-agents that use up the money of their parent.
+func TestMoneyOfSubagents(t *testing.T) {
+	var n callLog
+	c := one(object{"max_turns": 1000}, looks(300, llm.Usage{Input: 500, Output: 500})...)
+	cfg := treeConfig(c, n.tool("look", true))
+	cfg.Limits.MaxCost = 0.5
+	cfg.Price = func(string) (agent.Price, bool) { return agent.Price{Input: 1, Output: 10}, true }
+	res, err := newSession(t, cfg).Submit(t.Context(), "go")
+	if err != nil || res.Status != agent.StatusLimit || res.Limit != "cost" {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	if len(res.Agents) != 1 || res.Agents[0].Status != string(tool.AgentFailed) {
+		t.Errorf("%+v", res.Agents)
+	}
+	cost := agent.Price{Input: 1, Output: 10}.Of(res.Usage)
+	if cost > 0.5 || cost < 0.48 {
+		t.Errorf("it cost %f dollars", cost)
+	}
+}
