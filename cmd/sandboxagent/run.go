@@ -68,7 +68,7 @@ codes: 0 done, 1 the task failed, 2 usage, 3 a limit was reached, 4 a human is n
 			},
 			&cli.IntFlag{
 				Name: "max-turns", Category: groupTask, DefaultText: "no limit",
-				Usage: "end after `N` requests to the model",
+				Usage: "end after `N` requests, with sub-agents",
 			},
 			&cli.IntFlag{
 				Name: "max-tool-rounds", Category: groupTask,
@@ -77,7 +77,7 @@ codes: 0 done, 1 the task failed, 2 usage, 3 a limit was reached, 4 a human is n
 			},
 			&cli.Int64Flag{
 				Name: "max-tokens", Category: groupTask, DefaultText: "no limit",
-				Usage: "end after `N` tokens",
+				Usage: "end after `N` tokens, with sub-agents",
 			},
 			&cli.DurationFlag{
 				Name: "max-retry-wait", Category: groupModel, Value: llm.DefaultMaxWait,

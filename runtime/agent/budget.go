@@ -54,8 +54,10 @@ type budget struct {
 	usage           llm.Usage
 	// guessed means that a server reported no usage.
 	guessed bool
-	// began is the start of the current run, by a clock that never jumps.
+	// began is the start of the current run, by a clock that never jumps, and time all its time; zero
+	// means no limit.
 	began time.Time
+	time  time.Duration
 }
 
 // tree is what the budgets of a tree of agents share.
@@ -75,11 +77,14 @@ func (b *budget) init(parent *budget, limits func() Limits) {
 	}
 }
 
-// begin starts the time of a run.
-func (b *budget) begin() {
+// begin starts the time of a run, which the deadline of ctx ends.
+func (b *budget) begin(ctx context.Context) {
 	b.tree.mu.Lock()
 	defer b.tree.mu.Unlock()
-	b.began = time.Now()
+	b.began, b.time = time.Now(), 0
+	if deadline, ok := ctx.Deadline(); ok {
+		b.time = deadline.Sub(b.began)
+	}
 }
 
 // limitError is the limit that leaves no room for a request.
@@ -226,7 +231,7 @@ func (b *budget) shares() []share {
 			share{"turns", float64(n.spent.turns), float64(l.MaxTurns)},
 			share{"tokens", float64(n.spent.tokens), float64(l.MaxTokens)},
 			share{"cost", n.spent.dollars, l.MaxCost},
-			share{"time", float64(time.Since(n.began)), float64(l.MaxDuration)},
+			share{"time", float64(time.Since(n.began)), float64(n.time)},
 		)
 	}
 	return list

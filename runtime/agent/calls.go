@@ -190,7 +190,10 @@ func (l *loop) runTool(ctx context.Context, c call, skip string) (o tool.Outcome
 			return tool.Outcome{}, unstored
 		}
 	}
-	return o, l.storeResult(c, o, durable)
+	if err = l.storeResult(c, o, durable); err == nil {
+		o.Steps = append(o.Steps, event.StepRecord)
+	}
+	return o, err
 }
 
 // storeStart makes the start of a call durable that may change something.
@@ -240,7 +243,7 @@ func (l *loop) scopeOf(c call) (s tool.Scope, flush func()) {
 func toolCallEnd(o tool.Outcome) event.ToolCallEnd {
 	end := event.ToolCallEnd{
 		CallID: o.Call.ID, Name: o.Call.Name, IsError: o.Result.IsError, Result: o.Result.Text(),
-		Truncated: o.Truncated, Output: o.Output, Changes: o.Changes,
+		Truncated: o.Truncated, Steps: o.Steps, Output: o.Output, Changes: o.Changes,
 		DurationMS: o.Duration.Milliseconds(),
 	}
 	if o.Err != nil {

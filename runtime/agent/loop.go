@@ -123,7 +123,7 @@ func (l *loop) run(ctx context.Context) RunResult {
 	ctx, l.stop = context.WithCancelCause(ctx)
 	defer l.stop(nil)
 	l.agents.startRun(l.in, func(err error) { l.stop(&fatalError{err}) })
-	l.budget.begin()
+	l.budget.begin(ctx)
 	e, err := l.work(ctx)
 	l.settle(cost{turns: l.reserved.turns}, llm.Usage{}) // of a request without an answer
 	if err != nil {

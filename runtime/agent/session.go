@@ -47,6 +47,7 @@ type Session struct {
 	agents    *subagents
 	history   history
 	reads     tool.Reads
+	cache     *tool.Cache
 	mode      *modes
 	budget    budget
 	steering  queue
@@ -100,6 +101,9 @@ func openSession(
 	var above *budget
 	if s.parent != nil {
 		above = &s.parent.budget
+		s.cache = s.parent.cache.Fork()
+	} else {
+		s.cache = tool.NewCache()
 	}
 	s.budget.init(above, func() Limits { return s.limitsOf(agents.currentInput()) })
 	agents.s, agents.instructions = s, from.instructions
@@ -346,7 +350,7 @@ func (s *Session) newLoop(in Input) *loop {
 	cfg := &s.cfg
 	scope := tool.Scope{
 		Env: cfg.Env, Spool: s.store.Spool(), Outputs: s.store.OpenOutput, Clock: cfg.Clock,
-		Logger: cfg.Log, Redactor: cfg.Redactor,
+		Logger: cfg.Log, Redactor: cfg.Redactor, Cache: s.cache,
 	}
 	if cfg.Backups {
 		scope.Backups = s.store.Backups()

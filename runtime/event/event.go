@@ -146,11 +146,35 @@ type ToolCallEnd struct {
 	// Result is the text that the model sees; Truncated means that it is less than the output.
 	Result    string `json:"result"`
 	Truncated bool   `json:"truncated,omitempty"`
+	// Steps are those that the call went through, in their order; only StepRecord for one that was not
+	// tried.
+	Steps []ToolStep `json:"steps,omitempty"`
 	// Output is the whole output of the tool.
 	Output     Output       `json:"-"`
 	Changes    []FileChange `json:"changes,omitempty"`
 	DurationMS int64        `json:"duration_ms"`
 }
+
+// ToolStep is a step of a tool call.
+type ToolStep string
+
+// Steps of a tool call. A call that fails in one of the first three goes on with StepCheck.
+const (
+	StepLookUp     ToolStep = "look_up"
+	StepValidate   ToolStep = "validate"
+	StepPermission ToolStep = "permission"
+	// StepCache: the result of an equal call was given again, and what follows is StepRecord.
+	StepCache ToolStep = "cache"
+	// StepBackup: the content of the files that the tool changed was kept.
+	StepBackup  ToolStep = "backup"
+	StepExecute ToolStep = "execute"
+	// StepCheck: the result was made valid text without secrets.
+	StepCheck ToolStep = "check"
+	// StepTruncate: the model sees less than the output.
+	StepTruncate ToolStep = "truncate"
+	// StepRecord: the result was written to the session's store. The event follows.
+	StepRecord ToolStep = "record"
+)
 
 // SteeringInjected is a steering message that the loop added to the history.
 type SteeringInjected struct {

@@ -76,8 +76,8 @@ func (b *backupEnv) keep(ctx context.Context, name string) error {
 	return nil
 }
 
-// addTo adds the paths of the backups to changes.
-func (b *backupEnv) addTo(changes []event.FileChange) {
+// addTo adds the paths of the backups to changes, and reports whether there are any.
+func (b *backupEnv) addTo(changes []event.FileChange) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for i := range changes {
@@ -85,4 +85,5 @@ func (b *backupEnv) addTo(changes []event.FileChange) {
 			changes[i].Backup = b.kept[changes[i].Path]
 		}
 	}
+	return len(b.kept) > 0
 }

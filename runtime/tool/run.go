@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/policy/redact"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
@@ -42,6 +43,8 @@ type Scope struct {
 	// Limits override the limits of tools by name. A zero field keeps the tool's own value; negative
 	// Lines remove the limit of lines.
 	Limits map[string]Limit
+	// Cache keeps results of tools that read; nil keeps none.
+	Cache *Cache
 	// Redactor replaces secrets in outputs, errors and panics; nil replaces none.
 	Redactor *redact.Redactor
 	// Permit, if set, gets each call with validated arguments; its error keeps the tool from running,
@@ -66,12 +69,13 @@ func (s Scope) logger() *slog.Logger {
 	return s.Logger
 }
 
-// Run runs one call: look up, validate, ask for permission, execute, truncate, record. It always
-// returns an outcome whose Result answers the call; every failure is an error result. If ctx ends,
-// Run still waits for the tool, so that nothing of the call runs after Run has returned.
+// Run runs one call: look up, validate, ask for permission, take the result from the cache or keep
+// a backup and execute, check the result, truncate it. It always returns an outcome whose Result
+// answers the call; every failure is an error result. If ctx ends, Run still waits for the tool, so
+// that nothing of the call runs after Run has returned.
 func (r *Registry) Run(ctx context.Context, s Scope, c llm.ToolCall) Outcome {
 	started := time.Now()
-	o := Outcome{Call: c, Started: started}
+	o := Outcome{Call: c, Started: started, Steps: []event.ToolStep{event.StepLookUp}}
 	if s.Clock != nil {
 		o.Started = s.Clock.Now()
 	}
@@ -84,13 +88,25 @@ func (r *Registry) Run(ctx context.Context, s Scope, c llm.ToolCall) Outcome {
 			mode = cleanText
 		}
 	}
-	rec := newRecorder(c.ID, limit.over(s.Limits[c.Name]), mode, s.Spool, s.Redactor, s.OnOutput)
+	limit = limit.over(s.Limits[c.Name])
+	rec := newRecorder(c.ID, limit, mode, s.Spool, s.Redactor, s.OnOutput)
+	x := execution{entry: e, scope: s, call: c, limit: limit, out: rec}
 	result, failure := Result{}, (*Error)(nil)
 	if known {
-		result, failure = e.execute(ctx, s, c, rec)
+		var args json.RawMessage
+		if args, failure = x.prepare(ctx); failure == nil && x.earlier == nil {
+			result, failure = x.execute(ctx, args)
+		}
+		o.Steps = append(o.Steps, x.steps...)
 	} else {
 		names := cmp.Or(strings.Join(r.Names(), ", "), "none")
 		failure = errorf(KindUnknownTool, "unknown tool %s (available tools: %s)", shown(c.Name), names)
+	}
+	if x.earlier != nil {
+		o.Result, o.Output, o.Truncated = x.earlier.Result, x.earlier.Output, x.earlier.Truncated
+		o.Result.CallID = c.ID
+		o.Duration = time.Since(started)
+		return o
 	}
 	trailer := result.Text
 	switch {
@@ -99,8 +115,12 @@ func (r *Registry) Run(ctx context.Context, s Scope, c llm.ToolCall) Outcome {
 	case result.IsError:
 		failure = &Error{Kind: KindOther, Message: result.Text}
 	}
+	o.Steps = append(o.Steps, event.StepCheck)
 	var text string
 	o.Output, text, o.Truncated = rec.finish(s.Redactor.Text(trailer), s.Outputs != nil)
+	if o.Truncated {
+		o.Steps = append(o.Steps, event.StepTruncate)
+	}
 	if rec.lost != nil {
 		s.logger().WarnContext(ctx, "the full output of a tool call was not kept",
 			"tool", c.Name, "call", c.ID, "error", rec.lost)
@@ -114,6 +134,9 @@ func (r *Registry) Run(ctx context.Context, s Scope, c llm.ToolCall) Outcome {
 		o.Exit, o.Question = result.Exit, result.Question
 	}
 	o.Duration = time.Since(started)
+	if failure == nil && x.keep != nil {
+		x.keep(o)
+	}
 	return o
 }
 
@@ -132,35 +155,73 @@ func parts(text string, images []llm.Image) []llm.Part {
 	return parts
 }
 
-// execute validates the arguments and runs the tool. It turns a panic in either into an error.
-func (e entry) execute(
-	ctx context.Context, s Scope, c llm.ToolCall, out io.Writer,
-) (result Result, failure *Error) {
-	defer func() {
-		if p := recover(); p != nil {
-			text := s.Redactor.Text(fmt.Sprint(p))
-			s.logger().ErrorContext(ctx, "panic in a tool", "tool", c.Name, "call", c.ID, "panic", text,
-				"stack", string(debug.Stack()))
-			text = cutRunes(text, 200)
-			result, failure = Result{}, errorf(KindPanic,
-				"the tool %s panicked (%s); its work may be half done", c.Name, text)
-		}
-	}()
-	args, failure := parseArguments(e.tool, e.schema, c.Arguments)
+// execution is the part of a call between the look-up and its result.
+type execution struct {
+	entry
+	scope Scope
+	call  llm.ToolCall
+	limit Limit
+	out   io.Writer
+
+	steps []event.ToolStep
+	// earlier is the outcome of an equal call, if that was found; else keep, unless it is nil, gets the
+	// outcome of this one.
+	earlier *Outcome
+	keep    func(Outcome)
+}
+
+// prepare validates the arguments, asks for permission, and looks for an earlier outcome.
+func (x *execution) prepare(ctx context.Context) (args json.RawMessage, failure *Error) {
+	defer x.recovered(ctx, &failure)
+	s := x.scope
+	x.step(event.StepValidate)
+	args, failure = parseArguments(x.tool, x.schema, x.call.Arguments)
 	if failure != nil {
-		return Result{}, failure
+		return nil, failure
 	}
-	if e.tool.NeedsEnv && s.Env == nil {
-		return Result{}, errorf(KindEnvironment, "the tool %s needs an environment, which this session "+
-			"does not have", c.Name)
+	if x.tool.NeedsEnv && s.Env == nil {
+		return nil, errorf(KindEnvironment, "the tool %s needs an environment, which this session "+
+			"does not have", x.call.Name)
 	}
 	if ctx.Err() != nil {
-		return Result{}, errorf(KindCanceled, "the call was not started: %w", context.Cause(ctx))
+		return nil, errorf(KindCanceled, "the call was not started: %w", context.Cause(ctx))
 	}
 	if s.Permit != nil {
-		if err := s.Permit(ctx, e.tool, args); err != nil {
-			return Result{}, classify(ctx, err)
+		x.step(event.StepPermission)
+		if err := s.Permit(ctx, x.tool, args); err != nil {
+			return nil, classify(ctx, err)
 		}
+	}
+	if x.tool.cached() {
+		if x.earlier, x.keep = s.Cache.get(x.tool, args, x.limit); x.earlier != nil {
+			x.step(event.StepCache)
+		}
+	}
+	return args, nil
+}
+
+// recovered, deferred, turns a panic into a failure.
+func (x *execution) recovered(ctx context.Context, failure **Error) {
+	if p := recover(); p != nil {
+		text := x.scope.Redactor.Text(fmt.Sprint(p))
+		x.scope.logger().ErrorContext(ctx, "panic in a tool", "tool", x.call.Name, "call", x.call.ID,
+			"panic", text, "stack", string(debug.Stack()))
+		*failure = errorf(KindPanic, "the tool %s panicked (%s); its work may be half done",
+			x.call.Name, cutRunes(text, 200))
+	}
+}
+
+// step records a step.
+func (x *execution) step(s event.ToolStep) { x.steps = append(x.steps, s) }
+
+// execute runs the tool with validated arguments.
+func (x *execution) execute(
+	ctx context.Context, args json.RawMessage,
+) (result Result, failure *Error) {
+	defer x.recovered(ctx, &failure)
+	s := x.scope
+	if !x.tool.cached() {
+		defer s.Cache.changing()()
 	}
 	if s.Starting != nil {
 		if err := s.Starting(); err != nil {
@@ -168,19 +229,24 @@ func (e entry) execute(
 		}
 	}
 	call := &Call{
-		ID: c.ID, Name: c.Name, Args: args, Env: s.Env, Out: out, Outputs: s.Outputs,
+		ID: x.call.ID, Name: x.call.Name, Args: args, Env: s.Env, Out: x.out, Outputs: s.Outputs,
 		Redactor:       s.Redactor,
 		DefaultTimeout: cmp.Or(max(s.DefaultTimeout, 0), DefaultTimeout),
 		MaxTimeout:     cmp.Or(max(s.MaxTimeout, 0), MaxTimeout),
 	}
-	if s.Backups != nil && s.Env != nil && !e.tool.ReadOnly {
+	defer func() { x.step(event.StepExecute) }()
+	if s.Backups != nil && s.Env != nil && !x.tool.ReadOnly {
 		kept := newBackupEnv(s.Env, s.Backups)
 		call.Env = kept
-		defer func() { kept.addTo(result.Changes) }()
+		defer func() {
+			if kept.addTo(result.Changes) {
+				x.step(event.StepBackup)
+			}
+		}()
 	}
 	var done func(context.Context)
-	call.Env, done = s.Reads.over(call.Env, e.tool, args)
-	result, err := e.tool.Run(ctx, call)
+	call.Env, done = s.Reads.over(call.Env, x.tool, args)
+	result, err := x.tool.Run(ctx, call)
 	if err != nil {
 		failure = classify(ctx, err)
 	}

@@ -173,6 +173,9 @@ func TestRunOutcome(t *testing.T) {
 		}},
 		Output: event.InlineOutput([]byte("written\nsaid")), Changes: changes, Exit: &Exit{Code: 1},
 		Question: "why?", Started: start, Duration: o.Duration,
+		Steps: []event.ToolStep{
+			event.StepLookUp, event.StepValidate, event.StepExecute, event.StepCheck,
+		},
 	}
 	if diff := cmp.Diff(want, o); diff != "" {
 		t.Error(diff)

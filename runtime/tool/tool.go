@@ -201,6 +201,8 @@ func (e *Error) Unwrap() error { return e.Err }
 // Outcome is a finished call.
 type Outcome struct {
 	Call llm.ToolCall
+	// Steps are those that the call went through, in their order.
+	Steps []event.ToolStep
 	// Result is the result for the model.
 	Result llm.ToolResult
 	// Output is everything the call produced.
