@@ -19,6 +19,7 @@ func newBudget(parent *budget, l Limits) *budget {
 
 func TestReserve(t *testing.T) {
 	price := Price{Input: 1, Output: 10} // a million tokens of an answer cost 10 dollars
+	tokens := func(n int64) Limits { return Limits{MaxTokens: n} }
 	tests := map[string]struct {
 		root, own     Limits
 		spent         cost
@@ -27,21 +28,40 @@ func TestReserve(t *testing.T) {
 		limit         string
 		value         int64
 	}{
-		"no limit":             {input: 1 << 40, answer: 5000, most: 5000},
-		"room for all":         {own: Limits{MaxTokens: 6000}, input: 1000, answer: 5000, most: 5000},
-		"room for a part":      {own: Limits{MaxTokens: 6000}, input: 3000, answer: 5000, most: 3000},
-		"room of the root":     {root: Limits{MaxTokens: 6000}, input: 3000, answer: 5000, most: 3000},
-		"little room":          {own: Limits{MaxTokens: 4023}, input: 3000, answer: 5000, limit: "tokens", value: 4023},
-		"least room":           {own: Limits{MaxTokens: 4024}, input: 3000, answer: 5000, most: 1024},
-		"a short answer":       {own: Limits{MaxTokens: 3010}, input: 3000, answer: 10, most: 10},
-		"no room of the root":  {root: Limits{MaxTokens: 3000}, own: Limits{MaxTokens: 9000}, input: 3000, answer: 5000, limit: "tokens", value: 3000},
-		"spent":                {root: Limits{MaxTokens: 9000}, spent: cost{tokens: 4000}, input: 1000, answer: 9000, most: 4000},
-		"turns":                {own: Limits{MaxTurns: 2}, spent: cost{turns: 1}, answer: 10, most: 10},
-		"no more turns":        {own: Limits{MaxTurns: 2}, spent: cost{turns: 2}, answer: 10, limit: "turns", value: 2},
-		"turns of the root":    {root: Limits{MaxTurns: 2}, spent: cost{turns: 2}, answer: 10, limit: "turns", value: 2},
-		"money":                {own: Limits{MaxCost: 1}, input: 500_000, answer: 90_000, most: 50_000},
-		"money that is spent":  {root: Limits{MaxCost: 1}, spent: cost{dollars: 0.995}, answer: 90_000, limit: "cost", value: 1_000_000},
-		"the scarcest decides": {own: Limits{MaxCost: 1, MaxTokens: 40_000}, input: 10_000, answer: 90_000, most: 30_000},
+		"no limit":     {input: 1 << 40, answer: 5000, most: 5000},
+		"room for all": {own: tokens(6000), input: 1000, answer: 5000, most: 5000},
+		"room for a part": {
+			own: tokens(6000), input: 3000, answer: 5000, most: 3000,
+		},
+		"room of the root": {
+			root: tokens(6000), input: 3000, answer: 5000, most: 3000,
+		},
+		"little room": {
+			own: tokens(4023), input: 3000, answer: 5000, limit: "tokens", value: 4023,
+		},
+		"least room":     {own: tokens(4024), input: 3000, answer: 5000, most: 1024},
+		"a short answer": {own: tokens(3010), input: 3000, answer: 10, most: 10},
+		"no room of the root": {
+			root: tokens(3000), own: tokens(9000), input: 3000, answer: 5000, limit: "tokens", value: 3000,
+		},
+		"spent": {
+			root: tokens(9000), spent: cost{tokens: 4000}, input: 1000, answer: 9000, most: 4000,
+		},
+		"turns": {own: Limits{MaxTurns: 2}, spent: cost{turns: 1}, answer: 10, most: 10},
+		"no more turns": {
+			own: Limits{MaxTurns: 2}, spent: cost{turns: 2}, answer: 10, limit: "turns", value: 2,
+		},
+		"turns of the root": {
+			root: Limits{MaxTurns: 2}, spent: cost{turns: 2}, answer: 10, limit: "turns", value: 2,
+		},
+		"money": {own: Limits{MaxCost: 1}, input: 500_000, answer: 90_000, most: 50_000},
+		"money that is spent": {
+			root: Limits{MaxCost: 1}, spent: cost{dollars: 0.995}, answer: 90_000,
+			limit: "cost", value: 1_000_000,
+		},
+		"the scarcest decides": {
+			own: Limits{MaxCost: 1, MaxTokens: 40_000}, input: 10_000, answer: 90_000, most: 30_000,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

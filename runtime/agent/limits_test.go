@@ -136,11 +136,13 @@ func TestUnknownPrice(t *testing.T) {
 	cfg := config(m)
 	cfg.Limits.MaxCost = 1
 	for name, price := range map[string]func(string) (agent.Price, bool){
-		"no prices": nil, "another model": func(string) (agent.Price, bool) { return agent.Price{}, false },
+		"no prices":     nil,
+		"another model": func(string) (agent.Price, bool) { return agent.Price{}, false },
 	} {
 		cfg.Price = price
 		_, err := newSession(t, cfg).Submit(t.Context(), "go")
-		if !errors.Is(err, agent.ErrConfig) || !strings.Contains(err.Error(), `"m"`) || len(m.requests) > 0 {
+		if !errors.Is(err, agent.ErrConfig) || !strings.Contains(err.Error(), `"m"`) ||
+			len(m.requests) > 0 {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -78,8 +78,8 @@ type RunResult struct {
 	// Err is the error that ended the run; nil if Status is completed, limit_reached,
 	// awaiting_human or timed_out_by_model.
 	Err error
-	// Limit names the limit that ended the run: "turns", "tool_rounds", "tool_calls", "tokens", "cost",
-	// or "output_tokens", the limit of one answer, which cut three answers in a row.
+	// Limit names the limit that ended the run: "turns", "tool_rounds", "tool_calls", "tokens",
+	// "cost", or "output_tokens", the limit of one answer, which cut three answers in a row.
 	Limit string
 	// Exit is set if the model ended the run with the exit tool.
 	Exit *tool.Exit

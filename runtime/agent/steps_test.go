@@ -20,8 +20,10 @@ import (
 func TestSteps(t *testing.T) {
 	dir, sessions := t.TempDir(), t.TempDir()
 	write(t, filepath.Join(dir, "f"), "old\n")
-	write(t, filepath.Join(dir, "long"), strings.Repeat("a rather long line of text in a file\n", 5000))
-	read := func(id, name string) answer { return calls(call(id, "read_file", object{"file_path": name})) }
+	write(t, filepath.Join(dir, "long"), strings.Repeat("a long line of text in a file\n", 5000))
+	read := func(id, name string) answer {
+		return calls(call(id, "read_file", object{"file_path": name}))
+	}
 	change := func(id string) answer {
 		return calls(call(id, "write_file", object{"file_path": "f", "content": "new\n"}))
 	}
@@ -32,7 +34,8 @@ func TestSteps(t *testing.T) {
 	}}
 	cfg := configIn(t, dir, m, tool.ReadFile(), tool.WriteFile())
 	cfg.Store, cfg.Backups = session.OnDisk(sessions), true
-	cfg.Rules = rulesOf(t, "rules: [{permission: read, action: allow}, {permission: write, action: ask}]")
+	cfg.Rules = rulesOf(t,
+		"rules: [{permission: read, action: allow}, {permission: write, action: ask}]")
 	asked := 0
 	cfg.Approve = func(context.Context, agent.Approval) (agent.Reply, error) {
 		if asked++; asked == 1 {

@@ -60,14 +60,14 @@ type RunStarted struct {
 type Limits struct {
 	// MaxToolRounds counts rounds of tool calls in one input.
 	MaxToolRounds int `json:"max_tool_rounds,omitempty"`
-	// MaxTurns counts the requests to the model of a session and its sub-agents. A request that is sent
-	// again after a failure counts once.
+	// MaxTurns counts the requests to the model of a session and its sub-agents. A request that is
+	// sent again after a failure counts once.
 	MaxTurns int `json:"max_turns,omitempty"`
 	// MaxToolCalls counts the tool calls of one run.
 	MaxToolCalls int `json:"max_tool_calls,omitempty"`
 	// MaxTokens counts all tokens of a session and its sub-agents, estimated for servers that report
-	// none. Each request reserves an estimate of its tokens and the most that its answer may have, which
-	// the rest of the limit bounds, so that only an estimate that is too low exceeds the limit.
+	// none. Each request reserves an estimate of its tokens and the most that its answer may have,
+	// which the rest of the limit bounds, so that only an estimate that is too low exceeds the limit.
 	MaxTokens int64 `json:"max_tokens,omitempty"`
 	// MaxCost counts the US dollars of a session and its sub-agents, in the same way.
 	MaxCost float64 `json:"max_cost_usd,omitempty"`

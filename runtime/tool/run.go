@@ -164,8 +164,8 @@ type execution struct {
 	out   io.Writer
 
 	steps []event.ToolStep
-	// earlier is the outcome of an equal call, if that was found; else keep, unless it is nil, gets the
-	// outcome of this one.
+	// earlier is the outcome of an equal call, if that was found; else keep, unless it is nil, gets
+	// the outcome of this one.
 	earlier *Outcome
 	keep    func(Outcome)
 }
