@@ -21,6 +21,11 @@ func (p Price) Of(u llm.Usage) float64 {
 		p.CacheWrite*float64(u.CacheWrite) + p.Output*float64(u.Output)) / 1e6
 }
 
+// ofInput returns the highest price of the input of a request.
+func (p Price) ofInput(tokens int64) float64 {
+	return max(p.Input, p.CacheWrite) * float64(tokens) / 1e6
+}
+
 const (
 	// leastAnswer is the least room for an answer, in tokens, for which a request is sent.
 	leastAnswer = 1024
@@ -46,7 +51,8 @@ func (c *cost) subtract(d cost) { c.add(cost{-d.turns, -d.tokens, -d.dollars}) }
 type budget struct {
 	parent *budget
 	tree   *tree
-	// limits returns the limits of the current run.
+	// limits returns the limits of the current run. It takes locks that callers of a budget may hold,
+	// so nobody calls it with the lock of tree.
 	limits func() Limits
 
 	// The mutex of tree guards the fields below.
@@ -98,17 +104,18 @@ func (e *limitError) Error() string { return fmt.Sprintf("the limit of %s is rea
 // errWait means that there will be room if the requests under way use less than they reserved.
 var errWait = errors.New("other requests have reserved the rest")
 
-// reserve takes a request with so many tokens from b and the budgets above it, and the most tokens
-// that its answer can have, at most answer. While the requests of other agents have reserved the
-// rest it waits. The error is a *limitError, or that of ctx.
+// reserve takes a request from b and the budgets above it: the tokens that input returns, and the
+// most tokens that its answer can have, at most answer. While the requests of other agents have
+// reserved the rest it waits. The error is a *limitError, or that of ctx.
 func (b *budget) reserve(
-	ctx context.Context, input, answer int64, p Price,
+	ctx context.Context, input func() int64, answer int64, p Price,
 ) (c cost, most int64, err error) {
 	for {
+		limits, in := b.chain(), input()
 		b.tree.mu.Lock()
-		most, err := b.room(input, answer, p)
+		most, err := b.room(limits, in, answer, p)
 		if err == nil {
-			c := cost{1, input + most, p.Of(llm.Usage{Input: input, Output: most})}
+			c := cost{1, in + most, p.ofInput(in) + p.Of(llm.Usage{Output: most})}
 			for n := b; n != nil; n = n.parent {
 				n.reserved.add(c)
 			}
@@ -128,13 +135,24 @@ func (b *budget) reserve(
 	}
 }
 
-// room returns the tokens that all limits leave for an answer. The caller holds the lock.
-func (b *budget) room(input, answer int64, p Price) (most int64, err error) {
+// chain returns the limits of b and of the budgets above it.
+func (b *budget) chain() (list []Limits) {
+	for ; b != nil; b = b.parent {
+		list = append(list, b.limits())
+	}
+	return list
+}
+
+// room returns the tokens that limits, a chain, leave for an answer. The caller holds the lock.
+func (b *budget) room(limits []Limits, input, answer int64, p Price) (most int64, err error) {
 	most = answer
 	wait := false
-	for n := b; n != nil; n = n.parent {
-		l, taken := n.limits(), n.spent
+	n := b
+	for _, l := range limits {
+		taken := n.spent
 		taken.add(n.reserved)
+		waits := n.reserved.turns > 0
+		n = n.parent
 		if l.MaxTurns > 0 && taken.turns >= l.MaxTurns {
 			return 0, &limitError{"turns", int64(l.MaxTurns)}
 		}
@@ -142,7 +160,7 @@ func (b *budget) room(input, answer int64, p Price) (most int64, err error) {
 			switch {
 			case rest >= min(answer, leastAnswer):
 				most = min(most, rest)
-			case n.reserved.turns > 0:
+			case waits:
 				wait = true
 			default:
 				return &limitError{name, limit}
@@ -153,7 +171,7 @@ func (b *budget) room(input, answer int64, p Price) (most int64, err error) {
 			err = fits("tokens", l.MaxTokens, l.MaxTokens-taken.tokens-input)
 		}
 		if l.MaxCost > 0 && err == nil {
-			rest := l.MaxCost - taken.dollars - p.Of(llm.Usage{Input: input})
+			rest := l.MaxCost - taken.dollars - p.ofInput(input)
 			if p.Output > 0 {
 				rest *= 1e6 / p.Output
 			} else if rest >= 0 {
@@ -203,36 +221,38 @@ func (b *budget) total() (u llm.Usage, turns int) {
 	return b.usage, b.spent.turns
 }
 
-// needsPrice reports whether b or a budget above it has a limit of money.
-func (b *budget) needsPrice() bool {
-	for ; b != nil; b = b.parent {
-		if b.limits().MaxCost > 0 {
-			return true
-		}
+// bounds reports whether b or a budget above it limits tokens, and whether one limits money.
+func (b *budget) bounds() (tokens, money bool) {
+	for _, l := range b.chain() {
+		tokens, money = tokens || l.MaxTokens > 0, money || l.MaxCost > 0
 	}
-	return false
+	return tokens, money
 }
 
 // share is the part of a limit that is used.
 type share struct {
 	limit       string
 	used, whole float64
+	// above is the number of agents between the loop and the one that has the limit.
+	above int
 }
 
 // shares returns how much of each limit is used, of b and of the budgets above it.
 func (b *budget) shares() []share {
+	limits := b.chain()
 	b.tree.mu.Lock()
 	defer b.tree.mu.Unlock()
 	var list []share
-	for n := b; n != nil; n = n.parent {
-		l := n.limits()
+	n := b
+	for i, l := range limits {
 		list = append(
 			list,
-			share{"turns", float64(n.spent.turns), float64(l.MaxTurns)},
-			share{"tokens", float64(n.spent.tokens), float64(l.MaxTokens)},
-			share{"cost", n.spent.dollars, l.MaxCost},
-			share{"time", float64(time.Since(n.began)), float64(n.time)},
+			share{"turns", float64(n.spent.turns), float64(l.MaxTurns), i},
+			share{"tokens", float64(n.spent.tokens), float64(l.MaxTokens), i},
+			share{"cost", n.spent.dollars, l.MaxCost, i},
+			share{"time", float64(time.Since(n.began)), float64(n.time), i},
 		)
+		n = n.parent
 	}
 	return list
 }

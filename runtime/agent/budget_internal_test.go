@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
@@ -68,7 +69,7 @@ func TestReserve(t *testing.T) {
 			root := newBudget(nil, tt.root)
 			b := newBudget(root, tt.own)
 			b.settle(cost{}, tt.spent, llm.Usage{})
-			r, most, err := b.reserve(t.Context(), tt.input, tt.answer, price)
+			r, most, err := b.reserve(t.Context(), func() int64 { return tt.input }, tt.answer, price)
 			var over *limitError
 			if errors.As(err, &over) {
 				if over.name != tt.limit || over.value != tt.value {
@@ -89,27 +90,31 @@ func TestReserve(t *testing.T) {
 
 // TestReserveWaits has an agent that waits for the end of the request of another one.
 func TestReserveWaits(t *testing.T) {
-	root := newBudget(nil, Limits{MaxTokens: 10_000})
-	a, b := newBudget(root, Limits{}), newBudget(root, Limits{})
-	first, most, err := a.reserve(t.Context(), 1000, 50_000, Price{})
-	if err != nil || most != 9000 {
-		t.Fatalf("%d, %v", most, err)
-	}
-	ended, cancel := context.WithCancelCause(t.Context())
-	stop := errors.New("stop")
-	cancel(stop)
-	if _, _, err := b.reserve(ended, 1000, 50_000, Price{}); !errors.Is(err, stop) {
-		t.Fatalf("it did not wait: %v", err)
-	}
-	got := make(chan int64)
-	go func() {
-		_, most, _ := b.reserve(t.Context(), 1000, 50_000, Price{})
-		got <- most
-	}()
-	a.settle(first, cost{turns: 1, tokens: 3000}, llm.Usage{Input: 3000})
-	if most := <-got; most != 6000 {
-		t.Errorf("then %d", most)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		input := func() int64 { return 1000 }
+		root := newBudget(nil, Limits{MaxTokens: 10_000})
+		a, b := newBudget(root, Limits{}), newBudget(root, Limits{})
+		first, most, err := a.reserve(t.Context(), input, 50_000, Price{})
+		if err != nil || most != 9000 {
+			t.Fatalf("%d, %v", most, err)
+		}
+		ended, cancel := context.WithCancelCause(t.Context())
+		stop := errors.New("stop")
+		cancel(stop)
+		if _, _, err := b.reserve(ended, input, 50_000, Price{}); !errors.Is(err, stop) {
+			t.Fatalf("it did not wait: %v", err)
+		}
+		got := make(chan int64)
+		go func() {
+			_, most, _ := b.reserve(t.Context(), input, 50_000, Price{})
+			got <- most
+		}()
+		synctest.Wait()
+		a.settle(first, cost{turns: 1, tokens: 3000}, llm.Usage{Input: 3000})
+		if most := <-got; most != 6000 {
+			t.Errorf("then %d", most)
+		}
+	})
 }
 
 // TestBudgetHolds lets agents work until none gets another request. Together they never use more
@@ -125,7 +130,7 @@ func TestBudgetHolds(t *testing.T) {
 		wg.Go(func() {
 			for {
 				input := rand.Int64N(20_000)
-				r, most, err := b.reserve(t.Context(), input, 8000, price)
+				r, most, err := b.reserve(t.Context(), func() int64 { return input }, 8000, price)
 				if err != nil {
 					return
 				}

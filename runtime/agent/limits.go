@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,25 +15,25 @@ const limitShare = 0.8
 
 // reserve takes the next request from the budget, or ends the run if there is no room for it.
 func (l *loop) reserve(ctx context.Context) (ending, bool) {
-	model := l.settings().Model
-	price, known := l.priceOf(model)
-	if !known && l.budget.needsPrice() {
+	l.next = l.settings()
+	model := l.profile.WithModel(l.next.Model)
+	price, known := l.priceOf(l.next.Model)
+	tokens, money := l.budget.bounds()
+	if money && !known {
 		return internalError(fmt.Errorf("%w: the price of the model %q is not known, and the limit of "+
-			"money needs it", ErrConfig, model)), true
+			"money needs it", ErrConfig, l.next.Model)), true
 	}
-	answer := l.profile.WithModel(model).AnswerTokens
-	if answer <= 0 {
-		answer = unknownAnswer
-	}
+	answer := cmp.Or(model.AnswerTokens, model.MaxOutputTokens, unknownAnswer)
 	var err error
-	l.reserved, l.most, err = l.budget.reserve(ctx, l.nextTokens(), answer, price)
+	l.reserved, l.most, err = l.budget.reserve(ctx, l.nextTokens, answer, price)
+	l.sent = false
 	var over *limitError
 	switch {
 	case errors.As(err, &over):
 		return l.limitReached(over.name, over.value), true
 	case err != nil:
 		return stopped(ctx), true
-	case l.most == answer:
+	case !tokens && !money:
 		l.most = 0 // no limit but the profile's
 	}
 	return ending{}, false
@@ -42,7 +43,19 @@ func (l *loop) reserve(ctx context.Context) (ending, bool) {
 // reported u.
 func (l *loop) settle(c cost, u llm.Usage) {
 	l.budget.settle(l.reserved, c, u)
-	l.reserved = cost{}
+	l.reserved, l.sent = cost{}, false
+}
+
+// settleUnanswered is settle for a request without an answer, which counts with its input if it was
+// sent.
+func (l *loop) settleUnanswered() {
+	c := cost{}
+	if l.sent {
+		in := approxTokens(l.request)
+		price, _ := l.priceOf(l.request.Model)
+		c = cost{1, in, price.ofInput(in)}
+	}
+	l.settle(c, llm.Usage{})
 }
 
 func (l *loop) priceOf(model string) (Price, bool) {
@@ -54,13 +67,14 @@ func (l *loop) priceOf(model string) (Price, bool) {
 
 // nextTokens estimates the tokens of the next request.
 func (l *loop) nextTokens() int64 {
+	queued := approxTokens(llm.Request{System: l.steering.text()})
 	if l.history.contextTokens == 0 {
 		req, _ := l.buildRequest()
-		return approxTokens(req)
+		return queued + approxTokens(req)
 	}
 	list := l.history.list()
 	later := list[min(l.history.counted, len(list)):]
-	return l.history.contextTokens + approxTokens(llm.Request{Messages: messages(later)})
+	return queued + l.history.contextTokens + approxTokens(llm.Request{Messages: messages(later)})
 }
 
 // answerTokens is the limit of the next answer; zero leaves it to the provider.
@@ -76,17 +90,18 @@ func (l *loop) limitNotes() (texts []string) {
 	limits := l.limits()
 	list := append(
 		l.budget.shares(),
-		share{"tool_rounds", float64(l.rounds), float64(limits.MaxToolRounds)},
-		share{"tool_calls", float64(len(l.res.ToolCalls)), float64(limits.MaxToolCalls)},
+		share{"tool_rounds", float64(l.rounds), float64(limits.MaxToolRounds), 0},
+		share{"tool_calls", float64(len(l.res.ToolCalls)), float64(limits.MaxToolCalls), 0},
 	)
 	for _, s := range list {
-		if s.whole <= 0 || s.used < limitShare*s.whole || l.told[s.limit] {
+		key := fmt.Sprint(s.limit, s.above)
+		if s.whole <= 0 || s.used < limitShare*s.whole || l.told[key] {
 			continue
 		}
 		if l.told == nil {
 			l.told = map[string]bool{}
 		}
-		l.told[s.limit] = true
+		l.told[key] = true
 		texts = append(texts, limitText(s))
 	}
 	return texts

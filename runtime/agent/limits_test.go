@@ -167,3 +167,70 @@ func TestMoneyOfSubagents(t *testing.T) {
 		t.Errorf("it cost %f dollars", cost)
 	}
 }
+
+// TestFailedRequestsReserveNothing has two agents of which each reserves all, and fails.
+func TestFailedRequestsReserveNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failed := answer{
+			before: func(context.Context, llm.Request) { time.Sleep(time.Minute) },
+			err:    &llm.Error{Kind: llm.KindAuth, Message: "no"},
+		}
+		c := &cast{scripts: map[string][]answer{
+			"": {
+				calls(spawn("a", nil), spawn("b", nil)),
+				calls(onAgent("wait", "agent_1"), onAgent("wait", "agent_2")),
+			},
+			"agent_1": {failed}, "agent_2": {failed},
+		}}
+		cfg := treeConfig(c)
+		cfg.Limits.MaxTokens = 30_000
+		s := newSession(t, cfg)
+		res := submit(t, s, "go")
+		if res.Status != agent.StatusCompleted || c.sent("agent_1") != 1 || c.sent("agent_2") != 1 {
+			t.Errorf("%+v", res)
+		}
+		if res.Turns != 5 {
+			t.Errorf("%d turns", res.Turns)
+		}
+	})
+}
+
+// TestLimitsDuringRun reads the usage while it changes the limits.
+func TestLimitsDuringRun(t *testing.T) {
+	m := &model{answers: looks(3, llm.Usage{Input: 4000})}
+	var n callLog
+	cfg := config(m, n.tool("look", true))
+	cfg.Limits.MaxTokens = 6000
+	s := newSession(t, cfg)
+	for i := range m.answers {
+		m.answers[i].before = func(context.Context, llm.Request) {
+			if err := s.UpdateLimits(func(l *agent.Limits) {
+				l.MaxTokens = s.Usage().Total() + 10_000
+			}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if res := submit(t, s, "go"); res.Status != agent.StatusCompleted {
+		t.Errorf("%+v", res)
+	}
+}
+
+// TestQueuedMessagesCount ends a run before a request that a queued message makes too long.
+func TestQueuedMessagesCount(t *testing.T) {
+	m := &model{answers: looks(3, llm.Usage{Input: 1000})}
+	var n callLog
+	cfg := config(m, n.tool("look", true))
+	cfg.Limits.MaxTokens = 9000
+	s := newSession(t, cfg)
+	long := strings.Repeat("long ", 8000)
+	m.answers[0].before = func(context.Context, llm.Request) {
+		if err := s.Steer(long); err != nil {
+			t.Error(err)
+		}
+	}
+	res := submit(t, s, "go")
+	if res.Limit != "tokens" || len(m.requests) != 1 || len(res.Undelivered) != 1 {
+		t.Errorf("%d requests, %+v", len(m.requests), res)
+	}
+}

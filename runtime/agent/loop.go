@@ -72,9 +72,12 @@ type loop struct {
 	model   profile.Profile
 	tools   *tool.Registry
 	offered []string
-	// reserved is what the current request has reserved, and most the tokens that its answer may have.
+	// reserved is what the current request has reserved with the settings next, and most the tokens
+	// that its answer may have; zero leaves them to the profile. sent means that it was sent.
 	reserved cost
+	next     Settings
 	most     int64
+	sent     bool
 	// told are the limits of whose end the model knows.
 	told map[string]bool
 	// refused means that a human refused a call of the current answer.
@@ -125,7 +128,7 @@ func (l *loop) run(ctx context.Context) RunResult {
 	l.agents.startRun(l.in, func(err error) { l.stop(&fatalError{err}) })
 	l.budget.begin(ctx)
 	e, err := l.work(ctx)
-	l.settle(cost{turns: l.reserved.turns}, llm.Usage{}) // of a request without an answer
+	l.settleUnanswered()
 	if err != nil {
 		e = internalError(err)
 	}
@@ -460,6 +463,9 @@ func (l *loop) failure() error {
 
 // record adds a turn to the journal and then to the history.
 func (l *loop) record(t session.Turn) error {
+	if t.Kind == session.TurnUser || t.Kind == session.TurnSteering {
+		l.scope.Cache.Changing()() // people who write may have changed files
+	}
 	t.Time = l.clock.Now()
 	if t.Kind != session.TurnToolResults { // each result has an entry
 		if err := l.store.Append(session.TypeTurn, t); err != nil {

@@ -17,7 +17,7 @@ const contextShare = 0.8
 // buildRequest builds the next request from the history, the tools and the settings only, and the
 // number of images in it that the model cannot see. The answer's calls use the same tools.
 func (l *loop) buildRequest() (req llm.Request, unseen int) {
-	settings := l.settings()
+	settings := l.next
 	l.tools = l.registry.Clone()
 	l.offered = l.mode.offer(offered(l.tools, l.policy, l.mode.rulesOr(l.rules), l.in, l.env))
 	l.agents.offer(l.offered)
@@ -67,6 +67,7 @@ func (l *loop) stream(ctx context.Context) (llm.Response, error) {
 		l.warnContext(approxTokens(req))
 	}
 	l.res.ModelCalls++
+	l.sent = true
 	var a llm.Assembler
 	text := false
 	for d, err := range l.client.Stream(ctx, req) {
@@ -151,7 +152,7 @@ func (l *loop) warnContext(used int64) {
 // in the session.
 func (l *loop) recordAnswer(resp llm.Response) ([]call, error) {
 	parts, calls := l.uniqueCalls(resp.Message.Parts)
-	l.countTokens(resp)
+	l.countTokens(resp, parts)
 	text := l.partial + resp.Message.Text()
 	if text != "" {
 		l.res.Final = text
@@ -179,13 +180,16 @@ func (l *loop) recordAnswer(resp llm.Response) ([]call, error) {
 	return calls, nil
 }
 
-// countTokens adds the tokens of an answer to the result and to the budget, which gets an estimate
-// if the server reports none.
-func (l *loop) countTokens(resp llm.Response) {
+// countTokens adds the tokens of an answer with parts to the result and to the budget, which gets an
+// estimate if the server reports none.
+func (l *loop) countTokens(resp llm.Response, parts []llm.Part) {
 	used := resp.Usage
 	if used.Total() > 0 {
 		l.history.contextTokens = used.Total()
-		l.history.counted = len(l.history.list()) + 1 // with this answer
+		l.history.counted = len(l.history.list())
+		if len(parts) > 0 {
+			l.history.counted++ // with this answer
+		}
 	} else {
 		used.Input = approxTokens(l.request)
 		used.Output = approxTokens(llm.Request{Messages: []llm.Message{resp.Message}}) + 1

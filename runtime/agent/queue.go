@@ -1,6 +1,9 @@
 package agent
 
-import "sync"
+import (
+	"strings"
+	"sync"
+)
 
 // queue holds messages until the loop takes them. It is safe for concurrent use.
 type queue struct {
@@ -18,6 +21,13 @@ func (q *queue) empty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return len(q.messages) == 0
+}
+
+// text returns all messages.
+func (q *queue) text() string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return strings.Join(q.messages, "\n")
 }
 
 // takeAll empties the queue.

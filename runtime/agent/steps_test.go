@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
@@ -17,7 +18,9 @@ import (
 
 // TestSteps shows the steps of calls in events: look up, validate, permission, cache, backup,
 // execute, check, truncate, record.
-func TestSteps(t *testing.T) {
+func TestSteps(t *testing.T) { synctest.Test(t, testSteps) } // no time passes for the cache
+
+func testSteps(t *testing.T) {
 	dir, sessions := t.TempDir(), t.TempDir()
 	write(t, filepath.Join(dir, "f"), "old\n")
 	write(t, filepath.Join(dir, "long"), strings.Repeat("a long line of text in a file\n", 5000))

@@ -16,6 +16,7 @@ const checkOutput = 8 << 10
 // check runs the command of Verify. If it does not pass, message is the message for the model.
 func (l *loop) check(ctx context.Context) (passed bool, message string, err error) {
 	l.checks++
+	defer l.scope.Cache.Changing()()
 	out, res, err := env.Output(ctx, l.env, env.Command{
 		Argv:    append(append([]string{}, l.env.Info().Shell...), l.verify.Command),
 		Timeout: l.verify.Timeout,

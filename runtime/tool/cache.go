@@ -2,6 +2,7 @@ package tool
 
 import (
 	"encoding/json"
+	"maps"
 	"sync"
 	"time"
 
@@ -13,8 +14,8 @@ import (
 const cacheTime = 2 * time.Second
 
 // Cache keeps results of tools that read or search the files of an environment, for the case that
-// the same call follows within 2 s. Any other call empties it, also one of a Fork. Its methods may
-// be called concurrently.
+// the same call follows within 2 s. Any other call empties it, also one of a Fork, unless the tool
+// only waits. Its methods may be called concurrently.
 type Cache struct {
 	changes *changes
 
@@ -50,8 +51,9 @@ func (t Tool) cached() bool {
 		(t.Class == policy.ClassRead || t.Class == policy.ClassSearch)
 }
 
-// changing empties a cache, which may be nil, and keeps it empty until the call ends.
-func (c *Cache) changing() (ended func()) {
+// Changing empties a cache, which may be nil, and its forks for work that may change files. They
+// stay empty until the caller, once, calls ended.
+func (c *Cache) Changing() (ended func()) {
 	if c == nil {
 		return func() {}
 	}
@@ -100,6 +102,7 @@ func (c *Cache) get(
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if still && now == age && c.age == age {
+			maps.DeleteFunc(c.kept, func(_ string, k keptOutcome) bool { return time.Now().After(k.until) })
 			c.kept[key] = keptOutcome{o, until}
 		}
 	}

@@ -34,10 +34,12 @@ func TestCache(t *testing.T) {
 		runs := 0
 		failing := counting("failing", policy.ClassRead, true, &runs)
 		failing.Run = func(context.Context, *Call) (Result, error) { return Result{IsError: true}, nil }
+		waiting := counting("waiting", "", true, &runs)
+		waiting.Waits = true
 		tools, err := NewRegistry(counting("read", policy.ClassRead, true, &runs),
 			counting("search", policy.ClassSearch, true, &runs), counting("own", "", true, &runs),
 			counting("write", policy.ClassWrite, false, &runs),
-			counting("shell", policy.ClassShell, false, &runs), failing)
+			counting("shell", policy.ClassShell, false, &runs), failing, waiting)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,6 +65,8 @@ func TestCache(t *testing.T) {
 			{scope: short, name: "read", args: args{"a": 1}},
 			{scope: sub, name: "read", args: args{"a": 1}},
 			{scope: sub, name: "read", args: args{"a": 1}, cached: true},
+			{scope: root, name: "read", args: args{"a": 1}, cached: true},
+			{scope: root, name: "waiting", args: args{}},
 			{scope: root, name: "read", args: args{"a": 1}, cached: true},
 			{scope: sub, name: "write", args: args{}},
 			{scope: root, name: "read", args: args{"a": 1}},
@@ -101,16 +105,16 @@ func TestCacheOfConcurrentCalls(t *testing.T) {
 			keep(Outcome{})
 		}
 		earlier, _ := c.get(read, nil, Limit{})
-		c.changing()()
+		c.Changing()()
 		return earlier != nil
 	}
 	if !keeps(func() {}) {
 		t.Error("nothing is kept")
 	}
-	if keeps(func() { c.Fork().changing()() }) {
+	if keeps(func() { c.Fork().Changing()() }) {
 		t.Error("kept although a call ran meanwhile")
 	}
-	ended := c.Fork().changing()
+	ended := c.Fork().Changing()
 	if keeps(func() {}) {
 		t.Error("kept while a call runs")
 	}

@@ -220,8 +220,8 @@ func (x *execution) execute(
 ) (result Result, failure *Error) {
 	defer x.recovered(ctx, &failure)
 	s := x.scope
-	if !x.tool.cached() {
-		defer s.Cache.changing()()
+	if !x.tool.cached() && !x.tool.Waits {
+		defer s.Cache.Changing()()
 	}
 	if s.Starting != nil {
 		if err := s.Starting(); err != nil {
