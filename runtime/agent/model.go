@@ -180,8 +180,8 @@ func (l *loop) recordAnswer(resp llm.Response) ([]call, error) {
 	return calls, nil
 }
 
-// countTokens adds the tokens of an answer with parts to the result and to the budget, which gets an
-// estimate if the server reports none.
+// countTokens adds the tokens of an answer with parts to the result and to the budget, which gets
+// an estimate if the server reports none.
 func (l *loop) countTokens(resp llm.Response, parts []llm.Part) {
 	used := resp.Usage
 	if used.Total() > 0 {
