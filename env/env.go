@@ -89,8 +89,7 @@ type Copier interface {
 
 // Command is one command to run. The names differ from those of os/exec where the meaning does:
 // Argv replaces Path and Args, and Vars add to the variables of the environment, which Env would
-// replace. It has no field for a user: a command runs as the user of its environment, which the
-// configuration of the backend selects.
+// replace.
 type Command struct {
 	// Argv is the program and its arguments. A program without a slash is searched for in the PATH
 	// that the command sees.
@@ -123,6 +122,10 @@ type Command struct {
 	// line. When the command exits, the terminal hangs up: the processes in its foreground get SIGHUP.
 	// An environment without terminals returns a *StartError that wraps errors.ErrUnsupported.
 	TTY *TTY
+	// User is "UID", "UID:GID" or "root"; empty means the user of the environment. Of this module's
+	// backends docker can run a command as another user. An environment that cannot returns a
+	// *StartError that wraps errors.ErrUnsupported.
+	User string
 	// Confine, if set, keeps the command and its descendants to a part of the files. An environment
 	// without the guarantee ConfinedCommands returns a *StartError that wraps errors.ErrUnsupported.
 	Confine *Confinement

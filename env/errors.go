@@ -80,6 +80,16 @@ func ContextError(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
+// UserError returns nil for an empty user, and else the error of an environment that runs every
+// command as its own user; it wraps errors.ErrUnsupported.
+func UserError(user string) error {
+	if user == "" {
+		return nil
+	}
+	return fmt.Errorf("commands as user %q: this environment runs all as its own user: %w", user,
+		errors.ErrUnsupported)
+}
+
 // PathError returns err as a *fs.PathError; nil for nil, and err itself if it wraps one already.
 func PathError(op, name string, err error) error {
 	if err == nil {

@@ -147,9 +147,6 @@ func (c Config) check() (Config, error) {
 	c.PIDs = cmp.Or(c.PIDs, DefaultPIDs)
 	c.User = cmp.Or(c.User, DefaultUser)
 	c.WorkDir = cmp.Or(c.WorkDir, DefaultWorkDir)
-	if c.User == "root" {
-		c.User = "0:0"
-	}
 	switch {
 	case !slices.Contains([]PullPolicy{PullMissing, PullAlways, PullNever}, c.Pull):
 		return bad("pull", "%q is not one of missing, always, never", c.Pull)
@@ -161,14 +158,11 @@ func (c Config) check() (Config, error) {
 		return bad("memory", "%d bytes are too few; it takes %d MiB at least", c.Memory, minMemory>>20)
 	case c.PIDs < minPIDs || c.PIDs > math.MaxInt32:
 		return bad("pids", "%d is out of range; it takes %d processes at least", c.PIDs, minPIDs)
-	case !userPattern().MatchString(c.User):
-		return bad("user", "%q is neither root nor a number such as 10001 or 10001:10001; names "+
-			"differ between images", c.User)
 	case !path.IsAbs(c.WorkDir) || path.Clean(c.WorkDir) != c.WorkDir || c.WorkDir == "/":
 		return bad("working directory", "%q is not an absolute, clean directory", c.WorkDir)
 	}
-	if !strings.Contains(c.User, ":") {
-		c.User += ":" + c.User
+	if c.User, err = parseUser(c.User); err != nil {
+		return bad("user", "%v", err)
 	}
 	if _, err := c.platform(); err != nil {
 		return c, err
@@ -276,6 +270,20 @@ func (c Config) platform() (*ocispec.Platform, error) {
 		return nil, badConfig("platform", "%q: the environment is Linux", c.Platform)
 	}
 	return p, nil
+}
+
+// parseUser returns a user in the form "UID:GID".
+func parseUser(user string) (string, error) {
+	switch {
+	case user == "root":
+		return "0:0", nil
+	case !userPattern().MatchString(user):
+		return "", fmt.Errorf("%q is neither root nor a number such as 10001 or 10001:10001; names "+
+			"differ between images", user)
+	case !strings.Contains(user, ":"):
+		return user + ":" + user, nil
+	}
+	return user, nil
 }
 
 // ids returns the IDs of user and group.

@@ -31,7 +31,8 @@ type served = remote.Environment
 type Environment struct {
 	*served
 	handle *handle
-	config Config // with its defaults; after Attach only Session and TTL
+	config Config   // with its defaults; after Attach only Session and TTL
+	vars   []string // of every command; nil after Attach
 }
 
 var (
@@ -86,14 +87,20 @@ func (e *Engine) Attach(ctx context.Context, t Ticket) (*Environment, error) {
 func (h *handle) connection() remote.Config {
 	return remote.Config{
 		Backend: backend, Dial: h.dial, Args: h.program.Args, Close: h.close,
-		Left: func() { h.engine.watch.forget(h.id) },
+		Left: func() {
+			_ = h.users.end((*remote.Environment).Leave) // which never fails
+			h.engine.watch.forget(h.id)
+		},
 	}
 }
 
-// close removes the container after the helper has ended its commands, or after closeTimeout.
+// close removes the container after the helpers have ended their commands, or after closeTimeout.
 func (h *handle) close(closeHelper func() error) error {
 	closed := make(chan error, 1)
-	go func() { closed <- closeHelper() }()
+	go func() {
+		err := h.users.end((*remote.Environment).Close)
+		closed <- errors.Join(closeHelper(), err)
+	}()
 	var cerr error
 	select {
 	case cerr = <-closed:
@@ -104,10 +111,10 @@ func (h *handle) close(closeHelper func() error) error {
 	if closed != nil {
 		cerr = <-closed // without a container it ends
 	}
-	if cerr != nil && !errors.Is(cerr, env.ErrGone) {
-		err = errors.Join(fmt.Errorf("docker: %w", cerr), err)
+	if err == nil || cerr == nil || errors.Is(cerr, env.ErrGone) {
+		return err // without a container nothing is left of what a helper could not end
 	}
-	return err
+	return errors.Join(fmt.Errorf("docker: %w", cerr), err)
 }
 
 // isolation returns the guarantee of the container.

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/docker/docker/api/types"
 	"github.com/docker/docker/api/types/container"
 	"github.com/docker/docker/api/types/image"
 	"github.com/docker/docker/api/types/system"
@@ -126,7 +125,7 @@ func (e *Engine) openSpec(
 	if err != nil {
 		return nil, errors.Join(h.startFailure(ctx, attached, err), h.discard(ctx))
 	}
-	return &Environment{served: served, handle: h, config: c}, nil
+	return &Environment{served: served, handle: h, config: c, vars: vars}, nil
 }
 
 // launch creates and starts a container and returns the stream to PID 1.
@@ -217,6 +216,7 @@ type handle struct {
 	id, name string
 	image    string
 	program  *remote.Program
+	users    users
 
 	mu          sync.Mutex
 	unreachable time.Time // first failed call; zero while the daemon answers
@@ -224,18 +224,19 @@ type handle struct {
 
 // dial returns a stream to the helper over an exec of its own.
 func (h *handle) dial(ctx context.Context) (io.ReadWriteCloser, error) {
-	state, err := h.inspect(ctx)
-	if gone := h.gone(ctx, state, err); gone != nil {
-		return nil, gone
-	}
-	if err != nil {
-		return nil, h.engine.explain(ctx, err)
-	}
-	hijacked, err := h.exec(ctx, h.program.Dial(programPath, socketName, "--pid", "1"))
-	if err != nil {
+	if err := h.running(ctx); err != nil {
 		return nil, err
 	}
-	return newStream(hijacked), nil
+	return h.exec(ctx, "", h.program.Dial(programPath, socketName, "--pid", "1"))
+}
+
+// running returns a *GoneError if the container has ended.
+func (h *handle) running(ctx context.Context) error {
+	state, err := h.inspect(ctx)
+	if gone := h.gone(ctx, state, err); gone != nil {
+		return gone
+	}
+	return h.engine.explain(ctx, err)
 }
 
 // inspect returns the daemon's state of the container.
@@ -245,22 +246,6 @@ func (h *handle) inspect(ctx context.Context) (state container.InspectResponse, 
 		return err
 	})
 	return state, err
-}
-
-// exec starts a process in the container and returns the connection to it.
-func (h *handle) exec(
-	ctx context.Context, argv []string,
-) (attached types.HijackedResponse, err error) {
-	err = h.engine.call(ctx, func(ctx context.Context) error {
-		made, err := h.engine.api.ContainerExecCreate(ctx, h.id, container.ExecOptions{
-			AttachStdin: true, AttachStdout: true, AttachStderr: true, Cmd: argv,
-		})
-		if err == nil {
-			attached, err = h.engine.api.ContainerExecAttach(ctx, made.ID, container.ExecAttachOptions{})
-		}
-		return err
-	})
-	return attached, h.engine.explain(ctx, err)
 }
 
 // startFailure returns the error for a helper that did not answer in a started container.

@@ -97,6 +97,10 @@ func brokenExec() []breakage {
 			return res, err
 		}), []string{"kill/cancel", "exec/cancelled_before"}},
 		{
+			"User is ignored", commandOf(func(cmd *env.Command) { cmd.User = "" }),
+			[]string{"exec/user"},
+		},
+		{
 			"nobody receives from Interrupt", commandOf(func(cmd *env.Command) { cmd.Interrupt = nil }),
 			[]string{"kill/interrupt", "kill/interrupt_is_trapped"},
 		},

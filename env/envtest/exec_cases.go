@@ -23,6 +23,7 @@ func execCases() []testCase {
 		{name: "interpreter_missing", rule: ruleStart, run: execInterpreterMissing},
 		{name: "bad_argv", rule: ruleStart, run: execBadArgv},
 		{name: "bad_vars", rule: ruleStart, run: execBadVars},
+		{name: "user", rule: ruleUser, run: execUser},
 		{name: "file_just_written", rule: ruleStart, run: execJustWritten},
 		{name: "argv_exact", rule: ruleArgv, run: execArgvExact},
 		{name: "argv_zero", rule: ruleArgv, run: execArgvZero},
@@ -143,6 +144,20 @@ func execBadVars(c *caseT) {
 	cmd := c.script("exit 0")
 	cmd.Vars = []string{"A=a\x00b"}
 	c.wantStartError("a NUL in a variable", c.exec(cmd), cmd, nil)
+}
+
+func execUser(c *caseT) {
+	c.unix()
+	cmd := c.script("id -u && id -g")
+	cmd.User = "4711:815"
+	if r := c.exec(cmd); errors.Is(r.err, errors.ErrUnsupported) {
+		c.wantStartError("a command as another user", r, cmd, errors.ErrUnsupported)
+	} else {
+		c.wantExit("a command as another user", r, 0)
+		c.equal("the user and the group of a command", r.stdout, "4711\n815\n")
+	}
+	cmd.User = "no user"
+	c.wantStartError("a command as a user that cannot be", c.exec(cmd), cmd, nil)
 }
 
 // execJustWritten writes programs and runs them at once, several at a time. Systems refuse to run a

@@ -7,6 +7,7 @@ const (
 	ruleArgv        = "Argv is passed as it is; no shell is involved unless Argv names one"
 	rulePath        = "a program without a slash is looked up in the PATH that the command will see"
 	ruleStart       = "a command that could not be started is a *StartError; it certainly did not run"
+	ruleUser        = "a command with User runs as that user, or it is not started"
 	ruleDir         = "a command starts in Dir; a missing one is a *fs.PathError with Op \"chdir\""
 	ruleVars        = "a process sees the base variables plus Command.Vars; of duplicates the last " +
 		"wins"

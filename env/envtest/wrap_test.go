@@ -158,6 +158,14 @@ func brokenExecWraps() []brokenWrap {
 func brokenTerminalWraps() []brokenWrap {
 	return []brokenWrap{
 		{
+			"loses User", commandWrap(func(cmd *env.Command) { cmd.User = "" }),
+			"Exec: the inner environment got the arguments",
+		},
+		{
+			"loses Confine", commandWrap(func(cmd *env.Command) { cmd.Confine = nil }),
+			"Exec: the inner environment got the arguments",
+		},
+		{
 			"loses TTY", commandWrap(func(cmd *env.Command) { cmd.TTY = nil }),
 			"Exec: the inner environment got the arguments",
 		},

@@ -103,6 +103,9 @@ func checkCommand(cmd env.Command) error {
 	if cmd.Timeout < 0 {
 		return fmt.Errorf("negative timeout: %w", fs.ErrInvalid)
 	}
+	if err := env.UserError(cmd.User); err != nil {
+		return err
+	}
 	if cmd.TTY != nil && cmd.Stderr != nil {
 		return fmt.Errorf("a command on a terminal has no separate stderr: %w", fs.ErrInvalid)
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -74,6 +75,16 @@ func (l *logging) Exec(ctx context.Context, cmd env.Command) (env.Result, error)
 	}
 	if cmd.TTY != nil {
 		attrs = append(attrs, slog.Bool("tty", true))
+	}
+	if cmd.User != "" {
+		attrs = append(attrs, slog.String("user", cmd.User))
+	}
+	if c := cmd.Confine; c != nil {
+		attrs = append(attrs, slog.Any("confine_write", slices.Clone(c.Write)))
+		if c.Hide != "" {
+			attrs = append(attrs, slog.String("confine_hide", c.Hide),
+				slog.Any("confine_read", slices.Clone(c.Read)))
+		}
 	}
 	stdout, stderr := countWriters(&cmd)
 

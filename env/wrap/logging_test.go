@@ -270,6 +270,18 @@ func TestLoggingExec(t *testing.T) {
 			record{"op": "exec", "argv": []any{"x"}, "tty": true, "exit_code": 0.0},
 		},
 		{
+			"as another user, confined",
+			env.Command{Argv: []string{"x"}, User: "root", Confine: &env.Confinement{
+				Write: []string{"w"}, Hide: "h", Read: []string{"h/r"},
+			}},
+			env.Result{},
+			nil,
+			record{
+				"op": "exec", "argv": []any{"x"}, "user": "root", "confine_write": []any{"w"},
+				"confine_hide": "h", "confine_read": []any{"h/r"}, "exit_code": 0.0,
+			},
+		},
+		{
 			"not started",
 			env.Command{Argv: []string{"x"}},
 			env.Result{},

@@ -17,7 +17,6 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/replay"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
-	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
 const script = `
@@ -92,7 +91,7 @@ func run(ctx context.Context, task string) (result agent.RunResult, err error) {
 	defer func() { err = errors.Join(err, e.Close()) }()
 	a, err := agent.New(agent.Config{
 		Client: replay.NewScript(model), Profile: profile.OpenAI("gpt-5.2"), Env: e,
-		Store: session.InMemory(), Verify: agent.Verify{Command: "grep -q 42 answer"},
+		Verify: agent.Verify{Command: "grep -q 42 answer"},
 	})
 	if err != nil {
 		return result, err

@@ -25,7 +25,6 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/replay"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
-	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
 //go:embed image
@@ -195,7 +194,7 @@ func work(ctx context.Context, e env.Environment, t task) (status agent.Status, 
 	}
 	a, err := agent.New(agent.Config{
 		Client: replay.NewScript(model), Profile: profile.OpenAI("gpt-5.2"), Env: e,
-		Store: session.InMemory(), Limits: agent.Limits{MaxToolRounds: 50},
+		Limits: agent.Limits{MaxToolRounds: 50},
 	})
 	if err != nil {
 		return "", err

@@ -1,5 +1,4 @@
-// Command hello has a model write a file in the current directory. Here a script plays the model;
-// the client of a real one is anthropic.New(anthropic.Config{APIKey: key}).
+// Command hello has a model write a file in the current directory.
 package main
 
 import (
@@ -9,42 +8,23 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env/local"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
-	"github.com/sandboxagent/sandboxagent/runtime/llm/replay"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
-	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
-const script = `
-turns:
-  - calls: [{tool: write_file, args: {file_path: hello.txt, content: "hello\n"}}]
-  - text: I have written hello.txt.
-`
-
 func main() {
-	if err := run(context.Background(), "Greet me in a file."); err != nil {
-		log.Fatal(err)
-	}
-}
-
-func run(ctx context.Context, task string) error {
-	model, err := replay.ParseScript([]byte(script), "script")
-	if err != nil {
-		return err
-	}
 	e, err := local.New(local.Config{}) // or the Open of a docker.Engine or an ssh.Host
 	if err != nil {
-		return err
+		log.Fatal(err)
 	}
 	defer e.Close() //nolint:errcheck // it ends every process that is left
-	a, err := agent.New(agent.Config{
-		Client: replay.NewScript(model), Profile: profile.Anthropic("claude-sonnet-5-5"), Env: e,
-		Store: session.InMemory(),
-	})
+	a, err := agent.New(agent.Config{Client: client(), Profile: profile.Anthropic(model), Env: e})
 	if err != nil {
-		return err
+		log.Panic(err)
 	}
 	defer a.Close() //nolint:errcheck // the run has ended
-	result, err := a.Run(ctx, agent.Input{Text: task})
+	result, err := a.Run(context.Background(), agent.Input{Text: "Greet me in a file."})
+	if err != nil {
+		log.Panic(err)
+	}
 	fmt.Println(result.Status, len(result.Changes), "file:", result.Final)
-	return err
 }

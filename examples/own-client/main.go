@@ -12,7 +12,6 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
-	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
 // shout is a model that repeats the user's message in capitals. The client of a service sends req
@@ -37,7 +36,7 @@ func main() {
 
 func run(ctx context.Context, task string) error {
 	a, err := agent.New(agent.Config{
-		Client: llm.ClientFunc(shout), Profile: profile.OpenAI("gpt-5.2"), Store: session.InMemory(),
+		Client: llm.ClientFunc(shout), Profile: profile.OpenAI("gpt-5.2"),
 	})
 	if err != nil {
 		return err

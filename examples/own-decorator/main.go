@@ -11,7 +11,6 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/replay"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
-	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
 const script = `
@@ -40,7 +39,6 @@ func run(ctx context.Context, task string) error {
 	defer m.Close() //nolint:errcheck // it ends every process that is left
 	a, err := agent.New(agent.Config{
 		Client: replay.NewScript(model), Profile: profile.Anthropic("claude-sonnet-5-5"), Env: m,
-		Store: session.InMemory(),
 	})
 	if err != nil {
 		return err

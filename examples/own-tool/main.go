@@ -11,7 +11,6 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/replay"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
-	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -64,7 +63,7 @@ func run(ctx context.Context, task string) error {
 	}
 	a, err := agent.New(agent.Config{
 		Client: replay.NewScript(model), Profile: profile.OpenAI("gpt-5.2"),
-		Tools: []tool.Tool{issueTool()}, Store: session.InMemory(),
+		Tools: []tool.Tool{issueTool()},
 	})
 	if err != nil {
 		return err

@@ -28,7 +28,6 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/replay"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
-	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
 const (
@@ -42,7 +41,6 @@ func main() {
 	flag.Parse()
 	a, err := agent.New(agent.Config{
 		Client: llm.ClientFunc(model), Profile: profile.OpenAI("gpt-5.2"),
-		Store:  session.InMemory(),
 		Limits: agent.Limits{MaxToolRounds: 20, MaxTokens: 200_000, MaxDuration: 10 * time.Minute},
 	})
 	if err != nil {

@@ -42,7 +42,8 @@ type Config struct {
 	Env env.Environment
 	// Tools are offered besides the profile's; they replace tools of the profile with the same name.
 	Tools []tool.Tool
-	// Store creates the store of a session, such as session.OnDisk(dir) and session.InMemory.
+	// Store creates the store of a session, such as session.OnDisk(dir); nil means session.InMemory,
+	// which keeps no record of it.
 	Store func(sessionID string) (session.Store, error)
 	Retry llm.RetryPolicy
 	// Price returns the price of a model's tokens, and false if it is not known. Limits.MaxCost needs
@@ -166,8 +167,6 @@ func (c *Config) validate() error {
 	switch {
 	case c.Client == nil:
 		return fmt.Errorf("agent: %w: no client", ErrConfig)
-	case c.Store == nil:
-		return fmt.Errorf("agent: %w: no store (use session.OnDisk or session.InMemory)", ErrConfig)
 	case c.Profile.ID == "":
 		return fmt.Errorf("agent: %w: no profile", ErrConfig)
 	case c.Profile.Model == "" && c.Settings.Model == "":
@@ -206,6 +205,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()
+	}
+	if c.Store == nil {
+		c.Store = session.InMemory()
 	}
 	if c.ObserverBuffer <= 0 {
 		c.ObserverBuffer = 1024

@@ -259,7 +259,6 @@ func TestInvalidUse(t *testing.T) {
 	}
 	bad := map[string]func(*agent.Config){
 		"client":         func(c *agent.Config) { c.Client = nil },
-		"store":          func(c *agent.Config) { c.Store = nil },
 		"profile":        func(c *agent.Config) { c.Profile.ID = "" },
 		"model":          func(c *agent.Config) { c.Profile.Model = "" },
 		"limit":          func(c *agent.Config) { c.Limits.MaxTurns = -1 },

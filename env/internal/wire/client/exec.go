@@ -51,6 +51,9 @@ type execution struct {
 // newExecution registers a call and prepares the command. Its error is why the command cannot be
 // sent.
 func (c *Client) newExecution(ctx context.Context, cmd env.Command) (*execution, error) {
+	if err := env.UserError(cmd.User); err != nil {
+		return nil, err
+	}
 	size := 0
 	for _, s := range cmd.Argv {
 		size += len(s)
