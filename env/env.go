@@ -111,6 +111,11 @@ type Command struct {
 	// Timeout stops the command: SIGTERM to the whole process tree, GraceTime later SIGKILL. Zero
 	// means no limit.
 	Timeout time.Duration
+	// MaxProcesses kills the process tree, without a grace time, when it has more than this number of
+	// processes at once. They are counted 5 times a second, so a tree may be larger for a moment; only
+	// the environment's own limits bound that. Zero means no limit. Descendants that outlive the
+	// command are not counted.
+	MaxProcesses int
 	// Interrupt, if set, sends SIGINT to the process group of the command for each value, until it is
 	// closed or the command ends; on Windows CTRL+BREAK. Exec has stopped receiving when it returns.
 	// After a lost connection one value may become two signals.
@@ -179,6 +184,8 @@ type Result struct {
 	Signal string
 	// TimedOut reports that Command.Timeout passed and the process tree was killed.
 	TimedOut bool
+	// TooManyProcesses reports that the process tree had more than Command.MaxProcesses and was killed.
+	TooManyProcesses bool
 	// OutOfMemory reports that the environment killed the command for its memory use.
 	OutOfMemory bool
 	// Detached reports that a descendant held the command's output open when Exec returned; its

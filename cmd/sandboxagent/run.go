@@ -79,6 +79,10 @@ codes: 0 done, 1 the task failed, 2 usage, 3 a limit was reached, 4 a human is n
 				Name: "max-tokens", Category: groupTask, DefaultText: "no limit",
 				Usage: "end after `N` tokens, with sub-agents",
 			},
+			&cli.IntFlag{
+				Name: "max-processes", Category: groupTask, DefaultText: "no limit",
+				Usage: "kill a command with more than `N` processes at once",
+			},
 			&cli.DurationFlag{
 				Name: "max-retry-wait", Category: groupModel, Value: llm.DefaultMaxWait,
 				Usage: "wait at most `DURATION` before a retry that the server of the model delays",
@@ -126,10 +130,10 @@ func (p *program) parseRunFlags(ctx context.Context, c *cli.Context) (runSetting
 		retryWait:           c.Duration("max-retry-wait"),
 		limits: agent.Limits{
 			MaxTurns: c.Int("max-turns"), MaxToolRounds: c.Int("max-tool-rounds"),
-			MaxTokens: c.Int64("max-tokens"),
+			MaxTokens: c.Int64("max-tokens"), MaxProcesses: c.Int("max-processes"),
 		},
 	}
-	for _, name := range []string{"max-turns", "max-tool-rounds", "max-tokens"} {
+	for _, name := range []string{"max-turns", "max-tool-rounds", "max-tokens", "max-processes"} {
 		if n := c.Int64(name); n < 0 || c.Int(name) < 0 {
 			return s, usagef("--%s is negative", name)
 		}

@@ -79,6 +79,14 @@ func brokenExec() []breakage {
 			}
 			return res, err
 		}), []string{"kill/timeout"}},
+		{
+			"MaxProcesses is ignored", commandOf(func(cmd *env.Command) {
+				if cmd.MaxProcesses > 0 {
+					cmd.MaxProcesses, cmd.Timeout = 0, time.Second
+				}
+			}),
+			[]string{"kill/too_many_processes"},
+		},
 		{"every command has a timeout", commandOf(func(cmd *env.Command) {
 			if cmd.Timeout == 0 {
 				cmd.Timeout = 500 * time.Millisecond

@@ -18,6 +18,8 @@ func killCases() []testCase {
 		{name: "no_timeout_without_one", rule: ruleTimeout, run: killNoTimeout},
 		{name: "children_die_on_timeout", rule: ruleTreeDead, run: timeOutKills((*caseT).family)},
 		{name: "children_die_on_cancel", rule: ruleTreeDead, run: cancelKills((*caseT).family)},
+		{name: "too_many_processes", rule: ruleProcesses, run: killTooMany},
+		{name: "processes_within_the_limit", rule: ruleProcesses, run: killFewEnough},
 		{name: "term_ignored", rule: ruleTreeDead, run: killTermIgnored},
 		{name: "term_is_sent_first", rule: ruleGrace, run: killTermFirst},
 		{name: "term_reaches_children", rule: ruleGrace, run: killTermReachesChildren},
@@ -126,6 +128,31 @@ func killNoTimeout(c *caseT) {
 func (c *caseT) family() (env.Command, []marker) {
 	return c.sleepers(3,
 		`sleep "$1" & sh -c 'sleep "$1" & wait' sh "$2" & sleep "$3"; echo unreachable`)
+}
+
+func killTooMany(c *caseT) {
+	for _, command := range []func(*caseT) (env.Command, []marker){(*caseT).family, (*caseT).escapee} {
+		cmd, markers := command(c)
+		cmd.MaxProcesses, cmd.Timeout = 1, c.patience()
+		r := c.exec(cmd)
+		c.gone(c.subject, markers)
+		if r.err != nil || !r.TooManyProcesses || r.TimedOut || r.ExitCode == 0 {
+			c.errorf("a command with too many processes: %+v, error %v; want TooManyProcesses, an exit "+
+				"code other than 0, and no error", r.Result, r.err)
+		}
+	}
+}
+
+func killFewEnough(c *caseT) {
+	cmd := c.script(`for i in 1 2 3; do sleep 1 & done; wait; exit 3`)
+	cmd.MaxProcesses = 100
+	r := c.exec(cmd)
+	c.wantExit("a command with a limit of processes", r, 3)
+	if r.TooManyProcesses {
+		c.errorf("a command with few processes: %+v", r.Result)
+	}
+	cmd.MaxProcesses = -1
+	c.wantStartError("a negative limit of processes", c.exec(cmd), cmd, fs.ErrInvalid)
 }
 
 func killTermIgnored(c *caseT) {

@@ -24,6 +24,7 @@ const (
 	ruleTreeDead = "after a timeout or a cancellation the whole process tree is dead before Exec " +
 		"returns"
 	ruleOthers    = "killing a command kills no other command's processes"
+	ruleProcesses = "a tree of more than MaxProcesses is killed, and dead before Exec returns"
 	ruleGrace     = "a timeout sends SIGTERM to the whole process tree, and SIGKILL GraceTime later"
 	ruleInterrupt = "each value of Interrupt sends SIGINT to the process group of the command; Exec " +
 		"does not wait for one, and stops receiving when it returns"

@@ -72,7 +72,8 @@ func (s *spy) Close() error {
 
 func (s *spy) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
 	s.call(ctx, "Exec", cmd.Argv, cmd.Dir, cmd.Vars, cmd.Timeout, cmd.Stdin == nil, cmd.Stdout == nil,
-		cmd.Stderr == nil, cmd.TTY, cmd.Interrupt, cmd.User, cmd.Confine)
+		cmd.Stderr == nil, cmd.TTY, cmd.Interrupt, cmd.User, cmd.Confine,
+		cmd.MaxProcesses)
 	if s.ran != nil {
 		s.ran(cmd)
 	}

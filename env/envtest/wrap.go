@@ -202,11 +202,12 @@ func wrapExec(c *wrapCheck) error {
 	cmd := env.Command{
 		Argv: argv, Dir: "dir", Vars: vars, Timeout: 7 * time.Second,
 		Stdin: brokenInput(), Stdout: &out, Stderr: &errs, Interrupt: interrupts, User: "1:2",
-		Confine: &env.Confinement{Write: []string{"dir"}},
+		MaxProcesses: 9,
+		Confine:      &env.Confinement{Write: []string{"dir"}},
 	}
 	res, err := c.w.Exec(c.ctx, cmd)
 	c.args([]string{"program", "arg", ""}, "dir", []string{"B=1", "A=2", "B=3"}, 7*time.Second, false,
-		false, false, (*env.TTY)(nil), interrupts, "1:2", cmd.Confine)
+		false, false, (*env.TTY)(nil), interrupts, "1:2", cmd.Confine, 9)
 	c.result(res, spyResult)
 	c.input()
 	if out.String() != "out" || errs.String() != "err" {
@@ -228,7 +229,7 @@ func (c *wrapCheck) extraExec(wrap func(env.Environment) env.Environment) {
 		c.errorf("a command without streams: %v", err)
 	}
 	c.args([]string{"program"}, "", []string(nil), time.Duration(0), true, true, true, (*env.TTY)(nil),
-		(<-chan struct{})(nil), "", (*env.Confinement)(nil))
+		(<-chan struct{})(nil), "", (*env.Confinement)(nil), 0)
 
 	c.spy = &spy{}
 	var out strings.Builder
@@ -241,7 +242,7 @@ func (c *wrapCheck) extraExec(wrap func(env.Environment) env.Environment) {
 		c.errorf("a command on a terminal: %v", err)
 	}
 	c.args([]string{"program"}, "", []string(nil), time.Duration(0), true, false, true, &tty,
-		(<-chan struct{})(nil), "", (*env.Confinement)(nil))
+		(<-chan struct{})(nil), "", (*env.Confinement)(nil), 0)
 	if given != tty {
 		c.errorf("the caller's TTY was changed to %+v", given)
 	}

@@ -44,9 +44,19 @@ type execution struct {
 	feeder   *feeder   // nil without standard input
 	terminal *terminal // nil without a terminal
 	timeout  time.Duration
-	// ignoreInterrupts stops receiving from Command.Interrupt.
-	ignoreInterrupts func()
+	// overrun gets the end of a command that has too many processes: nil, or the error of counting.
+	overrun  chan error
+	miscount error
+	// ignoreInterrupts stops receiving from Command.Interrupt; stopCounting stops counting.
+	ignoreInterrupts, stopCounting func()
 }
+
+const (
+	// countInterval is the time between two counts of the processes of a command.
+	countInterval = 200 * time.Millisecond
+	// maxMiscounts is the number of counts in a row that fail before the command is killed.
+	maxMiscounts = 5
+)
 
 // start starts cmd. On success it has registered a call in progress.
 func (e *Environment) start(ctx context.Context, cmd env.Command) (*execution, error) {
@@ -100,8 +110,8 @@ func checkCommand(cmd env.Command) error {
 			return fmt.Errorf("argument %d has a NUL byte: %w", i, fs.ErrInvalid)
 		}
 	}
-	if cmd.Timeout < 0 {
-		return fmt.Errorf("negative timeout: %w", fs.ErrInvalid)
+	if cmd.Timeout < 0 || cmd.MaxProcesses < 0 {
+		return fmt.Errorf("negative timeout or number of processes: %w", fs.ErrInvalid)
 	}
 	if err := env.UserError(cmd.User); err != nil {
 		return err
@@ -116,7 +126,7 @@ func checkCommand(cmd env.Command) error {
 func (e *Environment) launch(
 	file, dir string, vars []string, cmd env.Command, confined *confinement,
 ) (*execution, error) {
-	x := &execution{e: e, timeout: cmd.Timeout}
+	x := &execution{e: e, timeout: cmd.Timeout, overrun: make(chan error, 1)}
 	attr := &os.ProcAttr{Dir: dir, Env: vars, Files: []*os.File{e.null, e.null, e.null}}
 	connect := x.connectPipes
 	if cmd.TTY != nil {
@@ -201,6 +211,7 @@ func closeAll(files []*os.File) {
 // serve starts the goroutines that copy the streams.
 func (x *execution) serve(cmd env.Command) {
 	x.ignoreInterrupts = x.receiveInterrupts(cmd.Interrupt)
+	x.stopCounting = x.count(cmd.MaxProcesses)
 	if x.terminal != nil {
 		go x.terminal.follow(cmd.TTY.Resize)
 	}
@@ -233,9 +244,7 @@ func (x *execution) receiveInterrupts(interrupts <-chan struct{}) (ignore func()
 	if interrupts == nil {
 		return func() {}
 	}
-	stop, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
+	return untilStopped(func(stop <-chan struct{}) {
 		for {
 			select {
 			case <-stop:
@@ -247,9 +256,51 @@ func (x *execution) receiveInterrupts(interrupts <-chan struct{}) (ignore func()
 				x.process.Interrupt()
 			}
 		}
+	})
+}
+
+// count counts the processes of the command until there are more than most, the command exits or
+// stop is called; zero counts nothing.
+func (x *execution) count(most int) (stop func()) {
+	if most == 0 {
+		return func() {}
+	}
+	return untilStopped(func(stop <-chan struct{}) {
+		ticker := time.NewTicker(countInterval)
+		defer ticker.Stop()
+		for miscounts := 0; ; {
+			select {
+			case <-stop:
+				return
+			case <-x.process.Exited:
+				return
+			case <-ticker.C:
+			}
+			n, err := x.e.set.Count(x.process)
+			if miscounts++; err == nil {
+				miscounts = 0
+			}
+			switch {
+			case n > most:
+				x.overrun <- nil
+				return
+			case miscounts == maxMiscounts:
+				x.overrun <- fmt.Errorf("its processes cannot be counted: %w", err)
+				return
+			}
+		}
+	})
+}
+
+// untilStopped calls f in a goroutine. The returned function closes f's channel and waits for f.
+func untilStopped(f func(stop <-chan struct{})) (stop func()) {
+	stopping, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		f(stopping)
 	}()
 	return func() {
-		close(stop)
+		close(stopping)
 		<-done
 	}
 }
@@ -260,6 +311,7 @@ type reason int
 const (
 	ended     reason = iota // the awaited event
 	timedOut                // the command's timeout passed
+	overrun                 // the command has too many processes, or they cannot be counted
 	cancelled               // the context ended
 	closed                  // the environment is being closed
 )
@@ -274,6 +326,8 @@ func (x *execution) await(
 	case <-done:
 	case <-timeout:
 		why = timedOut
+	case x.miscount = <-x.overrun:
+		why = overrun
 	case <-ctx.Done():
 		why = cancelled
 	case <-x.e.done:
@@ -323,8 +377,11 @@ func (x *execution) wait(ctx context.Context) (env.Result, error) {
 	}
 	x.release()
 	result.TimedOut = why == timedOut
+	result.TooManyProcesses = why == overrun && x.miscount == nil
 	errs = append(errs, x.status(&result))
 	switch why {
+	case overrun:
+		errs = append(errs, x.miscount)
 	case cancelled:
 		errs = append(errs, contextError(ctx))
 	case closed:
@@ -342,8 +399,10 @@ func (x *execution) stop(why reason) error {
 	case closed:
 		<-x.e.swept
 		return x.e.sweepErr
+	case overrun:
+		return x.e.set.Stop(x.process, 0)
 	default:
-		return x.e.set.Stop(x.process)
+		return x.e.set.Stop(x.process, env.GraceTime)
 	}
 }
 
@@ -352,6 +411,7 @@ func (x *execution) stop(why reason) error {
 // changed.
 func (x *execution) drain(ctx context.Context, why *reason) error {
 	x.ignoreInterrupts()
+	x.stopCounting()
 	if x.terminal != nil {
 		x.terminal.end()
 	}

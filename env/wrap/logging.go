@@ -73,6 +73,9 @@ func (l *logging) Exec(ctx context.Context, cmd env.Command) (env.Result, error)
 	if cmd.Timeout != 0 {
 		attrs = append(attrs, slog.Duration("timeout", cmd.Timeout))
 	}
+	if cmd.MaxProcesses != 0 {
+		attrs = append(attrs, slog.Int("max_processes", cmd.MaxProcesses))
+	}
 	if cmd.TTY != nil {
 		attrs = append(attrs, slog.Bool("tty", true))
 	}
@@ -285,6 +288,7 @@ func resultAttrs(r env.Result) []slog.Attr {
 		set  bool
 	}{
 		{"timed_out", r.TimedOut},
+		{"too_many_processes", r.TooManyProcesses},
 		{"out_of_memory", r.OutOfMemory},
 		{"detached", r.Detached},
 	} {

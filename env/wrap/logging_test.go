@@ -271,13 +271,14 @@ func TestLoggingExec(t *testing.T) {
 		},
 		{
 			"as another user, confined",
-			env.Command{Argv: []string{"x"}, User: "root", Confine: &env.Confinement{
+			env.Command{Argv: []string{"x"}, User: "root", MaxProcesses: 9, Confine: &env.Confinement{
 				Write: []string{"w"}, Hide: "h", Read: []string{"h/r"},
 			}},
-			env.Result{},
+			env.Result{TooManyProcesses: true},
 			nil,
 			record{
-				"op": "exec", "argv": []any{"x"}, "user": "root", "confine_write": []any{"w"},
+				"op": "exec", "argv": []any{"x"}, "max_processes": 9.0, "too_many_processes": true,
+				"user": "root", "confine_write": []any{"w"},
 				"confine_hide": "h", "confine_read": []any{"h/r"}, "exit_code": 0.0,
 			},
 		},

@@ -236,6 +236,7 @@ func (l *loop) scopeOf(c call) (s tool.Scope, flush func()) {
 	s = l.scope
 	s.DefaultTimeout, s.MaxTimeout = settings.CommandTimeout, settings.MaxCommandTimeout
 	s.Limits = settings.ToolLimits
+	s.MaxProcesses = l.limits().MaxProcesses
 	s.OnOutput = func(p []byte) { send(text.next(p)) }
 	return s, func() { send(text.last()) }
 }

@@ -63,6 +63,27 @@ func TestChangesOfSubagents(t *testing.T) {
 	}
 }
 
+// TestProcessesOfSubagents bounds the processes of the commands of an agent and a sub-agent.
+func TestProcessesOfSubagents(t *testing.T) {
+	for _, most := range []int{1, 100} {
+		command := calls(call("x", "shell", object{"command": "sleep 300 & kill $!; wait; echo end"}))
+		if most == 1 {
+			command = calls(call("x", "shell", object{"command": "sleep 300 & wait"}))
+		}
+		c := one(nil, command)
+		c.scripts[""] = append([]answer{command}, c.scripts[""]...)
+		cfg := treeConfigIn(t, t.TempDir(), c, tool.Shell())
+		cfg.Limits.MaxProcesses = most
+		submit(t, newSession(t, cfg), "go")
+		for _, id := range []string{"", "agent_1"} {
+			got := c.result(t, id, 1, 0)
+			if strings.Contains(got, "killed for having more than 1 processes") != (most == 1) {
+				t.Errorf("at most %d: agent %q got %s", most, id, got)
+			}
+		}
+	}
+}
+
 // TestDocsOfSubagents checks that an agent in a directory gets the instructions of that directory
 // and of those above.
 func TestDocsOfSubagents(t *testing.T) {

@@ -173,6 +173,7 @@ func TestVerify(t *testing.T) {
 		{"never passes", "echo why; exit 3", nil, agent.StatusVerifyFailed, 3, 3},
 		{"an exit is checked too", "false", []answer{calls(exit)}, agent.StatusVerifyFailed, 3, 3},
 		{"takes too long", "sleep 300", nil, agent.StatusVerifyFailed, 3, 3},
+		{"has too many processes", "sleep 300 & wait", nil, agent.StatusVerifyFailed, 3, 3},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -187,6 +188,9 @@ func TestVerify(t *testing.T) {
 			cfg.Verify = agent.Verify{Command: tt.command, Timeout: 10 * time.Second}
 			if tt.name == "takes too long" {
 				cfg.Verify.Timeout = 50 * time.Millisecond
+			}
+			if tt.name == "has too many processes" {
+				cfg.Limits.MaxProcesses, cfg.Verify.Timeout = 1, time.Minute
 			}
 			ev := watch(&cfg)
 			s := newSession(t, cfg)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
 )
 
 // The functions below return the texts that the loop itself sends to a model.
@@ -24,12 +26,13 @@ func continueText() string {
 }
 
 // verifyText reports a failed verification command to a model. Output is its truncated output.
-func verifyText(
-	command string, exitCode int, timedOut bool, elapsed time.Duration, output string,
-) string {
-	how := fmt.Sprintf("exit code %d", exitCode)
-	if timedOut {
-		how = fmt.Sprintf("timeout after %s", elapsed.Round(time.Second))
+func verifyText(command string, res env.Result, output string) string {
+	how := fmt.Sprintf("exit code %d", res.ExitCode)
+	switch {
+	case res.TimedOut:
+		how = fmt.Sprintf("timeout after %s", res.Elapsed.Round(time.Second))
+	case res.TooManyProcesses:
+		how = "killed for having too many processes at once"
 	}
 	return fmt.Sprintf("The work is not done: the check `%s` failed (%s). Its output:\n\n%s\n\nFind "+
 		"the cause, fix it, and finish again.", command, how, strings.TrimRight(output, "\n"))

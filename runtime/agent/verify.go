@@ -19,14 +19,14 @@ func (l *loop) check(ctx context.Context) (passed bool, message string, err erro
 	defer l.scope.Cache.Changing()()
 	out, res, err := env.Output(ctx, l.env, env.Command{
 		Argv:    append(append([]string{}, l.env.Info().Shell...), l.verify.Command),
-		Timeout: l.verify.Timeout,
+		Timeout: l.verify.Timeout, MaxProcesses: l.limits().MaxProcesses,
 	}, env.OutputOptions{
 		Combined: true, Stdout: env.CaptureOptions{Head: checkOutput, Tail: checkOutput},
 	})
 	if err != nil {
 		return false, "", err
 	}
-	passed = res.ExitCode == 0 && !res.TimedOut
+	passed = res.ExitCode == 0 && !res.TimedOut && !res.TooManyProcesses
 	text := ""
 	if !passed {
 		text = tool.Sanitize(strings.ToValidUTF8(string(out.Stdout.Bytes()), string(utf8.RuneError)))
@@ -39,7 +39,7 @@ func (l *loop) check(ctx context.Context) (passed bool, message string, err erro
 	if passed {
 		return true, "", nil
 	}
-	message = verifyText(l.verify.Command, res.ExitCode, res.TimedOut, res.Elapsed, text)
+	message = verifyText(l.verify.Command, res, text)
 	l.res.Failures = append(l.res.Failures, Failure{
 		Source: FailureVerify, Kind: "check_failed", Message: message, Time: l.clock.Now(),
 	})

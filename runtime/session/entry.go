@@ -73,6 +73,9 @@ type Limits struct {
 	MaxCost float64 `json:"max_cost_usd,omitempty"`
 	// MaxDuration is wall-clock time of one run; its end ends the sub-agents.
 	MaxDuration time.Duration `json:"max_duration_ns,omitempty"`
+	// MaxProcesses counts the processes that a command of a tool, or of the check, has at once; one
+	// with more is killed. It is env.Command.MaxProcesses, and that of the sub-agents too.
+	MaxProcesses int `json:"max_processes,omitempty"`
 	// LoopWindow is the number of calls that are compared to find a loop. NoLoopDetection disables the
 	// comparison.
 	LoopWindow      int  `json:"loop_window,omitempty"`

@@ -40,6 +40,8 @@ type Scope struct {
 	Outputs func(id string) (io.ReadCloser, error)
 	// DefaultTimeout and MaxTimeout bound commands; zero means the constants of these names.
 	DefaultTimeout, MaxTimeout time.Duration
+	// MaxProcesses is env.Command.MaxProcesses of commands; zero means no limit.
+	MaxProcesses int
 	// Limits override the limits of tools by name. A zero field keeps the tool's own value; negative
 	// Lines remove the limit of lines.
 	Limits map[string]Limit
@@ -233,6 +235,7 @@ func (x *execution) execute(
 		Redactor:       s.Redactor,
 		DefaultTimeout: cmp.Or(max(s.DefaultTimeout, 0), DefaultTimeout),
 		MaxTimeout:     cmp.Or(max(s.MaxTimeout, 0), MaxTimeout),
+		MaxProcesses:   s.MaxProcesses,
 	}
 	defer func() { x.step(event.StepExecute) }()
 	if s.Backups != nil && s.Env != nil && !x.tool.ReadOnly {

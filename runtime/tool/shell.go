@@ -50,7 +50,7 @@ func shell(ctx context.Context, call *Call, args shellArgs) (Result, error) {
 	result, err := call.Env.Exec(ctx, env.Command{
 		Argv:   append(slices.Clone(info.Shell), args.Command),
 		Stdout: call.Out, Stderr: call.Out,
-		Timeout: timeout,
+		Timeout: timeout, MaxProcesses: call.MaxProcesses,
 	})
 	var start *env.StartError
 	switch {
@@ -71,6 +71,9 @@ func shell(ctx context.Context, call *Call, args shellArgs) (Result, error) {
 			"had started, because it ran for more than %d ms. Its output until then is above. If it needs "+
 			"longer, call shell again with a larger timeout_ms, at most %d.]\n%s",
 			timeout.Milliseconds(), call.MaxTimeout.Milliseconds(), remark)
+	case result.TooManyProcesses:
+		end = fmt.Sprintf("killed for having more than %d processes at once, exit code %d, after",
+			call.MaxProcesses, result.ExitCode)
 	case result.OutOfMemory:
 		end = fmt.Sprintf("killed for using too much memory, exit code %d, after", result.ExitCode)
 	case result.Signal != "":
@@ -79,7 +82,7 @@ func shell(ctx context.Context, call *Call, args shellArgs) (Result, error) {
 		end = fmt.Sprintf("exit code %d after", result.ExitCode)
 	}
 	end = fmt.Sprintf("[%s %s]\n%s", end, elapsed, remark)
-	if result.ExitCode != 0 || result.OutOfMemory || result.Signal != "" {
+	if result.ExitCode != 0 || result.OutOfMemory || result.TooManyProcesses || result.Signal != "" {
 		return Result{}, errorf(KindShellExit, "%s", end)
 	}
 	return Result{Text: end}, nil

@@ -44,6 +44,10 @@ func TestShell(t *testing.T) {
 			ExitCode: 137, Signal: "SIGKILL", OutOfMemory: true, Elapsed: 5 * ms,
 		}, nil, KindShellExit, "out\nerr\n[killed for using too much memory, exit " +
 			"code 137, after 5ms]\n"},
+		{"processes", args{"command": "x"}, env.Result{
+			TooManyProcesses: true, Elapsed: 5 * ms,
+		}, nil, KindShellExit, "out\nerr\n[killed for having more than 0 processes at once, exit " +
+			"code 0, after 5ms]\n"},
 		{"timeout", args{"command": "x", "timeout_ms": 50}, env.Result{
 			TimedOut: true, ExitCode: 143, Elapsed: 60 * ms,
 		}, nil, KindShellTimeout, "out\nerr\n[The command was killed, with all processes that it had " +

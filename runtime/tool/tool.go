@@ -87,8 +87,10 @@ type Call struct {
 	// Out receives output while the tool runs. The event TOOL_CALL_END holds all of it; the model sees
 	// as much as the limit allows. Writes do not fail because of their size.
 	Out io.Writer
-	// DefaultTimeout and MaxTimeout bound the commands that the tool runs.
+	// DefaultTimeout and MaxTimeout bound the commands that the tool runs, and so does MaxProcesses
+	// unless it is zero; see env.Command.
 	DefaultTimeout, MaxTimeout time.Duration
+	MaxProcesses               int
 	// Outputs opens the whole output of an earlier call by its ID, for names of the form output://ID;
 	// nil if the session keeps none. The error for an unknown ID wraps fs.ErrNotExist.
 	Outputs func(id string) (io.ReadCloser, error)

@@ -187,9 +187,19 @@ func (s *Set) newTree(leaders []*Process, markers []string, all bool) *tree {
 	return t
 }
 
-// Stop sends SIGTERM to the tree of p, and SIGKILL to the rest after env.GraceTime. When it
-// returns nil, the tree is dead. It must not run beside Reap of p.
-func (s *Set) Stop(p *Process) error { return s.tree(p).terminate(env.GraceTime) }
+// Stop sends SIGTERM to the tree of p, and SIGKILL to the rest after grace. When it returns nil, the
+// tree is dead. It must not run beside Reap of p.
+func (s *Set) Stop(p *Process, grace time.Duration) error { return s.tree(p).terminate(grace) }
+
+// Count returns the number of living processes in the tree of p. It must not run beside Reap of p.
+func (s *Set) Count(p *Process) (int, error) {
+	t := s.tree(p)
+	if err := t.bound(); err != nil {
+		return 0, err
+	}
+	alive, err := t.scan()
+	return len(alive), err
+}
 
 // Interrupt sends SIGINT to the group of p. It must not run beside Reap of p.
 func (p *Process) Interrupt() { _ = unix.Kill(-p.os.Pid, unix.SIGINT) }

@@ -141,12 +141,27 @@ func (p *Process) Reap() (code int, signal string, err error) {
 	return p.state.ExitCode(), signal, nil
 }
 
-// Stop sends CTRL+BREAK to p, and kills its job after env.GraceTime. When it returns nil, the job
-// is dead. It must not run beside Reap of p.
-func (s *Set) Stop(p *Process) error {
-	grace([]*Process{p})
+// Stop sends CTRL+BREAK to p, and kills its job after grace. When it returns nil, the job is dead.
+// It must not run beside Reap of p.
+func (s *Set) Stop(p *Process, grace time.Duration) error {
+	interrupt([]*Process{p}, grace)
 	p.killed = true
 	return os.NewSyscallError("TerminateJobObject", windows.TerminateJobObject(p.job, killedCode))
+}
+
+// accounting is JOBOBJECT_BASIC_ACCOUNTING_INFORMATION, whose class is 1.
+type accounting struct {
+	_                                [4]int64 // times
+	pageFaults, total, active, ended uint32
+}
+
+// Count returns the number of processes in the job of p. It must not run beside Reap of p.
+func (s *Set) Count(p *Process) (int, error) {
+	const class = 1
+	var a accounting
+	err := windows.QueryInformationJobObject(p.job, class, uintptr(unsafe.Pointer(&a)),
+		uint32(unsafe.Sizeof(a)), nil)
+	return int(a.active), os.NewSyscallError("QueryInformationJobObject", err)
 }
 
 // Interrupt sends CTRL+BREAK to p: a group has no CTRL+C. It must not run beside Reap of p.
@@ -159,16 +174,16 @@ func (s *Set) StopAll() error {
 	s.mu.Lock()
 	leaders := slices.Collect(maps.Keys(s.running))
 	s.mu.Unlock()
-	grace(leaders)
+	interrupt(leaders, env.GraceTime)
 	for _, p := range leaders {
 		p.killed = true
 	}
 	return s.Kill()
 }
 
-// grace sends CTRL+BREAK to leaders and waits for their exits, at most for env.GraceTime.
-func grace(leaders []*Process) {
-	timer := time.NewTimer(env.GraceTime)
+// interrupt sends CTRL+BREAK to leaders and waits for their exits, at most for grace.
+func interrupt(leaders []*Process, grace time.Duration) {
+	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	for _, p := range leaders {
 		_ = windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, uint32(p.os.Pid))

@@ -127,8 +127,9 @@ type ExecRequest struct {
 	Stderr bool         `json:"stderr,omitempty"`
 	Merged bool         `json:"merged,omitempty"`
 	TTY    *env.TTYSize `json:"tty,omitempty"`
-	// Confine is Command.Confine.
-	Confine *Confinement `json:"confine,omitempty"`
+	// MaxProcesses and Confine are those of Command.
+	MaxProcesses int          `json:"max_processes,omitempty"`
+	Confine      *Confinement `json:"confine,omitempty"`
 }
 
 // Confinement is env.Confinement on the wire.
@@ -156,12 +157,14 @@ func (c *Confinement) Env() *env.Confinement {
 
 // ExecResult is the result of a command.
 type ExecResult struct {
-	ExitCode    int           `json:"exit_code"`
-	Signal      string        `json:"signal,omitempty"`
-	TimedOut    bool          `json:"timed_out,omitempty"`
-	OutOfMemory bool          `json:"out_of_memory,omitempty"`
-	Detached    bool          `json:"detached,omitempty"`
-	Elapsed     time.Duration `json:"elapsed"`
+	ExitCode    int    `json:"exit_code"`
+	Signal      string `json:"signal,omitempty"`
+	TimedOut    bool   `json:"timed_out,omitempty"`
+	OutOfMemory bool   `json:"out_of_memory,omitempty"`
+	Detached    bool   `json:"detached,omitempty"`
+	// TooManyProcesses is that of env.Result.
+	TooManyProcesses bool          `json:"too_many_processes,omitempty"`
+	Elapsed          time.Duration `json:"elapsed"`
 	// Cancelled reports that a DELETE ended the command, or kept it from starting.
 	Cancelled bool `json:"cancelled,omitempty"`
 	// Stdout and Stderr are the sizes of the outputs, so that a client can verify that it has all.

@@ -47,10 +47,17 @@ func FuzzBash(f *testing.F) {
 		if len(s.Obscure) > 0 {
 			return
 		}
-		dir := t.TempDir()
+		dir, err := os.MkdirTemp(bin, "run-*")
+		if err != nil {
+			t.Fatal(err)
+		}
 		log := filepath.Join(dir, "log")
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
+		defer func() {
+			for os.RemoveAll(dir) != nil && ctx.Err() == nil { // the script left a process that writes
+			}
+		}()
 		cmd := exec.CommandContext(ctx, bash, "--norc", "--noprofile", "-c", script)
 		cmd.Dir, cmd.WaitDelay = dir, time.Second
 		cmd.Env = []string{"PATH=" + bin, "LOG=" + log, "HOME=" + dir}

@@ -72,7 +72,7 @@ func (c *Client) newExecution(ctx context.Context, cmd env.Command) (*execution,
 	})
 	r := wire.ExecRequest{
 		Argv: wire.Texts(cmd.Argv), Dir: wire.Text(cmd.Dir), Vars: wire.Texts(cmd.Vars),
-		Timeout: cmd.Timeout, Confine: wire.ToConfinement(cmd.Confine),
+		Timeout: cmd.Timeout, MaxProcesses: cmd.MaxProcesses, Confine: wire.ToConfinement(cmd.Confine),
 		Stdin: cmd.Stdin != nil, Stdout: x.stdout != nil, Stderr: cmd.Stderr != nil,
 		Merged: merged,
 	}
@@ -274,8 +274,7 @@ func (x *execution) toResult(ctx context.Context, r *wire.ExecResult, err error,
 	}
 	result := env.Result{
 		ExitCode: r.ExitCode, Signal: r.Signal, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory,
-		Detached: r.Detached,
-		Elapsed:  r.Elapsed,
+		Detached: r.Detached, Elapsed: r.Elapsed, TooManyProcesses: r.TooManyProcesses,
 	}
 	end := env.ContextError(ctx)
 	if !r.Cancelled {

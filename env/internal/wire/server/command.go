@@ -71,7 +71,8 @@ func (c *command) command(request *wire.ExecRequest) env.Command {
 		Timeout: request.Timeout,
 		Confine: request.Confine.Env(),
 
-		Interrupt: c.interrupts,
+		MaxProcesses: request.MaxProcesses,
+		Interrupt:    c.interrupts,
 	}
 	if c.stdin != nil {
 		cmd.Stdin = c.stdin
@@ -115,7 +116,7 @@ func (c *command) kill() {
 func (c *command) outcome(r env.Result, err error) wire.ExecResult {
 	result := wire.ExecResult{
 		ExitCode: r.ExitCode, Signal: r.Signal, TimedOut: r.TimedOut, OutOfMemory: r.OutOfMemory,
-		Detached: r.Detached, Elapsed: r.Elapsed,
+		Detached: r.Detached, Elapsed: r.Elapsed, TooManyProcesses: r.TooManyProcesses,
 	}
 	c.mu.Lock()
 	deleted := c.killed
