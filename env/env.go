@@ -184,7 +184,7 @@ type Result struct {
 	Signal string
 	// TimedOut reports that Command.Timeout passed and the process tree was killed.
 	TimedOut bool
-	// TooManyProcesses reports that the process tree had more than Command.MaxProcesses and was killed.
+	// TooManyProcesses reports that the process tree exceeded Command.MaxProcesses and was killed.
 	TooManyProcesses bool
 	// OutOfMemory reports that the environment killed the command for its memory use.
 	OutOfMemory bool

@@ -189,8 +189,8 @@ func (v Verify) validate(e env.Environment) error {
 }
 
 func validateLimits(l Limits) error {
-	if l.MaxToolRounds < 0 || l.MaxTurns < 0 || l.MaxToolCalls < 0 || l.MaxTokens < 0 || l.MaxProcesses < 0 ||
-		l.MaxCost < 0 || l.MaxDuration < 0 || l.LoopWindow < 0 {
+	if l.MaxToolRounds < 0 || l.MaxTurns < 0 || l.MaxToolCalls < 0 || l.MaxTokens < 0 ||
+		l.MaxProcesses < 0 || l.MaxCost < 0 || l.MaxDuration < 0 || l.LoopWindow < 0 {
 		return fmt.Errorf("agent: %w: a limit is negative", ErrConfig)
 	}
 	return nil

@@ -187,8 +187,8 @@ func (s *Set) newTree(leaders []*Process, markers []string, all bool) *tree {
 	return t
 }
 
-// Stop sends SIGTERM to the tree of p, and SIGKILL to the rest after grace. When it returns nil, the
-// tree is dead. It must not run beside Reap of p.
+// Stop sends SIGTERM to the tree of p, and SIGKILL to the rest after grace. When it returns nil,
+// the tree is dead. It must not run beside Reap of p.
 func (s *Set) Stop(p *Process, grace time.Duration) error { return s.tree(p).terminate(grace) }
 
 // Count returns the number of living processes in the tree of p. It must not run beside Reap of p.
