@@ -68,7 +68,7 @@ func (e *Engine) Attach(ctx context.Context, t Ticket) (*Environment, error) {
 	}
 	h := &handle{
 		engine: e, id: t.Container, name: namePrefix + t.Session,
-		program: &remote.Program{Args: t.Args},
+		program: &remote.Program{Args: t.Args}, users: newUsers(),
 	}
 	e.watch.follow(h.id)
 	cfg := h.connection()
@@ -88,7 +88,7 @@ func (h *handle) connection() remote.Config {
 	return remote.Config{
 		Backend: backend, Dial: h.dial, Args: h.program.Args, Close: h.close,
 		Left: func() {
-			_ = h.users.end((*remote.Environment).Leave) // which never fails
+			_ = h.users.close((*remote.Environment).Leave) // which never fails
 			h.engine.watch.forget(h.id)
 		},
 	}
@@ -98,7 +98,7 @@ func (h *handle) connection() remote.Config {
 func (h *handle) close(closeHelper func() error) error {
 	closed := make(chan error, 1)
 	go func() {
-		err := h.users.end((*remote.Environment).Close)
+		err := h.users.close((*remote.Environment).Close)
 		closed <- errors.Join(closeHelper(), err)
 	}()
 	var cerr error

@@ -105,7 +105,9 @@ func (e *Engine) openWith(
 	if err != nil {
 		return nil, openError(ref, err)
 	}
-	h := &handle{engine: e, name: namePrefix + c.Session, image: ref, program: p}
+	h := &handle{
+		engine: e, name: namePrefix + c.Session, image: ref, program: p, users: newUsers(),
+	}
 	s := c.spec(prepared, p.Serve(programPath, socketName, c.TTL), helperMount(p))
 	return e.openSpec(ctx, c, h, s, c.vars(found))
 }
@@ -216,7 +218,7 @@ type handle struct {
 	id, name string
 	image    string
 	program  *remote.Program
-	users    users
+	users    *users
 
 	mu          sync.Mutex
 	unreachable time.Time // first failed call; zero while the daemon answers

@@ -21,21 +21,30 @@ import (
 // for others. Only the client that opened the environment can run such a command. Leave and Close
 // end it, as does the loss of the connection to the daemon, which is env.ErrUnknownOutcome.
 func (e *Environment) Exec(ctx context.Context, cmd env.Command) (env.Result, error) {
-	user, given := cmd.User, cmd
+	user, argv := cmd.User, cmd.Argv
 	cmd.User = ""
 	for try := 1; ; try++ {
 		helper, err := e.helperOf(ctx, user)
 		if err != nil {
 			err = fmt.Errorf("commands as user %q: %w", user, err)
-			return env.Result{}, &env.StartError{Argv: slices.Clone(given.Argv), Err: err}
+			return env.Result{}, &env.StartError{Argv: slices.Clone(argv), Err: err}
 		}
 		result, err := helper.Exec(ctx, cmd)
 		if helper == e.served || !errors.Is(err, env.ErrGone) {
 			return result, err
 		}
 		e.handle.users.forget(helper)
-		if start := (*env.StartError)(nil); try > 1 || !errors.As(err, &start) {
+		// The container's own helper tells whether the container has ended as well.
+		if _, gone := e.Stat(ctx, "/"); errors.Is(gone, env.ErrGone) || ctx.Err() != nil {
+			return result, err
+		}
+		start := (*env.StartError)(nil)
+		switch started := !errors.As(err, &start); {
+		case started:
 			return result, fmt.Errorf("%w: the helper of user %s has ended", env.ErrUnknownOutcome, user)
+		case try > 1 || cmd.Stdin != nil: // some of which may have been read
+			err = fmt.Errorf("the helper of user %s has ended", user)
+			return result, &env.StartError{Argv: slices.Clone(argv), Err: err}
 		}
 	}
 }
@@ -43,7 +52,7 @@ func (e *Environment) Exec(ctx context.Context, cmd env.Command) (env.Result, er
 // Kill implements remote.Served. Processes of another user that have killed their helper live on,
 // with an error, until Close.
 func (e *Environment) Kill() error {
-	return errors.Join(e.handle.users.end((*remote.Environment).Kill), e.served.Kill())
+	return errors.Join(e.served.Kill(), e.handle.users.each((*remote.Environment).Kill))
 }
 
 // helperOf returns the environment that runs commands as a user; empty means the container's.
@@ -63,7 +72,7 @@ func (e *Environment) helperOf(ctx context.Context, user string) (*remote.Enviro
 	if c.User == e.config.User {
 		return e.served, nil
 	}
-	return e.handle.users.open(c.User, func() (*remote.Environment, error) {
+	return e.handle.users.open(ctx, c, func(ctx context.Context) (*remote.Environment, error) {
 		if err := e.handle.running(ctx); err != nil {
 			return nil, err
 		}
@@ -105,55 +114,89 @@ func (h *handle) exec(ctx context.Context, user string, argv []string) (s *strea
 	return s, h.engine.explain(ctx, err)
 }
 
-// users are the helpers of a container that run commands as other users than its own. The zero
-// value has none.
+// users are the helpers of a container that run commands as other users than its own.
 type users struct {
-	mu     sync.Mutex // held while a helper starts
+	// starting has room for one helper that starts.
+	starting chan struct{}
+	ended    context.Context
+	end      context.CancelFunc
+
+	mu     sync.Mutex
 	byUser map[string]*remote.Environment
-	ended  bool
 }
 
-// open returns the helper of a user, which start starts if there is none.
+func newUsers() *users {
+	u := &users{starting: make(chan struct{}, 1), byUser: make(map[string]*remote.Environment)}
+	u.ended, u.end = context.WithCancel(context.Background())
+	return u
+}
+
+// open returns the helper of c.User, which start starts within c.StartTimeout if there is none.
 func (u *users) open(
-	user string, start func() (*remote.Environment, error),
+	ctx context.Context, c Config, start func(context.Context) (*remote.Environment, error),
 ) (*remote.Environment, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.ended {
-		return nil, fs.ErrClosed
-	}
-	if helper := u.byUser[user]; helper != nil {
+	if helper := u.get(c.User); helper != nil {
 		return helper, nil
 	}
-	helper, err := start()
+	timeout := fmt.Errorf("the helper was not ready within %s", c.StartTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, c.StartTimeout, timeout)
+	defer cancel()
+	select {
+	case u.starting <- struct{}{}:
+	case <-u.ended.Done():
+		return nil, fs.ErrClosed
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	defer func() { <-u.starting }()
+	if helper := u.get(c.User); helper != nil {
+		return helper, nil
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer context.AfterFunc(u.ended, func() { stop(fs.ErrClosed) })()
+	helper, err := start(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if u.byUser == nil {
-		u.byUser = make(map[string]*remote.Environment)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.ended.Err() != nil {
+		return nil, errors.Join(fs.ErrClosed, helper.Close())
 	}
-	u.byUser[user] = helper
+	u.byUser[c.User] = helper
 	return helper, nil
+}
+
+func (u *users) get(user string) *remote.Environment {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.byUser[user]
 }
 
 // forget removes a helper that has ended.
 func (u *users) forget(helper *remote.Environment) {
 	u.mu.Lock()
-	defer u.mu.Unlock()
 	maps.DeleteFunc(u.byUser, func(_ string, h *remote.Environment) bool { return h == helper })
+	u.mu.Unlock()
 	_ = helper.Close() // nothing of it is left
 }
 
-// end ends all helpers by a function, and lets none start any more.
-func (u *users) end(by func(*remote.Environment) error) error {
+// each calls a function with each helper.
+func (u *users) each(call func(*remote.Environment) error) error {
 	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.ended = true
+	helpers := slices.Collect(maps.Values(u.byUser))
+	u.mu.Unlock()
 	var errs []error
-	for _, helper := range u.byUser {
-		if err := by(helper); !errors.Is(err, env.ErrGone) {
+	for _, helper := range helpers {
+		if err := call(helper); !errors.Is(err, env.ErrGone) {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// close ends all helpers by a function, and lets none start any more.
+func (u *users) close(by func(*remote.Environment) error) error {
+	u.end()
+	return u.each(by)
 }

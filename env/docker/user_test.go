@@ -3,11 +3,13 @@ package docker_test
 import (
 	"errors"
 	"io/fs"
+	"os/exec"
 	"testing"
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
 // outputAs is output for a command of a user.
@@ -100,6 +102,9 @@ func TestCommandUserEnds(t *testing.T) {
 	if err := box.Kill(); err != nil {
 		t.Errorf("kill: %v", err)
 	}
+	if got := outputAs(t, box, "4711", "id -u"); got != "4711\n" {
+		t.Errorf("after Kill: %s", got)
+	}
 	if left := sleepers(other); left != "" {
 		t.Errorf("after Kill: %s", left)
 	}
@@ -108,6 +113,38 @@ func TestCommandUserEnds(t *testing.T) {
 	}
 	if _, err := box.Exec(t.Context(), cmd); !errors.Is(err, fs.ErrClosed) {
 		t.Errorf("after Close: %v", err)
+	}
+}
+
+// TestCommandUserGone removes the container of a command.
+func TestCommandUserGone(t *testing.T) {
+	t.Parallel()
+	host := daemons.DockerHost(t)
+	e := connectTo(t, host)
+	box := start(t, e, docker.Config{})
+	started, done := make(chan struct{}, 1), make(chan error)
+	go func() {
+		cmd := sh("echo now; exec sleep 1000")
+		cmd.User, cmd.Stdout = "root", &waitFor{text: "now\n", found: started}
+		_, err := box.Exec(t.Context(), cmd)
+		done <- err
+	}()
+	<-started
+	remove := exec.Command("docker", "-H", host, "rm", "-f", box.Container())
+	if out, err := remove.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := <-done; !errors.Is(err, env.ErrGone) || !errors.Is(err, env.ErrUnknownOutcome) {
+		t.Errorf("a command whose container is removed: %v", err)
+	}
+	cmd := sh("id")
+	cmd.User = "root"
+	_, err := box.Exec(t.Context(), cmd)
+	if start := (*env.StartError)(nil); !errors.As(err, &start) || !errors.Is(err, env.ErrGone) {
+		t.Errorf("a command without a container: %v", err)
+	}
+	if err := box.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

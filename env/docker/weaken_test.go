@@ -62,7 +62,9 @@ func (e *Engine) OpenWeaker(
 	if err != nil {
 		return nil, err
 	}
-	h := &handle{engine: e, name: namePrefix + c.Session, image: ref, program: p}
+	h := &handle{
+		engine: e, name: namePrefix + c.Session, image: ref, program: p, users: newUsers(),
+	}
 	s := c.spec(prepared, p.Serve(programPath, socketName, c.TTL), helperMount(p))
 	weaken(s.config, s.host)
 	return e.openSpec(ctx, c, h, s, append(c.vars(found), vars...))

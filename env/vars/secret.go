@@ -24,17 +24,17 @@ type rule struct {
 	// quick, if set, reports whether re may match, in much less time.
 	quick func(text string) bool
 	re    func() *regexp.Regexp
-	ok    func(text string) bool
+	// end is used in place of re: it returns the end of a secret that begins with the hint, or 0.
+	end func(text string) int
+	ok  func(text string) bool
 }
 
 // valueRules returns the rules for secrets that have a form of their own.
 func valueRules() []rule {
 	return []rule{
 		{
-			// In PEM form; a truncated one extends to the end of the text.
 			name: "private key", hints: []string{"-----begin "},
-			re: lazyregexp.New(`(?s)^(-----BEGIN [A-Z0-9 ]*PRIVATE KEY[A-Z0-9 ]*-----.*?` +
-				`(?:-----END [A-Z0-9 ]*PRIVATE KEY[A-Z0-9 ]*-----|\z))`),
+			end: func(text string) int { end, _ := PrivateKey(text); return end },
 		},
 		{
 			// The user and the password. A password may have an unescaped slash, unless the part before the
@@ -217,7 +217,7 @@ func (set *ruleSet) next(s string, from int) (start, end int, kind string) {
 			if at < rejected[r.name] || r.quick != nil && !r.quick(s[at:]) {
 				continue
 			}
-			m := r.re().FindStringSubmatchIndex(s[at:])
+			m := r.match(s[at:])
 			if m == nil {
 				continue
 			}
@@ -229,6 +229,18 @@ func (set *ruleSet) next(s string, from int) (start, end int, kind string) {
 		}
 	}
 	return 0, 0, ""
+}
+
+// match returns the place of a secret whose hint s starts with, as the last two of four; nil
+// without one.
+func (r rule) match(s string) []int {
+	if r.end == nil {
+		return r.re().FindStringSubmatchIndex(s)
+	}
+	if end := r.end(s); end > 0 {
+		return []int{0, end, 0, end}
+	}
+	return nil
 }
 
 // equalLower reports whether s in lower case is text, which has its length.

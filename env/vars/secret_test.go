@@ -46,6 +46,12 @@ func TestValue(t *testing.T) {
 		{"private key", pem, true},
 		{"private key, cut off", pem[:50], true},
 		{"pgp private key", "-----BEGIN PGP PRIVATE" + " KEY BLOCK-----\nx", true},
+		{"encrypted key", "-----BEGIN RSA PRIVATE" + " KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: " +
+			"AES-128-CBC,0123\n\nMIIEabcdMIIEabcd\nrest of it", true},
+		{"escaped key", `"-----BEGIN PRIVATE` + ` KEY-----\nMIIEabcdMIIEabcd\nab\n-----END PRIVATE` +
+			` KEY-----\n"`, true},
+		{"found by grep", "-----BEGIN PRIVATE" + " KEY-----\nkey.pem-12-MIIEabcdMIIEabcdMIIEabcdMIIE" +
+			"abcdMIIEabcd\n", true},
 		{"digitalocean", "dop" + "_v1_0123456789abcdef0123456789abcdef", true},
 		{"vault", "hvs" + ".CAESIJlU02LQZq4Ab3dEf6hIj9kL", true},
 		{"shopify", "shpat" + "_0123456789abcdef0123456789abcdef", true},
@@ -71,6 +77,9 @@ func TestValue(t *testing.T) {
 		{"cluster address", "tcp://10.0.0.1:443", false},
 		{"scp-like", "git@github.com:a/b.git", false},
 		{"public key", "-----BEGIN PUBLIC KEY-----\nAAAA", false},
+		{"a mention of a private key", "s == \"-----BEGIN RSA PRIVATE" + " KEY-----\" {\n", false},
+		{"a key that is left out", "-----BEGIN RSA PRIVATE" + " KEY-----\n...\n-----END RSA PRIVATE" +
+			" KEY-----", false},
 		{"words after sk-", "/opt/sk-learn-environment-tools", false},
 		{"disk name", "/dev/disk-0123456789abcdef0123", false},
 		{"dated directory", "/opt/sk-release-2024-11-05", false},

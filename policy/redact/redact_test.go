@@ -36,6 +36,9 @@ func TestText(t *testing.T) {
 		"x " + several + " y":            "x [redacted: CERTIFICATE] y",
 		"key " + githubKey + ".":         "key [redacted: GitHub token …].",
 		"a\n" + pem + "\nb":              "a\n[redacted: private key …]\nb",
+		pem[:36] + "\nof it is\nnot one": pem[:36] + "\nof it is\nnot one",
+		pem[:32] + strings.Repeat("\nMIIEabcdMIIEabcd", 3) + "\n*** cut ***\n": "[redacted: " +
+			"private key …]\n*** cut ***\n",
 		"https://me:correct horse@x":     "https://me:[redacted: DEPLOY_TOKEN]@x",
 		"https://me:" + githubKey + "@x": "https://[redacted: password of a URL …]@x",
 		"X_TOKEN=Zq8r" + "T3vLm9Xw2Kp7":  "X_TOKEN=[redacted: X_TOKEN …]",
@@ -152,7 +155,10 @@ func TestWriter(t *testing.T) {
 		"", "a", "a\nb\n", "x correct horse battery y\nz", "k " + githubKey + " l\n" + otherKey,
 		"a\n" + pem + "\nb\n", pem, "x\n" + several + "\ny", "x first line\nsecond\n", several + several,
 		"X_TOKEN=\"Zq8r" + "T3vLm9Xw2Kp7\"\n", "-----BEGIN CERTIFICATE-----\nabc\n", pem[:40],
-		"a\rcorrect horse\rb", "https://u:pass@h\n",
+		"a\rcorrect horse\rb", pem[:36] + " {\nMIIEabcdMIIEabcd\n",
+		pem[:32] + "\nMIIEabcdMIIEabcd\n!\nb",
+		"5 | " + strings.ReplaceAll(pem, "\n", "\n12 | ") + "\nb\n",
+		strings.ReplaceAll(pem, "\n", `\n`) + "x\n", "https://u:pass@h\n",
 	} {
 		want := r.Text(text)
 		for i := range text {

@@ -1,6 +1,10 @@
 package redact
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/sandboxagent/sandboxagent/env/vars"
+)
 
 const (
 	// maxLine bounds a line that a Writer holds back, in bytes. It passes a longer one on in parts, up
@@ -10,7 +14,7 @@ const (
 	// nameRoom is how many bytes before a secret may tell that it is one.
 	nameRoom = 256
 	// maxKey bounds a private key that a Writer holds back. A longer one is redacted up to its end.
-	maxKey = 64 << 10
+	maxKey = 16 << 10
 )
 
 // Writer redacts a text that comes in pieces. It holds back the last line until its end, and a
@@ -54,16 +58,13 @@ func (w *Writer) pass(all bool) {
 		n, within = w.complete(text)
 	}
 	if n == 0 {
+		w.startKey(text)
 		return
 	}
 	// The whole buffer is searched, since a secret may begin before n and end behind it.
 	secrets := w.r.find(text)
 	if !all {
 		n, secrets = cut(text, n, within, secrets)
-		if n == 0 && len(text) > maxKey {
-			w.key = strings.HasPrefix(text, "-----BEGIN ")
-			n, secrets = len(text), w.r.find(text)
-		}
 	}
 	if n > 0 {
 		w.next([]byte(replace(text[:n], secrets)))
@@ -93,22 +94,33 @@ func cut(text string, n int, within bool, secrets []span) (int, []span) {
 	return n, secrets
 }
 
+// startKey redacts the start of a private key that is too long to hold back.
+func (w *Writer) startKey(text string) {
+	last := strings.LastIndexByte(text, '\n') + 1
+	if last <= maxKey {
+		return
+	}
+	if _, open := vars.PrivateKey(text); !open {
+		return
+	}
+	for _, x := range w.r.find(text[:last])[:1] {
+		w.next([]byte(x.marker))
+	}
+	w.buf, w.key = append(w.buf[:0], text[last:]...), true
+}
+
 // skipKey drops the rest of a private key, and reports whether it has ended.
 func (w *Writer) skipKey(all bool) bool {
+	const begin = "-----BEGIN PRIVATE KEY-----\nMIIEMIIEMIIEMIIE\n"
 	text := string(w.buf)
-	if i := strings.Index(text, "-----END "); i >= 0 {
-		if end := strings.IndexByte(text[i:], '\n'); end >= 0 || all {
-			if end < 0 {
-				end = len(text) - i
-			}
-			w.buf, w.key = append(w.buf[:0], text[i+end:]...), false
-			return true
-		}
-		w.buf = append(w.buf[:0], text[i:]...)
+	end, open := vars.PrivateKey(begin + text)
+	if open && !all {
+		last := strings.LastIndexByte(text, '\n') + 1
+		w.buf = append(w.buf[:0], text[max(last, len(text)-maxLine):]...)
 		return false
 	}
-	w.buf = append(w.buf[:0], text[max(0, len(text)-len("-----END ")):]...)
-	return false
+	w.buf, w.key = append(w.buf[:0], text[max(0, end-len(begin)):]...), false
+	return true
 }
 
 // complete returns how many bytes of a text are whole lines, without the start of a private key or
@@ -121,9 +133,7 @@ func (w *Writer) complete(text string) (n int, within bool) {
 	// LastIndex is much slower than Contains.
 	if strings.Contains(text[:n], "-----BEGIN ") {
 		begin := strings.LastIndex(text[:n], "-----BEGIN ")
-		line, _, ended := strings.Cut(text[begin:], "\n")
-		if (!ended || strings.Contains(line, "PRIVATE KEY")) &&
-			!strings.Contains(text[begin:n], "-----END ") && n-begin <= maxKey {
+		if _, open := vars.PrivateKey(text[begin:]); open {
 			n = begin
 		}
 	}
