@@ -114,7 +114,8 @@ type Command struct {
 	// MaxProcesses kills the process tree, without a grace time, when it has more than this number of
 	// processes at once. They are counted 5 times a second, so a tree may be larger for a moment; only
 	// the environment's own limits bound that. Zero means no limit. Descendants that outlive the
-	// command are not counted.
+	// command are not counted. Where processes cannot be listed it is a *StartError that wraps
+	// errors.ErrUnsupported.
 	MaxProcesses int
 	// Interrupt, if set, sends SIGINT to the process group of the command for each value, until it is
 	// closed or the command ends; on Windows CTRL+BREAK. Exec has stopped receiving when it returns.

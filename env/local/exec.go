@@ -116,6 +116,12 @@ func checkCommand(cmd env.Command) error {
 	if err := env.UserError(cmd.User); err != nil {
 		return err
 	}
+	if cmd.MaxProcesses > 0 {
+		if err := proctree.Countable(); err != nil {
+			return fmt.Errorf("the processes of a command cannot be counted: %w: %w",
+				errors.ErrUnsupported, err)
+		}
+	}
 	if cmd.TTY != nil && cmd.Stderr != nil {
 		return fmt.Errorf("a command on a terminal has no separate stderr: %w", fs.ErrInvalid)
 	}

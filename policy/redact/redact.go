@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -52,7 +53,9 @@ func New(mode Mode, values map[string]string) *Redactor {
 	_, _ = rand.Read(r.key[:]) // it never fails
 	for name, text := range values {
 		if text = strings.TrimSpace(text); len(text) >= MinValue {
-			r.values = append(r.values, value{name, text})
+			for _, form := range formsOf(text) {
+				r.values = append(r.values, value{name, form})
+			}
 		}
 	}
 	// A value that contains another one goes first.
@@ -60,6 +63,21 @@ func New(mode Mode, values map[string]string) *Redactor {
 		return cmp.Or(len(b.text)-len(a.text), strings.Compare(a.name, b.name))
 	})
 	return r
+}
+
+// formsOf returns a value as it is, with the ends of lines of Windows, and as a string in JSON.
+func formsOf(text string) []string {
+	forms := []string{text, strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\n", "\r\n")}
+	for _, html := range []bool{true, false} {
+		var b strings.Builder
+		enc := json.NewEncoder(&b)
+		enc.SetEscapeHTML(html)
+		_ = enc.Encode(text) // a text has a form in JSON
+		quoted := strings.TrimSpace(b.String())
+		forms = append(forms, quoted[1:len(quoted)-1])
+	}
+	slices.Sort(forms)
+	return slices.Compact(forms)
 }
 
 // span is a secret in a text.
@@ -163,6 +181,15 @@ var markers = lazyregexp.New(`\[redacted: [^\[\]\n]{1,200}\]`)
 
 // HasMarker reports whether s has a text of the form of a marker.
 func HasMarker(s string) bool { return markers().MatchString(s) }
+
+// MayHaveMarker reports whether s has a text that starts like a marker, such as a broken one.
+func MayHaveMarker(s string) bool { return strings.Contains(s, "[redacted: ") }
+
+// IsKeyStart reports whether s is the start of a private key, which more text may continue.
+func IsKeyStart(s string) bool {
+	_, open := vars.PrivateKey(s)
+	return open
+}
 
 // MarkerError reports a marker whose secret cannot be put back.
 type MarkerError struct {

@@ -233,6 +233,51 @@ func TestWriterLong(t *testing.T) {
 	}
 }
 
+// TestForms finds a value as other programs write it.
+func TestForms(t *testing.T) {
+	const secret = "pa\"ss\\wo&rd\n1234"
+	r := redact.New(redact.Values, map[string]string{"X": secret})
+	for _, text := range []string{
+		secret, "pa\"ss\\wo&rd\r\n1234", `pa\"ss\\wo&rd\n1234`, `pa\"ss\\wo\u0026rd\n1234`,
+	} {
+		if got := r.Text("a " + text + " b"); got != "a [redacted: X] b" {
+			t.Errorf("%q: %s", text, got)
+		}
+		if back, err := r.Restore("b [redacted: X]", "a "+text); err != nil || back != "b "+text {
+			t.Errorf("%q is restored to %q, %v", text, back, err)
+		}
+	}
+}
+
+// TestWriterControls finds secrets that are divided by controls of a terminal.
+func TestWriterControls(t *testing.T) {
+	const red, end = "\x1b[01;31m\x1b[K", "\x1b[m\x1b[K"
+	for text, want := range map[string]string{
+		red + "ghp_" + end + githubKey[4:] + "\n": "[redacted: GitHub token …]\n",
+		"correct" + red + " horse" + end + "\nb":  "[redacted: DEPLOY_TOKEN]\nb",
+		"a " + red + "correct horse" + end + "\n": "a " + red + "[redacted: DEPLOY_TOKEN]" +
+			end + "\n",
+		red + "nothing" + end + "\n":                     red + "nothing" + end + "\n",
+		"\x1b]0;title\acorr\x00ect\b \x1b(Bhorse\x1b7\n": "[redacted: DEPLOY_TOKEN]\n",
+	} {
+		if got := withoutDigests(written(redactor(), text)); got != want {
+			t.Errorf("%q is %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestWriterLongValue splits a long value in a long line.
+func TestWriterLongValue(t *testing.T) {
+	long := strings.Repeat("correct horse ", 900)
+	r := redact.New(redact.Values, map[string]string{"LONG": long})
+	text := strings.Repeat("x", 60_000) + long + strings.Repeat("y", 60_000)
+	for at := 60_000; at < len(text); at += 1000 {
+		if got := written(r, text[:at], text[at:]); got != r.Text(text) {
+			t.Fatalf("split at %d: %d bytes, want %d", at, len(got), len(r.Text(text)))
+		}
+	}
+}
+
 func FuzzRedact(f *testing.F) {
 	f.Add("a "+githubKey+"\n"+pem, 5)
 	f.Add(several+"\nX_TOKEN=0123456789abcdefgh", 3)
@@ -242,6 +287,9 @@ func FuzzRedact(f *testing.F) {
 		redacted := r.Text(text)
 		if back, err := r.Restore(redacted, text); err == nil && back != text {
 			t.Errorf("%q is redacted to %q, and restored to %q", text, redacted, back)
+		}
+		if strings.ContainsAny(text, "\x00\b\x1b") {
+			return // a Writer also finds secrets that controls divide
 		}
 		if got := written(r, text[:at], text[at:]); got != redacted {
 			t.Errorf("%q split at %d is %q, want %q", text, at, got, redacted)

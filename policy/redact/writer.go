@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env/vars"
+	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 )
 
 const (
@@ -67,9 +68,26 @@ func (w *Writer) pass(all bool) {
 		n, secrets = cut(text, n, within, secrets)
 	}
 	if n > 0 {
-		w.next([]byte(replace(text[:n], secrets)))
+		w.next([]byte(w.whole(replace(text[:n], secrets))))
 	}
 	w.buf = append(w.buf[:0], w.buf[n:]...)
+}
+
+// controls are those of a terminal, such as for colours.
+var controls = lazyregexp.New(`\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|` +
+	`[ -/]*[0-~])?|[\x00\x08\x0e\x0f]`)
+
+// whole returns a text without the secrets that controls divide; it has no controls then.
+func (w *Writer) whole(text string) string {
+	if strings.IndexByte(text, 0x1b) < 0 && strings.IndexByte(text, 0x08) < 0 &&
+		strings.IndexByte(text, 0) < 0 {
+		return text
+	}
+	plain := controls().ReplaceAllString(text, "")
+	if redacted := w.r.Text(plain); redacted != plain {
+		return redacted
+	}
+	return text
 }
 
 // cut returns an end near n for the part of the text to write, one that splits no secret, and the
@@ -127,8 +145,12 @@ func (w *Writer) skipKey(all bool) bool {
 // of a known value, and whether that ends within a line.
 func (w *Writer) complete(text string) (n int, within bool) {
 	n = strings.LastIndexAny(text, "\r\n") + 1
-	if len(text)-n > maxLine {
-		n, within = len(text)-lineTail, true
+	tail := lineTail
+	if len(w.r.values) > 0 {
+		tail = max(tail, len(w.r.values[0].text)) // the longest
+	}
+	if len(text)-n > max(maxLine, 2*tail) {
+		n, within = len(text)-tail, true
 	}
 	// LastIndex is much slower than Contains.
 	if strings.Contains(text[:n], "-----BEGIN ") {

@@ -182,7 +182,9 @@ func (l *loop) runTool(ctx context.Context, c call, skip string) (o tool.Outcome
 			}
 		}
 		given := c.ToolCall
-		given.Arguments = c.arguments
+		if t.Class != policy.ClassAgent && t.Class != policy.ClassHuman {
+			given.Arguments = c.arguments // those of other agents and of people enter a history
+		}
 		o = l.tools.Run(ctx, scope, given)
 		o.Call = c.ToolCall
 		flush()

@@ -76,3 +76,48 @@ func TestRedactArguments(t *testing.T) {
 		}
 	}
 }
+
+// TestRedactOtherHistories lets secrets go to other agents and to the user, and through the check.
+func TestRedactOtherHistories(t *testing.T) {
+	const canary = "canary-bird-0815"
+	filler := strings.Repeat("x", 8<<10-4) // the check keeps 8 KiB of each end
+	c := one(object{"task": "use " + canary}, calls(call("e", "look", nil)))
+	exit := call("x", "exit", object{"code": 0, "reason": canary})
+	c.scripts[""] = append(c.scripts[""], calls(exit))
+	store := &recorder{}
+	var n callLog
+	cfg := treeConfigIn(t, t.TempDir(), c, n.tool("look", true), tool.ExitTool())
+	cfg.Redactor = redact.New(redact.Patterns, map[string]string{"CANARY": canary})
+	cfg.Verify = agent.Verify{Attempts: 1, Command: "printf '" + filler + "cana'; printf " +
+		"'ry-bird-0815" + strings.Repeat("y", 20<<10) + "'; false"}
+	cfg.Store = func(string) (session.Store, error) { return store, nil }
+	var sent strings.Builder
+	cfg.Sinks = append(cfg.Sinks, func(e event.Event) error {
+		b, err := json.Marshal(e)
+		sent.Write(b)
+		return err
+	})
+	res, _ := newSession(t, cfg).Run(t.Context(), agent.Input{Text: "go"})
+	if res.Status != agent.StatusVerifyFailed {
+		t.Errorf("ended with %s", res.Status)
+	}
+	result, err := json.Marshal(res)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := json.Marshal(c.request(t, "agent_1", 0).Messages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for place, text := range map[string]string{
+		"events": sent.String(), "the result": string(result), "the journal": fmt.Sprint(store.entries),
+		"the request of the sub-agent": string(first),
+	} {
+		if i := strings.Index(text, "canary-"); i >= 0 {
+			t.Errorf("%s: %s", place, text[max(0, i-200):i+20])
+		}
+		if !strings.Contains(text, "[redacted: CANARY]") {
+			t.Errorf("%s: no marker", place)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/policy/redact"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
@@ -17,19 +18,21 @@ const checkOutput = 8 << 10
 func (l *loop) check(ctx context.Context) (passed bool, message string, err error) {
 	l.checks++
 	defer l.scope.Cache.Changing()()
-	out, res, err := env.Output(ctx, l.env, env.Command{
+	out := env.NewCapture(env.CaptureOptions{Head: checkOutput, Tail: checkOutput})
+	redacted := redactedOutput{l.scope.Redactor.NewWriter(func(p []byte) { _, _ = out.Write(p) })}
+	res, err := l.env.Exec(ctx, env.Command{
 		Argv:    append(append([]string{}, l.env.Info().Shell...), l.verify.Command),
 		Timeout: l.verify.Timeout, MaxProcesses: l.limits().MaxProcesses,
-	}, env.OutputOptions{
-		Combined: true, Stdout: env.CaptureOptions{Head: checkOutput, Tail: checkOutput},
+		Stdout: redacted, Stderr: redacted,
 	})
+	redacted.Close()
 	if err != nil {
 		return false, "", err
 	}
 	passed = res.ExitCode == 0 && !res.TimedOut && !res.TooManyProcesses
 	text := ""
 	if !passed {
-		text = tool.Sanitize(strings.ToValidUTF8(string(out.Stdout.Bytes()), string(utf8.RuneError)))
+		text = tool.Sanitize(strings.ToValidUTF8(string(out.Bytes()), string(utf8.RuneError)))
 		text = l.scope.Redactor.Text(text)
 	}
 	l.send(event.Verify{
@@ -44,4 +47,12 @@ func (l *loop) check(ctx context.Context) (passed bool, message string, err erro
 		Source: FailureVerify, Kind: "check_failed", Message: message, Time: l.clock.Now(),
 	})
 	return false, message, nil
+}
+
+// redactedOutput is the writer of a command whose output has no secrets behind it.
+type redactedOutput struct{ *redact.Writer }
+
+func (o redactedOutput) Write(p []byte) (int, error) {
+	o.Writer.Write(p)
+	return len(p), nil
 }

@@ -17,6 +17,9 @@ const (
 	grepContent = "content"
 	grepFiles   = "files_with_matches"
 	grepCount   = "count"
+
+	// maxRedacted bounds a line in which secrets are looked for, in bytes; less of it is shown.
+	maxRedacted = 8 << 10
 )
 
 // Grep returns the tool grep with the parameters that all models get.
@@ -207,9 +210,12 @@ func grep(ctx context.Context, call *Call, args grepArgs, pages bool) (Result, e
 	if err != nil {
 		return Result{}, err
 	}
+	if call.Redactor != nil {
+		opts.MaxLineBytes = maxRedacted
+	}
 	out := bufio.NewWriter(call.Out)
 	g := &grepOutput{
-		out: out, numbers: or(args.Numbers, true), offset: int(args.Offset),
+		out: out, redactor: call.Redactor, numbers: or(args.Numbers, true), offset: int(args.Offset),
 		groups: opts.Before+opts.After > 0, before: opts.Before,
 	}
 	stats, err := search.Grep(ctx, readerFor(call, args.Path), opts, g.match)

@@ -6,11 +6,14 @@ import (
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env/search"
+	"github.com/sandboxagent/sandboxagent/policy/redact"
 )
 
 // grepOutput writes the results of a search.
 type grepOutput struct {
 	out *bufio.Writer
+	// redactor replaces secrets before lines are cut.
+	redactor *redact.Redactor
 	// numbers reports whether lines have numbers.
 	numbers bool
 	// offset is the number of results that are left out before the first that is written.
@@ -71,8 +74,9 @@ func (g *grepOutput) write(m search.GrepMatch) {
 	if m.Context {
 		sep = "-"
 	}
-	if m.LineCut {
-		cut = " [line cut]"
+	text := g.redactor.Text(m.Text)
+	if m.LineCut || len(text) > search.DefaultMaxLineBytes {
+		text, cut = cutRunes(text, search.DefaultMaxLineBytes), " [line cut]"
 	}
 	switch {
 	case m.Count > 0:
@@ -80,9 +84,9 @@ func (g *grepOutput) write(m search.GrepMatch) {
 	case m.Line == 0:
 		_, _ = fmt.Fprintf(g.out, "%s\n", name)
 	case g.numbers:
-		_, _ = fmt.Fprintf(g.out, "%s%s%d%s%s%s\n", name, sep, m.Line, sep, m.Text, cut)
+		_, _ = fmt.Fprintf(g.out, "%s%s%d%s%s%s\n", name, sep, m.Line, sep, text, cut)
 	default:
-		_, _ = fmt.Fprintf(g.out, "%s%s%s%s\n", name, sep, m.Text, cut)
+		_, _ = fmt.Fprintf(g.out, "%s%s%s%s\n", name, sep, text, cut)
 	}
 }
 

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/policy"
+	"github.com/sandboxagent/sandboxagent/policy/redact"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
@@ -80,7 +82,10 @@ func readFile(ctx context.Context, call *Call, args readFileArgs) (Result, error
 		return Result{}, errorf(KindOther, "%s is a binary file (%s, %d bytes); it cannot be shown as "+
 			"text", shown(args.Path), fileType(start), size)
 	}
-	v := view{r: r, out: bufio.NewWriter(call.Out), first: max(args.Offset, 1), limit: args.Limit}
+	v := view{
+		r: r, out: bufio.NewWriter(call.Out), first: max(args.Offset, 1), limit: args.Limit,
+		redacted: call.Redactor != nil,
+	}
 	if v.limit == 0 {
 		v.limit = defaultReadLines
 	}
@@ -110,11 +115,15 @@ type view struct {
 	r            *bufio.Reader
 	out          *bufio.Writer
 	first, limit integer
+	redacted     bool // secrets are replaced in out
 
 	// number is the number of the last line read, last that of the last line shown.
 	number, last integer
 	shown        int64
 	crlf, bom    bool
+	// key are the lines of a private key that began before first, which go before it: a part of a key
+	// does not look like a secret.
+	key []keyLine
 	// more reports that not all lines of the file were counted.
 	more bool
 }
@@ -130,7 +139,7 @@ func (v *view) show(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		keep := v.number+1 >= v.first && v.number+1-v.first < v.limit && v.shown < maxReadBytes
-		line, size, err := v.line(ctx, keep)
+		line, size, err := v.line(ctx, keep || v.redacted && v.number+1 < v.first)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
@@ -139,13 +148,45 @@ func (v *view) show(ctx context.Context) error {
 		}
 		v.number++
 		if keep {
+			for _, k := range v.key {
+				_, _ = fmt.Fprintf(v.out, "%d | %s", k.number, k.text) // Flush returns the error
+			}
+			v.key = nil
 			v.write(line, size)
+		} else if v.number < v.first {
+			v.before(line)
 		} else if v.number > v.first {
 			if counted += size; counted > maxCounted {
 				v.more = true
 				return v.out.Flush()
 			}
 		}
+	}
+}
+
+// maxKey bounds the size of a private key, in bytes.
+const maxKey = 64 << 10
+
+type keyLine struct {
+	number integer
+	text   string
+}
+
+// before keeps a line before the first that is shown if it belongs to a private key.
+func (v *view) before(line []byte) {
+	if begin := bytes.Index(line, []byte("-----BEGIN ")); v.redacted && begin >= 0 {
+		v.key = []keyLine{{v.number, string(line[begin:])}}
+	} else if len(v.key) > 0 {
+		v.key = append(v.key, keyLine{v.number, string(line)})
+	} else {
+		return
+	}
+	var all strings.Builder
+	for _, k := range v.key {
+		all.WriteString(k.text)
+	}
+	if !redact.IsKeyStart(all.String()) || all.Len() > maxKey {
+		v.key = nil
 	}
 }
 

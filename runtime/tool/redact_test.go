@@ -72,7 +72,7 @@ func TestRedactResults(t *testing.T) {
 			if text := o.Result.Text(); strings.Contains(text, canary) || !strings.Contains(text, marker) {
 				t.Errorf("the model sees %.200q", text)
 			}
-			if strings.Contains(string(whole), canary) || strings.Contains(seen.String(), canary) {
+			if strings.Contains(string(whole), "bird") || strings.Contains(seen.String(), "bird") {
 				t.Errorf("the output is %.200q, and in pieces %.200q", whole, seen.String())
 			}
 		})
@@ -139,5 +139,45 @@ func TestEditsKeepSecrets(t *testing.T) {
 		if got := m.files()["other"]; got != "x\n" {
 			t.Errorf("%s: %q", name, got)
 		}
+	}
+}
+
+// TestPartsOfSecrets has tools show, or lose, parts of secrets.
+func TestPartsOfSecrets(t *testing.T) {
+	const key = "ghp" + "_0123456789abcdefghijklmnopqrstuvwxyz"
+	pem := "-----BEGIN RSA PRIVATE" + " KEY-----\n" + strings.Repeat("MIIEabcdMIIEabcdMIIE\n", 20) +
+		"-----END RSA PRIVATE" + " KEY-----\nafter\n"
+	m := newMemory(map[string]string{
+		"pem": "before\n" + pem, "mention": "a\n" + pem[:31] + ") {\nb\nc\n",
+		"long": strings.Repeat("x", 480) + " " + canary + " and more\n" + strings.Repeat("y", 600) + "\n",
+		"conf": "token = " + key + "\n",
+	})
+	s := Scope{Env: m, Redactor: redactor()}
+	for offset, want := range map[int]string{
+		1: "1 | before\n2 | [redacted: private key", 5: "2 | [redacted: private key",
+		23: "2 | [redacted: private key", 24: "24 | after\n",
+	} {
+		got := useIn(t, s, "read_file", object{"file_path": "pem", "offset": offset}).Result.Text()
+		if !strings.HasPrefix(got, want) || strings.Contains(got, "MIIE") ||
+			!strings.Contains(got, "24 | after\n") {
+			t.Errorf("from line %d: %s", offset, got)
+		}
+	}
+	got := useIn(t, s, "read_file", object{"file_path": "mention", "offset": 3}).Result.Text()
+	if !strings.HasPrefix(got, "3 | b\n4 | c\n") {
+		t.Errorf("behind a mention of a key: %s", got)
+	}
+	got = useIn(t, s, "grep", object{"pattern": "x|y", "path": "long"}).Result.Text()
+	if strings.Contains(got, "canary") || strings.Count(got, " [line cut]\n") != 2 ||
+		strings.Count(got, "y") > 500 {
+		t.Errorf("grep shows %s", got)
+	}
+	broken := strings.TrimSuffix(strings.TrimSuffix(s.Redactor.Text("token = "+key+"\n"), "\n"), "]")
+	check(t, useIn(t, s, "write_file", object{"file_path": "conf", "content": broken}),
+		KindEditConflict, "was changed; keep it whole, or remove it")
+	check(t, useIn(t, s, "shell", object{"command": "echo '" + broken + "]' >conf"}),
+		KindValidation, "it has a marker in place of a secret")
+	if got := m.files()["conf"]; got != "token = "+key+"\n" {
+		t.Errorf("the file has become %q", got)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/policy"
+	"github.com/sandboxagent/sandboxagent/policy/redact"
 )
 
 // Shell returns the tool shell.
@@ -43,6 +44,9 @@ func shell(ctx context.Context, call *Call, args shellArgs) (Result, error) {
 		return Result{}, errorf(KindValidation, "command is empty")
 	case strings.ContainsRune(args.Command, 0):
 		return Result{}, errorf(KindValidation, "command holds a NUL character, which no shell takes")
+	case call.Redactor != nil && redact.HasMarker(args.Command):
+		return Result{}, errorf(KindValidation, "the command did not run: it has a marker in place of a "+
+			"secret; use the variable that holds the secret, or edit_file, which puts the secret back")
 	case len(info.Shell) == 0:
 		return Result{}, errorf(KindOther, "this environment has no shell: %s", info.NoShell)
 	}

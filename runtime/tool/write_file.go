@@ -54,7 +54,7 @@ func writeFile(ctx context.Context, call *Call, args writeFileArgs) (Result, err
 
 // restored returns the new content of a file with the secrets of its present one.
 func restored(ctx context.Context, call *Call, name, content string) (string, error) {
-	if call.Redactor == nil || !redact.HasMarker(content) {
+	if call.Redactor == nil || !redact.MayHaveMarker(content) {
 		return content, nil
 	}
 	former, err := env.ReadFile(ctx, call.Env, name, maxEdited)

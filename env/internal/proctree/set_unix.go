@@ -191,6 +191,9 @@ func (s *Set) newTree(leaders []*Process, markers []string, all bool) *tree {
 // the tree is dead. It must not run beside Reap of p.
 func (s *Set) Stop(p *Process, grace time.Duration) error { return s.tree(p).terminate(grace) }
 
+// Countable returns why Count cannot work, or nil.
+func Countable() error { return trackable() }
+
 // Count returns the number of living processes in the tree of p. It must not run beside Reap of p.
 func (s *Set) Count(p *Process) (int, error) {
 	t := s.tree(p)
