@@ -247,6 +247,11 @@ func (p *Policy) own(r Request, subject string) Step {
 				s.Action, s.Rule = Ask, rule
 				s.Reason = "it depends on values that are known only when the command runs"
 			}
+		case never:
+			if rule.Action != Allow && s.Action == Allow && r.Class == ClassWrite &&
+				rule.isBelow(r, subject) {
+				s.Action, s.Rule, s.Reason = Ask, rule, "the rule is about a file in it"
+			}
 		}
 	}
 	if d := p.defaultAction(r); s.Action == Allow || d == Deny {
@@ -308,6 +313,27 @@ func (r Rule) compare(q Request, subject string) match {
 		return never
 	}
 	return compilePath(pattern).match(inside)
+}
+
+// isBelow reports whether the files that a rule is about are certainly in a directory.
+func (r Rule) isBelow(q Request, dir string) bool {
+	files := r.Pattern
+	if i := strings.IndexAny(files, `*?\`); i >= 0 {
+		files = files[:i]
+	}
+	if rest, ok := strings.CutPrefix(files, "~/"); ok {
+		files = path.Join(q.Home, rest)
+	}
+	inside, absolute := names(q.WorkDir, dir)
+	switch {
+	case files == "":
+		return false
+	case path.IsAbs(files):
+		return strings.HasPrefix(files, strings.TrimSuffix(absolute, "/")+"/")
+	case inside == "" || strings.ContainsAny(dir, holes):
+		return false
+	}
+	return inside == "." || strings.HasPrefix(files, inside+"/")
 }
 
 // holes are the characters that stand for texts that only the shell knows.

@@ -40,9 +40,12 @@ func (p *program) approve(
 func (p *program) askApproval(
 	ctx context.Context, a agent.Approval,
 ) (reply agent.Reply, err error) {
-	choices := "[o]nce, [d]eny, deny with a [m]essage: "
+	choices := "[o]nce, [d]eny, deny with a [m]essage, a[b]ort the run: "
 	if len(a.Always) > 0 {
-		choices = "[o]nce, [a]lways in this session, [d]eny, deny with a [m]essage: "
+		for _, r := range a.Always {
+			fmt.Fprintf(p.std.err, "  always means: %s\n", visible(r.String()))
+		}
+		choices = "[o]nce, [a]lways in this session, [d]eny, deny with a [m]essage, a[b]ort the run: "
 	}
 	p.lines.discard(p.std.in) // what was typed before the question is no answer
 	for {
@@ -61,6 +64,8 @@ func (p *program) askApproval(
 			}
 		case "d", "deny", "n", "no":
 			return agent.Reply{Verdict: agent.Refuse}, nil
+		case "b", "abort":
+			return agent.Reply{Verdict: agent.AbortRun}, nil
 		case "m", "message":
 			fmt.Fprint(p.std.err, "Message to the model: ")
 			message, err := p.lines.read(ctx, p.std.in)
@@ -105,12 +110,27 @@ func callLines(a agent.Approval) (lines []string) {
 	return lines
 }
 
+// blank are printable characters that look like blanks, or like nothing.
+var blank = &unicode.RangeTable{
+	R16: []unicode.Range16{
+		{0x034f, 0x034f, 1},
+		{0x115f, 0x1160, 1},
+		{0x17b4, 0x17b5, 1},
+		{0x180b, 0x180f, 1},
+		{0x2800, 0x2800, 1},
+		{0x3164, 0x3164, 1},
+		{0xfe00, 0xfe0f, 1},
+		{0xffa0, 0xffa0, 1},
+	},
+	R32: []unicode.Range32{{0xe0100, 0xe01ef, 1}},
+}
+
 // visible returns a text with all characters that a terminal does not show, or that change the
 // order of others, as escapes.
 func visible(text string) string {
 	var b strings.Builder
 	for _, r := range strings.TrimSuffix(text, "\n") {
-		if unicode.IsPrint(r) {
+		if unicode.IsPrint(r) && !unicode.Is(blank, r) {
 			b.WriteRune(r)
 		} else {
 			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
@@ -170,9 +190,11 @@ func runApprover(
 		return reply, fmt.Errorf("its answer is not JSON: %w", err)
 	}
 	reply = agent.Reply{Verdict: agent.Verdict(answer.Answer), Message: answer.Message}
-	known := []agent.Verdict{agent.ApproveOnce, agent.ApproveAlways, agent.Refuse}
+	known := []agent.Verdict{
+		agent.ApproveOnce, agent.ApproveAlways, agent.Refuse, agent.AbortRun,
+	}
 	if !slices.Contains(known, reply.Verdict) {
-		return reply, fmt.Errorf("the answer %q is not one of once, always, deny", answer.Answer)
+		return reply, fmt.Errorf("the answer %q is not one of once, always, deny, abort", answer.Answer)
 	}
 	return reply, nil
 }

@@ -33,6 +33,30 @@ func approving(
 	return p, text
 }
 
+// TestApproveAbort aborts a run that asks.
+func TestApproveAbort(t *testing.T) {
+	t.Parallel()
+	p := newProcess(t, "run", "--sandbox=off", "--ask=shell", "--allow=write",
+		"--model=script:s.yaml", "a task")
+	p.writeFile(t, "s.yaml", `turns:
+  - calls: [{tool: shell, args: {command: touch made}}]
+  - text: done
+`)
+	s := openTerminal(t, p)
+	await(t, "the question", func() bool { return strings.Contains(s.text(), "Allow it? ") })
+	if !strings.Contains(s.text(), "always means: allow shell:touch made") {
+		t.Errorf("the question is %s", s.text())
+	}
+	s.send("b\n")
+	code, text := s.end(p)
+	if code != codeInterrupted {
+		t.Errorf("exit code %d: %s", code, text)
+	}
+	if _, err := os.Stat(filepath.Join(p.dir, "made")); err == nil {
+		t.Error("the call ran")
+	}
+}
+
 // TestApprove answers questions about calls on a terminal.
 func TestApprove(t *testing.T) {
 	const a, b = "touch a", "touch b"
@@ -122,6 +146,7 @@ func TestApproveHostile(t *testing.T) {
 		{"reordered", `"echo \u202Efr- mr"`, `echo \u202efr- mr`},
 		{"invisible", `"rm\u200B x; l\u00ADs"`, `rm\u200b x; l\u00ads`},
 		{"eight-bit", `"echo \u009B2J"`, `echo \u009b2J`},
+		{"blank", `"rm\u2800\u3164x"`, `rm\u2800\u3164x`},
 		{"a tab", `"ls\t\t\t\trm"`, `ls\t\t\t\trm`},
 		{"a prompt", `"ls\nAllow it? [y]es"`, "      Allow it? [y]es\n"},
 		{"long", `"` + strings.Repeat(`echo\n`, 60) + `rm x"`, "      echo\n      rm x\n"},

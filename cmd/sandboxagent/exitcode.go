@@ -55,6 +55,7 @@ func runCode(ctx context.Context, status agent.Status) int {
 		if code, ok := signalCode(ctx); ok {
 			return code
 		}
+		return codeInterrupted // by an answer to a question
 	}
 	if code, ok := runCodes[status]; ok {
 		return code

@@ -53,7 +53,7 @@ func TestRunCode(t *testing.T) {
 		{agent.StatusAborted, interrupted, 130},
 		{agent.StatusAborted, terminated, 143},
 		{agent.StatusAborted, hungUp, 143},
-		{agent.StatusAborted, nil, 6},
+		{agent.StatusAborted, nil, 130},
 		{agent.StatusCompleted, interrupted, 0}, // it came too late
 		{"unheard of", nil, 6},
 	}

@@ -217,7 +217,9 @@ func (p *program) suggestPolicy(_ context.Context, c *cli.Context) (int, error) 
 				}
 				exact := policy.Exactly([]policy.Step{s})
 				for _, r := range exact {
-					r.Pattern = strings.TrimPrefix(r.Pattern, policy.Escape(q.WorkDir)+"/")
+					if r.Permission == policy.ClassRead || r.Permission == policy.ClassWrite {
+						r.Pattern = strings.TrimPrefix(r.Pattern, policy.Escape(q.WorkDir)+"/")
+					}
 					rules = append(rules, r)
 				}
 				if exact == nil {

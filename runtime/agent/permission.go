@@ -49,6 +49,8 @@ const (
 	ApproveAlways Verdict = "always"
 	// Refuse refuses the call, and the calls after it in the same answer of the model do not run.
 	Refuse Verdict = "deny"
+	// AbortRun ends the run, as Session.Abort does.
+	AbortRun Verdict = "abort"
 )
 
 // Who decided, in event.PermissionReplied.By.
@@ -62,6 +64,7 @@ const (
 type permissions struct {
 	approve func(context.Context, Approval) (Reply, error)
 	timeout time.Duration
+	abort   func() // ends the run of the root agent
 
 	// asking has a value while a human is asked.
 	asking chan struct{}
@@ -203,7 +206,13 @@ func (l *loop) permit(ctx context.Context, t tool.Tool, c call, args json.RawMes
 	}
 	reply, err := p.ask(ctx, a)
 	switch {
+	case ctx.Err() == nil && err == nil && reply.Verdict == AbortRun:
+		l.send(event.PermissionReplied{CallID: c.ID, Answer: string(AbortRun), By: byHuman})
+		p.abort()
+		<-ctx.Done()
+		return context.Cause(ctx)
 	case ctx.Err() != nil:
+		l.send(event.PermissionReplied{CallID: c.ID, Answer: string(AbortRun), By: byNobody})
 		return context.Cause(ctx)
 	case err != nil:
 		l.step(SignalApproved)

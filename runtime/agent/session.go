@@ -95,6 +95,7 @@ func openSession(
 			approve: cfg.Approve, timeout: cfg.ApproveTimeout, asking: make(chan struct{}, 1),
 		},
 	}
+	s.permissions.abort = s.Abort
 	if s.parent != nil {
 		s.permissions = s.parent.permissions
 	}

@@ -203,7 +203,7 @@ type PermissionPart struct {
 // PermissionReplied is the decision about a call that needed an approval, or that rules deny.
 type PermissionReplied struct {
 	CallID string `json:"call_id"`
-	// Answer is "once", "always" or "deny".
+	// Answer is "once", "always", "deny", or "abort", also if the run ended before an answer.
 	Answer string `json:"answer"`
 	// By is "human", "rule" or, if nobody can be asked, "nobody".
 	By      string `json:"by"`

@@ -14,7 +14,7 @@ func isNumber(text string) bool {
 
 // assign records that the script sets a variable, to a number or to something else.
 func (a *analyzer) assign(name string, number bool) {
-	if number {
+	if number && syntax.ValidName(name) {
 		a.numbers[name] = true
 	} else {
 		a.others[name] = true
@@ -22,6 +22,12 @@ func (a *analyzer) assign(name string, number bool) {
 	if steers(name) {
 		a.obscure("the variable " + name + ", which selects programs")
 	}
+}
+
+// dynamic are variables that the shell itself sets to texts.
+var dynamic = []string{
+	"_", "REPLY", "OPTARG", "MAPFILE", "PWD", "OLDPWD", "DIRSTACK", "FUNCNAME", "COPROC",
+	"READLINE_LINE",
 }
 
 // steering are variables that make the shell or other programs run programs, or load code. A name

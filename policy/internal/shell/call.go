@@ -75,6 +75,10 @@ func (a *analyzer) program(args []string, stdin *string, st *state) {
 	}
 	name := args[0]
 	a.names(args[1:], st)
+	// git-push may be git's own, or another program.
+	if sub, ok := strings.CutPrefix(path.Base(name), "git-"); ok && sub != "" {
+		a.program(slices.Concat([]string{"git", sub}, args[1:]), stdin, st)
+	}
 	if w, ok := wrappers[name]; ok {
 		a.wrapper(w, args, st)
 		return
@@ -91,6 +95,13 @@ func (a *analyzer) program(args []string, stdin *string, st *state) {
 		return
 	case "find":
 		a.find(args, st)
+	case "tree":
+		for _, word := range args[1:] { // its options take their values from the words that follow
+			if strings.HasPrefix(word, "-") && !strings.HasPrefix(word, "--") && word != "-o" &&
+				strings.ContainsAny(word, "oR") {
+				a.obscure("the options of tree")
+			}
+		}
 	case "git":
 		args = a.git(args, st)
 	case "sed", "gsed":
@@ -126,10 +137,16 @@ func (a *analyzer) builtin(args []string) {
 func (a *analyzer) names(args []string, st *state) {
 	for _, word := range args {
 		if option, value, ok := strings.Cut(word, "="); ok && !strings.ContainsAny(option, holes+"/") {
+			if rest, ok := strings.CutPrefix(value, "~/"); ok && a.options.Home != "" {
+				value = a.options.Home + "/" + rest
+			}
 			a.name(value, st)
 		}
-		if !strings.HasPrefix(word, "-") {
-			a.name(word, st)
+		switch {
+		case !strings.HasPrefix(word, "-"):
+			a.name(strings.TrimPrefix(word, "@"), st)
+		case len(word) > 2 && word[1] != '-':
+			a.name(strings.TrimPrefix(word[2:], "@"), st) // the value of an option
 		}
 	}
 }

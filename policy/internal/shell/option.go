@@ -41,7 +41,7 @@ var running = map[string]options{
 		long: []string{"exec", "toolexec", "vettool", "overlay", "modfile"},
 		words: []string{
 			"-exec", "-toolexec", "-vettool", "-overlay", "-modfile", "-mod", "-ldflags", "-gcflags",
-			"-gccgoflags", "-debug-", "env", "generate",
+			"-gccgoflags", "-asmflags", "-compiler", "-fix", "-debug-", "env", "generate",
 		},
 	},
 	"make": {
@@ -76,6 +76,9 @@ func (a *analyzer) runs(args []string) {
 	}
 	operands := false
 	for i, word := range args[1:] {
+		if args[0] == "go" && strings.HasPrefix(word, "--") {
+			word = word[1:] // the same option
+		}
 		bare, _, _ := strings.Cut(word, "=")
 		switch {
 		case slices.ContainsFunc(o.words, func(w string) bool { return strings.HasPrefix(word, w) }):
@@ -182,7 +185,7 @@ func (a *analyzer) git(args []string, st *state) []string {
 			break
 		}
 		option, _, _ := strings.Cut(word, "=")
-		long := strings.HasPrefix(word, "--") && len(option) > 3
+		long := strings.HasPrefix(word, "--") && len(option) > 2
 		switch {
 		case mayBeOption(word):
 			report("an option that is made at run time")
@@ -332,8 +335,12 @@ func sedUntil(s string, mark byte) (rest string, ok bool) {
 		case '\\':
 			i++
 		case '[':
-			if end := strings.IndexByte(s[min(i+2, len(s)):], ']'); end < 0 ||
-				strings.IndexByte(s[i:min(i+2, len(s))+end], mark) >= 0 {
+			first := min(i+2, len(s)) // behind a character that may be "]" itself
+			if strings.HasPrefix(s[i:], "[^") {
+				first = min(i+3, len(s))
+			}
+			if end := strings.IndexByte(s[first:], ']'); end < 0 ||
+				strings.IndexByte(s[i:first+end], mark) >= 0 {
 				return "", false
 			}
 		case mark:

@@ -112,6 +112,9 @@ func analyze(script string, o Options, moves bool) *analyzer {
 	a := &analyzer{
 		options: o, moves: moves, numbers: make(map[string]bool), others: make(map[string]bool),
 	}
+	for _, name := range dynamic {
+		a.others[name] = true
+	}
 	a.script(script, &state{functions: make(map[string]bool)})
 	for _, name := range a.evaluated {
 		if !a.numbers[name] || a.others[name] {

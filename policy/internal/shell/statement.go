@@ -169,10 +169,12 @@ func (a *analyzer) redirects(list []*syntax.Redirect, st *state) (stdin *string)
 			continue
 		case syntax.Hdoc, syntax.DashHdoc:
 			text := a.word(r.Hdoc, st)
-			if input && !hasBackslash(r.Hdoc) {
-				stdin = &text
-				continue
+			if input {
+				if stdin = &text; hasBackslash(r.Hdoc) {
+					stdin = nil
+				}
 			}
+			continue
 		default:
 			a.obscure("a redirection of another shell")
 		}

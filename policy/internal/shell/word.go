@@ -281,7 +281,8 @@ func variable(w *syntax.Word) (name string, number bool) {
 		return "", false
 	}
 	p, ok := w.Parts[0].(*syntax.ParamExp)
-	if !ok || p.Param == nil || p.Index != nil || p.Exp != nil {
+	if !ok || p.Param == nil || p.Index != nil || p.Exp != nil || p.Repl != nil || p.Slice != nil ||
+		p.Excl || p.Names != 0 || p.NestedParam != nil || len(p.Modifiers) > 0 || p.Flags != nil {
 		return w.Lit(), false
 	}
 	return p.Param.Value, p.Length || strings.Contains("#?$!", p.Param.Value)

@@ -77,6 +77,7 @@ func mayBeSeveral(word string) bool {
 
 // wrapper analyses a wrapper and the command in its arguments.
 func (a *analyzer) wrapper(w wrapper, args []string, st *state) {
+	st = st.fork()
 	inner, ok := a.unwrap(w, args, st)
 	a.add(args, !w.judged && len(inner) > 0)
 	switch {
@@ -247,6 +248,9 @@ var (
 	findWrites = []string{"-fprint", "-fprint0", "-fls", "-fprintf"}
 )
 
+// findActs are operators of find that have an effect.
+var findActs = slices.Concat(findRuns, findWrites, []string{"-delete"})
+
 // findValues are tests of find with a value that is no operator.
 var findValues = []string{
 	"-name", "-iname", "-path", "-ipath", "-wholename", "-iwholename", "-regex", "-iregex", "-lname",
@@ -261,8 +265,11 @@ func (a *analyzer) find(args []string, st *state) {
 		case mayBeOption(word):
 			a.obscure("find with operators that are made at run time")
 		case slices.Contains(findValues, word) && i+1 < len(args):
-			if i++; mayBeSeveral(args[i]) {
+			switch i++; {
+			case mayBeSeveral(args[i]):
 				a.obscure("find with operators that are made at run time")
+			case slices.Contains(findActs, args[i]): // unless args[i-1] is a value itself
+				a.obscure("find with an operator as a value")
 			}
 		case slices.Contains(findRuns, word):
 			end := i + 1
@@ -312,8 +319,11 @@ func (a *analyzer) xargs(args []string, st *state) {
 	if len(inner) == 0 {
 		return // it prints the words
 	}
-	mark := ""
+	mark, marks := "", 0
 	for i, word := range args[:len(args)-len(inner)] {
+		if strings.HasPrefix(word, "-") && strings.Contains(word, "I") {
+			marks++
+		}
 		letters, ok := strings.CutPrefix(word, "-")
 		if m, has := strings.CutPrefix(strings.TrimLeft(letters, w.flags), "I"); ok && has {
 			if mark = m; mark == "" && i+1 < len(args) {
@@ -321,14 +331,16 @@ func (a *analyzer) xargs(args []string, st *state) {
 			}
 		}
 	}
+	if marks > 1 {
+		a.obscure("the options of xargs")
+	}
 	inner = slices.Clone(inner)
-	if mark == "" {
-		inner = append(inner, string(Split))
-	} else {
+	if mark != "" {
 		for i, word := range inner {
 			inner[i] = strings.ReplaceAll(word, mark, string(Hole))
 		}
 	}
+	inner = append(inner, string(Split)) // also with a mark: -L undoes it
 	a.program(inner, nil, st)
 }
 

@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"path"
 	"slices"
 	"strings"
 )
@@ -50,6 +51,8 @@ var writers = map[string]writer{
 	"gcc": {only: true, outputs: []string{"o"}}, "cc": {only: true, outputs: []string{"o"}},
 	"clang": {only: true, outputs: []string{"o"}}, "ld": {only: true, outputs: []string{"o"}},
 	"tree":  {only: true, values: "LPIH", outputs: []string{"o", "R"}},
+	"tar":   {only: true, values: "bgKLNTVX", outputs: []string{"f", "file", "C", "directory"}},
+	"unzip": {only: true, outputs: []string{"d"}},
 	"patch": {values: "dipBDgVYz", outputs: []string{"o", "output", "r", "reject-file"}},
 	"gzip":  {}, "gunzip": {}, "bzip2": {}, "bunzip2": {}, "xz": {}, "unxz": {}, "zstd": {},
 	"dos2unix": {}, "unix2dos": {}, "gofmt": {with: "w"}, "goimports": {with: "w"},
@@ -72,12 +75,18 @@ func (a *analyzer) writes(args []string, st *state) {
 			}
 		}
 	}
+	if args[0] == "git" {
+		a.gitWrites(args, st)
+	}
 	if args[0] == "tar" || args[0] == "unzip" || args[0] == "cpio" || args[0] == "7z" {
 		a.write(".", st) // or a directory that an option names, which is a name as well
 	}
 	w, ok := writers[args[0]]
 	if !ok {
 		return
+	}
+	if args[0] == "tar" {
+		args, w = tarOptions(args, w)
 	}
 	var operands, targets []string
 	acts := w.with == ""
@@ -142,10 +151,10 @@ func (a *analyzer) writes(args []string, st *state) {
 // written returns the operands that a program writes.
 func (w writer) written(args, operands []string) []string {
 	if args[0] == "sed" || args[0] == "gsed" || args[0] == "perl" {
-		w.first = 1
+		w.first = 1 // the script, unless an option has it
 		if slices.ContainsFunc(args, func(w string) bool {
-			return strings.HasPrefix(w, "-e") || strings.HasPrefix(w, "-f") ||
-				strings.HasPrefix(w, "--expression")
+			return strings.HasPrefix(w, "--expression") || strings.HasPrefix(w, "--file") ||
+				strings.HasPrefix(w, "-") && !strings.HasPrefix(w, "--") && strings.ContainsAny(w, "efE")
 		}) {
 			w.first = 0
 		}
@@ -153,8 +162,63 @@ func (w writer) written(args, operands []string) []string {
 	switch {
 	case w.only:
 		return nil
-	case w.last && len(operands) > 0:
-		return operands[len(operands)-1:]
+	case w.last && len(operands) > 0 && !(args[0] == "install" && slices.ContainsFunc(args,
+		func(w string) bool { return strings.HasPrefix(w, "-d") || strings.HasPrefix(w, "--d") })):
+		return into(operands[len(operands)-1], operands[:len(operands)-1])
+	case args[0] == "patch" && len(operands) == 0:
+		return []string{"."}
 	}
 	return operands[min(w.first, len(operands)):]
+}
+
+// tarOptions returns the arguments of tar with a dash before the first options. An archive that is
+// only read is no output.
+func tarOptions(args []string, w writer) ([]string, writer) {
+	args = slices.Clone(args)
+	if len(args) > 1 && args[1] != "" && args[1][0] != '-' {
+		args[1] = "-" + args[1]
+	}
+	makes := slices.ContainsFunc(args[1:], func(word string) bool {
+		long := []string{"--create", "--append", "--update", "--concatenate", "--catenate", "--delete"}
+		return strings.HasPrefix(word, "-") && !strings.HasPrefix(word, "--") &&
+			strings.ContainsAny(word, "cruA"+holes) || slices.ContainsFunc(long, func(l string) bool {
+			return len(word) > 2 && strings.HasPrefix(l, word)
+		})
+	})
+	if !makes {
+		w.outputs, w.values = []string{"C", "directory"}, w.values+"f"
+	}
+	return args, w
+}
+
+// into returns the names of files that are copied to a target: in it if that is certainly a
+// directory.
+func into(target string, files []string) (names []string) {
+	if target != "." && !strings.HasSuffix(target, "/") || len(files) == 0 {
+		return []string{target}
+	}
+	for _, name := range files {
+		if strings.ContainsAny(name, holes) || strings.HasSuffix(name, "/") {
+			return []string{target}
+		}
+		names = append(names, path.Join(target, path.Base(name)))
+	}
+	return names
+}
+
+// gitWrites adds the files that git changes by their names. What it changes by commits and branches
+// has no names here.
+func (a *analyzer) gitWrites(args []string, st *state) {
+	if len(args) < 2 {
+		return
+	}
+	named := args[1] == "rm" || args[1] == "mv" || args[1] == "restore"
+	for _, word := range args[2:] {
+		switch {
+		case word == "--":
+			named = named || args[1] == "checkout"
+		case named && !strings.HasPrefix(word, "-"):
+			a.write(word, st)
+		}
+	}
 }
