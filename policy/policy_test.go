@@ -142,6 +142,8 @@ func TestPresets(t *testing.T) {
 		{"grep -rn main . > out.txt", Deny, Allow, Allow},
 		{"grep -rn main . > ../out.txt", Deny, Ask, Allow},
 		{"echo x > .git/config", Deny, Deny, Allow},
+		{"echo 'ref: refs/heads/x' > HEAD", Deny, Ask, Allow},
+		{"echo 'ref: refs/heads/x' > deep/HEAD", Deny, Ask, Allow},
 		{"go test ./...", Deny, Ask, Allow},
 		{"go vet ./...", Allow, Allow, Allow},
 		{"sed -n 1,5p x", Allow, Allow, Allow},

@@ -43,6 +43,7 @@ func Preset(name string) *Policy {
 	case "workspace-write":
 		return &Policy{Rules: slices.Concat([]Rule{
 			rule(Deny, ClassWrite, ".git/**"), rule(Deny, ClassWrite, "**/.git/**"),
+			rule(Ask, ClassWrite, "**/HEAD"), // of a bare repository, whose settings git would obey
 			rule(Allow, ClassWrite, "**"),
 		}, reads), Default: Ask}
 	case "ci":
