@@ -118,7 +118,7 @@ func analyze(script string, o Options, moves bool) *analyzer {
 	a.script(script, &state{functions: make(map[string]bool)})
 	for _, name := range a.evaluated {
 		if !a.numbers[name] || a.others[name] {
-			a.obscure("arithmetic with a value that is not certainly a number")
+			a.obscure("a value that is evaluated, and is not certainly a number")
 		}
 	}
 	if a.declares && a.unsets {

@@ -554,6 +554,18 @@ var cases = []struct{ script, programs string }{
 	{"sh <<'A' <<'B'\nls\nA\nrm x # \\y\nB", "sh ?"},
 	{"sh <<'A' <<'B'\nls\nA\nrm x\nB", "rm"},
 
+	// the word of >& is expanded twice
+	{"a >&'$(rm x)'", "a ?"},
+	{"a >&1'`rm x`'", "a ?"},
+	{"a >&'<(rm x)'", "a ?"},
+	{"x='$(rm x)'; a >&$x", "a ?"},
+	{"x='$(rm x)'; a >&\"$x\"", "a ?"},
+	{"a >&\"$(b)\"", "a b ?"},
+	{"exec {fd}>x; a >&$fd", "a"},
+	{"fd=3; a 2>&$fd", "a"},
+	{"a >&'b c'", "a"},
+	{"a >'$(rm x)' 2>&1", "a"},
+
 	// arithmetic with what the shell itself sets
 	{"REPLY=1; read <<<'a[$(rm x)]'; echo $((REPLY))", "?"},
 	{"MAPFILE=1; mapfile <<<'a[$(rm x)]'; echo $((MAPFILE))", "?"},

@@ -156,10 +156,7 @@ func (a *analyzer) redirects(list []*syntax.Redirect, st *state) (stdin *string)
 			syntax.AppAll:
 			a.write(name, st)
 		case syntax.DplOut, syntax.DplIn:
-			// >&1 duplicates a descriptor, and >&name writes to a file.
-			if strings.Trim(name, "0123456789-") != "" {
-				a.write(name, st)
-			}
+			a.duplicate(r.Word, name, st)
 		case syntax.RdrIn:
 			a.name(name, st)
 		case syntax.WordHdoc:
@@ -184,6 +181,22 @@ func (a *analyzer) redirects(list []*syntax.Redirect, st *state) (stdin *string)
 		}
 	}
 	return stdin
+}
+
+// duplicate analyses the word of >& and <&. A number duplicates a descriptor; other texts are files.
+// Bash expands the text once more, after it has expanded the word.
+func (a *analyzer) duplicate(w *syntax.Word, name string, st *state) {
+	if strings.Trim(name, "0123456789-") == "" {
+		return
+	}
+	a.write(name, st)
+	switch v, number := variable(w); {
+	case number:
+	case syntax.ValidName(v) && strings.ContainsAny(name, holes):
+		a.evaluated = append(a.evaluated, v)
+	case strings.ContainsAny(name, "$`<>("+holes):
+		a.obscure("a redirection that bash expands twice")
+	}
 }
 
 // isConnection reports whether bash makes a connection of a redirection to a name. One that begins
