@@ -89,7 +89,8 @@ var pieces = append(strings.Split(`a|b|c|rm|x|y|1| |  |;|;;|&|&&| \|\| |\||
 sh -c |env |timeout 5 |nice |xargs |find . -exec |{} \;|set -- |$1|$@|trap |EXIT|unset |cd |
 time |builtin |test |printf |read |local |export |declare |
 $'|\x61|\x62|#|=|+=|-c|-e|--|nohup |'a[$(rm)]'|$((x))|${x/1/$1}|REPLY=1;|read <<<|$((REPLY))|$_|
-$((_))|_=1;|x=1;|sh <<<'a' |<<'E'|xargs -I{} |-L1 |-name |-fstype |-exec rm ;|env -C . |\x|'$(rm)'|>&|<&|&>|"$1"|'$x'`, "|"),
+$((_))|_=1;|x=1;|sh <<<'a' |<<'E'|xargs -I{} |-L1 |-name |-fstype |-exec rm ;|env -C . |\x|
+'$(rm)'|>&|<&|&>|"$1"|'$x'`, "|"),
 	"\n", "\\\n", "<<E\n", "\nE\n", "<<-E\n\t", "\n\tE\n", "# ")
 
 func randomScript(r *rand.Rand) string {

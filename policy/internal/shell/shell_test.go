@@ -554,7 +554,11 @@ var cases = []struct{ script, programs string }{
 	{"sh <<'A' <<'B'\nls\nA\nrm x # \\y\nB", "sh ?"},
 	{"sh <<'A' <<'B'\nls\nA\nrm x\nB", "rm"},
 
-	// the word of >& is expanded twice
+	// the word of >& is expanded twice, and ends behind a dash
+	{"env >&-rm x", "x ?"},
+	{"touch >&-1", "touch ?"},
+	{"a >&-", "a"},
+	{"a 3>&1-", "a"},
 	{"a >&'$(rm x)'", "a ?"},
 	{"a >&1'`rm x`'", "a ?"},
 	{"a >&'<(rm x)'", "a ?"},

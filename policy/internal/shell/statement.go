@@ -183,9 +183,12 @@ func (a *analyzer) redirects(list []*syntax.Redirect, st *state) (stdin *string)
 	return stdin
 }
 
-// duplicate analyses the word of >& and <&. A number duplicates a descriptor; other texts are files.
-// Bash expands the text once more, after it has expanded the word.
+// duplicate analyses the word of >& and <&. A number duplicates a descriptor; other texts are
+// files. Bash expands the text once more, after it has expanded the word.
 func (a *analyzer) duplicate(w *syntax.Word, name string, st *state) {
+	if strings.HasPrefix(name, "-") && name != "-" {
+		a.obscure("a word behind >&-") // which bash takes for a word of the command
+	}
 	if strings.Trim(name, "0123456789-") == "" {
 		return
 	}
