@@ -219,6 +219,9 @@ func (a *analyzer) script(text string, st *state) {
 					strings.Contains(text[n.OpPos.Offset():min(int(n.Hdoc.End().Offset())+2, len(text))], "\\\n") {
 					a.obscure("a here-document with a backslash at the end of a line; quote its delimiter")
 				}
+				if n.Hdoc != nil && n.Word.Lit() != "" && !endsHere(text, n) {
+					a.obscure("a here-document with its delimiter within a line; quote its delimiter")
+				}
 			}
 			return true
 		})
@@ -236,6 +239,21 @@ func (a *analyzer) script(text string, st *state) {
 	}
 	st.dir = ways[0].dir
 	st.join(ways...)
+}
+
+// endsHere reports whether a here-document ends with a line that has only its delimiter. The parser
+// also takes one for it that follows an expansion in a line.
+func endsHere(text string, r *syntax.Redirect) bool {
+	delimiter := r.Word.Lit()
+	if strings.Contains(delimiter, `\`) {
+		return true // it has no expansions
+	}
+	end := min(int(r.Hdoc.End().Offset()), len(text))
+	body, ok := strings.CutSuffix(text[:end], delimiter)
+	if r.Op == syntax.DashHdoc {
+		body = strings.TrimRight(body, "\t")
+	}
+	return ok && strings.HasSuffix(body, "\n") && (end == len(text) || text[end] == '\n')
 }
 
 // inDir returns a name relative to the first directory.
