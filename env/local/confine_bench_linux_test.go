@@ -22,7 +22,7 @@ func BenchmarkConfine(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			e := newEnv(b, local.Config{})
-			if e.Info().Strength(env.ConfinedCommands) != env.Enforced {
+			if e.Info().Strength(env.ConfinedCommands) == env.Absent {
 				b.Skip("commands cannot be confined here")
 			}
 			run := func(c *env.Confinement) time.Duration {
