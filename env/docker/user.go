@@ -131,7 +131,7 @@ func newUsers() *users {
 	return u
 }
 
-// open returns the helper of c.User, which start starts within c.StartTimeout if there is none.
+// open returns the helper of c.User. If none runs, start starts one within c.StartTimeout.
 func (u *users) open(
 	ctx context.Context, c Config, start func(context.Context) (*remote.Environment, error),
 ) (*remote.Environment, error) {

@@ -22,7 +22,7 @@ var (
 )
 
 // PrivateKey returns the end of the private key in PEM form at the start of s, also of one with
-// numbers of lines, or with \n for the ends of lines. The end is 0 if there is none. A key without
+// numbers of lines, or with \n for the ends of lines. The end is 0 without a key. A key without
 // its last line ends with the last line of base64. Open reports that more text could be a part of
 // it.
 func PrivateKey(s string) (end int, open bool) {

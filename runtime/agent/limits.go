@@ -13,7 +13,7 @@ import (
 // limitShare is the part of a limit from which on the model knows of it.
 const limitShare = 0.8
 
-// reserve takes the next request from the budget, or ends the run if there is no room for it.
+// reserve takes the next request from the budget, or ends the run if it has no room left.
 func (l *loop) reserve(ctx context.Context) (ending, bool) {
 	l.next = l.settings()
 	model := l.profile.WithModel(l.next.Model)
