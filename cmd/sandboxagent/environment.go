@@ -106,7 +106,8 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *environme
 	filter := s.config.inherit
 	filter.Pass = s.given
 	e.wrapped = wrap.Apply(e.plain, wrap.Options{
-		Logger: logger, ReadOnly: s.readOnly, Check: onlyReads(e.plain.Info()), Vars: &filter,
+		Logger: logger, Redact: s.redactor.Text, Vars: &filter,
+		ReadOnly: s.readOnly, Check: onlyReads(e.plain.Info()),
 	})
 	return e, nil
 }

@@ -56,10 +56,10 @@ comment. Calls that were refused, or that were invalid, are left out.`,
 // recordedCall is a tool call of a recorded session.
 type recordedCall struct {
 	llm.ToolCall
-	agent    string // the sub-agent; empty for the root
+	agent    string // the sub-agent; empty for the root agent
 	requests []policy.Request
-	// refused means that the call has not run.
-	refused bool
+	// started is known of calls that may change something. A refused call has not run.
+	started, refused bool
 }
 
 // recordedCalls returns the calls of the session in a directory and of its sub-agents.
@@ -84,77 +84,107 @@ type recordReader struct {
 	calls []recordedCall
 }
 
-// read reads the journal of a session.
+// read reads the journal of the session of an agent.
 func (r *recordReader) read(dir, agent string) error {
 	if slices.Contains(r.seen, dir) {
 		return fmt.Errorf("%s starts itself", dir)
 	}
 	r.seen = append(r.seen, dir)
-	workDir, shell := "", "bash"
-	first := len(r.calls)
+	one := sessionReader{recordReader: r, agent: agent, first: len(r.calls)}
 	for e, err := range session.Read(filepath.Join(dir, "journal.jsonl")) {
 		if err != nil {
 			return err
 		}
 		switch e.Type {
 		case session.TypeStarted:
-			var started session.Started
-			if err := json.Unmarshal(e.Data, &started); err != nil {
-				return err
-			}
-			workDir = started.WorkDir
+			err = json.Unmarshal(e.Data, &one.started)
 		case session.TypeTurn:
 			var turn session.Turn
-			if err := json.Unmarshal(e.Data, &turn); err != nil {
-				return err
-			}
+			err = json.Unmarshal(e.Data, &turn)
 			for _, part := range turn.Parts {
 				if turn.Kind == session.TurnAssistant && part.ToolCall != nil {
-					r.add(*part.ToolCall, agent, workDir, shell)
+					one.add(*part.ToolCall)
 				}
 			}
+		case session.TypeToolStarted:
+			var started session.ToolStarted
+			err = json.Unmarshal(e.Data, &started)
+			one.update(started.CallID, func(c *recordedCall) { c.started = true })
 		case session.TypeToolResult:
 			var result session.ToolResult
-			if err := json.Unmarshal(e.Data, &result); err != nil {
-				return err
-			}
-			for i := first; i < len(r.calls); i++ {
-				if c := &r.calls[i]; c.agent == agent && c.ID == result.Result.CallID {
-					c.refused = slices.Contains([]tool.ErrorKind{
-						tool.KindPermission, tool.KindCanceled, tool.KindValidation, tool.KindUnknownTool,
-					}, tool.ErrorKind(result.ErrorKind))
-				}
-			}
+			err = json.Unmarshal(e.Data, &result)
+			kind := tool.ErrorKind(result.ErrorKind)
+			one.update(result.Result.CallID, func(c *recordedCall) {
+				c.refused = kind == tool.KindCanceled && !c.started || slices.Contains([]tool.ErrorKind{
+					tool.KindPermission, tool.KindValidation, tool.KindUnknownTool,
+				}, kind)
+			})
 		case session.TypeAgentStarted:
 			var started session.AgentStarted
-			if err := json.Unmarshal(e.Data, &started); err != nil {
-				return err
+			if err = json.Unmarshal(e.Data, &started); err == nil {
+				beside := filepath.Join(filepath.Dir(dir), filepath.Base(started.SessionID))
+				err = r.read(beside, started.AgentID)
 			}
-			beside := filepath.Join(filepath.Dir(dir), filepath.Base(started.SessionID))
-			if err := r.read(beside, started.AgentID); err != nil {
-				return err
-			}
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func (r *recordReader) add(c llm.ToolCall, agent, workDir, shell string) {
+// sessionReader reads the calls of one session.
+type sessionReader struct {
+	*recordReader
+
+	agent   string
+	started session.Started
+	first   int    // the place of its first call
+	last    string // the last call
+	equal   int    // the number of calls like it in a row
+}
+
+// update changes the calls with an ID, which models may use again.
+func (r *sessionReader) update(id string, change func(*recordedCall)) {
+	for i := r.first; i < len(r.calls); i++ {
+		if c := &r.calls[i]; c.agent == r.agent && c.ID == id {
+			change(c)
+		}
+	}
+}
+
+func (r *sessionReader) add(c llm.ToolCall) {
 	t, ok := r.tools.Get(c.Name)
 	if !ok {
 		t.Name = c.Name
 		if slices.Contains(agentTools[:], c.Name) {
 			t.Class = policy.ClassAgent
+			t.Waits = c.Name == "wait"
 		} else if isRunTool(c.Name) || strings.HasPrefix(c.Name, "plan_") {
 			t.Class = policy.ClassHuman
 		}
 	}
 	requests := t.Requests(json.RawMessage(c.Arguments))
 	for i := range requests {
-		requests[i].WorkDir = workDir
-		requests[i] = requests[i].WithShell(shell)
+		requests[i].WorkDir = r.started.WorkDir
+		requests[i] = requests[i].WithShell(cmp.Or(r.started.Shell, "bash"))
 	}
-	r.calls = append(r.calls, recordedCall{ToolCall: c, agent: agent, requests: requests})
+	if r.repeats(c) && !t.Waits {
+		requests = append(requests, policy.Request{Class: policy.ClassRepeat, Subject: t.Name})
+	}
+	r.calls = append(r.calls, recordedCall{ToolCall: c, agent: r.agent, requests: requests})
+}
+
+// repeats reports whether a call is the third or a further one in a row with the same arguments.
+func (r *sessionReader) repeats(c llm.ToolCall) bool {
+	var args any
+	_ = json.Unmarshal([]byte(c.Arguments), &args) // invalid ones are compared as nil
+	key, _ := json.Marshal([]any{c.Name, args})
+	if string(key) != r.last {
+		r.last, r.equal = string(key), 0
+	}
+	r.equal++
+	return r.equal >= 3
 }
 
 // testPolicy is the command policy test.

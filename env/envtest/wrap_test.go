@@ -20,7 +20,7 @@ import (
 func TestCheckWrap(t *testing.T) {
 	CheckWrap(t, func(e env.Environment) env.Environment { return e })
 	CheckWrap(t, func(e env.Environment) env.Environment {
-		return wrap.Logging(e, slog.New(slog.DiscardHandler))
+		return wrap.Logging(e, slog.New(slog.DiscardHandler), nil)
 	})
 }
 
@@ -288,7 +288,7 @@ func TestDecorated(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return wrap.Logging(wrap.FilterVars(e, nil), slog.New(slog.DiscardHandler))
+			return wrap.Logging(wrap.FilterVars(e, nil), slog.New(slog.DiscardHandler), nil)
 		},
 		Known: map[string]string{"exec/bad_vars": "FilterVars drops a malformed variable"},
 	})

@@ -35,15 +35,20 @@ const (
 // nothing.
 //
 // Records hold no contents of files, no stdin or output of commands and no values of variables.
-// Arguments, names, patterns and errors are shortened, and secrets in them are redacted; a secret
-// without a known form stays.
+// Arguments, names, patterns and errors pass through redact, if it is not nil; then secrets with a
+// known form are redacted, and long texts shortened.
 //
 // The returned environment owns e: its Close closes e.
-func Logging(e env.Environment, logger *slog.Logger) env.Environment {
+func Logging(
+	e env.Environment, logger *slog.Logger, redact func(text string) string,
+) env.Environment {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
-	l := &logging{inner: e, logger: logger}
+	if redact == nil {
+		redact = func(text string) string { return text }
+	}
+	l := &logging{inner: e, logger: logger, redact: redact}
 	l.logFirst()
 	return l
 }
@@ -51,6 +56,7 @@ func Logging(e env.Environment, logger *slog.Logger) env.Environment {
 type logging struct {
 	inner  env.Environment
 	logger *slog.Logger
+	redact func(string) string
 }
 
 var (
@@ -267,11 +273,11 @@ func (l *logging) write(ctx context.Context, message string, out []slog.Attr, at
 	for _, a := range attrs {
 		switch v := a.Value.Any().(type) {
 		case []string:
-			a.Value = slog.AnyValue(logStrings(v))
+			a.Value = slog.AnyValue(l.strings(v))
 		case []env.Guarantee:
-			a.Value = slog.AnyValue(logGuarantees(v))
+			a.Value = slog.AnyValue(l.guarantees(v))
 		case string:
-			a.Value = slog.StringValue(logString(vars.Redact(v)))
+			a.Value = slog.StringValue(l.text(v))
 		}
 		out = append(out, a)
 	}
@@ -299,11 +305,15 @@ func resultAttrs(r env.Result) []slog.Attr {
 	return attrs
 }
 
-// logStrings returns list, redacted like an argv and shortened.
-func logStrings(list []string) []string {
-	out := vars.RedactArgv(list[:min(len(list), maxLogStrings)])
+// strings returns list, redacted like an argv and shortened.
+func (l *logging) strings(list []string) []string {
+	out := slices.Clone(list[:min(len(list), maxLogStrings)])
 	for i, s := range out {
-		out[i] = logString(s)
+		out[i] = l.redact(s)
+	}
+	out = vars.RedactArgv(out)
+	for i, s := range out {
+		out[i] = shorten(s)
 	}
 	if more := len(list) - len(out); more > 0 {
 		out = append(out, fmt.Sprintf("… (%d more)", more))
@@ -311,21 +321,23 @@ func logStrings(list []string) []string {
 	return out
 }
 
-// logGuarantees returns list, redacted and shortened.
-func logGuarantees(list []env.Guarantee) []env.Guarantee {
-	text := func(s string) string { return logString(vars.Redact(s)) }
+// guarantees returns list, redacted and shortened.
+func (l *logging) guarantees(list []env.Guarantee) []env.Guarantee {
 	out := make([]env.Guarantee, 0, min(len(list), maxLogStrings))
 	for _, g := range list[:cap(out)] {
 		out = append(out, env.Guarantee{
-			Name:     env.GuaranteeName(text(string(g.Name))),
-			Strength: env.Strength(text(string(g.Strength))), By: text(g.By),
+			Name:     env.GuaranteeName(l.text(string(g.Name))),
+			Strength: env.Strength(l.text(string(g.Strength))), By: l.text(g.By),
 		})
 	}
 	return out
 }
 
-// logString returns s, which is redacted already, shortened.
-func logString(s string) string {
+// text returns s, redacted and shortened.
+func (l *logging) text(s string) string { return shorten(vars.Redact(l.redact(s))) }
+
+// shorten returns at most maxLogString bytes of s, which is redacted already, with their number.
+func shorten(s string) string {
 	if len(s) <= maxLogString {
 		return s
 	}

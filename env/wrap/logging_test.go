@@ -54,7 +54,7 @@ func records(t *testing.T, b *bytes.Buffer) []map[string]any {
 func newLogged(t *testing.T) (env.Environment, *scriptedEnv, *bytes.Buffer) {
 	t.Helper()
 	inner, b := newScriptedEnv(t), &bytes.Buffer{}
-	return wrap.Logging(inner, slog.New(slog.NewJSONHandler(b, nil))), inner, b
+	return wrap.Logging(inner, slog.New(slog.NewJSONHandler(b, nil)), nil), inner, b
 }
 
 type record = map[string]any
@@ -175,7 +175,7 @@ func TestLoggingFirstRecord(t *testing.T) {
 		t.Helper()
 		b := &bytes.Buffer{}
 		info := env.Info{Backend: "local", WorkDir: "/srv/" + fakeKey, Guarantees: guarantees}
-		e := wrap.Logging(withInfo{newScriptedEnv(t), info}, slog.New(slog.NewJSONHandler(b, nil)))
+		e := wrap.Logging(withInfo{newScriptedEnv(t), info}, slog.New(slog.NewJSONHandler(b, nil)), nil)
 		size = b.Len()
 		if _, err := e.Stat(t.Context(), "."); err != nil {
 			t.Fatal(err)
@@ -448,7 +448,7 @@ func TestLoggingStreamErrors(t *testing.T) {
 	t.Parallel()
 	cut := errors.New("the stream is cut")
 	b := &bytes.Buffer{}
-	e := wrap.Logging(cutStream{newScriptedEnv(t), cut}, slog.New(slog.NewJSONHandler(b, nil)))
+	e := wrap.Logging(cutStream{newScriptedEnv(t), cut}, slog.New(slog.NewJSONHandler(b, nil)), nil)
 	s, err := e.CopyOut(t.Context(), "d")
 	if err != nil {
 		t.Fatal(err)
@@ -480,7 +480,7 @@ func (c cutStream) CopyOut(context.Context, string, ...string) (io.ReadCloser, e
 func TestLoggingWithoutLogger(t *testing.T) {
 	t.Parallel()
 	inner := newScriptedEnv(t)
-	if _, err := wrap.Logging(inner, nil).Exec(t.Context(),
+	if _, err := wrap.Logging(inner, nil, nil).Exec(t.Context(),
 		env.Command{Argv: []string{"x"}}); err != nil {
 		t.Error(err)
 	}
@@ -495,3 +495,20 @@ const fakeKey = "sk-" + "proj-Ab3dEf6hIj9kLm2nOp5q"
 type failingWriter struct{ err error }
 
 func (w failingWriter) Write([]byte) (int, error) { return 0, w.err }
+
+// TestLoggingRedactsBeforeItShortens has a secret where texts are cut.
+func TestLoggingRedactsBeforeItShortens(t *testing.T) {
+	t.Parallel()
+	const secret = "correct horse battery staple"
+	b := &bytes.Buffer{}
+	e := wrap.Apply(newScriptedEnv(t), wrap.Options{
+		Logger: slog.New(slog.NewJSONHandler(b, nil)),
+		Redact: func(text string) string { return strings.ReplaceAll(text, secret, "[redacted]") },
+	})
+	long := strings.Repeat("x", 1<<10-len(secret)/2) + secret
+	_, _ = e.Stat(t.Context(), long)
+	_, _ = e.Exec(t.Context(), env.Command{Argv: []string{"echo", long}})
+	if log := b.String(); strings.Contains(log, secret[:4]) || !strings.Contains(log, "[redacted") {
+		t.Errorf("the start of a secret is in the log: %s", log)
+	}
+}

@@ -28,6 +28,8 @@ func Chain(e env.Environment, decorators ...func(env.Environment) env.Environmen
 type Options struct {
 	// Logger, if set, receives a record of every call.
 	Logger *slog.Logger
+	// Redact, if set, replaces secrets in the texts of records.
+	Redact func(text string) string
 	// ReadOnly rejects writes, and runs commands as the decorator ReadOnly does with Check.
 	ReadOnly bool
 	Check    func(env.Command) error
@@ -42,7 +44,9 @@ type Options struct {
 func Apply(e env.Environment, opts Options) env.Environment {
 	var logging, readOnly func(env.Environment) env.Environment
 	if opts.Logger != nil {
-		logging = func(e env.Environment) env.Environment { return Logging(e, opts.Logger) }
+		logging = func(e env.Environment) env.Environment {
+			return Logging(e, opts.Logger, opts.Redact)
+		}
 	}
 	if opts.ReadOnly {
 		readOnly = func(e env.Environment) env.Environment { return ReadOnly(e, opts.Check) }

@@ -42,7 +42,7 @@ var roles = []reflect.Type{
 func decorators() map[string]func(env.Environment) env.Environment {
 	return map[string]func(env.Environment) env.Environment{
 		"ReadOnly":   func(e env.Environment) env.Environment { return wrap.ReadOnly(e, nil) },
-		"Logging":    func(e env.Environment) env.Environment { return wrap.Logging(e, nil) },
+		"Logging":    func(e env.Environment) env.Environment { return wrap.Logging(e, nil, nil) },
 		"FilterVars": func(e env.Environment) env.Environment { return wrap.FilterVars(e, nil) },
 	}
 }
@@ -123,7 +123,7 @@ func TestObservingDecoratorsChangeNothing(t *testing.T) {
 	t.Parallel()
 	for name, decorate := range map[string]func(env.Environment) env.Environment{
 		"Logging": func(e env.Environment) env.Environment {
-			return wrap.Logging(e, slog.New(slog.NewJSONHandler(io.Discard, nil)))
+			return wrap.Logging(e, slog.New(slog.NewJSONHandler(io.Discard, nil)), nil)
 		},
 		"FilterVars with all": func(e env.Environment) env.Environment {
 			return wrap.FilterVars(e, &vars.Filter{Mode: vars.All})

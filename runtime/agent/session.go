@@ -153,6 +153,7 @@ func (s *Session) emit(runID string, d event.Data) error {
 // open writes the session's first entries and events.
 func (s *Session) open(ctx context.Context, from lineage) error {
 	cfg := &s.cfg
+	shell := ""
 	start := event.SessionStart{
 		Profile: cfg.Profile.ID, Model: s.settings.Model,
 		Tools: s.mode.offer(
@@ -162,13 +163,16 @@ func (s *Session) open(ctx context.Context, from lineage) error {
 	if cfg.Env != nil {
 		info := cfg.Env.Info()
 		start.Backend, start.WorkDir = info.Backend, info.WorkDir
+		if len(info.Shell) > 0 {
+			shell = info.Shell[0]
+		}
 		if s.parent == nil {
 			start.Guarantees = info.Guarantees
 		}
 	}
 	err := s.store.Append(session.TypeStarted, session.Started{
 		ID: s.id, Profile: start.Profile, Model: start.Model, Backend: start.Backend,
-		WorkDir: start.WorkDir, Tools: start.Tools,
+		WorkDir: start.WorkDir, Shell: shell, Tools: start.Tools,
 	})
 	if err != nil {
 		return fmt.Errorf("agent: store the session: %w", err)

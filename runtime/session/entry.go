@@ -35,12 +35,14 @@ const (
 
 // Started describes a session at its start.
 type Started struct {
-	ID      string   `json:"id"`
-	Profile string   `json:"profile"`
-	Model   string   `json:"model"`
-	Backend string   `json:"backend,omitempty"`
-	WorkDir string   `json:"workdir,omitempty"`
-	Tools   []string `json:"tools"`
+	ID      string `json:"id"`
+	Profile string `json:"profile"`
+	Model   string `json:"model"`
+	Backend string `json:"backend,omitempty"`
+	WorkDir string `json:"workdir,omitempty"`
+	// Shell is the program that runs commands; empty without an environment.
+	Shell string   `json:"shell,omitempty"`
+	Tools []string `json:"tools"`
 }
 
 // Ended holds the reason of a session's end.

@@ -126,7 +126,7 @@ func TestContractSlowDecorated(t *testing.T) {
 		Small: true,
 		New: func(t *testing.T) env.Environment {
 			p := serveLocal(t, t.TempDir(), func(e env.Environment) env.Environment {
-				return wrap.Logging(e, logger)
+				return wrap.Logging(e, logger, nil)
 			})
 			p.between = func(client, server net.Conn) (io.ReadWriteCloser, io.ReadWriteCloser) {
 				return newDelayed(client, 3*time.Millisecond, 100<<20), newDelayed(server, 3*time.Millisecond,
