@@ -47,7 +47,7 @@ func TestDockerCrashes(t *testing.T) {
 	}
 	d := privateDocker(t, daemons.Debian)
 	t.Run("F1_kill_while_the_first_container_is_made", func(t *testing.T) { proveFirstCrashes(t, d) })
-	late := d.victim(t, "--ttl=1m")
+	late := d.victimUntil(t, "sleep 1000", "--ttl=1m")
 	if err := late.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -79,11 +79,20 @@ type victim struct {
 // victim makes a run of eight calls of commands that leave processes in every way.
 func (d *dockerHost) victim(t *testing.T, flags ...string) *victim {
 	t.Helper()
+	return d.victimUntil(t, "true", flags...)
+}
+
+// victimUntil makes such a run, with one more command.
+func (d *dockerHost) victimUntil(t *testing.T, last string, flags ...string) *victim {
+	t.Helper()
 	v := &victim{program: &program{marker: newMark()}, docker: d}
 	dir := t.TempDir()
 	call := fmt.Sprintf("  - calls: [{tool: shell, args: {command: %q}}]\n", v.strays())
-	writeTree(t, dir, map[string]string{"model.yaml": "turns:\n" + strings.Repeat(call, 8) +
-		"  - text: done\n", "work/f": "f\n"})
+	writeTree(t, dir, map[string]string{
+		"model.yaml": "turns:\n" + strings.Repeat(call, 8) +
+			fmt.Sprintf("  - calls: [{tool: shell, args: {command: %q}}]\n", last) + "  - text: done\n",
+		"work/f": "f\n",
+	})
 	args := []string{"run", "--model=script:" + filepath.Join(dir, "model.yaml"), "--patch=" +
 		filepath.Join(dir, "patch"), "--image=" + daemons.Debian, "go on"}
 	v.Cmd = d.command(t, filepath.Join(dir, "work"), v.marker, append(args, flags...)...)
