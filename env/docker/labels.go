@@ -1,13 +1,10 @@
 package docker
 
 import (
-	"fmt"
 	"maps"
-	"os"
-	"os/user"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
 const (
@@ -36,41 +33,6 @@ const (
 	loaderSuffix = "-loader"
 )
 
-// owner returns user@machine.
-func owner() string {
-	name := strconv.Itoa(os.Getuid())
-	if u, err := user.Current(); err == nil && u.Username != "" {
-		name = u.Username
-	}
-	return name + "@" + machine()
-}
-
-// machine returns the host name.
-func machine() string {
-	name, err := os.Hostname()
-	if err != nil || name == "" {
-		return "unknown"
-	}
-	return name
-}
-
-// thisProcess identifies this process until the machine restarts.
-func thisProcess() string {
-	return fmt.Sprintf("%d:%s:%s", os.Getpid(), startTime(os.Getpid()), namespace())
-}
-
-// processEnded reports whether the process of a label has ended. It returns false if that is
-// unknown: process IDs are valid only in their PID namespace.
-func processEnded(label string) bool {
-	parts := strings.Split(label, ":")
-	space := namespace()
-	if len(parts) < 3 || parts[1] == "" || space == "" || strings.Join(parts[2:], ":") != space {
-		return false
-	}
-	pid, err := strconv.Atoi(parts[0])
-	return err == nil && pid > 0 && startTime(pid) != parts[1]
-}
-
 // labels returns the labels of a container.
 func (c Config) labels(kind string, now time.Time) map[string]string {
 	all := make(map[string]string, len(c.Labels)+7)
@@ -78,8 +40,8 @@ func (c Config) labels(kind string, now time.Time) map[string]string {
 	all[labelSession] = c.Session
 	all[labelImage] = c.Image
 	all[labelKind] = kind
-	all[labelOwner] = owner()
-	all[labelProcess] = thisProcess()
+	all[labelOwner] = remote.Owner()
+	all[labelProcess] = remote.ThisProcess()
 	all[labelLease] = c.TTL.String()
 	all[labelReady] = now.Add(c.StartTimeout).UTC().Format(time.RFC3339)
 	return all

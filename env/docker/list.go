@@ -46,7 +46,7 @@ func (e *Engine) List(ctx context.Context) ([]Listed, error) {
 		return nil, err
 	}
 	list := make([]Listed, 0, len(found))
-	me, now := owner(), time.Now()
+	me, now := remote.Owner(), time.Now()
 	for _, c := range found {
 		name := ""
 		if len(c.Names) > 0 {
@@ -65,7 +65,7 @@ func (e *Engine) List(ctx context.Context) ([]Listed, error) {
 			ID: c.ID, Name: name, Image: cmp.Or(c.Labels[labelImage], c.Image),
 			Own: c.Labels[labelOwner] == me,
 		}
-		l.assess(c.Labels, now, l.Own && processEnded(c.Labels[labelProcess]))
+		l.assess(c.Labels, now, l.Own && remote.ProcessEnded(c.Labels[labelProcess]))
 		list = append(list, l)
 	}
 	slices.SortFunc(list, func(a, b Listed) int {

@@ -22,12 +22,14 @@ const (
 	crowdTime = 20 * time.Second
 	// answerTime bounds the wait for an answer after a failed write.
 	answerTime = 2 * time.Second
+	// waitPause is the pause between tries while no process listens.
+	waitPause = 10 * time.Millisecond
 )
 
 // dial connects the standard streams to the socket until either ends. It reads the client's first
 // line before, so that the server need not wait for it. If pid is not 0, nothing is sent to a
-// listener of another number.
-func dial(socket string, pid int) error {
+// listener of another number. It waits for a listener as long as wait.
+func dial(socket string, pid int, wait time.Duration) error {
 	signals, stop := notify() // before takeStdio, whose changes a signal has to undo
 	defer stop()
 	stream, err := takeStdio()
@@ -35,7 +37,7 @@ func dial(socket string, pid int) error {
 		return err
 	}
 	go exitOnSignal(signals, stream)
-	err = join(socket, pid, stream)
+	err = join(socket, pid, wait, stream)
 	return errors.Join(err, stream.Close())
 }
 
@@ -49,13 +51,17 @@ func exitOnSignal(signals <-chan os.Signal, stream *duplex) {
 	os.Exit(code)
 }
 
-func join(socket string, pid int, stream io.ReadWriter) error {
+func join(socket string, pid int, wait time.Duration, stream io.ReadWriter) error {
 	in := bufio.NewReader(stream)
 	line, err := readLine(in)
 	if err != nil {
 		return fmt.Errorf("the client's first line: %w", err)
 	}
 	c, err := connect(socket, pid)
+	for end := time.Now().Add(wait); isGone(err) && time.Now().Before(end); {
+		time.Sleep(waitPause)
+		c, err = connect(socket, pid)
+	}
 	if err != nil {
 		return err
 	}

@@ -3,11 +3,15 @@
 //
 //	sandboxd serve                                  serve on stdin and stdout
 //	sandboxd serve --socket PATH|@NAME [--ttl 60s]  the same, and later clients on a unix socket
-//	sandboxd dial --socket PATH|@NAME [--pid N]     connect stdin and stdout to that socket
+//	sandboxd serve --socket @NAME --no-stdio        serve on the socket only
+//	sandboxd dial --socket PATH|@NAME [--pid N] [--wait DURATION]
+//	                                                connect stdin and stdout to that socket
+//	sandboxd install FILE [DIR...]                  copy this program to FILE, and make directories
 //	sandboxd serve --sandbox JSON …                 start another helper in a sandbox
 //	sandboxd serve --confined [--nested]            the helper in the sandbox
 //	sandboxd tidy                                   clean up after the end of a sandbox
 //	sandboxd probe                                  report a command's access; see package verify
+//	sandboxd reach [ADDRESS...]                     print one that accepts a connection
 //
 // A program of another module is its own helper: it calls [Main] first, and passes [Self] to the
 // backends:
@@ -29,7 +33,10 @@
 //
 // # The socket
 //
-// The Hello of the first client, on stdin, sets the token that all later clients need. Token and
+// The Hello of the first client, on stdin, sets the token that all later clients need. With
+// --no-stdio it comes by the socket, and all clients must be processes of the helper's pid
+// namespace; the TTL runs from the start. It is for a helper that starts alone in a container,
+// whose stdout would be logged. Token and
 // variables are never in arguments or variables of a process. The socket has mode 0600 in a
 // directory of mode 0700. Connections from users other than its own and root are closed, and so are
 // those without the token in time. A flood of those excludes no client: above a limit, processes

@@ -28,7 +28,9 @@ func (c systemClock) after(d time.Duration) <-chan time.Time { return time.After
 // lease ends after ttl without a client. A machine or a process that was stopped for longer gives
 // its clients the whole ttl again.
 type lease struct {
-	ttl   time.Duration
+	ttl time.Duration
+	// first is the time until the first client; 0 means ttl.
+	first time.Duration
 	clock clock
 
 	changed chan struct{}
@@ -65,7 +67,7 @@ func (l *lease) poll() (clients int, renewed bool) {
 // wait returns true when the lease has ended, and false if ctx ended before.
 func (l *lease) wait(ctx context.Context) bool {
 	step := max(l.ttl/leaseSteps, 1)
-	for left := l.ttl; ; {
+	for left := max(l.ttl, l.first); ; {
 		clients, renewed := l.poll()
 		switch {
 		case renewed:

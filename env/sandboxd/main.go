@@ -37,11 +37,13 @@ const (
 )
 
 // usageText is the help of the program sandboxd.
-const usageText = `usage: sandboxd serve [--socket PATH|@NAME [--ttl DURATION]] [--dir DIR]
-                      [--sandbox JSON | --confined [--nested]]
-       sandboxd dial --socket PATH|@NAME [--pid N]
+const usageText = `usage: sandboxd serve [--socket PATH|@NAME [--ttl DURATION] [--no-stdio]]
+                      [--dir DIR] [--sandbox JSON | --confined [--nested]]
+       sandboxd dial --socket PATH|@NAME [--pid N] [--wait DURATION]
+       sandboxd install FILE [DIR...]
        sandboxd tidy
        sandboxd probe
+       sandboxd reach [ADDRESS...]
 `
 
 // Run runs the program sandboxd with the arguments after the program's name and returns the exit
@@ -63,10 +65,14 @@ func Run(args []string) int {
 			return mainServe(args[1:])
 		case "dial":
 			return mainDial(args[1:])
+		case "install":
+			return mainInstall(args[1:])
 		case "tidy":
 			return mainTidy(args[1:])
 		case "probe":
 			return mainProbe(args[1:])
+		case "reach":
+			return mainReach(args[1:])
 		}
 	}
 	fmt.Fprint(os.Stderr, usageText)
@@ -77,6 +83,7 @@ func mainServe(args []string) int {
 	flags := newFlags("serve")
 	socket := flags.String("socket", "", "serve later clients on this unix socket")
 	ttl := flags.Duration("ttl", defaultTTL, "how long to wait for a client to come back")
+	noStdio := flags.Bool("no-stdio", false, "serve on the socket only")
 	dir := flags.String("dir", "", "remove this directory in the end")
 	sandboxFlag := flags.String("sandbox", "", "have another helper serve, in this sandbox")
 	confined := flags.Bool("confined", false, "enter the sandbox of the plan in a descriptor")
@@ -87,6 +94,9 @@ func mainServe(args []string) int {
 	if err := checkSocket(*socket, runtime.GOOS); err != nil {
 		return usage(err)
 	}
+	if *noStdio && (*socket == "" || *sandboxFlag != "" || *confined) {
+		return usage(errors.New("--no-stdio: needs --socket, and excludes --sandbox and --confined"))
+	}
 	if *ttl <= 0 {
 		return usage(fmt.Errorf("--ttl %s: must be more than 0", *ttl))
 	}
@@ -96,6 +106,7 @@ func mainServe(args []string) int {
 	config := serveConfig{
 		socket:  *socket,
 		ttl:     *ttl,
+		noStdio: *noStdio,
 		dir:     *dir,
 		program: os.Args[1:max(1, len(os.Args)-len(args)-1)],
 	}
@@ -118,7 +129,9 @@ func mainServe(args []string) int {
 type serveConfig struct {
 	socket string
 	ttl    time.Duration
-	dir    string
+	// noStdio means that the first client connects to the socket as well.
+	noStdio bool
+	dir     string
 	// program are arguments of this program before those of the helper.
 	program []string
 }
@@ -146,6 +159,10 @@ func (s serveConfig) serve(
 		if err != nil {
 			return 0, false, err
 		}
+	}
+	if s.noStdio {
+		code, err := newHelperServer(s.socket, s.ttl, in).runSocket()
+		return code, false, err
 	}
 	stream, err := takeStdio()
 	if err != nil {
@@ -181,6 +198,7 @@ func mainDial(args []string) int {
 	flags := newFlags("dial")
 	socket := flags.String("socket", "", "the unix socket to connect to")
 	pid := flags.Int("pid", 0, "the process that must listen on the socket")
+	wait := flags.Duration("wait", 0, "how long to wait for a process that listens")
 	if err := parse(flags, args); err != nil {
 		return usage(err)
 	}
@@ -193,7 +211,7 @@ func mainDial(args []string) int {
 	if *pid < 0 {
 		return usage(fmt.Errorf("--pid %d: must be the number of a process", *pid))
 	}
-	if err := dial(*socket, *pid); err != nil {
+	if err := dial(*socket, *pid, *wait); err != nil {
 		code := fail(err)
 		if isGone(err) {
 			code = exitGone

@@ -80,26 +80,54 @@ func newHelperServer(socket string, ttl time.Duration, in setup) *helperServer {
 	return d
 }
 
-// run serves until the end and returns the exit code.
+// run serves the standard streams and the socket until the end and returns the exit code.
 func (d *helperServer) run(stdio *duplex) int {
-	signals, stopSignals := notify()
-	defer stopSignals()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	served := make(chan error, 1)
 	go func() { served <- d.wire.Serve(ctx, stdio) }()
 	// Requests may block after the end of their connection.
-	first := stdio.ended
+	return d.serve(ctx, stdio.ended, served)
+}
+
+// runSocket serves the socket until the end and returns the exit code. Its first client must be a
+// process of the same pid namespace as this one.
+func (d *helperServer) runSocket() (int, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	l, err := bind(d.socket)
+	if err != nil {
+		return 0, fmt.Errorf("socket %s: %w", d.socket, err)
+	}
+	d.mu.Lock() // its first client may be fast
+	d.socketServer = newSocketServer(l, d.wire, true)
+	d.mu.Unlock()
+	d.lease.first = max(d.lease.ttl, defaultTTL)
+	ended := make(chan struct{})
+	close(ended)
+	return d.serve(ctx, ended, nil), nil
+}
+
+// serve waits for the end, and ends the environment. first is closed when the client of the
+// standard streams is gone, and served has the error of that.
+func (d *helperServer) serve(
+	ctx context.Context, first <-chan struct{}, served <-chan error,
+) int {
+	signals, stopSignals := notify()
+	defer stopSignals()
 	if os.Getpid() == 1 {
-		// Commands may send signals to PID 1, so none of them ends it.
-		go d.forward(ctx, signals)
+		// Commands may send signals to PID 1, so none of them ends it. A kubelet sends one before it
+		// kills all processes: a command that ended by it would have a result that is not its own.
+		if served != nil {
+			go d.forward(ctx, signals)
+		}
 		signals = nil
 	}
 	var expired chan struct{}
 	for {
 		select {
 		case <-first:
-			if !d.hasSocket() {
+			if d.sockets() == nil {
 				return d.end(d.firstEnded(served))
 			}
 			// Other clients may connect by the socket.
@@ -195,10 +223,10 @@ func (d *helperServer) open(_ context.Context, raw json.RawMessage) (env.Environ
 	if err != nil {
 		return nil, err
 	}
-	var sockets *socketServer
-	if d.socket != "" {
+	sockets := d.sockets()
+	if d.socket != "" && sockets == nil {
 		if d.listener != nil {
-			sockets = newSocketServer(d.listener, d.wire)
+			sockets = newSocketServer(d.listener, d.wire, false)
 		} else if sockets, err = listen(d.socket, d.wire); err != nil {
 			return nil, errors.Join(err, e.Close())
 		}
@@ -215,14 +243,15 @@ func (d *helperServer) opened() *local.Environment {
 	return d.env
 }
 
-func (d *helperServer) hasSocket() bool {
+// sockets returns the server of the socket; nil without one.
+func (d *helperServer) sockets() *socketServer {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.socketServer != nil
+	return d.socketServer
 }
 
-// authorize checks a Hello. The first one comes by the standard streams, before the socket exists,
-// and sets the token.
+// authorize checks a Hello. The first one sets the token. It comes by the standard streams, before
+// the socket exists, or without them from a process of the same pid namespace.
 func (d *helperServer) authorize(h wire.Hello) error {
 	if d.socket == "" {
 		return nil

@@ -15,7 +15,7 @@ func protect() error { return errSystem }
 
 func takeStdio() (io.ReadWriteCloser, error) { return nil, errSystem }
 
-func dial(string, int) error { return errSystem }
+func dial(string, int, time.Duration) error { return errSystem }
 
 func isGone(error) bool { return false }
 
@@ -32,3 +32,5 @@ type setup struct {
 func newHelperServer(string, time.Duration, setup) *helperServer { return &helperServer{} }
 
 func (*helperServer) run(io.ReadWriteCloser) int { return fail(errSystem) }
+
+func (*helperServer) runSocket() (int, error) { return 0, errSystem }

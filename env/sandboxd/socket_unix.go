@@ -46,6 +46,8 @@ type socketServer struct {
 	listener *net.UnixListener
 	server   *server.Server
 	stop     context.CancelFunc
+	// inside rejects processes of other pid namespaces.
+	inside bool
 
 	mu        sync.Mutex
 	pending   []*pendingConn
@@ -75,16 +77,17 @@ func listen(path string, server *server.Server) (*socketServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
-	return newSocketServer(l, server), nil
+	return newSocketServer(l, server, false), nil
 }
 
-// newSocketServer serves a socket.
-func newSocketServer(l *net.UnixListener, server *server.Server) *socketServer {
+// newSocketServer serves a socket, with inside only to processes of this pid namespace.
+func newSocketServer(l *net.UnixListener, server *server.Server, inside bool) *socketServer {
 	ctx, stop := context.WithCancel(context.Background())
 	d := &socketServer{
 		listener:  l,
 		server:    server,
 		stop:      stop,
+		inside:    inside,
 		pendingBy: make(map[int]int),
 		failures:  make(map[int]int),
 	}
@@ -207,7 +210,7 @@ func (d *socketServer) accept(ctx context.Context) {
 			continue
 		}
 		uid, pid, err := peerOf(c)
-		if err != nil || uid != 0 && uid != os.Geteuid() {
+		if err != nil || uid != 0 && uid != os.Geteuid() || d.inside && pid == 0 {
 			_ = c.Close()
 			continue
 		}

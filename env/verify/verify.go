@@ -64,6 +64,9 @@ type Expect struct {
 	Mounts []Mount
 	// OwnNamespaces: the namespaces are not the kernel's initial ones.
 	OwnNamespaces bool
+	// HostCgroups: that of control groups may be. A node of Kubernetes that has their version 1 shares
+	// it.
+	HostCgroups bool
 	// NoNetwork: commands reach only themselves.
 	NoNetwork bool
 	// NoSockets: commands make no network sockets. Routes do not matter then.

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package docker
+package remote
 
 // startTime returns nothing: the start of a process is unknown on this system.
 func startTime(int) string { return "" }
