@@ -26,8 +26,8 @@ VERSION       := $(shell git describe --tags --always --dirty 2>/dev/null || ech
 COMMIT        := $(shell git rev-parse HEAD 2>/dev/null)
 
 # Programs that tests run, and the Debian packages that have them.
-NEEDS         := git rg gcc bash setsid dockerd ip iptables busybox debootstrap nsenter tar ssh sshd dropbear bwrap
-PACKAGES      := git ripgrep gcc libc6-dev bash util-linux docker.io iptables iproute2 busybox-static debootstrap debian-archive-keyring tar openssh-client openssh-server dropbear-bin bubblewrap
+NEEDS         := git rg gcc bash setsid dockerd ip iptables busybox debootstrap nsenter tar ssh sshd dropbear bwrap /usr/lib/cni/bridge
+PACKAGES      := git ripgrep gcc libc6-dev bash util-linux docker.io iptables iproute2 busybox-static debootstrap debian-archive-keyring tar openssh-client openssh-server dropbear-bin bubblewrap containernetworking-plugins
 
 ifeq ($(shell uname -s),Linux)
 export SANDBOXAGENT_REQUIRE ?= envtest,local,docker,ssh,sandbox
@@ -79,20 +79,20 @@ install:
 		echo "tests that need $(WHAT) will be skipped or fail: install it"; \
 	fi
 
-# withdaemons starts a Docker daemon for a command, fails if the command leaves a file, a process or a mount, and, unlike
+# withdaemons starts a Docker daemon and a Kubernetes cluster for a command, fails if the command leaves a file, a process or a mount, and, unlike
 # "go run", exits with its code.
-WITH          := $(CACHE)/withdaemons --images --
+WITH          := $(CACHE)/withdaemons --images
 
 # Packages with their own concurrency run with the race detector. Three packages run beside each other, for most of their time
 # is waiting.
 short: $(GOTESTSUM) withdaemons
-	$(WITH) sh -ec '$(SUM) -short -count=1 -race $(RACE); \
+	$(WITH) --kube=10m -- sh -ec '$(SUM) -short -count=1 -race $(RACE); \
 		$(SUM) -short -count=1 -p 3 $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE))")'
 
 # Under the race detector the soak has a tenth of its sessions, fewer helpers are opened, large calls are smaller, and few searches are
 # compared with ripgrep: these tests run again without it.
 full: $(GOTESTSUM) withdaemons
-	$(WITH) sh -ec 'GORACE=atexit_sleep_ms=0 $(SUM) -race -count=1 -p 3 -timeout 60m ./...; \
+	SANDBOXAGENT_REQUIRE="$${SANDBOXAGENT_REQUIRE:+$$SANDBOXAGENT_REQUIRE,k8s}" $(WITH) --kube=30m -- sh -ec 'GORACE=atexit_sleep_ms=0 $(SUM) -race -count=1 -p 3 -timeout 60m ./...; \
 		$(SUM) -count=1 -timeout 20m -run "^Test(Fault30|Faults\$$|GrepParity\$$|RipgrepMakesNoDifference\$$|SupervisedCycles\$$)" \
 			./integration ./env/local ./env/search'
 
@@ -125,8 +125,9 @@ bench: withdaemons
 	$(GO) test -run '^$$' -bench '^Benchmark(GiB|IdleSessions)$$' -benchtime 5x ./integration
 	$(GO) test -run '^$$' -bench '^BenchmarkRoundTrips$$' -benchtime 200x ./env/internal/wire/client
 	$(GO) test -run '^$$' -bench '^BenchmarkBulk$$' -benchtime 5x ./env/internal/wire/client
-	$(WITH) $(GO) test -run '^$$' -bench . -benchtime 20x ./env/docker
+	$(WITH) -- $(GO) test -run '^$$' -bench . -benchtime 20x ./env/docker
 	$(GO) test -run '^$$' -bench . -benchtime 50x ./env/ssh
+	$(WITH) --kube=30m -- $(GO) test -run '^$$' -bench . -benchtime 10x ./env/k8s
 	$(GO) test -run '^$$' -bench '^Benchmark(Decide|Writer)$$' ./policy ./policy/redact
 	$(GO) test -run '^$$' -bench '^BenchmarkConfine$$' -benchtime 300x ./env/local
 	$(GO) test -run '^$$' -bench '^BenchmarkGrep$$' -benchtime 7x ./env/search

@@ -18,35 +18,41 @@ import (
 // writeCertificates writes into dir an authority (ca.pem), a server's certificate for 127.0.0.1
 // (server-cert.pem, server-key.pem) and a client's (cert.pem, key.pem), valid for a day.
 func writeCertificates(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	authority, key, err := writeAuthority(dir)
 	if err != nil {
 		return err
 	}
-	authority := template(1, "sandboxagent test authority")
-	authority.IsCA, authority.BasicConstraintsValid, authority.KeyUsage = true, true,
-		x509.KeyUsageCertSign
-	der, err := x509.CreateCertificate(rand.Reader, authority, authority, key.Public(), key)
-	if err != nil {
-		return fmt.Errorf("make the authority's certificate: %w", err)
-	}
-	if err := writePEM(filepath.Join(dir, "ca.pem"), "CERTIFICATE", der); err != nil {
-		return err
-	}
-	server := template(2, "sandboxagent test dockerd")
+	server := certificate(2, "sandboxagent test dockerd")
 	server.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
 	server.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 	if err := writePair(dir, "server-", server, authority, key); err != nil {
 		return err
 	}
-	client := template(3, "sandboxagent test client")
+	client := certificate(3, "sandboxagent test client")
 	client.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	return writePair(dir, "", client, authority, key)
 }
 
-func template(serial int64, name string) *x509.Certificate {
+// writeAuthority makes dir and an authority in it, ca.pem.
+func writeAuthority(dir string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, nil, err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	authority := certificate(1, "sandboxagent test authority")
+	authority.IsCA, authority.BasicConstraintsValid, authority.KeyUsage = true, true,
+		x509.KeyUsageCertSign
+	der, err := x509.CreateCertificate(rand.Reader, authority, authority, key.Public(), key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make the authority's certificate: %w", err)
+	}
+	return authority, key, writePEM(filepath.Join(dir, "ca.pem"), "CERTIFICATE", der)
+}
+
+func certificate(serial int64, name string) *x509.Certificate {
 	return &x509.Certificate{
 		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: name},
 		KeyUsage:  x509.KeyUsageDigitalSignature,

@@ -65,7 +65,7 @@ func StartDocker(ctx context.Context, config DockerConfig) (*Docker, error) {
 	if config.Dir == "" {
 		config.Dir = os.TempDir()
 	}
-	if err := sweep(config.Dir); err != nil {
+	if err := sweep(config.Dir, dirPrefix); err != nil {
 		return nil, fmt.Errorf("remove the leftovers of an earlier run: %w", err)
 	}
 	dir, err := os.MkdirTemp(config.Dir, fmt.Sprintf("%s%d-", dirPrefix, os.Getpid()))

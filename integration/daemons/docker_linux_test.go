@@ -155,7 +155,7 @@ func TestDockerOfKilledRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := sweep(dir); err != nil || !alive(pid) {
+	if err := sweep(dir, dirPrefix); err != nil || !alive(pid) {
 		t.Fatalf("the daemon of a run that lives was swept away: %v", err)
 	}
 	// Nobody waits for the killed process yet: a zombie does not count as its daemon's maker.

@@ -12,6 +12,8 @@ const (
 	Empty = "sandboxagent-test/empty:latest"
 	// Foreign is Empty for another architecture than this machine's: arm64, or amd64 on arm64.
 	Foreign = "sandboxagent-test/foreign:latest"
+	// Helper is the product's image of the helper, built from this source.
+	Helper = "sandboxagent-helper:latest"
 	// Golang has /usr/local/go and nothing else: the image of the go command, as far as it is copied
 	// from.
 	Golang = "golang:1.26-bookworm"

@@ -38,6 +38,9 @@ func sources() map[string]source {
 		Debian:  {files: debian, changes: []string{path, `CMD ["bash"]`}},
 		Busybox: {files: busybox, changes: []string{path, `CMD ["sh"]`}},
 		Empty:   {files: probeFor(runtime.GOARCH), changes: probe},
+		Helper: {files: helperFile, changes: []string{
+			"USER 10001:10001", `ENTRYPOINT ["/sandboxd"]`,
+		}},
 		Foreign: {files: probeFor(other), arch: other},
 		Golang:  {files: goroot, changes: []string{"ENV PATH=/usr/local/go/bin:/usr/bin:/bin"}},
 	}
@@ -248,24 +251,34 @@ func busybox(ctx context.Context, _ string, w io.Writer) error {
 // probeFor makes a root with the test program, built for an architecture, and nothing else.
 func probeFor(arch string) func(context.Context, string, io.Writer) error {
 	return func(ctx context.Context, _ string, w io.Writer) error {
-		dir, err := os.MkdirTemp("", "sandboxagent-probe-")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
-		name := filepath.Join(dir, "probe")
-		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", name,
-			"github.com/sandboxagent/sandboxagent/integration/daemons/testdata/empty")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
-		if err := run(build); err != nil {
-			return err
-		}
-		program, err := os.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		return writeRoot(w, "bin/probe", program)
+		return programFile(ctx, w, "integration/daemons/testdata/empty", arch, "bin/probe")
 	}
+}
+
+// helperFile makes a root with the helper and nothing else.
+func helperFile(ctx context.Context, _ string, w io.Writer) error {
+	return programFile(ctx, w, "cmd/sandboxd", runtime.GOARCH, "sandboxd")
+}
+
+// programFile makes a root with a program of this module, built for an architecture.
+func programFile(ctx context.Context, w io.Writer, source, arch, name string) error {
+	dir, err := os.MkdirTemp("", "sandboxagent-program-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // a temporary directory
+	file := filepath.Join(dir, "program")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", file,
+		"github.com/sandboxagent/sandboxagent/"+source)
+	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+	if err := run(build); err != nil {
+		return err
+	}
+	program, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	return writeRoot(w, name, program)
 }
 
 // goroot makes a root with the Go that builds this program, where the image of the go command has

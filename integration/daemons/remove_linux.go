@@ -68,8 +68,9 @@ func ip(args ...string) error {
 	return nil
 }
 
-// sweep removes the leftovers of daemons below dir whose makers have ended.
-func sweep(dir string) error {
+// sweep removes the leftovers of daemons below dir whose makers have ended, and whose directories
+// have names with a prefix.
+func sweep(dir, prefix string) error {
 	// Other processes that start daemons do the same.
 	lock, err := os.Open(dir)
 	if err != nil {
@@ -79,12 +80,12 @@ func sweep(dir string) error {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return fmt.Errorf("lock %s: %w", dir, err)
 	}
-	directories, err := filepath.Glob(filepath.Join(dir, dirPrefix+"*"))
+	directories, err := filepath.Glob(filepath.Join(dir, prefix+"*"))
 	if err != nil {
 		return err
 	}
 	for _, directory := range directories {
-		number, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(directory), dirPrefix), "-")
+		number, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(directory), prefix), "-")
 		pid, err := strconv.Atoi(number)
 		if err != nil || alive(pid) {
 			continue
