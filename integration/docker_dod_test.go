@@ -12,7 +12,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/images"
 )
 
-// differences lists the requirements of which less is proven in containers, with the reasons.
+// differences lists the requirements of which less is proven in containers and pods, with the
+// reasons.
 var differences = map[string]string{
 	"9.8.4": "from the repository's root as the working directory, for a directory below it goes " +
 		"into the container alone",
@@ -30,6 +31,9 @@ func backendOf(t testing.TB) string {
 	if strings.HasPrefix(t.Name(), "TestDoDOnDocker/") {
 		return "docker"
 	}
+	if strings.HasPrefix(t.Name(), "TestDoDOnK8s/") {
+		return "k8s"
+	}
 	if onHost(t) {
 		return "ssh"
 	}
@@ -43,6 +47,8 @@ func openEnvironment(t testing.TB, dir string) env.Environment {
 	switch backendOf(t) {
 	case "docker":
 		return openContainer(t, dir)
+	case "k8s":
+		return openPod(t, dir)
 	case "ssh":
 		return openOnHost(t, dir)
 	}

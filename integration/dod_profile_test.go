@@ -187,7 +187,7 @@ func proveProjectDocs(t *testing.T, p provider) {
 		"\nrule of deep", "\nown rule of deep",
 	}
 	work := filepath.Join(dir, "sub", "deep")
-	if backendOf(t) == "docker" {
+	if b := backendOf(t); b == "docker" || b == "k8s" {
 		work, rules = dir, rules[:2]
 	}
 	system := prompt(t, p.sessionIn(t, work, textBrain("yes")))

@@ -41,7 +41,9 @@ func TestMain(m *testing.M) {
 	if err := os.Setenv(canary, "canary-value"); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+	// It ends at its next tick, within 5 seconds.
+	heartbeat := goleak.IgnoreTopFunction("k8s.io/client-go/tools/remotecommand.(*heartbeat).start")
+	goleak.VerifyTestMain(m, heartbeat, goleak.Cleanup(func(code int) {
 		removeBinary()
 		os.Exit(code)
 	}))

@@ -66,7 +66,10 @@ type listed struct {
 // backends returns all backends in the order in which help lists them. notify, which may be nil,
 // receives lines for the user.
 func backends(notify func(string)) []backend {
-	return []backend{&localBackend{}, &dockerBackend{notify: notify}, &sshBackend{notify: notify}}
+	return []backend{
+		&localBackend{}, &dockerBackend{notify: notify}, &k8sBackend{notify: notify},
+		&sshBackend{notify: notify},
+	}
 }
 
 // openConfig is the configuration that every backend needs to open an environment.
@@ -76,6 +79,8 @@ type openConfig struct {
 	// vars are variables for commands, as NAME=VALUE, and inherit selects those of the host.
 	vars    []string
 	inherit vars.Filter
+	// keep means that the environment is left running.
+	keep bool
 	// notify receives lines for the user, and noteOnce those that he gets once about a subject.
 	notify   func(string)
 	noteOnce func(subject, text string)

@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
-	"github.com/docker/go-units"
 	"github.com/urfave/cli/v2"
 
 	"github.com/sandboxagent/sandboxagent/env/docker"
@@ -39,36 +39,14 @@ func (*dockerBackend) connectFlags() []cli.Flag { return nil }
 func (*dockerBackend) parseConnection(*cli.Context) error { return nil }
 
 func (*dockerBackend) flags() []cli.Flag {
-	return append(remoteFlags(),
-		networkFlag(),
-		&cli.StringFlag{
-			Name: "image", Category: groupDocker,
-			DefaultText: "the one that \"image build base\" builds, else debian:bookworm-slim",
-			Usage:       "run the container from `IMAGE`",
-		},
-		&cli.StringFlag{
-			Name: "pull", Category: groupDocker, DefaultText: "missing",
-			Usage: "pull the image `WHEN`: missing, always or never",
-		},
+	return slices.Concat(remoteFlags(), containerFlags(), []cli.Flag{
 		&cli.StringFlag{
 			Name: "platform", Category: groupDocker, DefaultText: "the daemon's",
 			Usage: "use the image for `PLATFORM`, such as linux/arm64",
 		},
-		&cli.Float64Flag{
-			Name: "cpus", Category: groupDocker, DefaultText: fmt.Sprint(docker.DefaultCPUs),
-			Usage: "limit the container to this `NUMBER` of processors",
-		},
-		&cli.StringFlag{
-			Name: "memory", Category: groupDocker, DefaultText: units.BytesSize(docker.DefaultMemory),
-			Usage: "limit the memory to `SIZE`, such as 4GiB",
-		},
 		&cli.Int64Flag{
 			Name: "pids", Category: groupDocker, DefaultText: fmt.Sprint(docker.DefaultPIDs),
 			Usage: "limit the `NUMBER` of processes and threads",
-		},
-		&cli.StringFlag{
-			Name: "user", Category: groupDocker, DefaultText: docker.DefaultUser,
-			Usage: "run commands as `UID[:GID]` or root",
 		},
 		&cli.BoolFlag{
 			Name: "writable-root", Category: groupDocker,
@@ -83,21 +61,16 @@ func (*dockerBackend) flags() []cli.Flag {
 			Name: "tmpfs", Category: groupDocker,
 			Usage: "mount a directory in memory, `TARGET[:SIZE]`; may be repeated",
 		},
-		&cli.StringSliceFlag{
-			Name: "label", Category: groupDocker,
-			Usage: "label the container with `NAME=VALUE`; may be repeated",
-		},
 		&cli.StringFlag{
 			Name: "runtime", Category: groupDocker, DefaultText: "the daemon's",
 			Usage: "use the daemon's runtime `NAME`, such as runsc",
 		},
-		uploadIgnoredFlag(),
 		&cli.BoolFlag{
 			Name: noUploadFlag, Category: groupDocker,
 			Usage: "do not upload the working directory; --workdir is then an absolute directory of the " +
 				"image, which commands may change",
 		},
-	)
+	})
 }
 
 func (b *dockerBackend) parse(c *cli.Context) (err error) {
@@ -122,10 +95,11 @@ func (b *dockerBackend) parse(c *cli.Context) (err error) {
 		}
 		cfg.WorkDir, cfg.OwnWorkDir = path.Clean(dir), true
 	}
-	for _, name := range []string{"cpus", "pids"} {
-		if c.IsSet(name) && c.Float64(name) == 0 && c.Int64(name) == 0 {
-			return usagef("--%s is 0; leave it out for the default", name)
-		}
+	if c.IsSet("pids") && cfg.PIDs == 0 {
+		return usagef("--pids is 0; leave it out for the default")
+	}
+	if err := checkCPUs(c); err != nil {
+		return err
 	}
 	if cfg.Memory, err = parseSize("memory", c.String("memory")); err != nil {
 		return err
@@ -145,11 +119,7 @@ func (b *dockerBackend) parse(c *cli.Context) (err error) {
 		}
 		cfg.Tmpfs = append(cfg.Tmpfs, docker.Tmpfs{Target: target, Size: bytes})
 	}
-	cfg.Labels = make(map[string]string)
-	for _, text := range c.StringSlice("label") {
-		name, value, _ := strings.Cut(text, "=")
-		cfg.Labels[name] = value
-	}
+	cfg.Labels = parseLabels(c)
 	b.config = cfg
 	return nil
 }
@@ -165,18 +135,6 @@ func (o openConfig) dockerNote(line string) {
 	default:
 		o.notify(line)
 	}
-}
-
-// parseSize reads a number of bytes; an empty text is 0.
-func parseSize(flag, text string) (int64, error) {
-	if text == "" {
-		return 0, nil
-	}
-	size, err := units.RAMInBytes(text)
-	if err != nil || size <= 0 {
-		return 0, usagef("--%s: %q is not a size such as 512MiB or 4GiB", flag, text)
-	}
-	return size, nil
 }
 
 // parseMount reads SOURCE:TARGET[:ro]. A relative source is resolved on the host.
@@ -211,7 +169,7 @@ func (b *dockerBackend) open(ctx context.Context, o openConfig) (_ opened, err e
 		return opened{}, dockerError(err)
 	}
 	cfg.Session = strings.ToLower(rand.Text())
-	janitor := startJanitor(cfg.Session)
+	janitor := startJanitor(b.name(), cfg.Session)
 	defer janitor.dismiss()
 	e, err := engine.Open(ctx, cfg)
 	if err != nil {

@@ -50,7 +50,7 @@ for line in 'env l' 'exec --env ' 'exec --env = d' 'exec --env = do' 'run --max-
 	echo "${COMPREPLY[@]}"
 done`
 	want := []string{
-		"list", "local docker ssh", "docker", "docker", "--max-tool-rounds --max-tokens", "",
+		"list", "local docker k8s ssh", "docker", "docker", "--max-tool-rounds --max-tokens", "",
 		"script", "script", "script", "script",
 	}
 	if got := shell(t, "bash", "--norc", "-c", script); !slices.Equal(got, want) {

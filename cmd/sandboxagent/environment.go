@@ -77,7 +77,7 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *environme
 	if err != nil {
 		return nil, err
 	}
-	s.config.notify, s.config.noteOnce = p.notify, p.noteOnce
+	s.config.notify, s.config.noteOnce, s.config.keep = p.notify, p.noteOnce, s.keep
 	if s.existing != nil {
 		e.opened, err = s.existing.attach(ctx)
 	} else {

@@ -81,7 +81,7 @@ const noUploadFlag = "no-upload"
 // uploadIgnoredFlag is the flag of backends that copy the working directory.
 func uploadIgnoredFlag() cli.Flag {
 	return &cli.StringSliceFlag{
-		Name: "upload-ignored", Category: groupDocker,
+		Name: "upload-ignored", Category: groupContainer,
 		Usage: "also upload files that git ignores and that match `PATTERN`; may be repeated",
 	}
 }
@@ -95,8 +95,8 @@ func patchFlags() []cli.Flag {
 		},
 		&cli.BoolFlag{
 			Name: "apply", Category: groupFiles,
-			Usage: "apply the changes of docker to the working directory of the host, unless something " +
-				"failed or that directory has changed meanwhile",
+			Usage: "apply the changes of docker and k8s to the working directory of the host, unless " +
+				"something failed or that directory has changed meanwhile",
 		},
 	}
 }

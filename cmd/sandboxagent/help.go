@@ -18,8 +18,10 @@ const (
 	groupModel       = "model"
 	groupEnvironment = "environment"
 	groupSandbox     = "sandbox"
-	groupRemote      = "docker and ssh"
+	groupRemote      = "docker, k8s and ssh"
+	groupContainer   = "docker and k8s"
 	groupDocker      = "docker"
+	groupK8s         = "k8s"
 	groupSSH         = "ssh"
 	groupFiles       = "files"
 	groupPolicy      = "policy"
@@ -29,7 +31,7 @@ const (
 // groups are the groups of flags in the order in which help lists them.
 var groups = [...]string{
 	groupTask, groupCommand, groupModel, groupPolicy, groupEnvironment, groupSandbox, groupRemote,
-	groupDocker, groupSSH, groupFiles, groupOutput,
+	groupContainer, groupDocker, groupK8s, groupSSH, groupFiles, groupOutput,
 }
 
 // The columns of the texts in a list of commands and in a list of flags.

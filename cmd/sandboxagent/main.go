@@ -17,7 +17,7 @@ func main() {
 		os.Exit(sandboxd.Run(os.Args[1:]))
 	}
 	if isJanitor(os.Args) {
-		os.Exit(janitor(os.Stdin, os.Args[2]))
+		os.Exit(janitor(os.Stdin, os.Args[2:]))
 	}
 	p := program{std: newStreams(os.Stdin, os.Stdout, os.Stderr)}
 	os.Exit(p.run(context.Background(), os.Args))

@@ -65,7 +65,7 @@ func TestMain(m *testing.M) {
 		syscall.Exit(sandboxd.Run(os.Args[1:]))
 	}
 	if isJanitor(os.Args) {
-		os.Exit(janitor(os.Stdin, os.Args[2]))
+		os.Exit(janitor(os.Stdin, os.Args[2:]))
 	}
 	programs := mainPrograms()
 	if be := programs[os.Getenv(beVar)]; be != nil {

@@ -52,12 +52,31 @@ func sandboxFlags() []cli.Flag {
 			Name: "sockets", Category: groupSandbox, DefaultText: "own",
 			Usage: "let commands in the sandbox make unix `SOCKETS`: own or none",
 		},
-		&cli.StringSliceFlag{
-			Name: "enforce", Category: groupSandbox,
-			Usage: "fail unless the sandbox enforces `GUARANTEE`: " + strings.Join(guaranteeNames(), ", ") +
-				"; may be repeated, or A,B",
-		},
+		enforceFlag(),
 	}
+}
+
+// enforceFlag is the flag of backends that may lack a guarantee.
+func enforceFlag() cli.Flag {
+	return &cli.StringSliceFlag{
+		Name: "enforce", Category: groupSandbox,
+		Usage: "fail unless the sandbox enforces `GUARANTEE`: " + strings.Join(guaranteeNames(), ", ") +
+			"; may be repeated, or A,B",
+	}
+}
+
+// parseEnforce reads enforceFlag.
+func parseEnforce(c *cli.Context) (all []env.GuaranteeName, err error) {
+	for _, list := range c.StringSlice("enforce") {
+		for name := range strings.SplitSeq(list, ",") {
+			g, err := parseGuarantee(name)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, g)
+		}
+	}
+	return all, nil
 }
 
 // sandboxOptions are the values of sandboxFlags.
@@ -115,15 +134,11 @@ func parseSandboxFlags(c *cli.Context) (o sandboxOptions, err error) {
 	}
 	o.ReadOnly = c.Bool("read-only") && !c.IsSet("upload") // uploads go into the sandbox, too
 	o.Write, o.Read = c.StringSlice("allow-write"), c.StringSlice("allow-read")
-	for _, list := range c.StringSlice("enforce") {
-		for name := range strings.SplitSeq(list, ",") {
-			p, err := parseGuarantee(name)
-			if err != nil {
-				return o, err
-			}
-			o.Enforce = append(o.Enforce, p)
-		}
+	enforce, err := parseEnforce(c)
+	if err != nil {
+		return o, err
 	}
+	o.Enforce = append(o.Enforce, enforce...)
 	switch git := c.String("git"); git {
 	case "":
 		o.GitReadOnly = c.Command.Name == runName

@@ -1,0 +1,87 @@
+package k8s
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+)
+
+// checkAdmitted rejects a pod that the cluster has weakened: its admission may change what it was
+// asked for. A field that Config.AllowFields has may differ.
+func (c Config) checkAdmitted(asked, got *corev1.Pod) error {
+	a, g := &asked.Spec, &got.Spec
+	same := map[string]bool{
+		"spec.hostNetwork":           a.HostNetwork == g.HostNetwork,
+		"spec.hostPID":               a.HostPID == g.HostPID,
+		"spec.hostIPC":               a.HostIPC == g.HostIPC,
+		"spec.shareProcessNamespace": g.ShareProcessNamespace == nil || !*g.ShareProcessNamespace,
+		"spec.automountServiceAccountToken": equality.Semantic.DeepEqual(
+			a.AutomountServiceAccountToken, g.AutomountServiceAccountToken),
+		"spec.runtimeClassName": a.RuntimeClassName == nil ||
+			equality.Semantic.DeepEqual(a.RuntimeClassName, g.RuntimeClassName),
+		"spec.securityContext": g.SecurityContext != nil && equality.Semantic.DeepEqual(
+			ids(a.SecurityContext), ids(g.SecurityContext)),
+		"spec.containers":     sameContainers(a.Containers, g.Containers),
+		"spec.initContainers": sameContainers(a.InitContainers, g.InitContainers),
+		"spec.volumes":        sameVolumes(a.Volumes, g.Volumes),
+	}
+	for _, field := range slices.Sorted(maps.Keys(same)) {
+		if !same[field] && !allows(c.AllowFields, field) {
+			return &ConfigError{
+				Backend: backend, Field: "pod", Err: ErrPodField,
+				Reason: "the cluster has changed " + field + ", which could weaken the sandbox; allow it by " +
+					"name if that is wanted",
+			}
+		}
+	}
+	return nil
+}
+
+// ids are the parts of a security context that matter. A cluster may add others, such as labels.
+func ids(s *corev1.PodSecurityContext) [4]any {
+	return [4]any{s.RunAsUser, s.RunAsGroup, s.RunAsNonRoot, s.SeccompProfile}
+}
+
+// sameContainers reports whether containers are those that were asked for, in any order.
+func sameContainers(asked, got []corev1.Container) bool {
+	if len(asked) != len(got) {
+		return false
+	}
+	for _, a := range asked {
+		i := slices.IndexFunc(got, func(g corev1.Container) bool { return g.Name == a.Name })
+		if i < 0 || !sameContainer(a, got[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameContainer(a, g corev1.Container) bool {
+	s, t := a.SecurityContext, g.SecurityContext
+	return t != nil && slices.Equal(a.Command, g.Command) && slices.Equal(a.Args, g.Args) &&
+		a.Stdin == g.Stdin && len(a.EnvFrom) == len(g.EnvFrom) &&
+		len(a.VolumeDevices) == len(g.VolumeDevices) &&
+		equality.Semantic.DeepEqual(a.VolumeMounts, g.VolumeMounts) &&
+		equality.Semantic.DeepEqual(s.Privileged, t.Privileged) &&
+		equality.Semantic.DeepEqual(s.AllowPrivilegeEscalation, t.AllowPrivilegeEscalation) &&
+		equality.Semantic.DeepEqual(s.ReadOnlyRootFilesystem, t.ReadOnlyRootFilesystem) &&
+		equality.Semantic.DeepEqual(s.Capabilities, t.Capabilities) &&
+		equality.Semantic.DeepEqual(s.RunAsUser, t.RunAsUser) &&
+		equality.Semantic.DeepEqual(s.RunAsNonRoot, t.RunAsNonRoot) &&
+		equality.Semantic.DeepEqual(s.SeccompProfile, t.SeccompProfile) &&
+		equality.Semantic.DeepEqual(s.ProcMount, t.ProcMount)
+}
+
+// sameVolumes reports whether volumes are those that were asked for.
+func sameVolumes(asked, got []corev1.Volume) bool {
+	names := func(list []corev1.Volume) (all []string) {
+		for _, v := range list {
+			all = append(all, v.Name)
+		}
+		slices.Sort(all)
+		return all
+	}
+	return slices.Equal(names(asked), names(got))
+}

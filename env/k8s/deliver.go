@@ -1,0 +1,91 @@
+package k8s
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/sandboxagent/sandboxagent/env/remote"
+)
+
+// architectures maps the kernel's names of processors to those of the Go toolchain.
+var architectures = map[string]string{
+	"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386", "loongarch64": "loong64",
+}
+
+// program returns the arguments of the helper, which the pod needs before its platform is known.
+func (c Config) program(ctx context.Context) *remote.Program {
+	if c.HelperImage != "" {
+		return &remote.Program{}
+	}
+	available := c.Helper
+	available.NoBuild = true
+	for _, arch := range []string{"amd64", "arm64"} {
+		if p, err := available.Resolve(ctx, "linux", arch); err == nil {
+			return &remote.Program{Args: p.Args}
+		}
+	}
+	return &remote.Program{}
+}
+
+// deliver sends the helper for the platform of the node to the container that installs it, whose
+// script has started.
+func (h *handle) deliver(ctx context.Context, from remote.Helper) error {
+	return h.try(ctx, isScheduled, isInstalling, func(ctx context.Context) error {
+		s, err := h.cluster.attach(ctx, h.name)
+		if err != nil {
+			return fmt.Errorf("connect to the container %s: %w", installName, err)
+		}
+		defer s.Close() //nolint:errcheck // everything was sent
+		defer context.AfterFunc(ctx, func() { _ = s.Close() })()
+		err = h.send(ctx, s, from)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("deliver the helper: %w", s.failure(err))
+		}
+		return nil
+	})
+}
+
+func (h *handle) send(ctx context.Context, s *stream, from remote.Helper) error {
+	if _, err := io.WriteString(s, "hello\n"); err != nil {
+		return err
+	}
+	line, err := bufio.NewReader(io.LimitReader(s, 256)).ReadString('\n')
+	if err != nil {
+		return fmt.Errorf("read the platform of the node: %w", err)
+	}
+	system, processor, _ := strings.Cut(strings.TrimSpace(line), " ")
+	arch, ok := architectures[processor]
+	if !ok {
+		arch = processor
+	}
+	p, err := from.Resolve(ctx, strings.ToLower(system), arch)
+	if err != nil {
+		return &ConfigError{Backend: backend, Field: "helper", Reason: err.Error(), Err: err}
+	}
+	if !slices.Equal(p.Args, h.program.Args) {
+		return badConfig("helper", "the one for %s takes other arguments, %q; name an image with the "+
+			"helper instead", arch, p.Args)
+	}
+	content, err := p.Content()
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(s, "%d\n", len(content)); err != nil {
+		return err
+	}
+	if _, err := s.Write(content); err != nil {
+		return err
+	}
+	if err := s.CloseWrite(); err != nil {
+		return err
+	}
+	<-s.ended // the container has its bytes, or has failed; the watch reports which
+	return nil
+}

@@ -1,0 +1,63 @@
+package k8s
+
+import (
+	"context"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sandboxagent/sandboxagent/env/remote"
+)
+
+// CheckAdmitted is Config.checkAdmitted.
+func CheckAdmitted(c Config, asked, got *corev1.Pod) error { return c.checkAdmitted(asked, got) }
+
+// StartBare starts a pod that sleeps, and waits until it is ready. remove deletes it.
+func StartBare(
+	ctx context.Context, c *Cluster, name, image string,
+) (remove func() error, err error) {
+	c.watch.follow(name)
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		RestartPolicy: corev1.RestartPolicyNever,
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot: new(true), RunAsUser: new(int64(10001)),
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		Containers: []corev1.Container{{
+			Name: "c", Image: image, ImagePullPolicy: corev1.PullNever,
+			Command: []string{"sleep", "100000"},
+			SecurityContext: &corev1.SecurityContext{
+				AllowPrivilegeEscalation: new(false),
+				Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			},
+		}},
+		TerminationGracePeriodSeconds: new(int64(0)),
+	}}
+	pod.Name, pod.Labels = name, map[string]string{labelClient: c.client}
+	if _, err := c.createPod(ctx, pod, false); err != nil {
+		return nil, err
+	}
+	return func() error { return c.deletePod(context.WithoutCancel(ctx), name, "") },
+		c.watch.until(ctx, name, func(pod *corev1.Pod, _ bool) (bool, error) {
+			for _, k := range pod.Status.Conditions {
+				if k.Type == corev1.PodReady && k.Status == corev1.ConditionTrue {
+					return true, nil
+				}
+			}
+			return false, nil
+		})
+}
+
+// PodOf returns the pod that a configuration asks for.
+func PodOf(t *testing.T, c Config) *corev1.Pod {
+	t.Helper()
+	c, err := c.check()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod, err := c.pod(&remote.Program{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pod
+}

@@ -1,0 +1,70 @@
+package k8s
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"os"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sandboxagent/sandboxagent/env/remote"
+)
+
+// Labels select pods; annotations describe them.
+const (
+	labelManager = "app.kubernetes.io/managed-by"
+	manager      = "sandboxagent"
+
+	labelPrefix = "sandboxagent/"
+	// labelSession is the name of the session.
+	labelSession = labelPrefix + "session"
+	// labelClient is the connection that created the pod, which watches its pods.
+	labelClient = labelPrefix + "client"
+	// labelOwner is a digest of the owner.
+	labelOwner = labelPrefix + "owner"
+
+	// annotationOwner is the creator, user@machine; annotationProcess identifies its process there.
+	annotationOwner   = labelPrefix + "owner"
+	annotationProcess = labelPrefix + "process"
+	annotationLease   = labelPrefix + "lease"
+	// annotationReady is the deadline for the start of the pod.
+	annotationReady = labelPrefix + "start-by"
+
+	namePrefix = "sandboxagent-"
+)
+
+// newName returns a random name of a few letters and digits.
+func newName() string { return strings.ToLower(rand.Text()) }
+
+// ownerLabel returns the label of an owner, whose name can have other characters than a label, and
+// whose machine can have the name of another one.
+func ownerLabel(owner string) string {
+	machine, _ := os.ReadFile("/etc/machine-id") // some systems have none
+	sum := sha256.Sum256(append([]byte(owner+"\n"), machine...))
+	return hex.EncodeToString(sum[:16])
+}
+
+// describe adds the labels and annotations of this package to a pod.
+func (c *Cluster) describe(pod *corev1.Pod, cfg Config) {
+	if pod.Labels == nil {
+		pod.Labels = make(map[string]string)
+	}
+	if pod.Annotations == nil {
+		pod.Annotations = make(map[string]string)
+	}
+	owner := remote.Owner()
+	maps.Copy(pod.Labels, cfg.Labels)
+	maps.Copy(pod.Labels, map[string]string{
+		labelManager: manager, labelSession: cfg.Session, labelClient: c.client,
+		labelOwner: ownerLabel(owner),
+	})
+	maps.Copy(pod.Annotations, map[string]string{
+		annotationOwner: owner, annotationProcess: remote.ThisProcess(),
+		annotationLease: cfg.TTL.String(),
+		annotationReady: time.Now().Add(cfg.StartTimeout).UTC().Format(time.RFC3339),
+	})
+}

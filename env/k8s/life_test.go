@@ -1,0 +1,545 @@
+package k8s_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/k8s"
+	"github.com/sandboxagent/sandboxagent/env/remote"
+	"github.com/sandboxagent/sandboxagent/env/verify"
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
+)
+
+// TestVerify checks the profile from inside, in each image.
+func TestVerify(t *testing.T) {
+	t.Parallel()
+	for _, image := range []string{daemons.Debian, daemons.Empty} {
+		t.Run(image, func(t *testing.T) {
+			t.Parallel()
+			c := k8s.Config{Image: image}
+			if image == daemons.Empty {
+				c.HelperImage = daemons.Helper
+			}
+			report, err := open(t, connect(t), c).Verify(t.Context(), verify.Host{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range report.Broken() {
+				if f.Name != string(env.NoNetwork) { // the plugin of the tests ignores policies
+					t.Errorf("%+v", f)
+				}
+			}
+			if len(report.Broken()) != 1 {
+				t.Errorf("the probe of the network reports that the policy is enforced: %+v", report)
+			}
+		})
+	}
+}
+
+// TestNoNetwork requires what the cluster of the tests does not enforce.
+func TestNoNetwork(t *testing.T) {
+	t.Parallel()
+	cluster := connect(t)
+	e, err := cluster.Open(t.Context(), config(t, k8s.Config{RequireNoNetwork: true}))
+	if err == nil {
+		t.Fatal(errors.Join(errors.New("it opens"), e.Close()))
+	}
+	if !strings.Contains(err.Error(), "ignores the network policy") {
+		t.Error(err)
+	}
+	for _, g := range open(t, cluster, k8s.Config{Network: k8s.NetworkFull}).Info().Guarantees {
+		if g.Name == env.NoNetwork {
+			t.Errorf("with the network: %+v", g)
+		}
+	}
+}
+
+// TestGone ends pods while a command runs.
+func TestGone(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		want   k8s.Reason
+		config k8s.Config
+		end    func(t *testing.T, pod string)
+	}{
+		{"deleted", k8s.ReasonDeleted, k8s.Config{}, func(t *testing.T, pod string) {
+			kubectl(t, "", "delete", "pod", pod, "--wait=false")
+		}},
+		{"evicted", k8s.ReasonEvicted, k8s.Config{}, func(t *testing.T, pod string) {
+			kubectl(t, fmt.Sprintf(`{"apiVersion": "policy/v1", "kind": "Eviction", "metadata":
+				{"name": %q, "namespace": %q}}`, pod, namespace), "create", "-f", "-", "--raw",
+				"/api/v1/namespaces/"+namespace+"/pods/"+pod+"/eviction")
+		}},
+		{
+			"deadline", k8s.ReasonDeadline,
+			k8s.Config{Deadline: 30 * time.Second},
+			func(*testing.T, string) {},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			e := start(t, connect(t), tt.config)
+			defer e.Close() //nolint:errcheck // its pod is gone
+			started, done := make(chan struct{}, 1), make(chan error, 1)
+			go func() {
+				cmd := sh("echo now; exec sleep 1000")
+				cmd.Stdout = &waitFor{text: "now\n", found: started}
+				_, err := e.Exec(context.WithoutCancel(t.Context()), cmd)
+				done <- err
+			}()
+			await(t, started, "the command does not start")
+			tt.end(t, e.Pod())
+			err := await(t, done, "the command goes on")
+			var gone *k8s.GoneError
+			if !errors.Is(err, env.ErrGone) || !errors.As(err, &gone) || gone.Reason != tt.want {
+				t.Errorf("%v, want the reason %s", err, tt.want)
+			}
+			if _, err := e.Stat(t.Context(), "."); !errors.Is(err, env.ErrGone) {
+				t.Errorf("the next call: %v", err)
+			}
+			if err := e.Close(); err != nil {
+				t.Errorf("close: %v", err)
+			}
+		})
+	}
+}
+
+// TestOutOfMemory lets a command exceed the memory limit. The next one runs.
+func TestOutOfMemory(t *testing.T) {
+	t.Parallel()
+	e := open(t, connect(t), k8s.Config{Memory: 96 << 20})
+	res, err := e.Exec(t.Context(), sh(`exec perl -e '$x = "x" x 1_000_000_000'`))
+	var gone *k8s.GoneError
+	if errors.As(err, &gone) && gone.Reason == k8s.ReasonOutOfMemory {
+		return // a node with version 2 of control groups ends the whole container
+	}
+	if err != nil || !res.OutOfMemory || res.ExitCode != 137 {
+		t.Errorf("%+v, %v", res, err)
+	}
+	if res, err := e.Exec(t.Context(), command("/bin/true")); err != nil || res.ExitCode != 0 {
+		t.Errorf("the next one: %+v, %v", res, err)
+	}
+}
+
+// TestStartFailures has pods that do not start, in the words of the cluster. None is left.
+func TestStartFailures(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		config k8s.Config
+		want   string
+	}{
+		{"missing image", k8s.Config{Image: "no/such:image"}, "ErrImageNeverPull"},
+		{"no shell", k8s.Config{Image: daemons.Empty}, "the image has no shell"},
+		{
+			"no node",
+			k8s.Config{CPUs: 4000, Options: remote.Options{StartTimeout: 5 * time.Second}},
+			"Insufficient cpu",
+		},
+		{
+			"no node of the template",
+			k8s.Config{
+				Template: []byte("spec: {nodeSelector: {moon: full}}"),
+				Options:  remote.Options{StartTimeout: 5 * time.Second},
+			},
+			"didn't match Pod's node affinity/selector",
+		},
+		{
+			"Pod Security",
+			k8s.Config{
+				Template: []byte("spec: {hostNetwork: true}"), AllowFields: []string{"spec.hostNetwork"},
+			},
+			"violates PodSecurity",
+		},
+		{
+			"invalid template",
+			k8s.Config{Template: []byte("spec: {priorityClassName: no-such}")},
+			"no PriorityClass with name no-such",
+		},
+		{"runtime class", k8s.Config{RuntimeClass: "no-such"}, `RuntimeClass "no-such" not found`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := config(t, tt.config)
+			c.Session = strings.ToLower(fmt.Sprintf("fails-%x", rand.Uint64()))
+			e, err := connect(t).Open(t.Context(), c)
+			if err == nil {
+				t.Fatal(errors.Join(errors.New("it opens"), e.Close()))
+			}
+			var failed *k8s.OpenError
+			if !errors.As(err, &failed) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%v, want %q", err, tt.want)
+			}
+			waitGone(t, "sandboxagent-"+c.Session)
+		})
+	}
+}
+
+// TestUnreachable has clusters that do not answer or reject the user.
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	const text = `
+apiVersion: v1
+kind: Config
+current-context: x
+contexts: [{name: x, context: {cluster: x, user: x}}]
+clusters: [{name: x, cluster: {server: "%s", insecure-skip-tls-verify: true}}]
+users: [{name: x, user: {token: wrong}}]
+`
+	for server, denied := range map[string]bool{
+		"https://127.0.0.1:1": false, server(t): true,
+	} {
+		file := writeFile(t, "config", fmt.Sprintf(text, server))
+		cluster, err := k8s.Connect(t.Context(), k8s.Address{Kubeconfig: file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = cluster.Open(t.Context(), config(t, k8s.Config{}))
+		var failed *k8s.ClusterError
+		if !errors.As(err, &failed) || failed.Denied != denied {
+			t.Errorf("%s: %v", server, err)
+		}
+		if err := cluster.Close(); err != nil {
+			t.Error(err)
+		}
+		if _, err := cluster.Open(t.Context(), config(t, k8s.Config{})); !errors.Is(err, fs.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+	}
+}
+
+// TestKubeconfig has mistakes in the configuration of the connection.
+func TestKubeconfig(t *testing.T) {
+	t.Parallel()
+	file := daemons.Kubeconfig(t)
+	for field, a := range map[string]k8s.Address{
+		"kubeconfig": {Kubeconfig: "/no/such/file"},
+		"context":    {Kubeconfig: file, Context: "no-such"},
+		"as":         {Kubeconfig: file, Groups: []string{"g"}},
+	} {
+		_, err := k8s.Connect(t.Context(), a)
+		var config *k8s.ConfigError
+		if !errors.As(err, &config) || config.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+// TestAddress has several files, one of which is missing. The address selects the same from another
+// directory, and when the current context has changed.
+func TestAddress(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	const contexts = `
+apiVersion: v1
+kind: Config
+current-context: two
+contexts: [{name: one, context: {cluster: c}}, {name: two, context: {cluster: c, namespace: own}}]
+`
+	const clusters = `
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "https://192.0.2.1"}}]
+`
+	for name, text := range map[string]string{"a": contexts, "b": clusters} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list := strings.Join([]string{"a", "missing", "b"}, string(os.PathListSeparator))
+	t.Setenv("KUBECONFIG", list)
+	for _, a := range []k8s.Address{{}, {Kubeconfig: list}} {
+		c, err := k8s.Connect(t.Context(), a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := k8s.Address{
+			Kubeconfig: filepath.Join(dir, "a") + string(os.PathListSeparator) + filepath.Join(dir, "b"),
+			Context:    "two", Namespace: "own",
+		}
+		if got := c.Address(); !reflect.DeepEqual(got, want) {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+		if c.Server() != "https://192.0.2.1" {
+			t.Errorf("the server is %s", c.Server())
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestImpersonate acts as a user without rights.
+func TestImpersonate(t *testing.T) {
+	t.Parallel()
+	cluster, err := k8s.Connect(t.Context(), k8s.Address{
+		Kubeconfig: daemons.Kubeconfig(t), Namespace: namespace, User: "nobody", Groups: []string{"none"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close() //nolint:errcheck // never fails
+	if _, err = cluster.Open(t.Context(), config(t, k8s.Config{})); err == nil ||
+		!strings.Contains(err.Error(), `User "nobody" cannot create resource "pods"`) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestLeave leaves an environment, to which another client attaches. After the TTL its pod
+// completes, and Collect deletes it.
+func TestLeave(t *testing.T) {
+	t.Parallel()
+	cluster := connect(t)
+	e := start(t, cluster, k8s.Config{Options: remote.Options{TTL: 4 * time.Second}})
+	output(t, e, "echo kept > file")
+	ticket := e.Ticket()
+	if err := e.Leave(); err != nil {
+		t.Fatal(err)
+	}
+	again := connect(t)
+	attached, err := again.Attach(t.Context(), ticket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := output(t, attached, "cat file"); got != "kept\n" {
+		t.Errorf("the file is %q", got)
+	}
+	if err := attached.Leave(); err != nil {
+		t.Fatal(err)
+	}
+	poll(t, "the pod completes", func() bool {
+		list, err := cluster.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range list {
+			if l.Name == e.Pod() {
+				return l.Garbage && l.State == "succeeded" && l.Own && l.TTL == 4*time.Second
+			}
+		}
+		return false
+	})
+	if _, err := again.Attach(t.Context(), ticket); !errors.Is(err, env.ErrGone) {
+		t.Errorf("attach to an ended one: %v", err)
+	}
+	for _, dry := range []bool{true, false} {
+		removed, err := cluster.Collect(t.Context(), remote.CollectOptions{DryRun: dry})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := false
+		for _, r := range removed {
+			found = found || r.Name == e.Pod() && r.Reason == "it has ended"
+		}
+		if !found {
+			t.Errorf("collected %+v", removed)
+		}
+	}
+	waitGone(t, e.Pod())
+}
+
+// TestCollectSparesOthers has a completed pod of another owner.
+func TestCollectSparesOthers(t *testing.T) {
+	t.Parallel()
+	cluster := connect(t)
+	e := start(t, cluster, k8s.Config{Options: remote.Options{TTL: time.Second}})
+	kubectl(t, "", "label", "--overwrite", "pod", e.Pod(), "sandboxagent/owner=another")
+	if err := e.Leave(); err != nil {
+		t.Fatal(err)
+	}
+	poll(t, "the pod completes", func() bool {
+		return kubectl(t, "", "get", "pod", e.Pod(), "-o", "jsonpath={.status.phase}") == "Succeeded"
+	})
+	if _, err := cluster.Collect(t.Context(), remote.CollectOptions{All: true}); err != nil {
+		t.Fatal(err)
+	}
+	if kubectl(t, "", "get", "pod", e.Pod(), "-o", "jsonpath={.metadata.deletionTimestamp}") != "" {
+		t.Error("it is deleted")
+	}
+	kubectl(t, "", "delete", "pod", e.Pod())
+}
+
+// TestCutStreams cuts the connection many times while a command counts: it runs once, and its
+// output is whole.
+func TestCutStreams(t *testing.T) {
+	t.Parallel()
+	cuts := 100
+	if testing.Short() {
+		cuts = 10
+	}
+	p := newProxy(t, server(t))
+	cluster := connectBy(t, p.kubeconfig(t))
+	e := open(t, cluster, k8s.Config{})
+	in, typed := io.Pipe()
+	defer in.Close() //nolint:errcheck // never fails
+	line := make(chan struct{}, 1)
+	var out bytes.Buffer
+	cmd := sh(fmt.Sprintf(`echo once >>count
+i=0; while [ $i -lt %d ]; do echo "line $i"; read x; echo "$x"; i=$((i+1)); done; exit 7`, cuts))
+	cmd.Stdin, cmd.Stdout = in, io.MultiWriter(&out, &waitFor{text: "line ", found: line})
+	done := make(chan error, 1)
+	go func() {
+		res, err := e.Exec(t.Context(), cmd)
+		if err == nil && res.ExitCode != 7 {
+			err = fmt.Errorf("%+v", res)
+		}
+		done <- err
+	}()
+	var want bytes.Buffer
+	for i := range cuts {
+		await(t, line, fmt.Sprintf("line %d does not come", i))
+		p.cut()
+		if _, err := fmt.Fprintln(typed, "typed", i); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&want, "line %d\ntyped %d\n", i, i)
+	}
+	if err := await(t, done, "the command does not end"); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(want.Bytes(), out.Bytes()) {
+		t.Errorf("the output is %q", out.Bytes())
+	}
+	if got := output(t, e, "cat count"); got != "once\n" {
+		t.Errorf("it ran %q", got)
+	}
+}
+
+// TestTemplate mounts a ConfigMap, and has a sidecar, which does not keep the pod from completing.
+func TestTemplate(t *testing.T) {
+	t.Parallel()
+	kubectl(t, "", "create", "configmap", "settings", "--from-literal=color=blue")
+	cluster := connect(t)
+	e := start(t, cluster, k8s.Config{
+		Options: remote.Options{TTL: 2 * time.Second},
+		Labels:  map[string]string{"team": "search"},
+		Template: []byte(`
+metadata: {annotations: {note: kept}}
+spec:
+  volumes:
+  - {name: settings, configMap: {name: settings}}
+  - {name: shared, emptyDir: {}}
+  containers:
+  - name: sandbox
+    env: [{name: GREETING, value: hello}]
+    volumeMounts: [{name: settings, mountPath: /settings}, {name: shared, mountPath: /shared}]
+  - name: side
+    image: ` + daemons.Busybox + `
+    imagePullPolicy: Never
+    command: [sh, -c, "echo from the sidecar >/shared/file; exec sleep 1000"]
+    volumeMounts: [{name: shared, mountPath: /shared}]
+    resources: {limits: {cpu: 50m, memory: 32Mi, ephemeral-storage: 32Mi}}
+`),
+	})
+	want := "hello blue\n"
+	if got := output(t, e, "echo $GREETING $(cat /settings/color)"); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	poll(t, "the sidecar has written", func() bool {
+		return output(t, e, "cat /shared/file || true") == "from the sidecar\n"
+	})
+	const path = "{.metadata.labels.team} {.metadata.annotations.note} " +
+		"{.spec.initContainers[1].securityContext.capabilities.drop[0]}"
+	if got := kubectl(t, "", "get", "pod", e.Pod(), "-o", "jsonpath="+path); got != "search kept ALL" {
+		t.Errorf("the pod has %q", got)
+	}
+	if err := e.Leave(); err != nil {
+		t.Fatal(err)
+	}
+	poll(t, "the pod completes", func() bool {
+		return kubectl(t, "", "get", "pod", e.Pod(), "-o", "jsonpath={.status.phase}") == "Succeeded"
+	})
+	kubectl(t, "", "delete", "pod", e.Pod())
+}
+
+// TestAdmission has a cluster that weakens pods.
+func TestAdmission(t *testing.T) {
+	t.Parallel()
+	asked := k8s.PodOf(t, config(t, k8s.Config{}))
+	for field, change := range map[string]func(*corev1.PodSpec){
+		"spec.hostNetwork": func(s *corev1.PodSpec) { s.HostNetwork = true },
+		"spec.hostPID":     func(s *corev1.PodSpec) { s.HostPID = true },
+		"spec.automountServiceAccountToken": func(s *corev1.PodSpec) {
+			s.AutomountServiceAccountToken = new(true)
+		},
+		"spec.securityContext": func(s *corev1.PodSpec) { s.SecurityContext.RunAsUser = new(int64(0)) },
+		"spec.containers": func(s *corev1.PodSpec) {
+			s.Containers = append(s.Containers, corev1.Container{Name: "proxy"})
+		},
+		"spec.initContainers": func(s *corev1.PodSpec) {
+			s.InitContainers[0].SecurityContext.Privileged = new(true)
+		},
+		"spec.volumes": func(s *corev1.PodSpec) {
+			s.Volumes = append(s.Volumes, corev1.Volume{Name: "token"})
+		},
+	} {
+		got := asked.DeepCopy()
+		change(&got.Spec)
+		err := k8s.CheckAdmitted(k8s.Config{}, asked, got)
+		if !errors.Is(err, k8s.ErrPodField) || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: %v", field, err)
+		}
+		if err := k8s.CheckAdmitted(k8s.Config{AllowFields: []string{field}}, asked, got); err != nil {
+			t.Errorf("%s is allowed: %v", field, err)
+		}
+	}
+	if err := k8s.CheckAdmitted(k8s.Config{}, asked, asked.DeepCopy()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestRequests counts the requests of environments at the API server.
+func TestRequests(t *testing.T) {
+	t.Parallel()
+	audit, err := os.Open(filepath.Join(filepath.Dir(daemons.Kubeconfig(t)), "audit.log"))
+	if err != nil {
+		t.Skip("the cluster has no log of requests here")
+	}
+	defer audit.Close() //nolint:errcheck // it was only read
+	cluster := connect(t)
+	var pods []string
+	for range 5 {
+		e := start(t, cluster, k8s.Config{Image: daemons.Busybox})
+		output(t, e, "echo x >f; cat f")
+		pods = append(pods, e.Pod())
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitGone(t, pods[4])
+	const unnamed = 3 // the pod's creation, the policy's, and the list of policies
+	count := make(map[string]int)
+	for lines := bufio.NewScanner(audit); lines.Scan(); {
+		var r struct {
+			Stage, UserAgent string
+			ObjectRef        struct{ Name string }
+		}
+		if json.Unmarshal(lines.Bytes(), &r) == nil && r.UserAgent == "sandboxagent" &&
+			r.Stage == "ResponseComplete" {
+			count[r.ObjectRef.Name]++
+		}
+	}
+	for _, pod := range pods {
+		if n := count[pod] + unnamed; n > 12 || count[pod] < 3 {
+			t.Errorf("%d requests for %s, want 12 at most", n, pod)
+		}
+	}
+	t.Logf("%v", count)
+}

@@ -1,0 +1,319 @@
+package k8s
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/remote"
+)
+
+const (
+	// cleanupTimeout bounds the removal of a pod.
+	cleanupTimeout = callTimeout + 10*time.Second
+	// adoptTimeout bounds the search for a pod whose creation had no answer.
+	adoptTimeout = 10 * time.Second
+)
+
+// Open creates a pod and returns the environment in it when it is ready. Errors are *ConfigError,
+// also for a missing helper, *OpenError, *ClusterError, fs.ErrClosed, or the cause of ctx; the pod
+// is deleted then. The caller closes the environment before the cluster.
+func (c *Cluster) Open(ctx context.Context, cfg Config) (*Environment, error) {
+	cfg, err := cfg.check()
+	if err != nil {
+		return nil, err
+	}
+	if err := c.checkOpen(); err != nil {
+		return nil, err
+	}
+	timeout := fmt.Errorf("it was not ready within %s", cfg.StartTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, cfg.StartTimeout, timeout)
+	defer cancel()
+	e, err := c.open(ctx, cfg)
+	var config *ConfigError
+	var cluster *ClusterError
+	switch cause := context.Cause(ctx); {
+	case err == nil:
+		return e, nil
+	case errors.As(err, &config), errors.As(err, &cluster):
+		return nil, err
+	case cause != nil && !errors.Is(cause, timeout):
+		return nil, fmt.Errorf("k8s: start a pod of %s: %w", cfg.Image, cause)
+	}
+	return nil, &OpenError{Backend: backend, Object: "a pod of " + cfg.Image, Err: err}
+}
+
+func (c *Cluster) open(ctx context.Context, cfg Config) (_ *Environment, err error) {
+	program := cfg.program(ctx)
+	pod, err := cfg.pod(program)
+	if err != nil {
+		return nil, err
+	}
+	c.describe(pod, cfg)
+	if len(cfg.Template) > 0 {
+		if _, err := c.createPod(ctx, pod, true); err != nil {
+			return nil, fmt.Errorf("the cluster rejects the pod template: %w", err)
+		}
+	}
+	h := &handle{cluster: c, name: pod.Name, program: program}
+	if !c.watch.follow(h.name) {
+		return nil, badConfig("session", "%s is the name of another environment", cfg.Session)
+	}
+	defer func() {
+		if err == nil {
+			return
+		}
+		if late := context.Cause(ctx); late != nil && errors.Is(err, late) {
+			err = fmt.Errorf("%w%s", err, h.waitReason())
+		}
+		h.cluster.watch.forget(h.name)
+		if h.uid != "" {
+			err = errors.Join(err, h.discard(ctx))
+		}
+	}()
+	// The server finishes what it has started, and the result has to be deleted.
+	created, err := c.createPod(context.WithoutCancel(ctx), pod, false)
+	if err != nil {
+		h.adopt(ctx, err)
+		return nil, err
+	}
+	h.uid = created.UID
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if err := cfg.checkAdmitted(pod, created); err != nil {
+		return nil, err
+	}
+	if cfg.Network == NetworkNone {
+		if err := c.denyNetwork(ctx, created); err != nil {
+			return nil, err
+		}
+	}
+	if cfg.HelperImage == "" {
+		if err := h.deliver(ctx, cfg.Helper); err != nil {
+			return nil, h.explainStart(ctx, err)
+		}
+	}
+	return h.serve(ctx, cfg)
+}
+
+// serve opens the environment of a pod whose helper is installed.
+func (h *handle) serve(ctx context.Context, cfg Config) (*Environment, error) {
+	rc := h.connection()
+	rc.Left = func() { h.cluster.watch.forget(h.name) }
+	rc.Session, rc.TTL = cfg.Session, cfg.TTL
+	rc.Dir, rc.Vars, rc.Inherit = cfg.WorkDir, cfg.vars(), inherited
+	rc.Isolation = cfg.isolation
+	e := &Environment{handle: h, config: cfg}
+	err := h.try(ctx, isInstalled, isServing, func(ctx context.Context) error {
+		s, err := h.exec(ctx, "--wait", startWait)
+		if err != nil {
+			return err
+		}
+		rc.Stream = s
+		if e.served, err = remote.Open(ctx, rc); err != nil {
+			return s.failure(err)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	e.network, err = e.checkNetwork(ctx)
+	if err == nil && cfg.RequireNoNetwork && e.network.Strength != env.Enforced {
+		err = fmt.Errorf("the cluster does not keep the pod from the network: %s", e.network.By)
+	}
+	if err != nil {
+		return nil, errors.Join(err, e.Leave())
+	}
+	return e, nil
+}
+
+// handle is the pod of an environment.
+type handle struct {
+	cluster *Cluster
+	name    string
+	uid     types.UID
+	program *remote.Program // for its arguments
+}
+
+// await waits for a state of the pod. The error is the reason why the pod cannot reach it, in the
+// words of the cluster.
+func (h *handle) await(ctx context.Context, reached func(*corev1.Pod) bool) error {
+	return h.cluster.watch.until(ctx, h.name, func(pod *corev1.Pod, deleted bool) (bool, error) {
+		switch {
+		case deleted || pod.DeletionTimestamp != nil:
+			return false, h.gone(pod, deleted)
+		case reached(pod):
+			return true, nil
+		}
+		return false, startFailure(pod)
+	})
+}
+
+// waitReason returns what the pod waits for, in the words of the cluster; empty if that is unknown.
+func (h *handle) waitReason() string {
+	pod := h.cluster.watch.last(h.name)
+	if pod == nil {
+		return ""
+	}
+	if text := waitReason(pod); text != "" {
+		return ": " + text
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), exitTimeout)
+	defer cancel()
+	if text := h.cluster.lastWarning(ctx, pod); text != "" {
+		return ": " + text
+	}
+	return ""
+}
+
+// earlyTries is how often try tries before the watch reports the state, and earlyPause the time
+// between two tries, for a kubelet reports the states of containers only once a second.
+const (
+	earlyTries = 2
+	earlyPause = 200 * time.Millisecond
+	// startWait is how long a helper takes to listen.
+	startWait = "20s"
+)
+
+// try calls call, which connects to a container, until it succeeds. It begins when the pod is in
+// the state before, and ends with the first error when it is in the state reached.
+func (h *handle) try(
+	ctx context.Context, before, reached func(*corev1.Pod) bool, call func(context.Context) error,
+) error {
+	if err := h.await(ctx, before); err != nil {
+		return err
+	}
+	for range earlyTries {
+		early, cancel := context.WithTimeout(ctx, earlyPause)
+		err := h.await(early, reached)
+		late := errors.Is(err, context.DeadlineExceeded)
+		cancel()
+		switch {
+		case err == nil || ctx.Err() != nil:
+		case !late:
+			return err
+		default:
+			// A kubelet that does not know the pod yet has several errors for that.
+			var config *ConfigError
+			if err = call(ctx); err == nil || errors.As(err, &config) || ctx.Err() != nil {
+				return err
+			}
+			continue
+		}
+		break
+	}
+	if err := h.await(ctx, reached); err != nil {
+		return err
+	}
+	return call(ctx)
+}
+
+// explainStart adds the failure of the container that installs the helper to an error, if the
+// watch reports it in time.
+func (h *handle) explainStart(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, exitTimeout)
+	defer cancel()
+	failed := h.cluster.watch.until(ctx, h.name, func(pod *corev1.Pod, _ bool) (bool, error) {
+		return false, startFailure(pod)
+	})
+	if ctx.Err() != nil || failed == nil {
+		return err
+	}
+	return failed
+}
+
+// dial returns a stream to the helper by an exec of its own. The API server accepts one for a pod
+// that has ended, too.
+func (h *handle) dial(ctx context.Context) (io.ReadWriteCloser, error) {
+	if err := h.running(ctx); err != nil {
+		return nil, err
+	}
+	s, err := h.exec(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// exec starts a process in the pod that connects its stream to the helper.
+func (h *handle) exec(ctx context.Context, args ...string) (*stream, error) {
+	args = append([]string{"--pid", "1"}, args...)
+	return h.cluster.exec(ctx, h.name, h.program.Dial(programPath, socketName, args...))
+}
+
+// running returns a *GoneError if the pod has ended.
+func (h *handle) running(ctx context.Context) error {
+	pod, err := h.cluster.getPod(ctx, h.name)
+	switch {
+	case isMissing(err) || err == nil && pod.UID != h.uid:
+		return h.gone(h.cluster.watch.last(h.name), true)
+	case err != nil:
+		return err
+	case pod.DeletionTimestamp != nil || hasEnded(pod):
+		return h.gone(pod, false)
+	}
+	return nil
+}
+
+// discard deletes the pod within cleanupTimeout, also when ctx has ended.
+func (h *handle) discard(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
+	h.cluster.watch.forget(h.name)
+	for pause := time.Second; ; pause *= 2 {
+		err := h.cluster.deletePod(ctx, h.name, string(h.uid))
+		var cluster *ClusterError
+		if !errors.As(err, &cluster) || cluster.Denied {
+			return err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// adopt finds the pod that the server created although it answered err, or not at all.
+func (h *handle) adopt(ctx context.Context, err error) {
+	var dial *net.OpError
+	var certificate *tls.CertificateVerificationError
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err),
+		apierrors.IsNotFound(err), isDenied(err):
+		return // it created none
+	case errors.As(err, &dial) && dial.Op == "dial", errors.As(err, &certificate):
+		return // it got no request
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), adoptTimeout)
+	defer cancel()
+	for {
+		pod, err := h.cluster.getPod(ctx, h.name)
+		switch {
+		case err == nil && pod.Labels[labelClient] == h.cluster.client:
+			h.uid = pod.UID
+			return
+		case err == nil:
+			return // it is another client's
+		}
+		select { // the request may still be on its way
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return
+		}
+	}
+}

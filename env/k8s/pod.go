@@ -1,0 +1,214 @@
+package k8s
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/sandboxagent/sandboxagent/env/remote"
+)
+
+// Names in the pod.
+const (
+	// sandboxName is the container of commands, and installName the one that installs the helper.
+	sandboxName = "sandbox"
+	installName = "sandboxagent-install"
+	// volumeWork, volumeHome, volumeTemp and volumeHelper are volumes.
+	volumeWork   = "sandboxagent-work"
+	volumeHome   = "sandboxagent-home"
+	volumeTemp   = "sandboxagent-tmp"
+	volumeHelper = "sandboxagent-helper"
+	// ownDir is a directory on a volume that belongs to the user; the volume itself belongs to root.
+	ownDir = "own"
+
+	programPath = programDir + "/sandboxd"
+	// socketName is the abstract socket of the helper.
+	socketName = "@sandboxagent"
+
+	// helperSize bounds the helper's volume. A program that is its own helper can be large.
+	helperSize = 160 << 20
+)
+
+// installScript installs the helper that comes on stdin, for the platform that it prints. It reads
+// no byte too many: read takes single bytes. A client that dies before it connects would let it
+// wait for the deadline of the pod, so it ends after $4 seconds; PID 1 obeys only signals that it
+// traps.
+const installScript = `set -e
+trap 'exit 1' TERM
+{ sleep "$4" && kill $$ && kill -9 -1; } 2>/dev/null &
+read -r hello
+uname -sm
+read -r size
+mkdir "$1/own" "$2/own"
+cat >"$3/sandboxd"
+[ "$(wc -c <"$3/sandboxd")" -eq "$size" ]
+chmod 111 "$3/sandboxd"
+`
+
+// pod returns the pod of an environment. The template has been checked.
+func (c Config) pod(p *remote.Program) (*corev1.Pod, error) {
+	pod, err := c.template()
+	if err != nil {
+		return nil, err
+	}
+	pod.Name = namePrefix + c.Session
+	uid, gid := c.ids()
+	deadline := int64(math.Ceil(c.Deadline.Seconds()))
+	s := &pod.Spec
+	s.RestartPolicy = corev1.RestartPolicyNever
+	setDefault(&s.AutomountServiceAccountToken, false)
+	setDefault(&s.EnableServiceLinks, false)
+	s.ActiveDeadlineSeconds = &deadline
+	s.TerminationGracePeriodSeconds = new(int64(1)) // the helper ignores SIGTERM
+	if s.Hostname == "" {
+		s.Hostname = sandboxName
+	}
+	if c.RuntimeClass != "" {
+		s.RuntimeClassName = &c.RuntimeClass
+	}
+	if s.SecurityContext == nil {
+		s.SecurityContext = &corev1.PodSecurityContext{}
+	}
+	setDefault(&s.SecurityContext.RunAsUser, uid)
+	setDefault(&s.SecurityContext.RunAsGroup, gid)
+	if len(s.Volumes) > 0 { // which may belong to root
+		setDefault(&s.SecurityContext.FSGroup, gid)
+	}
+	setDefault(&s.SecurityContext.RunAsNonRoot, true)
+	setDefault(&s.SecurityContext.SeccompProfile, corev1.SeccompProfile{
+		Type: corev1.SeccompProfileTypeRuntimeDefault,
+	})
+	c.addSandbox(s, p)
+	for i := range s.InitContainers {
+		harden(&s.InitContainers[i])
+	}
+	c.addInstaller(s)
+	c.addVolumes(s)
+	return pod, nil
+}
+
+// setDefault sets a field that the template has not set.
+func setDefault[T any](field **T, value T) {
+	if *field == nil {
+		*field = &value
+	}
+}
+
+// harden gives a container the security context of the profile, where it has none.
+func harden(k *corev1.Container) {
+	if k.SecurityContext == nil {
+		k.SecurityContext = &corev1.SecurityContext{}
+	}
+	setDefault(&k.SecurityContext.AllowPrivilegeEscalation, false)
+	setDefault(&k.SecurityContext.ReadOnlyRootFilesystem, true)
+	setDefault(&k.SecurityContext.Capabilities, corev1.Capabilities{
+		Drop: []corev1.Capability{"ALL"},
+	})
+}
+
+// addSandbox completes or adds the container of commands. The others of the template become
+// sidecars, which start before it, and which do not keep the pod from completing.
+func (c Config) addSandbox(s *corev1.PodSpec, p *remote.Program) {
+	k := corev1.Container{Name: sandboxName}
+	for _, other := range s.Containers {
+		if other.Name == sandboxName {
+			k = other
+			continue
+		}
+		other.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+		s.InitContainers = append(s.InitContainers, other)
+	}
+	k.Image, k.ImagePullPolicy = c.Image, c.pullPolicy()
+	k.Command = append(p.Serve(programPath, socketName, c.TTL), "--no-stdio")
+	k.WorkingDir = "/"
+	k.Resources = c.resources(k.Resources)
+	k.VolumeMounts = append(k.VolumeMounts,
+		corev1.VolumeMount{Name: volumeHelper, MountPath: programDir, ReadOnly: true},
+		corev1.VolumeMount{Name: volumeWork, MountPath: c.WorkDir, SubPath: ownDir},
+		corev1.VolumeMount{Name: volumeHome, MountPath: homeDir, SubPath: ownDir},
+		corev1.VolumeMount{Name: volumeTemp, MountPath: tempDir})
+	harden(&k)
+	s.Containers = []corev1.Container{k}
+}
+
+// addInstaller adds the container that installs the helper and makes the user's directories, as the
+// first init container.
+func (c Config) addInstaller(s *corev1.PodSpec) {
+	const work, home = "/work", "/home"
+	at := func(dir string) string { return programDir + dir }
+	k := corev1.Container{
+		Name: installName, Image: c.Image, ImagePullPolicy: c.pullPolicy(), WorkingDir: "/",
+		Command: []string{
+			"sh", "-c", installScript, "sh", at(work), at(home), at("/helper"),
+			strconv.Itoa(int(c.StartTimeout.Seconds()) + 1),
+		},
+		Stdin: true, StdinOnce: true,
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: volumeHelper, MountPath: at("/helper")},
+			{Name: volumeWork, MountPath: at(work)},
+			{Name: volumeHome, MountPath: at(home)},
+		},
+	}
+	if c.HelperImage != "" {
+		k.Image, k.Stdin, k.StdinOnce = c.HelperImage, false, false
+		k.Command = nil // the image's
+		k.Args = []string{
+			"install", at("/helper/sandboxd"), at(work) + "/" + ownDir, at(home) + "/" + ownDir,
+		}
+	}
+	k.Resources = c.resources(corev1.ResourceRequirements{})
+	harden(&k)
+	s.InitContainers = append([]corev1.Container{k}, s.InitContainers...)
+}
+
+// addVolumes adds the volumes of the two containers, and bounds those of the template.
+func (c Config) addVolumes(s *corev1.PodSpec) {
+	for _, v := range s.Volumes {
+		if v.EmptyDir != nil {
+			setDefault(&v.EmptyDir.SizeLimit, *resource.NewQuantity(c.Disk, resource.BinarySI))
+		}
+	}
+	for _, v := range []struct {
+		name string
+		size int64
+	}{
+		{volumeHelper, helperSize}, {volumeWork, c.Disk}, {volumeHome, c.Disk}, {volumeTemp, c.Disk},
+	} {
+		s.Volumes = append(s.Volumes, corev1.Volume{
+			Name: v.name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
+				SizeLimit: resource.NewQuantity(v.size, resource.BinarySI),
+			}},
+		})
+	}
+}
+
+// resources adds the limits to those of the template, which are those of other resources.
+func (c Config) resources(r corev1.ResourceRequirements) corev1.ResourceRequirements {
+	all := corev1.ResourceList{}
+	for name, q := range r.Limits {
+		all[name] = q
+	}
+	all[corev1.ResourceCPU] = *resource.NewMilliQuantity(int64(math.Ceil(c.CPUs*1000)),
+		resource.DecimalSI)
+	all[corev1.ResourceMemory] = *resource.NewQuantity(c.Memory, resource.BinarySI)
+	all[corev1.ResourceEphemeralStorage] = *resource.NewQuantity(c.Disk, resource.BinarySI)
+	r.Limits, r.Requests = all, all
+	return r
+}
+
+func (c Config) pullPolicy() corev1.PullPolicy {
+	switch c.Pull {
+	case PullAlways:
+		return corev1.PullAlways
+	case PullNever:
+		return corev1.PullNever
+	case PullMissing:
+	}
+	return corev1.PullIfNotPresent
+}
+
+// fullName returns the name of a pod with its namespace.
+func fullName(namespace, name string) string { return fmt.Sprintf("%s/%s", namespace, name) }

@@ -1,0 +1,264 @@
+package k8s_test
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env/k8s"
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
+)
+
+var (
+	// helperProgram is the helper that tests use.
+	helperProgram string
+	// namespace is the namespace of the tests. It demands the Pod Security Standard restricted.
+	namespace string
+	// userConfig is a kubeconfig file of a user with the Role in docs/k8s.md.
+	userConfig string
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8") // tests wait for pods most of the time
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "k8s-test-")
+		if err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(dir) //nolint:errcheck // the system's temporary directory is cleaned
+		helperProgram = filepath.Join(dir, "sandboxd")
+		build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", helperProgram,
+			"../../cmd/sandboxd")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux")
+		if out, err := build.CombinedOutput(); err != nil {
+			panic(string(out))
+		}
+		if file := os.Getenv(daemons.KubeVar); file != "" {
+			namespace = fmt.Sprintf("sandboxagent-test-%x", rand.Uint32())
+			userConfig = filepath.Join(dir, "user.kubeconfig")
+			if err := makeNamespace(file); err != nil {
+				panic(err)
+			}
+			defer daemons.Kubectl(context.Background(), file, "", //nolint:errcheck // the cluster ends
+				"delete", "namespace", namespace)
+		}
+		return m.Run()
+	}())
+}
+
+// makeNamespace makes the namespace, and a user with the Role of the documentation.
+func makeNamespace(admin string) error {
+	page, err := os.ReadFile("../../docs/k8s.md")
+	if err != nil {
+		return err
+	}
+	role := regexp.MustCompile("(?s)```yaml\n(apiVersion: rbac[^`]*)```").FindSubmatch(page)
+	if role == nil {
+		return fmt.Errorf("docs/k8s.md has no Role")
+	}
+	objects := fmt.Sprintf(`
+apiVersion: v1
+kind: Namespace
+metadata: {name: %[1]s, labels: {pod-security.kubernetes.io/enforce: restricted}}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: user, namespace: %[1]s}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: user, namespace: %[1]s}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: sandboxagent}
+subjects: [{kind: ServiceAccount, name: user}]
+`, namespace)
+	run := func(stdin string, args ...string) string {
+		out, failed := daemons.Kubectl(context.Background(), admin, stdin, args...)
+		if err == nil {
+			err = failed
+		}
+		return out
+	}
+	run(objects, "apply", "-f", "-")
+	run(string(role[1]), "apply", "-n", namespace, "-f", "-")
+	token := strings.TrimSpace(run("", "create", "token", "user", "-n", namespace))
+	data, rerr := os.ReadFile(admin)
+	if err != nil || rerr != nil {
+		return fmt.Errorf("%w, %w", err, rerr)
+	}
+	users := regexp.MustCompile(`(?s)\nusers:.*$`)
+	data = users.ReplaceAll(data, []byte("\nusers: [{name: test, user: {token: "+token+"}}]\n"))
+	data = bytes.Replace(data, []byte("namespace: default"), []byte("namespace: "+namespace), 1)
+	return os.WriteFile(userConfig, data, 0o600)
+}
+
+// connect returns the cluster of the tests, as the user with the Role. The connection is closed at
+// the end of the test.
+func connect(tb testing.TB) *k8s.Cluster {
+	tb.Helper()
+	daemons.Kubeconfig(tb)
+	return connectBy(tb, userConfig)
+}
+
+func connectBy(tb testing.TB, file string) *k8s.Cluster {
+	tb.Helper()
+	c, err := k8s.Connect(tb.Context(), k8s.Address{Kubeconfig: file})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return c
+}
+
+// kubectl runs kubectl in the namespace as the administrator.
+func kubectl(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	out, err := daemons.Kubectl(context.WithoutCancel(t.Context()), daemons.Kubeconfig(t), stdin,
+		append([]string{"-n", namespace}, args...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// server returns the URL of the API server.
+func server(t *testing.T) string {
+	t.Helper()
+	return connect(t).Server()
+}
+
+func writeFile(t *testing.T, name, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// waitGone waits until a pod is gone.
+func waitGone(t *testing.T, pod string) {
+	t.Helper()
+	poll(t, "pod "+pod+" is gone", func() bool {
+		return kubectl(t, "", "get", "pod", pod, "--ignore-not-found", "-o", "name") == ""
+	})
+}
+
+// poll waits for a condition.
+func poll(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !done(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("this does not become true: " + what)
+		}
+	}
+}
+
+// await waits for a value.
+func await[T any](t *testing.T, c <-chan T, otherwise string) T {
+	t.Helper()
+	select {
+	case got := <-c:
+		return got
+	case <-time.After(time.Minute):
+		t.Fatal(otherwise)
+		panic("unreachable")
+	}
+}
+
+// waitFor signals when a text has been written.
+type waitFor struct {
+	text  string
+	found chan<- struct{}
+	seen  []byte
+}
+
+func (w *waitFor) Write(p []byte) (int, error) {
+	if w.seen = append(w.seen, p...); bytes.Contains(w.seen, []byte(w.text)) {
+		w.seen = nil
+		select {
+		case w.found <- struct{}{}:
+		default:
+		}
+	}
+	return len(p), nil
+}
+
+// proxy passes connections on to a server, and cuts them.
+type proxy struct {
+	listener net.Listener
+	mu       sync.Mutex
+	conns    []net.Conn
+}
+
+func newProxy(t *testing.T, server string) *proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &proxy{listener: l}
+	target := strings.TrimPrefix(server, "https://")
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			s, err := net.Dial("tcp", target)
+			if err != nil {
+				_ = c.Close()
+				continue
+			}
+			p.mu.Lock()
+			p.conns = append(p.conns, c, s)
+			p.mu.Unlock()
+			for _, pair := range [][2]net.Conn{{c, s}, {s, c}} {
+				go func() {
+					_, _ = io.Copy(pair[0], pair[1])
+					_, _ = pair[0].Close(), pair[1].Close()
+				}()
+			}
+		}
+	}()
+	t.Cleanup(func() { _ = l.Close(); p.cut() })
+	return p
+}
+
+// cut closes all connections.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		_ = c.Close()
+	}
+	p.conns = nil
+}
+
+// kubeconfig returns a kubeconfig file of the user for the proxy.
+func (p *proxy) kubeconfig(t *testing.T) string {
+	t.Helper()
+	data, err := os.ReadFile(userConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := regexp.MustCompile(`server: "[^"]*"`)
+	return writeFile(t, "proxy", address.ReplaceAllString(string(data),
+		`server: "https://`+p.listener.Addr().String()+`"`))
+}

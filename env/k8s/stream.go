@@ -1,0 +1,180 @@
+package k8s
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/remotecommand"
+	utilexec "k8s.io/client-go/util/exec"
+	"k8s.io/klog/v2"
+	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/sandboxagent/sandboxagent/env/internal/helper"
+)
+
+// stream is stdin and stdout of a process in a pod.
+type stream struct {
+	*io.PipeReader // its stdout
+	in             *io.PipeWriter
+	stderr         *helper.StderrTail
+	end            context.CancelFunc
+	once           sync.Once
+	ended          chan struct{} // closed at the end of the process or the connection
+	err            error         // valid then
+}
+
+// exec starts a process in a container of a pod.
+func (c *Cluster) exec(ctx context.Context, pod string, argv []string) (*stream, error) {
+	return c.connect(ctx, pod, "exec", &corev1.PodExecOptions{
+		Container: sandboxName, Command: argv, Stdin: true, Stdout: true, Stderr: true,
+	})
+}
+
+// attach connects to process 1 of the container that installs the helper.
+func (c *Cluster) attach(ctx context.Context, pod string) (*stream, error) {
+	return c.connect(ctx, pod, "attach", &corev1.PodAttachOptions{
+		Container: installName, Stdin: true, Stdout: true, Stderr: true,
+	})
+}
+
+// connect opens a stream, over WebSocket, or over SPDY where the server or a proxy lacks that. It
+// returns when the server has accepted it.
+func (c *Cluster) connect(
+	ctx context.Context, pod, subresource string, options runtime.Object,
+) (*stream, error) {
+	accepted := make(chan struct{})
+	var once sync.Once
+	config := rest.CopyConfig(c.config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(r)
+			if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
+				c.protocol.CompareAndSwap(nil, strings.ToLower(resp.Header.Get("Upgrade")))
+				once.Do(func() { close(accepted) })
+			}
+			return resp, err
+		})
+	})
+	target := c.pods(http.MethodPost, pod).SubResource(subresource).
+		VersionedParams(options, parameters).URL()
+	socket, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, target.String())
+	if err != nil {
+		return nil, err
+	}
+	spdy, err := remotecommand.NewSPDYExecutor(config, http.MethodPost, target)
+	if err != nil {
+		return nil, err
+	}
+	executor, err := remotecommand.NewFallbackExecutor(socket, spdy, func(err error) bool {
+		return c.protocol.Load() == nil &&
+			(httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err))
+	})
+	if err != nil {
+		return nil, err
+	}
+	if known := c.protocol.Load(); known != nil && known != "websocket" {
+		executor = spdy
+	}
+	inRead, inWrite := io.Pipe()
+	outRead, outWrite := io.Pipe()
+	// Its logger would write to stderr.
+	life, end := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), klog.Logger{}))
+	s := &stream{
+		PipeReader: outRead, in: inWrite, stderr: &helper.StderrTail{}, end: end,
+		ended: make(chan struct{}),
+	}
+	go func() {
+		defer end()
+		s.err = executor.StreamWithContext(life, remotecommand.StreamOptions{
+			Stdin: inRead, Stdout: outWrite, Stderr: s.stderr,
+		})
+		close(s.ended)
+		_ = inRead.CloseWithError(io.ErrClosedPipe)
+		_ = outWrite.Close() // what the reader lacks is lost, as with a cut connection
+	}()
+	select {
+	case <-accepted:
+		return s, nil
+	case <-s.ended:
+		return nil, c.explain(endError(s.err))
+	case <-ctx.Done():
+		_ = s.Close()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// endError returns an error for a stream that ended before the server accepted it.
+func endError(err error) error {
+	if err == nil {
+		return errors.New("the server closed the stream")
+	}
+	return err
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// Write writes to stdin.
+func (s *stream) Write(p []byte) (int, error) { return s.in.Write(p) }
+
+// CloseWrite ends stdin.
+func (s *stream) CloseWrite() error { return s.in.Close() }
+
+// Close closes the connection.
+func (s *stream) Close() error {
+	s.once.Do(func() {
+		s.end()
+		_ = s.PipeReader.Close()
+		_ = s.in.Close()
+	})
+	return nil
+}
+
+// exitCode returns the exit code of the process, once the stream has ended. It is false if the
+// connection broke before.
+func (s *stream) exitCode() (int, bool) {
+	var exit utilexec.ExitError
+	switch {
+	case s.err == nil:
+		return 0, true
+	case errors.As(s.err, &exit) && exit.Exited():
+		return exit.ExitStatus(), true
+	}
+	return 0, false
+}
+
+// errNotStarted means that the container of a stream does not run yet.
+var errNotStarted = errors.New("the container has not started")
+
+// failure returns the error of a stream that ended too early.
+func (s *stream) failure(err error) error {
+	select {
+	case <-s.ended:
+	default:
+		return err
+	}
+	// The API server accepts a stream before it asks the kubelet, whose errors have no code.
+	if s.err != nil && (strings.Contains(s.err.Error(), "not found in pod") ||
+		strings.Contains(s.err.Error(), "container not found")) {
+		return fmt.Errorf("%w: %w", errNotStarted, s.err)
+	}
+	if code, ok := s.exitCode(); ok {
+		err = fmt.Errorf("%w; exit code %d", err, code)
+	} else {
+		err = fmt.Errorf("%w; %w", err, s.err)
+	}
+	if tail := s.stderr.String(); tail != "" {
+		err = fmt.Errorf("%w; stderr: %q", err, tail)
+	}
+	return err
+}

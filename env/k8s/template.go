@@ -1,0 +1,214 @@
+package k8s
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+)
+
+// maxTemplate bounds Config.Template, in bytes.
+const maxTemplate = 1 << 20
+
+// harmless are the fields that a template may have: their presence does not weaken the profile.
+// What is below one of them is harmless, too. Indexes are left out.
+var harmless = []string{
+	"apiVersion", "kind", "metadata.labels", "metadata.annotations",
+	"spec.nodeSelector", "spec.tolerations", "spec.affinity", "spec.topologySpreadConstraints",
+	"spec.priorityClassName", "spec.preemptionPolicy", "spec.schedulerName",
+	"spec.serviceAccountName", "spec.imagePullSecrets", "spec.runtimeClassName", "spec.overhead",
+	"spec.dnsPolicy", "spec.dnsConfig", "spec.resourceClaims", "spec.hostname",
+	"spec.volumes.name", "spec.volumes.persistentVolumeClaim", "spec.volumes.configMap",
+	"spec.volumes.csi", "spec.volumes.ephemeral", "spec.volumes.emptyDir", "spec.volumes.downwardAPI",
+}
+
+// strong are beginnings of the names of annotations and labels that give rights: a system call
+// filter less, a second network, an identity in a cloud.
+var strong = []string{
+	"container.apparmor.security.beta.kubernetes.io/", "container.seccomp.", "seccomp.",
+	"k8s.v1.cni.cncf.io/", "v1.multus-cni.io/", "io.kubernetes.cri-o.", "io.katacontainers.",
+	"iam.amazonaws.com/", "azure.workload.identity/", "iam.gke.io/", "sidecar.istio.io/",
+	"vault.hashicorp.com/", "linkerd.io/",
+}
+
+// fixed are fields that other flags set, or on which the helper depends.
+var fixed = []string{
+	"metadata.name", "metadata.namespace", "spec.restartPolicy", "spec.activeDeadlineSeconds",
+	"spec.terminationGracePeriodSeconds", "spec.shareProcessNamespace", "spec.hostPID",
+	"spec.ephemeralContainers", "spec.nodeName",
+}
+
+// fixedInSandbox are such fields of the container of commands.
+var fixedInSandbox = []string{
+	"image", "imagePullPolicy", "command", "args", "workingDir", "stdin", "stdinOnce", "tty",
+	"restartPolicy", "lifecycle",
+}
+
+// harmlessInContainer are such fields of containers and init containers.
+var harmlessInContainer = []string{
+	"name", "volumeMounts", "volumeDevices", "resources", "env.name", "env.value",
+}
+
+// harmlessInSidecar are more such fields, of other containers than that of commands.
+var harmlessInSidecar = []string{
+	"image", "imagePullPolicy", "command", "args", "workingDir", "restartPolicy",
+	"startupProbe.exec", "ports.name", "ports.containerPort", "ports.protocol",
+}
+
+// template decodes Template and checks its fields. The result is empty without one.
+func (c Config) template() (*corev1.Pod, error) {
+	pod := &corev1.Pod{}
+	if len(c.Template) == 0 {
+		return pod, nil
+	}
+	bad := func(format string, args ...any) (*corev1.Pod, error) {
+		return nil, badConfig("pod template", format, args...)
+	}
+	if len(c.Template) > maxTemplate {
+		return bad("more than %d bytes", maxTemplate)
+	}
+	if documents := bytes.Split(bytes.TrimPrefix(c.Template, []byte("---")), []byte("\n---")); len(
+		documents) > 1 {
+		return bad("it has %d documents; one pod is wanted", len(documents))
+	}
+	text, err := yaml.YAMLToJSONStrict(c.Template)
+	if err != nil {
+		return bad("%s", oneLine(err.Error()))
+	}
+	unknown, err := json.UnmarshalStrict(text, pod)
+	if err = errors.Join(append(unknown, err)...); err != nil {
+		return bad("%s", oneLine(err.Error()))
+	}
+	var fields map[string]any
+	if err := json.UnmarshalCaseSensitivePreserveInts(text, &fields); err != nil {
+		return bad("%s", oneLine(err.Error()))
+	}
+	if err := c.checkFields("", fields, false); err != nil {
+		return nil, err
+	}
+	if err := c.checkKeys("metadata.annotations", pod.Annotations); err != nil {
+		return nil, err
+	}
+	if err := c.checkKeys("metadata.labels", pod.Labels); err != nil {
+		return nil, err
+	}
+	return pod, c.checkNames(pod)
+}
+
+// checkNames rejects names of the template that this package uses, and mounts over its own.
+func (c Config) checkNames(pod *corev1.Pod) error {
+	for _, v := range pod.Spec.Volumes {
+		if strings.HasPrefix(v.Name, "sandboxagent-") {
+			return badConfig("pod template", "spec.volumes: the name %s is taken", v.Name)
+		}
+	}
+	for _, k := range pod.Spec.InitContainers {
+		if k.Name == installName || k.Name == sandboxName {
+			return badConfig("pod template", "spec.initContainers: the name %s is taken", k.Name)
+		}
+	}
+	for _, k := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
+		for _, m := range k.VolumeMounts {
+			at := path.Clean("/" + m.MountPath)
+			taken := at == "/" || at == programDir || strings.HasPrefix(at, programDir+"/") ||
+				slices.Contains([]string{c.WorkDir, homeDir, tempDir}, at)
+			switch {
+			case strings.HasPrefix(m.Name, "sandboxagent-"):
+				return badConfig("pod template", "volumeMounts: the volume %s is the helper's", m.Name)
+			case k.Name == sandboxName && taken:
+				return badConfig("pod template", "volumeMounts: %s is used already", m.MountPath)
+			}
+		}
+		for _, v := range k.Env {
+			if k.Name == sandboxName && strings.HasPrefix(v.Name, "KUBERNETES_") {
+				return badConfig("pod template", "env: %s is for the probe of the network", v.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// checkKeys rejects annotations and labels that give rights.
+func (c Config) checkKeys(field string, values map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		own := strings.HasPrefix(name, labelPrefix) || name == labelManager
+		begins := func(text string) bool { return strings.HasPrefix(name, text) }
+		switch {
+		case own:
+			return badConfig("pod template", "%s: the name %s is taken", field, name)
+		case slices.ContainsFunc(strong, begins) && !allows(c.AllowFields, field):
+			return podFieldError(field + " " + name)
+		}
+	}
+	return nil
+}
+
+// podFieldError returns the error for a field that could weaken the sandbox.
+func podFieldError(field string) error {
+	return &ConfigError{
+		Backend: backend, Field: "pod template", Err: ErrPodField,
+		Reason: field + " could weaken the sandbox; allow it by name if that is wanted",
+	}
+}
+
+// checkFields rejects the first field that could weaken the profile. Sidecar is true below a
+// container that is not that of commands.
+func (c Config) checkFields(field string, value any, sidecar bool) error {
+	in, ok := strings.CutPrefix(field, "spec.containers.")
+	if allows(fixed, field) || ok && !sidecar && allows(fixedInSandbox, in) {
+		return badConfig("pod template", "%s cannot be set: a flag sets it, or the helper depends on it",
+			field)
+	}
+	if allows(c.AllowFields, field) || allows(harmless, field) || allowsInContainer(field, sidecar) {
+		return nil
+	}
+	switch v := value.(type) {
+	case map[string]any:
+		if field == "spec.containers" || field == "spec.initContainers" {
+			sidecar = v["name"] != sandboxName
+		}
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			at := strings.TrimPrefix(field+"."+name, ".")
+			if err := c.checkFields(at, v[name], sidecar); err != nil {
+				return err
+			}
+		}
+		if len(v) > 0 {
+			return nil
+		}
+	case []any:
+		for _, element := range v {
+			if err := c.checkFields(field, element, sidecar); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if field == "" {
+		return nil
+	}
+	return podFieldError(field)
+}
+
+// allowsInContainer reports whether a field of a container is harmless.
+func allowsInContainer(name string, sidecar bool) bool {
+	for _, list := range []string{"spec.containers.", "spec.initContainers."} {
+		if field, ok := strings.CutPrefix(name, list); ok {
+			return allows(harmlessInContainer, field) || sidecar && allows(harmlessInSidecar, field)
+		}
+	}
+	return false
+}
+
+// allows reports whether a list has a field or one above it.
+func allows(list []string, name string) bool {
+	return slices.ContainsFunc(list, func(allowed string) bool {
+		return name == allowed || strings.HasPrefix(name, allowed+".")
+	})
+}

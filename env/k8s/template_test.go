@@ -1,0 +1,223 @@
+package k8s_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/sandboxagent/sandboxagent/env/k8s"
+)
+
+// TestTemplateFields has each field of a template decided before anything is sent.
+func TestTemplateFields(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, template, want string
+		allow                []string
+	}{
+		{name: "harmless", template: `
+metadata: {labels: {a: b}, annotations: {c: d}}
+spec:
+  nodeSelector: {disk: ssd}
+  tolerations: [{key: gpu, operator: Exists}]
+  priorityClassName: low
+  serviceAccountName: sandbox
+  imagePullSecrets: [{name: registry}]
+  volumes:
+  - {name: data, persistentVolumeClaim: {claimName: data}}
+  - {name: settings, configMap: {name: settings}}
+  containers:
+  - name: sandbox
+    env: [{name: A, value: b}]
+    resources: {limits: {nvidia.com/gpu: 1}}
+    volumeMounts: [{name: data, mountPath: /data}]
+  - {name: proxy, image: proxy, args: [serve], ports: [{containerPort: 80}]}
+`},
+		{name: "host network", template: "spec: {hostNetwork: true}", want: "spec.hostNetwork"},
+		{name: "host PID", template: "spec: {hostPID: true}", want: "spec.hostPID"},
+		{
+			name: "shared processes", template: "spec: {shareProcessNamespace: true}",
+			want: "spec.shareProcessNamespace",
+		},
+		{
+			name: "token", template: "spec: {automountServiceAccountToken: true}",
+			want: "spec.automountServiceAccountToken",
+		},
+		{
+			name: "host path", template: "spec: {volumes: [{name: h, hostPath: {path: /}}]}",
+			want: "spec.volumes.hostPath",
+		},
+		{
+			name: "secret", template: "spec: {volumes: [{name: s, secret: {secretName: s}}]}",
+			want: "spec.volumes.secret",
+		},
+		{
+			name:     "privileged",
+			template: "spec: {containers: [{name: sandbox, securityContext: {privileged: true}}]}",
+			want:     "spec.containers.securityContext",
+		},
+		{
+			name:     "privileged sidecar",
+			template: "spec: {containers: [{name: x, securityContext: {privileged: true}}]}",
+			want:     "spec.containers.securityContext",
+		},
+		{
+			name:     "user",
+			template: "spec: {securityContext: {runAsUser: 0}}",
+			want:     "spec.securityContext",
+		},
+		{
+			name: "host port", template: "spec: {containers: [{name: x, ports: [{hostPort: 80}]}]}",
+			want: "spec.containers.ports.hostPort",
+		},
+		{
+			name:     "secret variable",
+			template: "spec: {containers: [{name: x, envFrom: [{secretRef: {name: s}}]}]}",
+			want:     "spec.containers.envFrom",
+		},
+		{
+			name: "command", template: "spec: {containers: [{name: sandbox, command: [sh]}]}",
+			want: "spec.containers.command",
+		},
+		{
+			name: "image of commands", template: "spec: {containers: [{name: sandbox, image: x}]}",
+			want: "spec.containers.image",
+		},
+		{
+			name: "lifetime", template: "spec: {activeDeadlineSeconds: 1}",
+			want: "spec.activeDeadlineSeconds cannot be set",
+		},
+		{
+			name: "fixed", template: "spec: {hostPID: true}", allow: []string{"spec.hostPID"},
+			want: "spec.hostPID cannot be set",
+		},
+		{
+			name: "helper's volume",
+			template: "spec: {containers: [{name: sandbox, volumeMounts: " +
+				"[{name: sandboxagent-helper, mountPath: /h}]}]}",
+			want: "the volume sandboxagent-helper is the helper's",
+		},
+		{
+			name: "helper's volume in a sidecar",
+			template: "spec: {containers: [{name: x, volumeMounts: " +
+				"[{name: sandboxagent-helper, mountPath: /h}]}]}",
+			want: "the volume sandboxagent-helper is the helper's",
+		},
+		{
+			name: "mount by another name",
+			template: "spec: {containers: [{name: sandbox, volumeMounts: " +
+				"[{name: x, mountPath: /.sandboxagent//sandboxd}]}]}",
+			want: "is used already",
+		},
+		{
+			name:     "mount of the working directory by another name",
+			template: "spec: {containers: [{name: sandbox, volumeMounts: [{mountPath: /workspace/.}]}]}",
+			want:     "is used already",
+		},
+		{
+			name: "AppArmor", template: "metadata: {annotations: " +
+				"{container.apparmor.security.beta.kubernetes.io/sandbox: unconfined}}",
+			want: "metadata.annotations container.apparmor",
+		},
+		{
+			name:     "second network",
+			template: "metadata: {annotations: {k8s.v1.cni.cncf.io/networks: x}}",
+			want:     "metadata.annotations k8s.v1.cni.cncf.io/networks",
+		},
+		{
+			name:     "own label",
+			template: "metadata: {labels: {sandboxagent/owner: x}}", want: "is taken",
+		},
+		{
+			name: "variable of the probe", template: "spec: {containers: [{name: sandbox, " +
+				"env: [{name: KUBERNETES_SERVICE_HOST, value: x}]}]}",
+			want: "KUBERNETES_SERVICE_HOST",
+		},
+		{
+			name:     "two documents",
+			template: "spec: {}\n---\nspec: {hostNetwork: true}", want: "2 documents",
+		},
+		{
+			name:     "case of letters",
+			template: "spec: {hostnetwork: true}", want: `unknown field "spec.hostnetwork"`,
+		},
+		{
+			name: "owner", template: "metadata: {ownerReferences: [{name: x}]}",
+			want: "metadata.ownerReferences",
+		},
+		{name: "empty", template: "spec: {securityContext: {}}", want: "spec.securityContext"},
+		{
+			name: "allowed", template: "spec: {volumes: [{name: h, hostPath: {path: /data}}]}",
+			allow: []string{"spec.volumes.hostPath"},
+		},
+		{
+			name:     "part allowed",
+			template: "spec: {securityContext: {runAsUser: 5, sysctls: [{name: x, value: y}]}}",
+			allow:    []string{"spec.securityContext.runAsUser"}, want: "spec.securityContext.sysctls",
+		},
+		{
+			name: "unknown", template: "spec: {hostNetwrok: true}",
+			want: `unknown field "spec.hostNetwrok"`,
+		},
+		{name: "twice", template: "spec: {dnsPolicy: Default, dnsPolicy: None}", want: "already set"},
+		{name: "type", template: "spec: 7", want: "cannot unmarshal"},
+		{name: "no YAML", template: "\tx", want: "yaml"},
+		{
+			name: "own volume", template: "spec: {volumes: [{name: sandboxagent-work, emptyDir: {}}]}",
+			want: "the name sandboxagent-work is taken",
+		},
+		{
+			name:     "own mount",
+			template: "spec: {containers: [{name: sandbox, volumeMounts: [{mountPath: /workspace}]}]}",
+			want:     "/workspace is used already",
+		},
+		{
+			name: "own container", template: "spec: {initContainers: [{name: sandboxagent-install}]}",
+			want: "the name sandboxagent-install is taken",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			err := k8s.Config{Template: []byte(tt.template), AllowFields: tt.allow}.Validate()
+			var config *k8s.ConfigError
+			switch {
+			case tt.want == "" && err != nil:
+				t.Error(err)
+			case tt.want != "" && (!errors.As(err, &config) || config.Field != "pod template" ||
+				!strings.Contains(err.Error(), tt.want)):
+				t.Errorf("error %v, want one with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// TestConfigMistakes finds invalid fields without a cluster.
+func TestConfigMistakes(t *testing.T) {
+	t.Parallel()
+	for field, c := range map[string]k8s.Config{
+		"pull": {Pull: "sometimes"}, "network": {Network: "some"}, "cpus": {CPUs: -1},
+		"memory": {Memory: 1}, "disk": {Disk: 1}, "user": {User: "root"},
+		"working directory": {WorkDir: "x"}, "deadline": {Deadline: 1},
+		"image": {Image: "A B"}, "helper image": {HelperImage: "-"},
+		"label":   {Labels: map[string]string{"sandboxagent/session": "x"}},
+		"enforce": {Network: k8s.NetworkFull, RequireNoNetwork: true},
+	} {
+		var config *k8s.ConfigError
+		if err := c.Validate(); !errors.As(err, &config) || config.Field != field {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+	for _, field := range []string{"", "spec", "x.y", "spec.", "spec.containers[0]"} {
+		if err := (k8s.Config{AllowFields: []string{field}}).Validate(); err == nil {
+			t.Errorf("the field %q may be allowed", field)
+		}
+	}
+	for _, user := range []string{"0", "0:0", "4294967296", "x", "1:2:3"} {
+		if err := (k8s.Config{User: user}).Validate(); err == nil {
+			t.Errorf("user %s is valid", user)
+		}
+	}
+	if err := (k8s.Config{Labels: map[string]string{"a": "b c"}}).Validate(); err == nil {
+		t.Error("a label with a space is valid")
+	}
+}
