@@ -66,7 +66,7 @@ func TestComplete(t *testing.T) {
 // TestFlagValues compares the values of flags that are completed with those that messages about
 // invalid ones list.
 func TestFlagValues(t *testing.T) {
-	listed := regexp.MustCompile(`(?:is not one of |known: )([a-z, -]+)`)
+	listed := regexp.MustCompile(`(?:is not one of |known: )([a-z0-9, -]+)`)
 	var flags []cli.Flag
 	reject := func(args ...string) error {
 		p := &program{}
