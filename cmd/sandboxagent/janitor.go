@@ -94,8 +94,8 @@ func startJanitor(backend, what string) *guard {
 	return &guard{cmd: cmd, in: in}
 }
 
-// dismissAfter dismisses the janitor, unless err says that the environment may be left: it then
-// goes to work.
+// dismissAfter dismisses the janitor after the end of the environment. If err is a cluster that did
+// not answer, the environment may be left, and the janitor removes it.
 func (g *guard) dismissAfter(err error) {
 	var cluster *k8s.ClusterError
 	if g != nil && errors.As(err, &cluster) {

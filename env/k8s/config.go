@@ -77,7 +77,7 @@ type Config struct {
 	// Image without sh, cat, chmod, mkdir, uname and wc needs it.
 	HelperImage string
 	// CPUs is a number of processors, Memory and Disk are bytes. The pod requests them, and may use no
-	// more. Disk bounds what is written to all volumes and logs together.
+	// more. Disk bounds its volumes and logs together.
 	CPUs   float64
 	Memory int64
 	Disk   int64
