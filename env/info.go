@@ -46,8 +46,8 @@ const (
 	// other files. They can change the mode, the owner, the times and the attributes of all files of
 	// their user, send signals to processes of their user, and ask programs outside to act for them.
 	ConfinedCommands GuaranteeName = "confined-commands"
-	// ReadOnlyFiles: commands change nothing about files, but those for temporary data and those of
-	// Sandbox.Write.
+	// ReadOnlyFiles: commands change nothing about files, but those for temporary data, such as all
+	// outside the mounts of a container, and those of Sandbox.Write.
 	ReadOnlyFiles GuaranteeName = "read-only-files"
 )
 

@@ -41,6 +41,29 @@ func TestDockerUnreadable(t *testing.T) {
 	}
 }
 
+// TestDockerReadOnly has commands that can read what was uploaded, and change nothing of it.
+func TestDockerReadOnly(t *testing.T) {
+	t.Parallel()
+	d := sharedDocker(t)
+	dir, in := t.TempDir(), t.TempDir()
+	writeTree(t, dir, map[string]string{"file": "tree\n"})
+	writeTree(t, in, map[string]string{"in": "upload\n"})
+	upload := "--upload=" + filepath.Join(in, "in")
+	got := d.run(t, dir, nil, "exec", "--read-only", "--image="+daemons.Debian, "--workdir="+dir,
+		upload+":sub", upload+":/tmp", "--", "sh", "-c",
+		"cat file sub/in /tmp/in; chmod 600 file; touch file; touch -d 2000-01-01 sub; rm file; ls")
+	if got.code != 0 || got.stdout != "tree\nupload\nupload\nfile\nsub\n" ||
+		strings.Count(got.stderr, "Read-only file system") != 4 {
+		t.Errorf("%+v", got)
+	}
+	got = d.run(t, dir, nil, "exec", "--read-only", "--image="+daemons.Debian, "--no-upload",
+		"--workdir=/usr/share/base-files", "--", "sh", "-c", "ls -d .; touch new; chmod 600 .")
+	if got.code != 1 || got.stdout != ".\n" ||
+		strings.Count(got.stderr, "Read-only file system") != 2 {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestDockerNoUpload has commands work on a directory of the image.
 func TestDockerNoUpload(t *testing.T) {
 	t.Parallel()

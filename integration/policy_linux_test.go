@@ -79,22 +79,31 @@ const changes = `echo changed >notes.txt; echo changed >>notes.txt; rm -f notes.
 // TestReadOnlyRun runs commands that try to change files in a read-only run in each environment.
 func TestReadOnlyRun(t *testing.T) {
 	t.Parallel()
-	eachEnvironment(t, func(t *testing.T, run func(*testing.T, string, ...string) ran) {
-		dir, model := projectOfAgents(t, confinedRun)
-		before := git(t, dir, "status", "--porcelain")
-		got := run(t, dir, "run", "--read-only", "--yes", "--model=script:"+model,
-			"--output=stream-json", "go")
-		if got.code != 0 {
-			t.Fatalf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
-		}
-		events, res := records(t, got.stdout)
-		if strings.Contains(fmt.Sprint(events), "\nelsewhere.txt\n") || len(res.Changes) > 0 {
-			t.Errorf("the commands have changed something: %v\n%s", res.Changes, got.stdout)
-		}
-		if after := git(t, dir, "status", "--porcelain"); after != before {
-			t.Errorf("git status prints:\n%s\nand before:\n%s", after, before)
-		}
+	eachEnvironment(t, proveReadOnly)
+	t.Run("k8s", func(t *testing.T) {
+		k := sharedKube(t)
+		proveReadOnly(t, func(t *testing.T, dir string, args ...string) ran {
+			args = append(args[:len(args)-1:len(args)-1], "--image="+daemons.Debian, args[len(args)-1])
+			return finish(t, k.command(t, dir, newMark(), args...))
+		})
 	})
+}
+
+func proveReadOnly(t *testing.T, run func(*testing.T, string, ...string) ran) {
+	dir, model := projectOfAgents(t, confinedRun)
+	before := git(t, dir, "status", "--porcelain")
+	got := run(t, dir, "run", "--read-only", "--yes", "--model=script:"+model,
+		"--output=stream-json", "go")
+	if got.code != 0 {
+		t.Fatalf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
+	}
+	events, res := records(t, got.stdout)
+	if strings.Contains(fmt.Sprint(events), "\nelsewhere.txt\n") || len(res.Changes) > 0 {
+		t.Errorf("the commands have changed something: %v\n%s", res.Changes, got.stdout)
+	}
+	if after := git(t, dir, "status", "--porcelain"); after != before {
+		t.Errorf("git status prints:\n%s\nand before:\n%s", after, before)
+	}
 }
 
 // confinedAgent is a model that starts a sub-agent in a directory, whose commands try to leave it.

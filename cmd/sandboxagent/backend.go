@@ -81,6 +81,9 @@ type openConfig struct {
 	inherit vars.Filter
 	// keep means that the environment is left running.
 	keep bool
+	// fill, if set, fills the working directory, which commands cannot change. In-place backends
+	// ignore it.
+	fill func(ctx context.Context, e env.Environment) error
 	// notify receives lines for the user, and noteOnce those that he gets once about a subject.
 	notify   func(string)
 	noteOnce func(subject, text string)

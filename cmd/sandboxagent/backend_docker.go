@@ -157,7 +157,7 @@ func parseMount(text string) (docker.Mount, error) {
 // it; from then on the container ends by itself.
 func (b *dockerBackend) open(ctx context.Context, o openConfig) (_ opened, err error) {
 	cfg := b.config
-	cfg.Warn = o.dockerNote
+	cfg.Warn, cfg.Fill = o.dockerNote, o.fill
 	if cfg.Vars, err = remoteVars(o); err != nil {
 		return opened{}, err
 	}

@@ -152,7 +152,7 @@ func (b *k8sBackend) parseConnection(c *cli.Context) error {
 // completes by itself.
 func (b *k8sBackend) open(ctx context.Context, o openConfig) (_ opened, err error) {
 	cfg := b.config
-	cfg.Warn = o.notify
+	cfg.Warn, cfg.Fill = o.notify, o.fill
 	if cfg.Vars, err = remoteVars(o); err != nil {
 		return opened{}, err
 	}

@@ -77,7 +77,17 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *environme
 	if err != nil {
 		return nil, err
 	}
+	upload := func(ctx context.Context, to env.Environment) (err error) {
+		e.tree, err = recording.upload(ctx, to, p.notify)
+		return err
+	}
 	s.config.notify, s.config.noteOnce, s.config.keep = p.notify, p.noteOnce, s.keep
+	fills := s.readOnly && s.existing == nil && !s.backend.inPlace()
+	if fills {
+		s.config.fill = func(ctx context.Context, to env.Environment) error {
+			return cmp.Or(upload(ctx, to), s.upload(ctx, to, p.notify, transfer.isWork))
+		}
+	}
 	if s.existing != nil {
 		e.opened, err = s.existing.attach(ctx)
 	} else {
@@ -86,17 +96,19 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *environme
 	if err != nil {
 		return nil, errors.Join(err, recording.discard())
 	}
-	e.tree, err = recording.upload(ctx, e.plain, p.notify)
-	for _, u := range s.uploads {
-		if err == nil {
-			err = u.upload(ctx, e.plain, p.notify)
-		}
+	if !fills {
+		err = upload(ctx, e.plain)
+	}
+	if err == nil {
+		err = s.upload(ctx, e.plain, p.notify, func(t transfer, info env.Info) bool {
+			return !fills || !t.isWork(info)
+		})
 	}
 	if err == nil && e.keeping != nil {
 		e.forget, err = storeKept(e.backend, e.keeping)
 	}
 	if err != nil {
-		return nil, errors.Join(err, e.plain.Close())
+		return nil, errors.Join(err, e.plain.Close(), recording.discard())
 	}
 	abandon := e.abandon
 	if abandon == nil {

@@ -60,6 +60,30 @@ func parseTransfer(flag, text string) (transfer, error) {
 	return transfer{source, target}, nil
 }
 
+// isWork reports whether an upload is for the working directory.
+func (t transfer) isWork(info env.Info) bool {
+	target := path.Clean(t.target)
+	if !path.IsAbs(target) {
+		target = path.Join(info.WorkDir, target)
+	}
+	return target == info.WorkDir || strings.HasPrefix(target, info.WorkDir+"/")
+}
+
+// upload copies the files of those uploads into an environment that meet the condition.
+func (s environmentSettings) upload(
+	ctx context.Context, e env.Environment, notify func(string), meets func(transfer, env.Info) bool,
+) error {
+	for _, t := range s.uploads {
+		if !meets(t, e.Info()) {
+			continue
+		}
+		if err := t.upload(ctx, e, notify); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // upload copies files into an environment.
 func (t transfer) upload(ctx context.Context, e env.Environment, notify func(string)) error {
 	err := envtransfer.Upload(ctx, e, t.source, t.target,

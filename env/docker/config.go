@@ -2,6 +2,7 @@ package docker
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"math"
@@ -14,6 +15,7 @@ import (
 	"github.com/docker/docker/api/types/mount"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 )
@@ -113,12 +115,19 @@ type Config struct {
 	// git, so that commands can work in a repository of the image. The image must have the directory.
 	// The first environment of an image creates a layer with a copy of it, which the daemon keeps.
 	OwnWorkDir bool
+	// Fill, if set, makes the working directory and Mounts read-only. Open calls it with an
+	// environment in another container, without network and Mounts, which has the same working
+	// directory and can write there. Its duration does not count as StartTimeout, and Open returns its
+	// error.
+	Fill func(ctx context.Context, e env.Environment) error
 	// WritableRoot lets commands write wherever User may, instead of the listed directories only.
 	// Nothing of it outlives the container.
 	WritableRoot bool
 
 	// atMost permits fewer CPUs.
 	atMost bool
+	// workFrom is the container that has filled the working directory; empty if commands can write it.
+	workFrom string
 }
 
 var userPattern = lazyregexp.New(`^[0-9]{1,9}(:[0-9]{1,9})?$`)
@@ -321,10 +330,11 @@ func (c Config) volumes() []mount.Mount {
 	labels := &mount.VolumeOptions{
 		Labels: map[string]string{labelKind: kindVolume, labelSession: c.Session},
 	}
-	return []mount.Mount{
-		{Type: mount.TypeVolume, Target: c.WorkDir, VolumeOptions: labels},
-		{Type: mount.TypeVolume, Target: c.home(), VolumeOptions: labels},
+	home := mount.Mount{Type: mount.TypeVolume, Target: c.home(), VolumeOptions: labels}
+	if c.workFrom != "" {
+		return []mount.Mount{home}
 	}
+	return []mount.Mount{{Type: mount.TypeVolume, Target: c.WorkDir, VolumeOptions: labels}, home}
 }
 
 // binds returns the configured mounts for the daemon.
@@ -332,7 +342,8 @@ func (c Config) binds() []mount.Mount {
 	var list []mount.Mount
 	for _, m := range c.Mounts {
 		list = append(list, mount.Mount{
-			Type: mount.TypeBind, Source: m.Source, Target: m.Target, ReadOnly: m.ReadOnly,
+			Type: mount.TypeBind, Source: m.Source, Target: m.Target,
+			ReadOnly:    m.ReadOnly || c.workFrom != "",
 			BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate},
 		})
 	}

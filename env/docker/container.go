@@ -71,6 +71,9 @@ func (c Config) spec(imageID string, argv []string, extra ...mount.Mount) spec {
 	if c.Network == NetworkFull {
 		s.host.NetworkMode = "default"
 	}
+	if c.workFrom != "" {
+		s.host.VolumesFrom = []string{c.workFrom + ":ro"} // Mounts cover the others
+	}
 	return s
 }
 

@@ -44,6 +44,18 @@ var (
 // Container returns the name of the container.
 func (e *Environment) Container() string { return e.handle.name }
 
+// Info implements env.Environment. With Config.Fill it has the guarantee env.ReadOnlyFiles.
+func (e *Environment) Info() env.Info {
+	info := e.served.Info()
+	if e.config.workFrom != "" {
+		info.Guarantees = append(info.Guarantees, env.Guarantee{
+			Name: env.ReadOnlyFiles, Strength: env.Enforced,
+			By: "Docker: read-only mounts of the working directory and of the host's files",
+		})
+	}
+	return info
+}
+
 // Ticket identifies an environment for Attach. It is a secret: with it and the daemon anybody can
 // use the environment. Its fields are for encoding; their meaning may change.
 type Ticket struct {

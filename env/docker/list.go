@@ -252,7 +252,11 @@ func (e *Engine) removeVolumes(ctx context.Context, session string) error {
 
 // Discard removes all containers and volumes of a session, for a client that died during Open.
 func (e *Engine) Discard(ctx context.Context, session string) error {
-	name := namePrefix + session
-	return errors.Join(e.remove(ctx, name), e.remove(ctx, name+loaderSuffix),
-		e.removeVolumes(ctx, session))
+	var errs []error
+	for _, s := range []string{session, session + fillSuffix} {
+		name := namePrefix + s
+		errs = append(errs, e.remove(ctx, name), e.remove(ctx, name+loaderSuffix),
+			e.removeVolumes(ctx, s))
+	}
+	return errors.Join(errs...)
 }

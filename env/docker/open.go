@@ -37,6 +37,38 @@ func (e *Engine) Open(ctx context.Context, c Config) (*Environment, error) {
 	if err := e.checkOpen(); err != nil {
 		return nil, err
 	}
+	if c.Fill == nil {
+		return e.open(ctx, c)
+	}
+	return e.openFilled(ctx, c)
+}
+
+// fillSuffix ends the session of the environment that Config.Fill gets.
+const fillSuffix = "-fill"
+
+// openFilled opens an environment that shares the working directory with one that is closed again.
+// The volume has no name, so that the daemon removes it with the last of the two containers.
+func (e *Engine) openFilled(ctx context.Context, c Config) (_ *Environment, err error) {
+	first := c
+	first.Session += fillSuffix
+	first.Network, first.Mounts = NetworkNone, nil
+	filled, err := e.open(ctx, first)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Fill(ctx, filled); err != nil {
+		return nil, errors.Join(err, filled.Close())
+	}
+	c.workFrom = filled.Container()
+	opened, err := e.open(ctx, c)
+	if cerr := filled.Close(); cerr != nil && err == nil {
+		return nil, errors.Join(cerr, opened.Close())
+	}
+	return opened, err
+}
+
+// open creates a container and returns the environment in it.
+func (e *Engine) open(ctx context.Context, c Config) (*Environment, error) {
 	early := ctx
 	e.work.Go(func() { _, _ = e.info(early) }) // checkSecurity finds the result
 	found, ref, err := e.image(ctx, c)

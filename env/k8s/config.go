@@ -2,6 +2,7 @@ package k8s
 
 import (
 	"cmp"
+	"context"
 	"maps"
 	"math"
 	"path"
@@ -13,6 +14,7 @@ import (
 	"github.com/distribution/reference"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 
+	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 )
@@ -90,6 +92,10 @@ type Config struct {
 	User string
 	// WorkDir is an absolute directory on a volume of the pod; the default is DefaultWorkDir.
 	WorkDir string
+	// Fill, if set, makes the working directory and the volumes of Template read-only. Open calls it
+	// with an environment in an init container, which has the same working directory and can write
+	// there. Its duration does not count as StartTimeout, and Open returns its error.
+	Fill func(ctx context.Context, e env.Environment) error
 	// RuntimeClass is the name of a runtime class of the cluster, such as "gvisor".
 	RuntimeClass string
 	// Labels of the pod. Names with the prefix "sandboxagent/" are reserved.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -48,11 +49,18 @@ var (
 // Pod returns the name of the pod.
 func (e *Environment) Pod() string { return e.handle.name }
 
-// Info implements env.Environment. The guarantee env.NoNetwork has the result of the probe.
+// Info implements env.Environment. The guarantee env.NoNetwork has the result of the probe. With
+// Config.Fill it has env.ReadOnlyFiles.
 func (e *Environment) Info() env.Info {
 	info := e.served.Info()
 	if e.network.Name != "" {
 		info.Guarantees = append(info.Guarantees, e.network)
+	}
+	if e.config.Fill != nil {
+		info.Guarantees = append(info.Guarantees, env.Guarantee{
+			Name: env.ReadOnlyFiles, Strength: env.Enforced,
+			By: "Kubernetes: read-only mounts of the working directory and of the template's volumes",
+		})
 	}
 	return info
 }
@@ -105,7 +113,8 @@ func (c *Cluster) Attach(ctx context.Context, t Ticket) (*Environment, error) {
 // connection returns the configuration of a client of the pod's helper.
 func (h *handle) connection() remote.Config {
 	return remote.Config{
-		Backend: backend, Dial: h.dial, Args: h.program.Args, Close: h.close,
+		Backend: backend, Args: h.program.Args, Close: h.close,
+		Dial: func(ctx context.Context) (io.ReadWriteCloser, error) { return h.dial(ctx, sandboxName) },
 	}
 }
 

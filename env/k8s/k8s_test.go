@@ -19,13 +19,13 @@ func config(tb testing.TB, c k8s.Config) k8s.Config {
 		c.CPUs = 0.1
 	}
 	if c.Memory == 0 {
-		c.Memory = 512 << 20
+		c.Memory = 256 << 20
 	}
 	if c.Disk == 0 {
-		c.Disk = 2 << 30
+		c.Disk = 512 << 20
 	}
 	if c.StartTimeout == 0 {
-		c.StartTimeout = 10 * time.Minute // for room on the node
+		c.StartTimeout = 4 * time.Minute // for room on the node
 	}
 	c.Pull = k8s.PullNever
 	c.Helper.Binary = helperProgram
@@ -100,4 +100,13 @@ func TestContract(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFill has an environment whose files commands cannot change.
+func TestFill(t *testing.T) {
+	t.Parallel()
+	cluster := connect(t)
+	envtest.Filled(t, func(t *testing.T, fill envtest.Fill) (env.Environment, error) {
+		return cluster.Open(t.Context(), config(t, k8s.Config{Fill: fill}))
+	})
 }

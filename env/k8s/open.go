@@ -36,15 +36,26 @@ func (c *Cluster) Open(ctx context.Context, cfg Config) (*Environment, error) {
 		return nil, err
 	}
 	timeout := fmt.Errorf("it was not ready within %s", cfg.StartTimeout)
-	ctx, cancel := context.WithTimeoutCause(ctx, cfg.StartTimeout, timeout)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timer := time.AfterFunc(cfg.StartTimeout, func() { cancel(timeout) })
+	defer timer.Stop()
+	var fillErr error
+	if fill := cfg.Fill; fill != nil {
+		cfg.Fill = func(ctx context.Context, e env.Environment) error {
+			timer.Stop()
+			defer timer.Reset(cfg.StartTimeout)
+			fillErr = fill(ctx, e)
+			return fillErr
+		}
+	}
 	e, err := c.open(ctx, cfg)
 	var config *ConfigError
 	var cluster *ClusterError
 	switch cause := context.Cause(ctx); {
 	case err == nil:
 		return e, nil
-	case errors.As(err, &config), errors.As(err, &cluster):
+	case fillErr != nil, errors.As(err, &config), errors.As(err, &cluster):
 		return nil, err
 	case cause != nil && !errors.Is(cause, timeout):
 		return nil, fmt.Errorf("k8s: start a pod of %s: %w", cfg.Image, cause)
@@ -103,28 +114,58 @@ func (c *Cluster) open(ctx context.Context, cfg Config) (_ *Environment, err err
 			return nil, h.explainStart(ctx, err)
 		}
 	}
+	if cfg.Fill != nil {
+		if err := h.fill(ctx, cfg); err != nil {
+			return nil, err
+		}
+	}
 	return h.serve(ctx, cfg)
 }
 
-// serve opens the environment of a pod whose helper is installed.
-func (h *handle) serve(ctx context.Context, cfg Config) (*Environment, error) {
+// fill calls Config.Fill with an environment in the container for it.
+func (h *handle) fill(ctx context.Context, cfg Config) error {
 	rc := h.connection()
-	rc.Left = func() { h.cluster.watch.forget(h.name) }
+	rc.Dial = func(ctx context.Context) (io.ReadWriteCloser, error) { return h.dial(ctx, fillName) }
+	rc.Close = nil // the pod goes on
+	e, err := h.connect(ctx, rc, cfg, fillName, isInstalled, isFilling)
+	if err != nil {
+		return err
+	}
+	return errors.Join(cfg.Fill(ctx, e), e.Close())
+}
+
+// connect opens the environment of a container, when the pod is in the state before, and at the
+// latest in the state reached.
+func (h *handle) connect(
+	ctx context.Context, rc remote.Config, cfg Config, container string,
+	before, reached func(*corev1.Pod) bool,
+) (e *remote.Environment, err error) {
 	rc.Session, rc.TTL = cfg.Session, cfg.TTL
 	rc.Dir, rc.Vars, rc.Inherit = cfg.WorkDir, cfg.vars(), inherited
 	rc.Isolation = cfg.isolation
-	e := &Environment{handle: h, config: cfg}
-	err := h.try(ctx, isInstalled, isServing, func(ctx context.Context) error {
-		s, err := h.exec(ctx, "--wait", startWait)
+	err = h.try(ctx, before, reached, func(ctx context.Context) error {
+		s, err := h.exec(ctx, container, "--wait", startWait)
 		if err != nil {
 			return err
 		}
 		rc.Stream = s
-		if e.served, err = remote.Open(ctx, rc); err != nil {
+		if e, err = remote.Open(ctx, rc); err != nil {
 			return s.failure(err)
 		}
 		return nil
 	})
+	return e, err
+}
+
+// serve opens the environment of a pod whose helper is installed, and its working directory filled.
+func (h *handle) serve(ctx context.Context, cfg Config) (_ *Environment, err error) {
+	rc, before := h.connection(), isInstalled
+	rc.Left = func() { h.cluster.watch.forget(h.name) }
+	if cfg.Fill != nil {
+		before = isFilled
+	}
+	e := &Environment{handle: h, config: cfg}
+	e.served, err = h.connect(ctx, rc, cfg, sandboxName, before, isServing)
 	if err != nil {
 		return nil, err
 	}
@@ -236,23 +277,23 @@ func (h *handle) explainStart(ctx context.Context, err error) error {
 	return failed
 }
 
-// dial returns a stream to the helper by an exec of its own. The API server accepts one for a pod
-// that has ended, too.
-func (h *handle) dial(ctx context.Context) (io.ReadWriteCloser, error) {
+// dial returns a stream to the helper of a container by an exec of its own. The API server accepts
+// one for a pod that has ended, too.
+func (h *handle) dial(ctx context.Context, container string) (io.ReadWriteCloser, error) {
 	if err := h.running(ctx); err != nil {
 		return nil, err
 	}
-	s, err := h.exec(ctx)
+	s, err := h.exec(ctx, container)
 	if err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// exec starts a process in the pod that connects its stream to the helper.
-func (h *handle) exec(ctx context.Context, args ...string) (*stream, error) {
+// exec starts a process in a container that connects its stream to the helper.
+func (h *handle) exec(ctx context.Context, container string, args ...string) (*stream, error) {
 	args = append([]string{"--pid", "1"}, args...)
-	return h.cluster.exec(ctx, h.name, h.program.Dial(programPath, socketName, args...))
+	return h.cluster.exec(ctx, h.name, container, h.program.Dial(programPath, socketName, args...))
 }
 
 // running returns a *GoneError if the pod has ended.

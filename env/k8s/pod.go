@@ -3,6 +3,7 @@ package k8s
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,8 @@ const (
 	// sandboxName is the container of commands, and installName the one that installs the helper.
 	sandboxName = "sandbox"
 	installName = "sandboxagent-install"
+	// fillName is the container in which Config.Fill writes.
+	fillName = "sandboxagent-fill"
 	// volumeWork, volumeHome, volumeTemp and volumeHelper are volumes.
 	volumeWork   = "sandboxagent-work"
 	volumeHome   = "sandboxagent-home"
@@ -125,11 +128,26 @@ func (c Config) addSandbox(s *corev1.PodSpec, p *remote.Program) {
 	k.Command = append(p.Serve(programPath, socketName, c.TTL), "--no-stdio")
 	k.WorkingDir = "/"
 	k.Resources = c.resources(k.Resources)
-	k.VolumeMounts = append(k.VolumeMounts,
-		corev1.VolumeMount{Name: volumeHelper, MountPath: programDir, ReadOnly: true},
-		corev1.VolumeMount{Name: volumeWork, MountPath: c.WorkDir, SubPath: ownDir},
-		corev1.VolumeMount{Name: volumeHome, MountPath: homeDir, SubPath: ownDir},
-		corev1.VolumeMount{Name: volumeTemp, MountPath: tempDir})
+	work := corev1.VolumeMount{Name: volumeWork, MountPath: c.WorkDir, SubPath: ownDir}
+	others := []corev1.VolumeMount{
+		{Name: volumeHelper, MountPath: programDir, ReadOnly: true},
+		{Name: volumeHome, MountPath: homeDir, SubPath: ownDir},
+		{Name: volumeTemp, MountPath: tempDir},
+	}
+	if c.Fill != nil {
+		fill := corev1.Container{
+			Name: fillName, Image: k.Image, ImagePullPolicy: k.ImagePullPolicy, Command: k.Command,
+			WorkingDir: k.WorkingDir, Resources: c.resources(corev1.ResourceRequirements{}),
+			VolumeMounts: append(slices.Clone(others), work),
+		}
+		harden(&fill)
+		s.InitContainers = append([]corev1.Container{fill}, s.InitContainers...)
+		for i := range k.VolumeMounts {
+			k.VolumeMounts[i].ReadOnly = true
+		}
+		work.ReadOnly = true
+	}
+	k.VolumeMounts = slices.Concat(k.VolumeMounts, others, []corev1.VolumeMount{work})
 	harden(&k)
 	s.Containers = []corev1.Container{k}
 }

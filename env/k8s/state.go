@@ -26,10 +26,21 @@ func findStatus(list []corev1.ContainerStatus, name string) corev1.ContainerStat
 // isScheduled reports whether the pod has a node.
 func isScheduled(pod *corev1.Pod) bool { return pod.Spec.NodeName != "" }
 
-// isInstalled reports whether the container that installs the helper has done so.
-func isInstalled(pod *corev1.Pod) bool {
-	t := findStatus(pod.Status.InitContainerStatuses, installName).State.Terminated
+// hasSucceeded reports whether an init container has ended with exit code 0.
+func hasSucceeded(pod *corev1.Pod, name string) bool {
+	t := findStatus(pod.Status.InitContainerStatuses, name).State.Terminated
 	return t != nil && t.ExitCode == 0
+}
+
+// isInstalled reports whether the container that installs the helper has done so.
+func isInstalled(pod *corev1.Pod) bool { return hasSucceeded(pod, installName) }
+
+// isFilled reports whether the container for Config.Fill has ended.
+func isFilled(pod *corev1.Pod) bool { return hasSucceeded(pod, fillName) }
+
+// isFilling reports whether the container for Config.Fill runs.
+func isFilling(pod *corev1.Pod) bool {
+	return findStatus(pod.Status.InitContainerStatuses, fillName).State.Running != nil
 }
 
 // isInstalling reports whether the container that installs the helper runs.

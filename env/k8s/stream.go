@@ -32,9 +32,11 @@ type stream struct {
 }
 
 // exec starts a process in a container of a pod.
-func (c *Cluster) exec(ctx context.Context, pod string, argv []string) (*stream, error) {
+func (c *Cluster) exec(
+	ctx context.Context, pod, container string, argv []string,
+) (*stream, error) {
 	return c.connect(ctx, pod, "exec", &corev1.PodExecOptions{
-		Container: sandboxName, Command: argv, Stdin: true, Stdout: true, Stderr: true,
+		Container: container, Command: argv, Stdin: true, Stdout: true, Stderr: true,
 	})
 }
 

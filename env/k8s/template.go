@@ -109,7 +109,7 @@ func (c Config) checkNames(pod *corev1.Pod) error {
 		}
 	}
 	for _, k := range pod.Spec.InitContainers {
-		if k.Name == installName || k.Name == sandboxName {
+		if k.Name == installName || k.Name == fillName || k.Name == sandboxName {
 			return badConfig("pod template", "spec.initContainers: the name %s is taken", k.Name)
 		}
 	}
