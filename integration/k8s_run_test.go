@@ -35,8 +35,8 @@ func (k kubeHost) command(t testing.TB, dir, mark string, args ...string) *exec.
 	cmd := exec.CommandContext(t.Context(), command(t), args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "SANDBOXAGENT_STATE_DIR="+t.TempDir(), "KUBECONFIG="+k.kubeconfig,
-		"SANDBOXAGENT_ENV=k8s", "SANDBOXAGENT_CPUS=0.1", "SANDBOXAGENT_MEMORY=512MiB",
-		"SANDBOXAGENT_DISK=1GiB", "SANDBOXAGENT_PULL=never", "SANDBOXAGENT_START_TIMEOUT=10m",
+		"SANDBOXAGENT_ENV=k8s", "SANDBOXAGENT_CPUS=0.1", "SANDBOXAGENT_MEMORY=256MiB",
+		"SANDBOXAGENT_DISK=512MiB", "SANDBOXAGENT_PULL=never", "SANDBOXAGENT_START_TIMEOUT=4m",
 		"SANDBOXAGENT_LABEL="+markLabel+"="+mark)
 	return cmd
 }

@@ -22,6 +22,7 @@ import (
 	"strings"
 	"sync"
 	"text/template"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -421,8 +422,47 @@ func (k *Kube) Kill(name string) error {
 	return nil
 }
 
+// Host is the address of this machine in the network of the cluster.
+func (k *Kube) Host() string { return k.host }
+
+// Mirror has the node pull the images of a registry, such as registry.test, from a URL.
+func (k *Kube) Mirror(registry, url string) error {
+	dir := filepath.Join(k.dir, "registries", registry)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	text := fmt.Appendf(nil, "server = %[1]q\n[host.%[1]q]\n", url) // early versions need a host
+	return os.WriteFile(filepath.Join(dir, "hosts.toml"), text, 0o600)
+}
+
 // Audit is a file with a line for each request to the API server.
 func (k *Kube) Audit() string { return filepath.Join(k.dir, "audit.log") }
+
+// State describes the node, the pods and the last events, for a reader who looks for a failure.
+func (k *Kube) State() string {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	var b strings.Builder
+	for _, args := range [][]string{
+		{"describe", "node"},
+		{"get", "pods", "-A", "-o", "wide"},
+		{"get", "events", "-A", "--sort-by=.lastTimestamp"},
+	} {
+		out, err := Kubectl(ctx, k.Config(), "", args...)
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		if n := len(lines) - maxStateLines; n > 0 {
+			lines = lines[n:]
+		}
+		fmt.Fprintf(&b, "kubectl %s:\n%s\n", strings.Join(args, " "), strings.Join(lines, "\n"))
+		if err != nil {
+			fmt.Fprintln(&b, err)
+		}
+	}
+	return b.String()
+}
+
+// maxStateLines bounds each part of Kube.State.
+const maxStateLines = 60
 
 // LogTail returns the ends of all logs.
 func (k *Kube) LogTail() string {

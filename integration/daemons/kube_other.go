@@ -26,3 +26,6 @@ func (k *Kube) Config() string { return "" }
 
 // Stop ends the cluster.
 func (k *Kube) Stop() error { return errKube }
+
+// State describes the cluster.
+func (k *Kube) State() string { return "" }

@@ -75,6 +75,10 @@ func run(args []string, stderr io.Writer) int {
 	}
 	code, err := cleanCommand(flags.Args(), vars, signals, stderr)
 	if cluster != nil {
+		if code != 0 {
+			fmt.Fprintf(stderr, "withdaemons: the command has failed; the cluster after it:\n%s",
+				cluster.State())
+		}
 		if e := cluster.Stop(); e != nil {
 			err = errors.Join(err, fmt.Errorf("stop the cluster: %w", e))
 		}
