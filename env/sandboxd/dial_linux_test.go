@@ -111,6 +111,8 @@ func TestImpostorGetsNoToken(t *testing.T) {
 
 // entering returns the command line that runs argv in the namespaces of the helper that p has
 // started, as the exec command of a container runtime does: as its user, and with a parent outside.
+// The parent is a shell: nsenter would stop itself when its child is stopped for the kill, and then
+// not reap it.
 func entering(t *testing.T, p *process, argv ...string) []string {
 	t.Helper()
 	if _, err := exec.LookPath("nsenter"); err != nil {
@@ -121,9 +123,10 @@ func entering(t *testing.T, p *process, argv ...string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	const script = `exec 3<&0; "$@" <&3 3<&- & exec <&- 3<&-; wait $!`
 	return append([]string{
-		"nsenter", "--target=" + strings.TrimSpace(string(children)), "--pid",
-		"--mount", "--setuid=65534", "--setgid=65534",
+		"nsenter", "--target=" + strings.TrimSpace(string(children)), "--pid", "--no-fork",
+		"--mount", "--setuid=65534", "--setgid=65534", "/bin/sh", "-c", script, "sh",
 	}, argv...)
 }
 
