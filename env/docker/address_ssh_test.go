@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/env/envtest"
 	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
@@ -111,7 +112,7 @@ func work(t *testing.T, box env.Environment) {
 // TestSSHCut ends all connections while a command runs.
 func TestSSHCut(t *testing.T) {
 	s := overSSH(t)
-	survives(t, open(t, connectTo(t, s.Host()), docker.Config{}), s.Cut)
+	envtest.Survives(t, open(t, connectTo(t, s.Host()), docker.Config{}), 1, s.Cut)
 }
 
 // TestSSHGone ends the server while a command runs. The error reports that it may have run, and
@@ -121,10 +122,10 @@ func TestSSHGone(t *testing.T) {
 	box := start(t, connectTo(t, s.Host()), docker.Config{
 		Options: remote.Options{TTL: 3 * time.Second},
 	})
-	done := sleeping(t, box)
+	done := envtest.Sleeping(t, box, "")
 	s.Stop()
-	if o := await(t, done, "the command hangs"); !errors.Is(o.err, env.ErrUnknownOutcome) &&
-		!errors.Is(o.err, env.ErrGone) {
+	if o := await(t, done, "the command hangs"); !errors.Is(o.Err, env.ErrUnknownOutcome) &&
+		!errors.Is(o.Err, env.ErrGone) {
 		t.Errorf("the command ended with %+v", o)
 	}
 	if _, err := box.Stat(t.Context(), "/"); !errors.Is(err, env.ErrGone) {

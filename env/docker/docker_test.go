@@ -1,16 +1,11 @@
 package docker_test
 
 import (
-	"bytes"
-	"context"
 	"flag"
-	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -112,90 +107,6 @@ func open(tb testing.TB, e *docker.Engine, c docker.Config) *docker.Environment 
 func command(argv ...string) env.Command { return env.Command{Argv: argv} }
 
 func sh(script string) env.Command { return command("/bin/sh", "-c", script) }
-
-// outcome is the result of a command, or the error.
-type outcome struct {
-	env.Result
-	err error
-}
-
-// sleeping starts a command that sleeps, and waits until it runs.
-func sleeping(t *testing.T, box env.Environment) <-chan outcome {
-	t.Helper()
-	started, done := make(chan struct{}, 1), make(chan outcome, 1)
-	go func() {
-		cmd := sh("echo now; exec sleep 1000")
-		cmd.Stdout = &waitFor{text: "now\n", found: started}
-		res, err := box.Exec(context.WithoutCancel(t.Context()), cmd)
-		done <- outcome{res, err}
-	}()
-	await(t, started, "the command does not start")
-	return done
-}
-
-// survives calls fault in the middle of the output of a command. The command continues, runs once
-// and loses no output.
-func survives(t *testing.T, box env.Environment, fault func()) {
-	t.Helper()
-	const before, after = 3000, 100_000
-	in, typed := io.Pipe()
-	defer in.Close() //nolint:errcheck // never fails
-	half := make(chan struct{}, 1)
-	ended := make(chan struct{})
-	var faults sync.WaitGroup
-	faults.Go(func() {
-		select {
-		case <-half:
-			fault()
-			_, _ = io.WriteString(typed, "typed\n")
-		case <-ended:
-		}
-	})
-	var out bytes.Buffer
-	cmd := sh(fmt.Sprintf("echo once >> count; lines() { i=0; while [ $i -lt $1 ]; do echo line $i; "+
-		"i=$((i+1)); done; }; lines %d; echo now; read x; echo $x; lines %d; exit 7", before, after))
-	cmd.Stdin, cmd.Stdout = in, io.MultiWriter(&out, &waitFor{text: "now\n", found: half})
-	res, err := box.Exec(t.Context(), cmd)
-	close(ended)
-	faults.Wait()
-	if err != nil || res.ExitCode != 7 {
-		t.Fatalf("%+v, %v", res, err)
-	}
-	var want bytes.Buffer
-	lines := func(count int) {
-		for i := range count {
-			fmt.Fprintln(&want, "line", i)
-		}
-	}
-	lines(before)
-	want.WriteString("now\ntyped\n")
-	lines(after)
-	if !bytes.Equal(want.Bytes(), out.Bytes()) {
-		t.Errorf("%d bytes arrived, want %d", out.Len(), want.Len())
-	}
-	data, err := env.ReadFile(t.Context(), box, "count", 100)
-	if err != nil || string(data) != "once\n" {
-		t.Errorf("it ran %q, %v", data, err)
-	}
-}
-
-// waitFor signals when a text has been written.
-type waitFor struct {
-	text  string
-	found chan<- struct{}
-	seen  []byte
-}
-
-func (w *waitFor) Write(p []byte) (int, error) {
-	if w.seen = append(w.seen, p...); bytes.Contains(w.seen, []byte(w.text)) {
-		w.seen = nil
-		select {
-		case w.found <- struct{}{}:
-		default:
-		}
-	}
-	return len(p), nil
-}
 
 // await waits for a value.
 func await[T any](t *testing.T, c <-chan T, otherwise string) T {

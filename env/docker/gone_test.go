@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/env/envtest"
 	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
@@ -111,12 +112,12 @@ func TestGone(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			box := start(t, connectTo(t, d.Host()), docker.Config{Image: daemons.Busybox})
 			defer box.Close() //nolint:errcheck // the daemon may be dead
-			done := sleeping(t, box)
+			done := envtest.Sleeping(t, box, "")
 			tt.do(t, box.Container())
 			o := await(t, done, "the command hangs")
 			// PID 1 may have passed the daemon's signal on.
-			if !errors.Is(o.err, env.ErrGone) && !errors.Is(o.err, env.ErrUnknownOutcome) &&
-				(o.err != nil || o.Signal != "SIGTERM") {
+			if !errors.Is(o.Err, env.ErrGone) && !errors.Is(o.Err, env.ErrUnknownOutcome) &&
+				(o.Err != nil || o.Signal != "SIGTERM") {
 				t.Errorf("the command ended with %+v", o)
 			}
 			_, err := box.Stat(t.Context(), "/")
@@ -152,7 +153,8 @@ func TestLiveRestore(t *testing.T) {
 	if strings.HasPrefix(version, "20.10.") {
 		t.Skip("daemons before 24.0.8 remove containers that remove themselves when they start")
 	}
-	survives(t, open(t, connectTo(t, d.Host()), docker.Config{Image: daemons.Busybox}), func() {
+	box := open(t, connectTo(t, d.Host()), docker.Config{Image: daemons.Busybox})
+	envtest.Survives(t, box, 1, func() {
 		if err := d.Restart(t.Context()); err != nil {
 			t.Error(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/env/envtest"
 	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
@@ -112,7 +113,7 @@ func partition(t *testing.T, d *daemons.Docker, phase string) {
 		}
 		cut()
 	}
-	survives(t, open(t, e, docker.Config{Image: daemons.Busybox}), func() {
+	envtest.Survives(t, open(t, e, docker.Config{Image: daemons.Busybox}), 1, func() {
 		if phase == "stream" {
 			cut()
 			time.Sleep(time.Second) // a part of the partition
@@ -141,7 +142,7 @@ func TestCutInTheMiddle(t *testing.T) {
 	e, proxy := farAway(t, own(t, daemons.DockerConfig{TLS: true}))
 	var cutting sync.WaitGroup
 	defer cutting.Wait()
-	survives(t, open(t, e, docker.Config{Image: daemons.Busybox}), func() {
+	envtest.Survives(t, open(t, e, docker.Config{Image: daemons.Busybox}), 1, func() {
 		cutting.Go(func() {
 			for range 10 {
 				proxy.Stop()

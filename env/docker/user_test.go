@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/docker"
+	"github.com/sandboxagent/sandboxagent/env/envtest"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
@@ -122,20 +123,13 @@ func TestCommandUserGone(t *testing.T) {
 	host := daemons.DockerHost(t)
 	e := connectTo(t, host)
 	box := start(t, e, docker.Config{})
-	started, done := make(chan struct{}, 1), make(chan error)
-	go func() {
-		cmd := sh("echo now; exec sleep 1000")
-		cmd.User, cmd.Stdout = "root", &waitFor{text: "now\n", found: started}
-		_, err := box.Exec(t.Context(), cmd)
-		done <- err
-	}()
-	<-started
+	done := envtest.Sleeping(t, box, "root")
 	remove := exec.Command("docker", "-H", host, "rm", "-f", box.Container())
 	if out, err := remove.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if err := <-done; !errors.Is(err, env.ErrGone) || !errors.Is(err, env.ErrUnknownOutcome) {
-		t.Errorf("a command whose container is removed: %v", err)
+	if o := <-done; !errors.Is(o.Err, env.ErrGone) || !errors.Is(o.Err, env.ErrUnknownOutcome) {
+		t.Errorf("a command whose container is removed: %+v", o)
 	}
 	cmd := sh("id")
 	cmd.User = "root"

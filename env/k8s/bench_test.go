@@ -91,7 +91,9 @@ func BenchmarkFile(b *testing.B) {
 // BenchmarkReady times an environment, with its helper, until it is ready, against a bare pod.
 func BenchmarkReady(b *testing.B) {
 	cluster := connect(b)
-	configs := map[string]k8s.Config{"sent": {}, "image": {HelperImage: daemons.Helper}}
+	configs := map[string]k8s.Config{
+		"sent": {CPUs: 1}, "image": {CPUs: 1, HelperImage: daemons.Helper},
+	}
 	samples := make(map[string]bench.Samples)
 	var plain bench.Samples
 	for b.Loop() {

@@ -283,6 +283,9 @@ func (h *handle) dial(ctx context.Context, container string) (io.ReadWriteCloser
 	if err := h.running(ctx); err != nil {
 		return nil, err
 	}
+	if pod := h.cluster.watch.last(h.name); pod != nil && isSilent(pod) {
+		return nil, fmt.Errorf("the node %s does not report to the cluster", pod.Spec.NodeName)
+	}
 	s, err := h.exec(ctx, container)
 	if err != nil {
 		return nil, err

@@ -176,28 +176,10 @@ func await[T any](t *testing.T, c <-chan T, otherwise string) T {
 	select {
 	case got := <-c:
 		return got
-	case <-time.After(time.Minute):
+	case <-time.After(3 * time.Minute):
 		t.Fatal(otherwise)
 		panic("unreachable")
 	}
-}
-
-// waitFor signals when a text has been written.
-type waitFor struct {
-	text  string
-	found chan<- struct{}
-	seen  []byte
-}
-
-func (w *waitFor) Write(p []byte) (int, error) {
-	if w.seen = append(w.seen, p...); bytes.Contains(w.seen, []byte(w.text)) {
-		w.seen = nil
-		select {
-		case w.found <- struct{}{}:
-		default:
-		}
-	}
-	return len(p), nil
 }
 
 // proxy passes connections on to a server, and cuts them.

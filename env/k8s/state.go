@@ -60,6 +60,17 @@ func hasEnded(pod *corev1.Pod) bool {
 		findStatus(pod.Status.ContainerStatuses, sandboxName).State.Terminated != nil
 }
 
+// isSilent reports whether the node of a pod has ceased to report. The cluster then sets the pod's
+// condition without a reason, which a kubelet always gives.
+func isSilent(pod *corev1.Pod) bool {
+	for _, k := range pod.Status.Conditions {
+		if k.Type == corev1.PodReady {
+			return k.Status == corev1.ConditionFalse && k.Reason == ""
+		}
+	}
+	return false
+}
+
 // hopeless are reasons of containers that wait without hope. A failed pull is one after the first
 // repetition.
 var hopeless = []string{

@@ -1,0 +1,370 @@
+package k8s_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/envtest"
+	"github.com/sandboxagent/sandboxagent/env/k8s"
+	"github.com/sandboxagent/sandboxagent/env/remote"
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
+)
+
+// ownCluster is a cluster for one test.
+type ownCluster struct {
+	*daemons.Kube
+	*k8s.Cluster // as an administrator, in the namespace default
+}
+
+func newCluster(t *testing.T) ownCluster {
+	t.Helper()
+	if err := daemons.KubeAvailable(); err != nil {
+		daemons.Missing(t, "k8s", err.Error())
+	}
+	d := daemons.NewDocker(t, daemons.DockerConfig{})
+	kube, err := daemons.StartKube(t.Context(), d, daemons.Debian)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(kube.State())
+		}
+		if err := kube.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return ownCluster{kube, connectBy(t, kube.Config())}
+}
+
+// kubectl runs kubectl as the administrator.
+func (c ownCluster) kubectl(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	out, err := daemons.Kubectl(context.WithoutCancel(t.Context()), c.Config(), stdin, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// restart kills a program of the cluster, and returns when the cluster works again.
+func (c ownCluster) restart(t *testing.T, name string) {
+	t.Helper()
+	if err := errors.Join(c.Kill(name), c.Start(name)); err != nil {
+		t.Fatal(err)
+	}
+	poll(t, "the API server is ready", func() bool {
+		_, err := daemons.Kubectl(t.Context(), c.Config(), "", "get", "--raw=/readyz")
+		return err == nil
+	})
+	c.kubectl(t, "", "wait", "--for=condition=Ready", "--timeout=60s", "node/node")
+}
+
+// TestClusterFaults breaks parts of a cluster while environments work, or before they open.
+func TestClusterFaults(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("left to make test-full: it breaks a cluster of its own")
+	}
+	c := newCluster(t)
+	for _, fault := range []struct {
+		name string
+		test func(t *testing.T, c ownCluster)
+	}{
+		{"API server restarted", func(t *testing.T, c ownCluster) {
+			e := open(t, c.Cluster, k8s.Config{})
+			envtest.Survives(t, e, 2, func() { c.restart(t, "kube-apiserver") })
+		}},
+		{"kubelet restarted", func(t *testing.T, c ownCluster) {
+			e := open(t, c.Cluster, k8s.Config{})
+			envtest.Survives(t, e, 2, func() { c.restart(t, "kubelet") })
+		}},
+		{"drained", faultDrained},
+		{"preempted", faultPreempted},
+		{"helper out of memory", faultOutOfMemory},
+		{"quota", faultQuota},
+		{"bad pull secret", faultPullSecret},
+		{"expired token", func(t *testing.T, c ownCluster) {
+			faultRights(t, c, true, "delete", "serviceaccount", "guest")
+		}},
+		{"revoked role", func(t *testing.T, c ownCluster) {
+			faultRights(t, c, false, "delete", "rolebinding", "guest")
+		}},
+		{"node lost", faultNodeLost}, // the last, for the node is gone then
+	} {
+		t.Run(fault.name, func(t *testing.T) { fault.test(t, c) })
+	}
+}
+
+func faultDrained(t *testing.T, c ownCluster) {
+	e := start(t, c.Cluster, k8s.Config{})
+	done := envtest.Sleeping(t, e, "")
+	c.kubectl(t, "", "drain", "node", "--force", "--delete-emptydir-data", "--ignore-daemonsets")
+	wantGone(t, e, done, k8s.ReasonEvicted)
+	wantFailure(t, c.Cluster, k8s.Config{Options: remote.Options{StartTimeout: 5 * time.Second}},
+		"unschedulable")
+	c.kubectl(t, "", "uncordon", "node")
+}
+
+func faultPreempted(t *testing.T, c ownCluster) {
+	cpus, err := strconv.ParseFloat(c.kubectl(t, "", "get", "node", "node", "-o",
+		"jsonpath={.status.allocatable.cpu}"), 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cpus *= 0.7
+	e := start(t, c.Cluster, k8s.Config{CPUs: cpus})
+	done := envtest.Sleeping(t, e, "")
+	c.kubectl(t, fmt.Sprintf(`
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: high}
+value: 1000
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: high}
+spec:
+  priorityClassName: high
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: x
+    image: "%s"
+    imagePullPolicy: Never
+    command: [sleep, "1000"]
+    resources: {requests: {cpu: "%.2f"}}
+`, daemons.Debian, cpus), "apply", "-f", "-")
+	wantGone(t, e, done, k8s.ReasonPreempted)
+	c.kubectl(t, "", "delete", "pod", "high")
+}
+
+// faultOutOfMemory fills a file system in memory, so that the kernel has nothing else to kill than
+// the helper.
+func faultOutOfMemory(t *testing.T, c ownCluster) {
+	e := start(t, c.Cluster, k8s.Config{Memory: 96 << 20, Template: []byte(`
+spec:
+  volumes: [{name: memory, emptyDir: {medium: Memory}}]
+  containers: [{name: sandbox, volumeMounts: [{name: memory, mountPath: /memory}]}]
+`)})
+	var err error
+	for range 50 {
+		if _, err = e.Exec(t.Context(), sh("cat /dev/zero >>/memory/file")); errors.Is(err, env.ErrGone) {
+			break
+		}
+	}
+	var gone *k8s.GoneError
+	if !errors.As(err, &gone) || gone.Reason != k8s.ReasonOutOfMemory {
+		t.Errorf("%v, want the reason %s", err, k8s.ReasonOutOfMemory)
+	}
+	if err := e.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func faultQuota(t *testing.T, c ownCluster) {
+	c.kubectl(t, `
+apiVersion: v1
+kind: Namespace
+metadata: {name: small}
+---
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: none, namespace: small}
+spec: {hard: {pods: "0"}}
+`, "apply", "-f", "-")
+	c.kubectl(t, "", "wait", "-n", "small", "--for=jsonpath={.status.hard.pods}=0", "quota/none")
+	cluster, err := k8s.Connect(t.Context(), k8s.Address{Kubeconfig: c.Config(), Namespace: "small"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close() //nolint:errcheck // which never fails
+	wantFailure(t, cluster, k8s.Config{}, "exceeded quota: none")
+}
+
+// faultPullSecret has a registry that rejects the password of a secret.
+func faultPullSecret(t *testing.T, c ownCluster) {
+	users := make(chan string, 100)
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		if user, _, ok := r.BasicAuth(); ok {
+			users <- user
+		}
+		w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
+		w.WriteHeader(http.StatusUnauthorized)
+	}
+	registry := httptest.NewUnstartedServer(http.HandlerFunc(answer))
+	listener, err := net.Listen("tcp", c.Host()+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	registry.Listener = listener
+	registry.Start()
+	defer registry.Close()
+	if err := c.Mirror("registry.test", registry.URL); err != nil {
+		t.Fatal(err)
+	}
+	c.kubectl(t, "", "create", "secret", "docker-registry", "bad", "--docker-server=registry.test",
+		"--docker-username=guest", "--docker-password=wrong")
+	cfg := config(t, k8s.Config{
+		Image: "registry.test/tool:1", Template: []byte("spec: {imagePullSecrets: [{name: bad}]}"),
+	})
+	cfg.Pull = k8s.PullAlways
+	if _, err := c.Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "401") {
+		t.Errorf("%v, want the answer of the registry", err)
+	}
+	if user := await(t, users, "the registry gets no password"); user != "guest" {
+		t.Errorf("the user is %q", user)
+	}
+}
+
+// faultRights ends the rights of a user who has an environment, and cuts its stream.
+func faultRights(t *testing.T, c ownCluster, denied bool, end ...string) {
+	page, err := os.ReadFile("../../docs/k8s.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	role := regexp.MustCompile("(?s)```yaml\n(apiVersion: rbac[^`]*)```").FindSubmatch(page)
+	c.kubectl(t, string(role[1]), "apply", "-f", "-")
+	c.kubectl(t, `
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: guest}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: guest}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: sandboxagent}
+subjects: [{kind: ServiceAccount, name: guest}]
+`, "apply", "-f", "-")
+	token := strings.TrimSpace(c.kubectl(t, "", "create", "token", "guest"))
+	data, err := os.ReadFile(c.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newProxy(t, c.Server())
+	data = regexp.MustCompile(`(?s)\nusers:.*$`).ReplaceAll(data,
+		[]byte("\nusers: [{name: test, user: {token: "+token+"}}]\n"))
+	data = regexp.MustCompile(`server: "[^"]*"`).ReplaceAll(data,
+		[]byte(`server: "https://`+p.listener.Addr().String()+`"`))
+	guest := connectBy(t, writeFile(t, "guest", string(data)))
+	e := start(t, guest, k8s.Config{Options: remote.Options{TTL: 5 * time.Second}})
+	done := envtest.Sleeping(t, e, "")
+	c.kubectl(t, "", end...)
+	poll(t, "the rights have ended", func() bool {
+		p.cut() // connections may keep them
+		other, err := guest.Open(t.Context(), config(t, k8s.Config{}))
+		if err == nil {
+			return other.Close() != nil
+		}
+		var failed *k8s.ClusterError
+		return errors.As(err, &failed) == denied && (denied || strings.Contains(err.Error(), "forbidden"))
+	})
+	p.cut()
+	o := await(t, done, "the command goes on")
+	if !errors.Is(o.Err, env.ErrUnknownOutcome) && !errors.Is(o.Err, env.ErrGone) {
+		t.Errorf("the command: %+v", o)
+	}
+	poll(t, "the pod completes", func() bool {
+		return c.kubectl(t, "", "get", "pod", e.Pod(), "-o", "jsonpath={.status.phase}") == "Succeeded"
+	})
+	if err := e.Close(); err == nil || !strings.Contains(err.Error(), e.Pod()) {
+		t.Errorf("close: %v, want the name of the pod that stays", err)
+	}
+	if _, err := c.Collect(t.Context(), remote.CollectOptions{}); err != nil {
+		t.Error(err)
+	}
+	if left := c.kubectl(t, "", "get", "pods", "-o", "name"); left != "" {
+		t.Errorf("left behind: %s", left)
+	}
+}
+
+// faultNodeLost has a node that the cluster finds silent after a minute, and that the administrator
+// then declares lost.
+func faultNodeLost(t *testing.T, c ownCluster) {
+	first := start(t, c.Cluster, k8s.Config{Options: remote.Options{TTL: 75 * time.Second}})
+	second := start(t, c.Cluster, k8s.Config{Options: remote.Options{TTL: 10 * time.Minute}})
+	silent, lost := envtest.Sleeping(t, first, ""), envtest.Sleeping(t, second, "")
+	if err := c.Kill("kubelet"); err != nil {
+		t.Fatal(err)
+	}
+	o := await(t, silent, "the first command goes on")
+	if !errors.Is(o.Err, env.ErrGone) || !strings.Contains(o.Err.Error(), "the node node ") {
+		t.Errorf("%v, want the name of the node", o.Err)
+	}
+	const taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+	c.kubectl(t, "", "taint", "node", "node", taint)
+	wantGone(t, second, lost, k8s.ReasonNode)
+	if err := first.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := c.Start("kubelet"); err != nil {
+		t.Error(err)
+	}
+}
+
+// wantFailure checks that no environment opens, and that the error has a text.
+func wantFailure(t *testing.T, cluster *k8s.Cluster, c k8s.Config, text string) {
+	t.Helper()
+	e, err := cluster.Open(t.Context(), config(t, c))
+	if err == nil {
+		t.Fatal(errors.Join(errors.New("it opens"), e.Close()))
+	}
+	var failed *k8s.OpenError
+	if !errors.As(err, &failed) || !strings.Contains(err.Error(), text) {
+		t.Errorf("%v, want %q", err, text)
+	}
+}
+
+// TestMany has 100 environments beside each other in one process, over one connection.
+func TestMany(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("left to make test-full: it fills a cluster of its own")
+	}
+	const environments = 100
+	c := newCluster(t)
+	pods := make([]string, environments)
+	var all sync.WaitGroup
+	var opened sync.WaitGroup
+	opened.Add(environments)
+	for i := range environments {
+		all.Go(func() {
+			e, err := c.Open(t.Context(), config(t, k8s.Config{
+				CPUs: 0.012, Memory: 64 << 20, Disk: 64 << 20,
+				Options: remote.Options{StartTimeout: 10 * time.Minute},
+			}))
+			opened.Done()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			opened.Wait()
+			pods[i] = e.Pod()
+			out, res, err := env.Output(t.Context(), e, sh("hostname; pwd"), env.OutputOptions{})
+			if err != nil || res.ExitCode != 0 || string(out.Stdout.Bytes()) != "sandbox\n/workspace\n" {
+				t.Errorf("%+v, %v: %s", res, err, out.Stdout.Bytes())
+			}
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if !t.Failed() {
+		checkRequests(t, c.Audit(), pods)
+	}
+	poll(t, "the pods are gone", func() bool {
+		return c.kubectl(t, "", "get", "pods", "-o", "name") == ""
+	})
+}
