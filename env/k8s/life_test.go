@@ -2,15 +2,24 @@ package k8s_test
 
 import (
 	"bufio"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"log"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -519,4 +528,46 @@ func checkRequests(t *testing.T, log string, pods []string) {
 		most = max(most, count[pod]+unnamed)
 	}
 	t.Logf("%d requests at most for each of %d pods", most, len(pods))
+}
+
+// TestSPDY has a server that knows no WebSocket, as those before version 1.30 of Kubernetes.
+func TestSPDY(t *testing.T) {
+	t.Parallel()
+	target, err := url.Parse(server(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sockets, streams atomic.Int32
+	next := httputil.NewSingleHostReverseProxy(target)
+	next.Transport = &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a server of the tests
+	}
+	next.ErrorLog = log.New(io.Discard, "", 0) // of streams that end
+	old := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch upgrade := strings.ToLower(r.Header.Get("Upgrade")); {
+		case upgrade == "websocket":
+			sockets.Add(1)
+			http.Error(w, "unable to upgrade: missing upgrade headers in request", http.StatusBadRequest)
+			return
+		case strings.HasPrefix(upgrade, "spdy"):
+			streams.Add(1)
+		}
+		next.ServeHTTP(w, r)
+	}))
+	t.Cleanup(old.Close)
+	data, err := os.ReadFile(userConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newProxy(t, old.URL)
+	cluster := regexp.MustCompile(`cluster: \{server:[^}]*\}`)
+	file := writeFile(t, "old", cluster.ReplaceAllString(string(data), `cluster: {server: "https://`+
+		p.listener.Addr().String()+`", insecure-skip-tls-verify: true}`))
+	e := open(t, connectBy(t, file), k8s.Config{})
+	opened := streams.Load()
+	envtest.Survives(t, e, 3, p.cut)
+	if sockets.Load() == 0 || opened < 2 || streams.Load() < opened+3 {
+		t.Errorf("%d requests for WebSocket; for SPDY %d, then %d", sockets.Load(), opened,
+			streams.Load())
+	}
 }

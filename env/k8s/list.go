@@ -77,6 +77,8 @@ func (l *Listed) assess(pod corev1.Pod, now time.Time) {
 		l.Reason = fmt.Sprintf("its client has ended; it ends %s after that", l.TTL)
 	case isServing(&pod):
 		l.Reason = "in use" // without a client it ends by itself
+	case (isFilling(&pod) || isFilled(&pod)) && !orphan: // which may take longer than the start
+		l.Reason = "it is being filled"
 	case orphan && now.Sub(l.Created) > reportTime:
 		l.Garbage, l.Reason = true, "its client ended before it started"
 	case err != nil || now.After(by):

@@ -163,7 +163,7 @@ func waitGone(t *testing.T, pod string) {
 // poll waits for a condition.
 func poll(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); !done(); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(5 * time.Minute); !done(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("this does not become true: " + what)
 		}

@@ -1,0 +1,290 @@
+package k8s_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+
+	"github.com/sandboxagent/sandboxagent/env/k8s"
+)
+
+// fakeCluster has pods without containers: a helper on this machine serves each stream.
+type fakeCluster struct {
+	mu      sync.Mutex
+	pods    map[string]*corev1.Pod
+	changed *sync.Cond
+	log     []string // events as JSON
+}
+
+func newFakeCluster(t *testing.T) *httptest.Server {
+	t.Helper()
+	f := &fakeCluster{pods: make(map[string]*corev1.Pod)}
+	f.changed = sync.NewCond(&f.mu)
+	mux := http.NewServeMux()
+	const pods = "/api/v1/namespaces/default/pods"
+	mux.HandleFunc("POST "+pods, f.create)
+	mux.HandleFunc("GET "+pods, f.list)
+	mux.HandleFunc("GET "+pods+"/{name}", f.get)
+	mux.HandleFunc("DELETE "+pods+"/{name}", f.remove)
+	mux.HandleFunc("GET "+pods+"/{name}/exec", f.exec)
+	s := httptest.NewServer(mux)
+	t.Cleanup(func() {
+		s.CloseClientConnections()
+		s.Close()
+	})
+	return s
+}
+
+func answer(w http.ResponseWriter, object any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(object) // the client has gone
+}
+
+// create stores a pod, which runs at once.
+func (f *fakeCluster) create(w http.ResponseWriter, r *http.Request) {
+	scheme, pod := runtime.NewScheme(), &corev1.Pod{}
+	body, err := io.ReadAll(r.Body)
+	if err == nil {
+		err = corev1.AddToScheme(scheme)
+	}
+	if err == nil {
+		_, _, err = serializer.NewCodecFactory(scheme).UniversalDeserializer().Decode(body, nil, pod)
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	pod.Kind, pod.APIVersion, pod.UID = "Pod", "v1", "1"
+	pod.Spec.NodeName = "node"
+	state := func(name string, s corev1.ContainerState) []corev1.ContainerStatus {
+		return []corev1.ContainerStatus{{Name: name, State: s}}
+	}
+	pod.Status.InitContainerStatuses = state("sandboxagent-install", corev1.ContainerState{
+		Terminated: &corev1.ContainerStateTerminated{},
+	})
+	pod.Status.ContainerStatuses = state("sandbox", corev1.ContainerState{
+		Running: &corev1.ContainerStateRunning{},
+	})
+	f.change("ADDED", pod)
+	answer(w, pod)
+}
+
+// change records an event of a pod.
+func (f *fakeCluster) change(kind string, pod *corev1.Pod) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	pod.ResourceVersion = strconv.Itoa(len(f.log) + 1)
+	event, err := json.Marshal(map[string]any{"type": kind, "object": pod})
+	if err != nil {
+		panic(err)
+	}
+	f.log = append(f.log, string(event))
+	if kind == "DELETED" {
+		delete(f.pods, pod.Name)
+	} else {
+		f.pods[pod.Name] = pod
+	}
+	f.changed.Broadcast()
+}
+
+// list lists the pods, or sends all events from the beginning.
+func (f *fakeCluster) list(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Get("watch") == "" {
+		answer(w, map[string]any{
+			"kind": "PodList", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": "0"},
+		})
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = http.NewResponseController(w).Flush()
+	go func() { <-r.Context().Done(); f.changed.Broadcast() }()
+	for sent := 0; r.Context().Err() == nil; {
+		f.mu.Lock()
+		for len(f.log) == sent && r.Context().Err() == nil {
+			f.changed.Wait()
+		}
+		events := f.log[sent:]
+		sent = len(f.log)
+		f.mu.Unlock()
+		for _, e := range events {
+			_, _ = fmt.Fprintln(w, e)
+		}
+		_ = http.NewResponseController(w).Flush()
+	}
+}
+
+func (f *fakeCluster) get(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	pod := f.pods[r.PathValue("name")]
+	f.mu.Unlock()
+	if pod == nil {
+		http.NotFound(w, r)
+		return
+	}
+	answer(w, pod)
+}
+
+func (f *fakeCluster) remove(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	pod := f.pods[r.PathValue("name")]
+	f.mu.Unlock()
+	if pod != nil {
+		f.change("DELETED", pod)
+	}
+	answer(w, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Success"})
+}
+
+// exec connects a stream to a helper of its own.
+func (f *fakeCluster) exec(w http.ResponseWriter, r *http.Request) {
+	up := websocket.Upgrader{Subprotocols: []string{"v5.channel.k8s.io"}}
+	conn, err := up.Upgrade(w, r, nil)
+	if err != nil {
+		return
+	}
+	defer conn.Close() //nolint:errcheck // the stream has ended
+	cmd := exec.CommandContext(r.Context(), helperProgram, "serve")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	stdin, _ := cmd.StdinPipe() // fails only for a started command
+	stdout, _ := cmd.StdoutPipe()
+	if cmd.Start() != nil {
+		return
+	}
+	go func() {
+		defer stdin.Close() //nolint:errcheck // the helper sees the end
+		for {
+			_, data, err := conn.ReadMessage()
+			if err != nil || len(data) > 0 && data[0] == 255 {
+				return
+			}
+			if _, err := stdin.Write(data[1:]); err != nil {
+				return
+			}
+		}
+	}()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := stdout.Read(buf[1:])
+		if n > 0 {
+			buf[0] = 1
+			_ = conn.WriteMessage(websocket.BinaryMessage, buf[:n+1])
+		}
+		if err != nil {
+			break
+		}
+	}
+	_ = cmd.Wait()
+	_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{3}, `{"status": "Success"}`...))
+}
+
+// clientVar makes this test program a client of the fake cluster of a kubeconfig file.
+const clientVar = "SANDBOXAGENT_TEST_FAKE"
+
+// TestMemory measures what 200 environments beside each other take in the memory of a client.
+func TestMemory(t *testing.T) {
+	if file := os.Getenv(clientVar); file != "" {
+		manyOfFake(t, file)
+		return
+	}
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("left to make test-full: 200 helpers")
+	}
+	file := writeFile(t, "fake", fmt.Sprintf(`
+apiVersion: v1
+kind: Config
+current-context: x
+contexts: [{name: x, context: {cluster: x, user: x}}]
+clusters: [{name: x, cluster: {server: "%s"}}]
+users: [{name: x, user: {token: x}}]
+`, newFakeCluster(t).URL))
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), program, "-test.run=^TestMemory$", "-test.v")
+	cmd.Env = append(os.Environ(), clientVar+"="+file)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for lines := bufio.NewScanner(strings.NewReader(string(out))); lines.Scan(); {
+		if strings.Contains(lines.Text(), "MiB") { // the measurement
+			t.Log(strings.TrimSpace(lines.Text()))
+		}
+	}
+}
+
+// maxMemory bounds the memory of a client with 200 environments, in MiB.
+const maxMemory = 200
+
+func manyOfFake(t *testing.T, file string) {
+	const environments = 200
+	cluster, err := k8s.Connect(t.Context(), k8s.Address{Kubeconfig: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cluster.Close() //nolint:errcheck // the process ends
+	dir := t.TempDir()
+	peak := func() int {
+		data, err := os.ReadFile("/proc/self/status")
+		if err != nil {
+			t.Skip("this system does not tell the memory of a process")
+		}
+		_, rest, _ := strings.Cut(string(data), "VmHWM:")
+		size, err := strconv.Atoi(strings.Fields(rest)[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return size >> 10
+	}
+	before := peak()
+	var opening, using sync.WaitGroup
+	opening.Add(environments)
+	for i := range environments {
+		work := filepath.Join(dir, strconv.Itoa(i))
+		if err := os.Mkdir(work, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		using.Go(func() {
+			c := config(t, k8s.Config{HelperImage: "x", WorkDir: work, Network: k8s.NetworkFull})
+			c.TTL = time.Minute
+			e, err := cluster.Open(t.Context(), c)
+			opening.Done()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			opening.Wait()
+			cmd := sh("echo x >f; seq 10000")
+			cmd.Stdout = io.Discard
+			if res, err := e.Exec(t.Context(), cmd); err != nil || res.ExitCode != 0 {
+				t.Errorf("%+v, %v", res, err)
+			}
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	using.Wait()
+	after := peak()
+	t.Logf("%d MiB before, and %d MiB with %d environments", before, after, environments)
+	if after > maxMemory {
+		t.Errorf("%d MiB are more than %d", after, maxMemory)
+	}
+}
