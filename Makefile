@@ -84,10 +84,10 @@ install:
 WITH          := $(CACHE)/withdaemons --images
 
 # Packages with their own concurrency run with the race detector. Three packages run beside each other, for most of their time
-# is waiting.
+# is waiting. A slow machine needs more than the usual ten minutes for one.
 short: $(GOTESTSUM) withdaemons
-	$(WITH) --kube=10m -- sh -ec '$(SUM) -short -count=1 -race $(RACE); \
-		$(SUM) -short -count=1 -p 3 $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE))")'
+	$(WITH) --kube=10m -- sh -ec '$(SUM) -short -count=1 -race -timeout 30m $(RACE); \
+		$(SUM) -short -count=1 -p 3 -timeout 30m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE))")'
 
 # Under the race detector the soak has a tenth of its sessions, fewer helpers are opened, large calls are smaller, and few searches are
 # compared with ripgrep: these tests run again without it.
