@@ -183,7 +183,7 @@ func TestEnvRemove(t *testing.T) {
 			var removed []string
 			for _, name := range d.removed {
 				name = strings.TrimPrefix(name, "sandboxagent-")
-				if !strings.HasSuffix(name, "-loader") {
+				if !strings.HasSuffix(name, "-loader") && !strings.HasSuffix(name, "-fill") {
 					removed = append(removed, name)
 				}
 			}

@@ -85,7 +85,10 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *environme
 	fills := s.readOnly && s.existing == nil && !s.backend.inPlace()
 	if fills {
 		s.config.fill = func(ctx context.Context, to env.Environment) error {
-			return cmp.Or(upload(ctx, to), s.upload(ctx, to, p.notify, transfer.isWork))
+			if err := upload(ctx, to); err != nil {
+				return err
+			}
+			return s.upload(ctx, to, p.notify, transfer.isWork)
 		}
 	}
 	if s.existing != nil {
@@ -141,6 +144,7 @@ type recording struct {
 	done chan struct{}
 	tree *workspace.Workspace
 	err  error
+	told bool // upload has returned err
 }
 
 // startRecording starts to read the directory to copy into the environment; nil if none is copied.
@@ -171,6 +175,7 @@ func (r *recording) upload(
 	}
 	<-r.done
 	if r.err != nil {
+		r.told = true
 		return nil, workdirError(r.err)
 	}
 	for _, line := range r.tree.Warnings() {
@@ -182,13 +187,17 @@ func (r *recording) upload(
 	return r.tree, nil
 }
 
-// discard waits for the reading and discards its result, but for a mistake in --workdir.
+// discard waits for the reading and discards its result, but for a mistake in --workdir that upload
+// has not returned.
 func (r *recording) discard() error {
 	if r == nil {
 		return nil
 	}
 	<-r.done
-	if r.err != nil {
+	switch {
+	case r.told:
+		return nil
+	case r.err != nil:
 		return workdirError(r.err)
 	}
 	return r.tree.Close()

@@ -115,10 +115,10 @@ type Config struct {
 	// git, so that commands can work in a repository of the image. The image must have the directory.
 	// The first environment of an image creates a layer with a copy of it, which the daemon keeps.
 	OwnWorkDir bool
-	// Fill, if set, makes the working directory and Mounts read-only. Open calls it with an
-	// environment in another container, without network and Mounts, which has the same working
-	// directory and can write there. Its duration does not count as StartTimeout, and Open returns its
-	// error.
+	// Fill, if set, makes the working directory, volumes of the image and Mounts read-only; what is
+	// mounted below the source of a mount is left out. Open calls it with an environment in another
+	// container, without network and Mounts, which has the same working directory and can write there.
+	// Its duration does not count as StartTimeout, and Open returns its error.
 	Fill func(ctx context.Context, e env.Environment) error
 	// WritableRoot lets commands write wherever User may, instead of the listed directories only.
 	// Nothing of it outlives the container.
@@ -225,6 +225,10 @@ func (c Config) checkTargets() error {
 		}
 		if err := add("mount", m.Target); err != nil {
 			return err
+		}
+		if c.Fill != nil && within(m.Target, c.WorkDir) {
+			return badConfig("mount", "%s is in the working directory, which is read-only, so that "+
+				"nothing can be mounted there; mount it elsewhere", m.Target)
 		}
 	}
 	return nil
@@ -343,8 +347,12 @@ func (c Config) binds() []mount.Mount {
 	for _, m := range c.Mounts {
 		list = append(list, mount.Mount{
 			Type: mount.TypeBind, Source: m.Source, Target: m.Target,
-			ReadOnly:    m.ReadOnly || c.workFrom != "",
-			BindOptions: &mount.BindOptions{Propagation: mount.PropagationRPrivate},
+			ReadOnly: m.ReadOnly || c.workFrom != "",
+			BindOptions: &mount.BindOptions{
+				Propagation: mount.PropagationRPrivate,
+				// Old daemons and kernels leave what is mounted below the source writable.
+				NonRecursive: c.workFrom != "",
+			},
 		})
 	}
 	return list

@@ -72,7 +72,7 @@ func (c Config) spec(imageID string, argv []string, extra ...mount.Mount) spec {
 		s.host.NetworkMode = "default"
 	}
 	if c.workFrom != "" {
-		s.host.VolumesFrom = []string{c.workFrom + ":ro"} // Mounts cover the others
+		s.host.VolumesFrom = []string{c.workFrom + ":ro"} // Mounts cover all but those of the image
 	}
 	return s
 }

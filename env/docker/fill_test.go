@@ -3,6 +3,7 @@ package docker_test
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/docker"
 	"github.com/sandboxagent/sandboxagent/env/envtest"
 	"github.com/sandboxagent/sandboxagent/env/remote"
+	"github.com/sandboxagent/sandboxagent/env/verify"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
@@ -44,6 +46,19 @@ func TestFill(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(source, "new")); err == nil {
 		t.Error("a command has written to a mount")
+	}
+	report, err := box.Verify(t.Context(), verify.Host{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if broken := report.Broken(); len(broken) > 0 {
+		t.Errorf("verify: %+v", broken)
+	}
+	nested := docker.Config{
+		Fill: fill, Mounts: []docker.Mount{{Source: source, Target: "/workspace/x"}},
+	}
+	if bad := (*docker.ConfigError)(nil); !errors.As(nested.Validate(), &bad) || bad.Field != "mount" {
+		t.Errorf("a mount in the working directory: %v", nested.Validate())
 	}
 	// A client that dies leaves the removal to the daemon.
 	daemon(t, host, "kill", box.Container())

@@ -61,8 +61,11 @@ func (e *Engine) openFilled(ctx context.Context, c Config) (_ *Environment, err 
 	}
 	c.workFrom = filled.Container()
 	opened, err := e.open(ctx, c)
-	if cerr := filled.Close(); cerr != nil && err == nil {
-		return nil, errors.Join(cerr, opened.Close())
+	if cerr := filled.Close(); cerr != nil {
+		if err == nil {
+			cerr = errors.Join(cerr, opened.Close())
+		}
+		return nil, errors.Join(err, cerr)
 	}
 	return opened, err
 }

@@ -56,6 +56,9 @@ func (c Config) expect(found image.InspectResponse, mounted []container.MountPoi
 	for _, t := range c.Tmpfs {
 		x.Writable = append(x.Writable, t.Target)
 	}
+	if c.workFrom != "" {
+		x.Writable = x.Writable[1:]
+	}
 	if c.WritableRoot && uid == 0 {
 		x.Writable = append(x.Writable, "/")
 	}
@@ -63,6 +66,9 @@ func (c Config) expect(found image.InspectResponse, mounted []container.MountPoi
 	if !c.WritableRoot {
 		x.ReadOnly = slices.DeleteFunc([]string{"/", "/usr", "/etc"},
 			func(dir string) bool { return c.isWritable(dir, found) })
+	}
+	if c.workFrom != "" {
+		x.ReadOnly = append(x.ReadOnly, c.WorkDir)
 	}
 	x.Helper = programPath
 	// elsewhere the helper has no filter

@@ -2,6 +2,7 @@ package k8s_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -82,6 +83,8 @@ func (f *fakeCluster) create(w http.ResponseWriter, r *http.Request) {
 		Running: &corev1.ContainerStateRunning{},
 	})
 	f.change("ADDED", pod)
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	answer(w, pod)
 }
 
@@ -113,7 +116,11 @@ func (f *fakeCluster) list(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = http.NewResponseController(w).Flush()
-	go func() { <-r.Context().Done(); f.changed.Broadcast() }()
+	context.AfterFunc(r.Context(), func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.changed.Broadcast()
+	})
 	for sent := 0; r.Context().Err() == nil; {
 		f.mu.Lock()
 		for len(f.log) == sent && r.Context().Err() == nil {
@@ -131,8 +138,8 @@ func (f *fakeCluster) list(w http.ResponseWriter, r *http.Request) {
 
 func (f *fakeCluster) get(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	pod := f.pods[r.PathValue("name")]
-	f.mu.Unlock()
 	if pod == nil {
 		http.NotFound(w, r)
 		return

@@ -2,6 +2,8 @@ package k8s_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/envtest"
 	"github.com/sandboxagent/sandboxagent/env/k8s"
+	"github.com/sandboxagent/sandboxagent/env/verify"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
@@ -107,6 +110,27 @@ func TestFill(t *testing.T) {
 	t.Parallel()
 	cluster := connect(t)
 	envtest.Filled(t, func(t *testing.T, fill envtest.Fill) (env.Environment, error) {
-		return cluster.Open(t.Context(), config(t, k8s.Config{Fill: fill}))
+		e, err := cluster.Open(t.Context(), config(t, k8s.Config{Fill: fill}))
+		if err != nil {
+			return nil, err
+		}
+		report, err := e.Verify(t.Context(), verify.Host{})
+		if err != nil {
+			t.Error(err)
+		}
+		for _, f := range report.Broken() {
+			if f.Name != string(env.NoNetwork) {
+				t.Errorf("verify: %+v", f)
+			}
+		}
+		return e, nil
 	})
+	nested := k8s.Config{
+		Fill: func(context.Context, env.Environment) error { return nil },
+		Template: []byte("spec: {volumes: [{name: v, emptyDir: {}}], containers: [{name: sandbox, " +
+			"volumeMounts: [{name: v, mountPath: /workspace/v}]}]}"),
+	}
+	if bad := (*k8s.ConfigError)(nil); !errors.As(nested.Validate(), &bad) {
+		t.Errorf("a mount in the working directory: %v", nested.Validate())
+	}
 }

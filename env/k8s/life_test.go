@@ -19,6 +19,7 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -327,6 +328,8 @@ func TestLeave(t *testing.T) {
 	if got := output(t, attached, "cat file"); got != "kept\n" {
 		t.Errorf("the file is %q", got)
 	}
+	collecting.Lock()
+	defer collecting.Unlock()
 	if err := attached.Leave(); err != nil {
 		t.Fatal(err)
 	}
@@ -361,12 +364,17 @@ func TestLeave(t *testing.T) {
 	waitGone(t, e.Pod())
 }
 
+// collecting keeps a test from collecting the completed pod of another one.
+var collecting sync.Mutex
+
 // TestCollectSparesOthers has a completed pod of another owner.
 func TestCollectSparesOthers(t *testing.T) {
 	t.Parallel()
 	cluster := connect(t)
 	e := start(t, cluster, k8s.Config{Options: remote.Options{TTL: time.Second}})
 	kubectl(t, "", "label", "--overwrite", "pod", e.Pod(), "sandboxagent/owner=another")
+	collecting.Lock()
+	defer collecting.Unlock()
 	if err := e.Leave(); err != nil {
 		t.Fatal(err)
 	}
@@ -434,6 +442,8 @@ spec:
 	if got := kubectl(t, "", "get", "pod", e.Pod(), "-o", "jsonpath="+path); got != "search kept ALL" {
 		t.Errorf("the pod has %q", got)
 	}
+	collecting.Lock()
+	defer collecting.Unlock()
 	if err := e.Leave(); err != nil {
 		t.Fatal(err)
 	}

@@ -43,7 +43,9 @@ func (c *Cluster) Open(ctx context.Context, cfg Config) (*Environment, error) {
 	var fillErr error
 	if fill := cfg.Fill; fill != nil {
 		cfg.Fill = func(ctx context.Context, e env.Environment) error {
-			timer.Stop()
+			if !timer.Stop() {
+				return timeout
+			}
 			defer timer.Reset(cfg.StartTimeout)
 			fillErr = fill(ctx, e)
 			return fillErr
@@ -131,7 +133,11 @@ func (h *handle) fill(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(cfg.Fill(ctx, e), e.Close())
+	err = cfg.Fill(ctx, e)
+	if cerr := e.Close(); err != nil {
+		return errors.Join(err, cerr)
+	}
+	return nil // the state of the container tells whether it has ended well
 }
 
 // connect opens the environment of a container, when the pod is in the state before, and at the

@@ -123,6 +123,9 @@ func (c Config) checkNames(pod *corev1.Pod) error {
 				return badConfig("pod template", "volumeMounts: the volume %s is the helper's", m.Name)
 			case k.Name == sandboxName && taken:
 				return badConfig("pod template", "volumeMounts: %s is used already", m.MountPath)
+			case k.Name == sandboxName && c.Fill != nil && strings.HasPrefix(at, c.WorkDir+"/"):
+				return badConfig("pod template", "volumeMounts: %s is in the working directory, which is "+
+					"read-only, so that nothing can be mounted there; mount it elsewhere", m.MountPath)
 			}
 		}
 		for _, v := range k.Env {

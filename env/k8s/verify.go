@@ -25,6 +25,9 @@ func (e *Environment) Verify(ctx context.Context, host verify.Host) (verify.Repo
 		OwnNamespaces: true, HostCgroups: true, Memory: c.Memory, CPUs: c.CPUs, NoCredentials: true,
 		Host: host, Helper: programPath,
 	}
+	if c.Fill != nil {
+		x.Writable, x.ReadOnly = x.Writable[1:], append(x.ReadOnly, c.WorkDir)
+	}
 	x.Executable = x.Writable
 	argv := append([]string{programPath}, e.handle.program.Args...)
 	report, err := verify.Run(ctx, e, argv, x)
