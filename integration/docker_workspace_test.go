@@ -41,7 +41,7 @@ func TestDockerUnreadable(t *testing.T) {
 	}
 }
 
-// TestDockerReadOnly has commands that can read what was uploaded, and change nothing of it.
+// TestDockerReadOnly has commands that read uploaded files, and try to change them.
 func TestDockerReadOnly(t *testing.T) {
 	t.Parallel()
 	d := sharedDocker(t)

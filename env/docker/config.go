@@ -115,8 +115,8 @@ type Config struct {
 	// git, so that commands can work in a repository of the image. The image must have the directory.
 	// The first environment of an image creates a layer with a copy of it, which the daemon keeps.
 	OwnWorkDir bool
-	// Fill, if set, makes the working directory, volumes of the image and Mounts read-only; what is
-	// mounted below the source of a mount is left out. Open calls it with an environment in another
+	// Fill, if set, makes the working directory, volumes of the image and Mounts read-only; mounts
+	// below the source of one of Mounts are left out. Open calls it with an environment in another
 	// container, without network and Mounts, which has the same working directory and can write there.
 	// Its duration does not count as StartTimeout, and Open returns its error.
 	Fill func(ctx context.Context, e env.Environment) error
@@ -350,7 +350,7 @@ func (c Config) binds() []mount.Mount {
 			ReadOnly: m.ReadOnly || c.workFrom != "",
 			BindOptions: &mount.BindOptions{
 				Propagation: mount.PropagationRPrivate,
-				// Old daemons and kernels leave what is mounted below the source writable.
+				// Old daemons and kernels leave mounts below the source writable.
 				NonRecursive: c.workFrom != "",
 			},
 		})
