@@ -144,7 +144,7 @@ func breakages() []breakage {
 // rule.
 func TestSuiteNoticesBrokenEnvironments(t *testing.T) {
 	groups := suite()
-	var l lanes
+	l := newLanes()
 	var wg sync.WaitGroup
 	for _, b := range breakages() {
 		for _, name := range b.cases {
@@ -154,7 +154,8 @@ func TestSuiteNoticesBrokenEnvironments(t *testing.T) {
 					if !ok {
 						t.Fatalf("the case %s does not exist", name)
 					}
-					defer l.enter(tc.alone)()
+					tc.fresh = false // its environment costs nothing
+					defer l.enter(tc)()
 					notices(t, b, tc)
 				})
 			})

@@ -18,15 +18,15 @@ import (
 const (
 	// caseTime bounds a case, so that an environment that hangs fails one case and not the whole test
 	// binary.
-	caseTime = 5 * time.Minute
+	caseTime = 10 * time.Minute
 	// closeTime bounds Close. Like pollTime it only ends the wait for an environment that hangs: a
 	// loaded machine may take ten times as long as an idle one.
-	closeTime = time.Minute
+	closeTime = 3 * time.Minute
 	// pollTime bounds the wait for an effect that the contract guarantees.
-	pollTime = time.Minute
+	pollTime = 3 * time.Minute
 )
 
-// A group is a set of cases that share an environment.
+// A group is a set of cases about one part of the contract.
 type group struct {
 	name  string
 	cases []testCase

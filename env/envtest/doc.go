@@ -18,9 +18,9 @@
 //		})
 //	}
 //
-// Every case is a subtest, such as "exec/exit_codes", and depends on no other. The cases of a group
-// share an environment and run concurrently, each in its own directory; cases that close an
-// environment get a fresh one. Every failure starts with the violated sentence of the contract.
+// Every case is a subtest, such as "exec/exit_codes", and depends on no other. The cases share
+// an environment and run concurrently, each in its own directory; cases that close an environment
+// get a fresh one. Every failure starts with the violated sentence of the contract.
 // Cases check effects, such as the death of a process or the equality of bytes, never durations.
 //
 // [CheckWrap] checks a decorator that only observes, such as a logger. Run needs an environment

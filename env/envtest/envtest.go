@@ -70,61 +70,63 @@ func Run(t *testing.T, opts Options) {
 	for _, name := range unknownNames(groups, opts.Known) {
 		t.Errorf("Options.Known names the case %q, which does not exist", name)
 	}
-	var l lanes
+	groups = slices.DeleteFunc(groups, func(g group) bool {
+		return len(opts.Groups) > 0 && !slices.Contains(opts.Groups, g.name)
+	})
+	p := newSubject(t, opts)
+	t.Cleanup(func() {
+		if problem := p.close(); problem != "" {
+			t.Errorf("%s: %s", ruleClose, problem)
+		}
+	})
+	l := newLanes()
 	var wg sync.WaitGroup
 	for _, g := range groups {
-		if len(opts.Groups) > 0 && !slices.Contains(opts.Groups, g.name) {
-			continue
-		}
-		wg.Go(func() { t.Run(g.name, func(t *testing.T) { runGroup(t, opts, g, &l) }) })
+		wg.Go(func() { t.Run(g.name, func(t *testing.T) { runGroup(t, opts, g, p, l) }) })
 	}
 	wg.Wait()
 }
 
-// lanes bounds the number of cases that run at the same time. Most cases wait rather than compute,
+// lanes bound the number of cases that run at the same time. Most cases wait rather than compute,
 // so that the bound of package testing, the number of processors, is too low.
-type lanes struct {
-	once sync.Once
-	free chan struct{}
+type lanes struct{ usual, fresh chan struct{} }
+
+// newLanes returns free lanes: 16 for all cases, 3 of which may be of cases that open environments.
+func newLanes() *lanes {
+	return &lanes{usual: make(chan struct{}, 16), fresh: make(chan struct{}, 3)}
 }
 
 // shared is held for writing by a case that runs alone in this process, and for reading by others.
 var shared sync.RWMutex
 
-// maxParallel is the number of cases that run at the same time.
-const maxParallel = 16
-
-// enter waits for a free lane, or for all of them if alone is set, and returns how to leave.
-func (l *lanes) enter(alone bool) (leave func()) {
-	if alone {
+// enter waits until tc may run, and returns how to leave.
+func (l *lanes) enter(tc testCase) (leave func()) {
+	if tc.alone {
 		shared.Lock()
 		return shared.Unlock
 	}
-	l.once.Do(func() { l.free = make(chan struct{}, maxParallel) })
-	l.free <- struct{}{}
+	if tc.fresh {
+		l.fresh <- struct{}{}
+	}
+	l.usual <- struct{}{}
 	shared.RLock()
 	return func() {
 		shared.RUnlock()
-		<-l.free
+		<-l.usual
+		if tc.fresh {
+			<-l.fresh
+		}
 	}
 }
 
-func runGroup(t *testing.T, opts Options, g group, l *lanes) {
-	var shared *subject
-	if slices.ContainsFunc(g.cases, func(tc testCase) bool { return !tc.fresh }) {
-		shared = newSubject(t, opts)
-		t.Cleanup(func() {
-			if problem := shared.close(); problem != "" {
-				t.Errorf("%s: %s", ruleClose, problem)
-			}
-		})
-	}
+// runGroup runs the cases of g, in p if they need no environment of their own.
+func runGroup(t *testing.T, opts Options, g group, p *subject, l *lanes) {
 	var wg sync.WaitGroup
 	for _, tc := range g.cases {
 		wg.Go(func() {
 			t.Run(tc.name, func(t *testing.T) {
-				defer l.enter(tc.alone)()
-				p := shared
+				defer l.enter(tc)()
+				p := p
 				if tc.fresh {
 					p = newSubject(t, opts)
 				}

@@ -19,7 +19,7 @@ import (
 func config(tb testing.TB, c k8s.Config) k8s.Config {
 	tb.Helper()
 	if c.CPUs == 0 {
-		c.CPUs = 0.1
+		c.CPUs = 0.15
 	}
 	if c.Memory == 0 {
 		c.Memory = 256 << 20
@@ -28,7 +28,7 @@ func config(tb testing.TB, c k8s.Config) k8s.Config {
 		c.Disk = 512 << 20
 	}
 	if c.StartTimeout == 0 {
-		c.StartTimeout = 4 * time.Minute // for room on the node
+		c.StartTimeout = 10 * time.Minute // for room on the node
 	}
 	c.Pull = k8s.PullNever
 	c.Helper.Binary = helperProgram
@@ -90,7 +90,7 @@ func TestContract(t *testing.T) {
 				t.Skip("left to make test-full: the contract runs once, on Debian")
 			}
 			cluster := connect(t)
-			c := k8s.Config{Image: image, CPUs: 0.25}
+			c := k8s.Config{Image: image, CPUs: 0.3}
 			if image == daemons.Empty {
 				c.HelperImage = daemons.Helper
 			}

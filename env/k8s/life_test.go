@@ -97,7 +97,7 @@ func TestGone(t *testing.T) {
 		}},
 		{
 			"deadline", k8s.ReasonDeadline,
-			k8s.Config{Deadline: 30 * time.Second},
+			k8s.Config{Deadline: 90 * time.Second},
 			func(*testing.T, string) {},
 		},
 	} {
