@@ -21,7 +21,7 @@ func TestDockerFaults(t *testing.T) {
 		prove func(*testing.T, *dockerHost)
 	}{
 		{"F14_fork_bomb", proveForkBomb},
-		{"F17_hostile_changes", proveHostileChanges},
+		{"F17_hostile_changes", func(t *testing.T, d *dockerHost) { proveHostileChanges(t, d) }},
 		{"F18_hostile_download", proveHostileDownload},
 		{"F26_images", proveImages},
 		{"F27_double_forks", proveDoubleForks},
@@ -226,9 +226,9 @@ printf '[core]\n\tfsmonitor = touch /tmp/owned\n' >>.git/config; echo new >new.t
 	}
 }
 
-// proveHostileChanges makes changes in a container that would harm the host, or its git, if they
-// were made there.
-func proveHostileChanges(t *testing.T, d *dockerHost) {
+// proveHostileChanges makes changes in an environment that would harm this machine, or its git, if
+// they were made here.
+func proveHostileChanges(t *testing.T, h runner) {
 	for name, tt := range hostileChanges() {
 		t.Run(name, func(t *testing.T) {
 			top := t.TempDir()
@@ -244,7 +244,7 @@ func proveHostileChanges(t *testing.T, d *dockerHost) {
 			git(t, dir, "commit", "-q", "-m", "all")
 			before, meta := readTree(t, dir), readTree(t, filepath.Join(dir, ".git"))
 			patch := filepath.Join(top, "out.patch")
-			got := d.run(t, dir, nil, "exec", "--image="+daemons.Busybox, "--patch="+patch, "--apply",
+			got := h.run(t, dir, nil, "exec", "--image="+daemons.Busybox, "--patch="+patch, "--apply",
 				"--timeout=1m", "--", "sh", "-c", tt.command)
 			after := readTree(t, dir)
 			if diff := cmp.Diff(map[string]string{"secret": "secret\n"}, readTree(t, outside)); diff != "" {

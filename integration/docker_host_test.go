@@ -101,6 +101,12 @@ func (d *dockerHost) run(t testing.TB, dir string, vars []string, args ...string
 	return got
 }
 
+// A runner runs the program with args in dir, with more variables, in an environment that ends
+// with it: dockerHost and kubeHost.
+type runner interface {
+	run(t testing.TB, dir string, vars []string, args ...string) ran
+}
+
 // finish runs cmd to its end.
 func finish(t testing.TB, cmd *exec.Cmd) ran {
 	t.Helper()

@@ -11,17 +11,20 @@ import (
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
-// TestDockerUnreadable has a command change files and make them unreadable or too large. Nothing is
-// applied, and the patch has the rest.
 func TestDockerUnreadable(t *testing.T) {
 	t.Parallel()
-	d := sharedDocker(t)
+	proveUnreadable(t, sharedDocker(t))
+}
+
+// proveUnreadable has a command change files and make them unreadable or too large. Nothing is
+// applied, and the patch has the rest.
+func proveUnreadable(t *testing.T, h runner) {
 	const script = "echo changed >a; chmod 000 a; echo x >d/b; chmod 000 d; echo new >c; " +
 		"truncate -s 20G core.123"
 	dir, state := t.TempDir(), t.TempDir()
 	files := map[string]string{"a": "a\n", "d/b": "b\n"}
 	writeTree(t, dir, files)
-	got := d.run(t, dir, []string{"SANDBOXAGENT_STATE_DIR=" + state}, "exec", "--apply", "--", "sh",
+	got := h.run(t, dir, []string{"SANDBOXAGENT_STATE_DIR=" + state}, "exec", "--apply", "--", "sh",
 		"-c", script)
 	if got.code != 125 {
 		t.Errorf("exit code %d\n%s", got.code, got.stderr)

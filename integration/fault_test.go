@@ -108,7 +108,7 @@ func lastRun(t *testing.T, entries []journal.Entry) string {
 }
 
 // await waits until cond holds; event names it.
-func await(t *testing.T, event string, cond func() bool) {
+func await(t testing.TB, event string, cond func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !cond(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {

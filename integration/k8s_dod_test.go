@@ -30,7 +30,7 @@ func openPod(t testing.TB, dir string) env.Environment {
 	e, err := cluster.Open(t.Context(), k8s.Config{
 		Options: remote.Options{
 			Helper:       remote.Helper{Binary: command(t), Args: []string{"__sandboxd"}},
-			StartTimeout: 4 * time.Minute, // for room on the node
+			StartTimeout: 10 * time.Minute, // for room on the node
 		},
 		Image: images.DefaultReference, Pull: k8s.PullNever, CPUs: 0.1, Memory: 256 << 20,
 		Disk: 512 << 20,

@@ -80,13 +80,17 @@ const changes = `echo changed >notes.txt; echo changed >>notes.txt; rm -f notes.
 func TestReadOnlyRun(t *testing.T) {
 	t.Parallel()
 	eachEnvironment(t, proveReadOnly)
-	t.Run("k8s", func(t *testing.T) {
-		k := sharedKube(t)
-		proveReadOnly(t, func(t *testing.T, dir string, args ...string) ran {
-			args = append(args[:len(args)-1:len(args)-1], "--image="+daemons.Debian, args[len(args)-1])
-			return finish(t, k.command(t, dir, newMark(), args...))
-		})
-	})
+	t.Run("k8s", func(t *testing.T) { proveReadOnly(t, inPods(t)) })
+}
+
+// inPods returns a function that runs the program, whose tools act on a pod.
+func inPods(t *testing.T) func(t *testing.T, dir string, args ...string) ran {
+	k := sharedKube(t)
+	return func(t *testing.T, dir string, args ...string) ran {
+		last := len(args) - 1
+		args = append(args[:last:last], "--image="+daemons.Debian, args[last])
+		return k.run(t, dir, nil, args...)
+	}
 }
 
 func proveReadOnly(t *testing.T, run func(*testing.T, string, ...string) ran) {
@@ -124,24 +128,27 @@ const confinedAgent = `turns:
 // TestConfinedAgent runs commands of a sub-agent with a directory of its own in each environment.
 func TestConfinedAgent(t *testing.T) {
 	t.Parallel()
-	eachEnvironment(t, func(t *testing.T, run func(*testing.T, string, ...string) ran) {
-		dir, model := projectOfAgents(t, confinedAgent)
-		patch := filepath.Join(t.TempDir(), "out.patch")
-		got := run(t, dir, "run", "--yes", "--model=script:"+model, "--patch="+patch,
-			"--output=stream-json", "go")
-		if got.code != 0 {
-			t.Fatalf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
+	eachEnvironment(t, proveConfinedAgent)
+	t.Run("k8s", func(t *testing.T) { proveConfinedAgent(t, inPods(t)) })
+}
+
+func proveConfinedAgent(t *testing.T, run func(*testing.T, string, ...string) ran) {
+	dir, model := projectOfAgents(t, confinedAgent)
+	patch := filepath.Join(t.TempDir(), "out.patch")
+	got := run(t, dir, "run", "--yes", "--model=script:"+model, "--patch="+patch,
+		"--output=stream-json", "go")
+	if got.code != 0 {
+		t.Fatalf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
+	}
+	_, res := records(t, got.stdout)
+	if len(res.Changes) != 1 || res.Changes[0].Path != "sub/mine" {
+		t.Errorf("changes: %+v, want one of sub/mine\n%s", res.Changes, got.stdout)
+	}
+	for line := range strings.Lines(got.stdout) {
+		if strings.Contains(line, `"agent_id":"agent_1"`) && strings.Contains(line, "original") {
+			t.Errorf("the sub-agent has read a file outside of its directory: %s", line)
 		}
-		_, res := records(t, got.stdout)
-		if len(res.Changes) != 1 || res.Changes[0].Path != "sub/mine" {
-			t.Errorf("changes: %+v, want one of sub/mine\n%s", res.Changes, got.stdout)
-		}
-		for line := range strings.Lines(got.stdout) {
-			if strings.Contains(line, `"agent_id":"agent_1"`) && strings.Contains(line, "original") {
-				t.Errorf("the sub-agent has read a file outside of its directory: %s", line)
-			}
-		}
-	})
+	}
 }
 
 // projectOfAgents makes a project with the files notes.txt and sub/mine, and a model.
