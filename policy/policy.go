@@ -43,6 +43,10 @@ const (
 	ClassRepeat = "repeat"
 )
 
+var classes = []string{
+	ClassRead, ClassWrite, ClassSearch, ClassShell, ClassAgent, ClassHuman, ClassRepeat,
+}
+
 // A Risk is how much harm a tool can do.
 type Risk string
 
@@ -90,6 +94,26 @@ type Policy struct {
 	also []*Policy
 }
 
+// Check returns an error for the first rule that can never match, since its permission is neither
+// "*" nor a class, a level of risk or one of tools.
+func (p *Policy) Check(tools []string) error {
+	known := slices.Concat([]string{"*"}, classes, []string{
+		string(Safe), string(Moderate), string(Dangerous),
+	}, tools)
+	for _, r := range p.Rules {
+		if !slices.Contains(known, r.Permission) {
+			return fmt.Errorf("%s: the permission %q is unknown (known: %s)", r.Source, r.Permission,
+				strings.Join(known, ", "))
+		}
+	}
+	for _, q := range p.also {
+		if err := q.Check(tools); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Tighten returns a policy that decides like p, or like q where q is stricter. Where no rule of q
 // matches, and q has no default, p decides. A nil p allows everything.
 func (p *Policy) Tighten(q *Policy) *Policy {
@@ -123,17 +147,20 @@ type Request struct {
 	Subject string
 	// WorkDir and Home are the absolute working directory and the home directory of the environment.
 	WorkDir, Home string
+	// Base is the absolute directory that relative patterns for files start from; empty means WorkDir.
+	// It differs for an agent that works in a part of the working directory of its session.
+	Base string
 	// Bash means that bash runs the command; else another shell does that follows POSIX, or with
 	// Foreign one that does not.
 	Bash, Foreign bool
 }
 
 // WithShell returns the request for a program that runs commands, such as "/bin/bash".
-func (r Request) WithShell(program string) Request {
+func (q Request) WithShell(program string) Request {
 	name := path.Base(program)
-	r.Bash = name == "bash"
-	r.Foreign = !slices.Contains([]string{"bash", "sh", "dash", "ash", "busybox"}, name)
-	return r
+	q.Bash = name == "bash"
+	q.Foreign = !slices.Contains([]string{"bash", "sh", "dash", "ash", "busybox"}, name)
+	return q
 }
 
 // Decision is the decision about a call.
@@ -182,7 +209,7 @@ func Exactly(steps []Step) []Rule {
 			q.Class == ClassShell && relative:
 			return nil
 		case q.Class == ClassRead || q.Class == ClassWrite:
-			_, pattern = names(q.WorkDir, pattern)
+			_, pattern = q.names(pattern)
 		}
 		rules = append(rules, Rule{
 			Permission: s.Permission, Pattern: Escape(pattern), Action: Allow, Source: "an approval",
@@ -271,7 +298,7 @@ func (p *Policy) defaultAction(r Request) Action {
 	return Ask
 }
 
-func (r Request) risk() Risk { return cmp.Or(r.Risk, RiskOf(r.Class)) }
+func (q Request) risk() Risk { return cmp.Or(q.Risk, RiskOf(q.Class)) }
 
 // concerns reports whether the permission of a rule is for a request.
 func (r Rule) concerns(q Request) bool {
@@ -294,9 +321,8 @@ func (r Rule) compare(q Request, subject string) match {
 		}
 		return compileText(pattern).match(subject)
 	}
-	if rest, ok := strings.CutPrefix(pattern, "~/"); ok && q.Home != "" {
-		pattern = path.Join(q.Home, rest)
-	} else if ok { // any directory may be the home
+	pattern = q.tidy(pattern)
+	if rest, ok := strings.CutPrefix(pattern, "~/"); ok { // any directory may be the home
 		if compilePath("**/"+rest).match(subject) == never {
 			return never
 		}
@@ -305,7 +331,7 @@ func (r Rule) compare(q Request, subject string) match {
 	if strings.ContainsAny(subject, holes) {
 		return compareUnknown(pattern, subject)
 	}
-	inside, absolute := names(q.WorkDir, subject)
+	inside, absolute := q.names(subject)
 	if path.IsAbs(pattern) {
 		return compilePath(pattern).match(absolute)
 	}
@@ -315,16 +341,38 @@ func (r Rule) compare(q Request, subject string) match {
 	return compilePath(pattern).match(inside)
 }
 
+// tidy returns a pattern for files in the form of the names that it is compared with: "./a" as "a",
+// "a/" as "a/**", and absolute if it starts with a known home directory, or leads out of Base.
+func (q Request) tidy(pattern string) string {
+	rest, home := strings.CutPrefix(pattern, "~/")
+	dir, base := strings.HasSuffix(pattern, "/"), cmp.Or(q.Base, q.WorkDir)
+	switch {
+	case home && q.Home != "":
+		pattern = path.Join(q.Home, rest)
+	case home:
+		pattern = "~/" + path.Clean(rest)
+	default:
+		pattern = path.Clean(pattern)
+	}
+	if base != "" && (pattern == ".." || strings.HasPrefix(pattern, "../")) {
+		pattern = path.Join(base, pattern)
+	}
+	switch {
+	case dir && pattern == ".":
+		return "**"
+	case dir:
+		return strings.TrimSuffix(pattern, "/") + "/**"
+	}
+	return pattern
+}
+
 // isBelow reports whether the files that a rule is about are certainly in a directory.
 func (r Rule) isBelow(q Request, dir string) bool {
-	files := r.Pattern
+	files := q.tidy(r.Pattern)
 	if i := strings.IndexAny(files, `*?\`); i >= 0 {
 		files = files[:i]
 	}
-	if rest, ok := strings.CutPrefix(files, "~/"); ok {
-		files = path.Join(q.Home, rest)
-	}
-	inside, absolute := names(q.WorkDir, dir)
+	inside, absolute := q.names(dir)
 	switch {
 	case files == "":
 		return false
@@ -354,20 +402,21 @@ func compareUnknown(pattern, name string) match {
 	return sometimes
 }
 
-// names returns a name of a file relative to the working directory, empty if it is certainly not in
-// it, and absolute.
-func names(workDir, name string) (inside, absolute string) {
+// names returns a name of a file relative to Base, empty if it is certainly not in that, and
+// absolute.
+func (q Request) names(name string) (inside, absolute string) {
+	base := cmp.Or(q.Base, q.WorkDir)
 	if absolute = path.Clean(name); !path.IsAbs(absolute) {
-		absolute = path.Join("/", workDir, name)
+		absolute = path.Join("/", q.WorkDir, name)
 	}
-	if workDir == "" {
+	if base == "" {
 		inside = path.Clean(name)
 		if path.IsAbs(inside) || inside == ".." || strings.HasPrefix(inside, "../") {
 			inside = ""
 		}
 		return inside, absolute
 	}
-	dir := path.Clean(workDir)
+	dir := path.Clean(base)
 	switch rest, ok := strings.CutPrefix(absolute, strings.TrimSuffix(dir, "/")+"/"); {
 	case ok:
 		return rest, absolute
@@ -413,6 +462,11 @@ func (p *Policy) command(r Request) Decision {
 	write.Tool, write.Class = "", ClassWrite
 	for _, name := range script.Writes {
 		add(p.step(write, name))
+	}
+	for _, name := range script.MayWrite {
+		if s := p.step(write, name); s.Rule != nil && s.Action != Allow {
+			add(s)
+		}
 	}
 	read := r
 	read.Tool, read.Class = "", ClassRead

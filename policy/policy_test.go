@@ -110,6 +110,12 @@ func TestPaths(t *testing.T) {
 		{"/w/a", []string{"a", "/w/a"}, []string{"b"}},
 		{"~/.ssh/**", []string{"/home/u/.ssh/id", "/home/u/.ssh"}, []string{".ssh/id", "/v/.ssh"}},
 		{"a/**/b", []string{"a/b", "a/x/b", "a/x/y/b"}, []string{"a/xb", "ab"}},
+		{"./a", []string{"a", "./a"}, []string{"b/a"}},
+		{"a/", []string{"a", "a/b", "a/b/c"}, []string{"b", "ab"}},
+		{"./", []string{"a", "."}, []string{"/etc"}},
+		{"../x/*", []string{"/x/a", "../x/a"}, []string{"x/a", "/x/a/b"}},
+		{"~/d/../e", []string{"/home/u/e"}, []string{"e"}},
+		{"/", []string{"/etc", "a", "/"}, nil},
 	} {
 		p := rules(t, "allow read:"+tt.pattern)
 		p.Default = Deny
@@ -120,6 +126,43 @@ func TestPaths(t *testing.T) {
 					t.Errorf("%s and %s: %s", tt.pattern, name, got)
 				}
 			}
+		}
+	}
+}
+
+// TestBase decides calls of an agent that works in a part of the working directory.
+func TestBase(t *testing.T) {
+	p := rules(t, "deny write:secrets/**", "deny write:.git/**", "allow write:src/**", "deny write")
+	for subject, want := range map[string]Action{
+		"/w/secrets key": Deny, "/w/.git config": Deny, "/w/src x": Allow, "/w/other src/x": Deny,
+		"/w/src ../src/y": Allow, "/w a": Deny, "/w src/a": Allow,
+	} {
+		dir, name, _ := strings.Cut(subject, " ")
+		for _, r := range []Request{
+			{Tool: "write_file", Class: ClassWrite, Subject: name},
+			{Tool: "shell", Class: ClassShell, Subject: "echo x >" + name, Bash: true},
+		} {
+			r.WorkDir, r.Base = dir, "/w"
+			d := p.Decide(r)
+			if last := d.Steps[len(d.Steps)-1]; last.Action != want {
+				t.Errorf("%s of %s: %+v", subject, r.Tool, last)
+			}
+		}
+	}
+}
+
+// TestCheck finds a permission that no call has.
+func TestCheck(t *testing.T) {
+	tools := []string{"write_file"}
+	known := rules(t, "allow *", "deny write_file", "ask shell:x", "ask dangerous", "deny repeat")
+	if err := known.Check(tools); err != nil {
+		t.Error(err)
+	}
+	bad := rules(t, "deny writefile")
+	for _, p := range []*Policy{bad, known.Tighten(bad)} {
+		if err := p.Check(tools); err == nil || !strings.Contains(err.Error(),
+			`the permission "writefile" is unknown (known: *, read, `) {
+			t.Error(err)
 		}
 	}
 }
@@ -183,6 +226,8 @@ func TestDirectories(t *testing.T) {
 		"rm -rf src/other": Allow, "rm -rf srcs": Allow, "rm -rf /etc": Deny, "rm -rf /": Ask,
 		"cp -r evil/.git .": Deny, "cp a .": Allow, "mkdir build": Allow, "ls .": Allow,
 		"env -C src true && rm config.yaml": Allow, "git checkout -- src/config.yaml": Deny,
+		"git -C src rm config.yaml": Deny, "git checkout HEAD src/config.yaml": Deny,
+		"git reset --hard": Ask, "git commit -m x": Allow, "cd src && git stash pop": Ask,
 	} {
 		r := Request{Tool: "shell", Class: ClassShell, Subject: command, Bash: true, WorkDir: "/w"}
 		if got := p.Decide(r); got.Action != want {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env/snapshot"
+	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
@@ -29,6 +30,8 @@ type job struct {
 	hints  []string
 	env    *environment
 	config agent.Config
+	// checkRules checks the policy of the repository; may be nil.
+	checkRules func(*policy.Policy) error
 	// sessions is the directory of the sessions; the record has that of the session.
 	sessions string
 	patch    patchSettings
@@ -70,7 +73,7 @@ func (p *program) work(ctx context.Context, j *job) (record event.Result, answer
 		}
 		if j.config.Approve == nil {
 			j.config.Approve = func(ctx context.Context, a agent.Approval) (agent.Reply, error) {
-				return p.approve(ctx, show, a)
+				return p.approve(ctx, show, j, a)
 			}
 		}
 	}

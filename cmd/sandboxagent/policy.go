@@ -44,7 +44,29 @@ func policyFlags() []cli.Flag {
 
 // parsePolicyFlags reads policyFlags; nil without any. Rules of flags go before those of the file,
 // those that deny before those that ask, and these before those that allow.
-func parsePolicyFlags(c *cli.Context) (*policy.Policy, error) {
+func (p *program) parsePolicyFlags(c *cli.Context) (*policy.Policy, error) {
+	rules, err := readPolicyFlags(c)
+	if err == nil && rules != nil {
+		err = p.checkPermissions(rules)
+	}
+	return rules, err
+}
+
+// checkPermissions returns a usageError for a rule whose permission no tool has.
+func (p *program) checkPermissions(rules *policy.Policy) error {
+	known, err := p.toolRegistry()
+	if err != nil {
+		return err
+	}
+	plan := []string{"plan_enter", "plan_exit"}
+	err = rules.Check(slices.Concat(known.Names(), runTools[:], agentTools[:], plan))
+	if err != nil {
+		return usagef("%s", err)
+	}
+	return nil
+}
+
+func readPolicyFlags(c *cli.Context) (*policy.Policy, error) {
 	p := &policy.Policy{}
 	given := false
 	for _, action := range []policy.Action{policy.Deny, policy.Ask, policy.Allow} {
@@ -120,8 +142,8 @@ type guardrails struct {
 
 // parseGuardFlags reads the flags of run about policies and secrets; set are the variables for
 // commands. The environment variables of this process must still have the secrets.
-func parseGuardFlags(c *cli.Context, set []string) (g guardrails, err error) {
-	if g.rules, err = parsePolicyFlags(c); err != nil {
+func (p *program) parseGuardFlags(c *cli.Context, set []string) (g guardrails, err error) {
+	if g.rules, err = p.parsePolicyFlags(c); err != nil {
 		return g, err
 	}
 	g.readFirst = c.Bool("read-first")
@@ -205,6 +227,11 @@ func (j *job) tighten(ctx context.Context) error {
 	if err != nil {
 		return usagef("the policy of the repository: %s", err)
 	}
+	if j.checkRules != nil {
+		if err := j.checkRules(rules); err != nil {
+			return err
+		}
+	}
 	j.config.Rules = j.config.Rules.Tighten(rules)
 	return nil
 }
@@ -263,7 +290,10 @@ func (p *program) checkPolicies(_ context.Context, c *cli.Context) (int, error) 
 	}
 	code := codeDone
 	for _, file := range c.Args().Slice() {
-		_, err := readPolicy(file)
+		rules, err := readPolicy(file)
+		if err == nil {
+			err = p.checkPermissions(rules)
+		}
 		mistakes := []error{err}
 		if list, ok := err.(interface{ Unwrap() []error }); ok {
 			mistakes = list.Unwrap()
@@ -303,7 +333,7 @@ func (p *program) explainPolicy(_ context.Context, c *cli.Context) (int, error) 
 	if len(words) == 0 {
 		return 0, usagef("the command is missing; put it after \"--\"")
 	}
-	rules, err := parsePolicyFlags(c)
+	rules, err := p.parsePolicyFlags(c)
 	if err != nil {
 		return 0, err
 	}
@@ -312,6 +342,9 @@ func (p *program) explainPolicy(_ context.Context, c *cli.Context) (int, error) 
 	}
 	switch own, err := readPolicy(repositoryPolicy); {
 	case err == nil:
+		if err := p.checkPermissions(own); err != nil {
+			return 0, err
+		}
 		rules = rules.Tighten(own)
 	case !errors.Is(err, fs.ErrNotExist):
 		return 0, usagef("%s", err)
@@ -329,10 +362,9 @@ func (p *program) explainPolicy(_ context.Context, c *cli.Context) (int, error) 
 	if err != nil {
 		return 0, err
 	}
-	home, _ := os.UserHomeDir() // without one "~" is unknown
 	d := rules.Decide(policy.Request{
 		Tool: "shell", Class: policy.ClassShell, Subject: command, Bash: true,
-		WorkDir: filepath.ToSlash(dir), Home: filepath.ToSlash(home),
+		WorkDir: filepath.ToSlash(dir),
 	})
 	out := explained{Decision: d.Action, Steps: explainSteps(d.Steps)}
 	code := map[policy.Action]int{

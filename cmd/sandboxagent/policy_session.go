@@ -80,6 +80,7 @@ func (p *program) recordedCalls(dir string) ([]recordedCall, error) {
 
 type recordReader struct {
 	tools *tool.Registry
+	base  string   // the working directory of the first session
 	seen  []string // the directories that were read
 	calls []recordedCall
 }
@@ -98,6 +99,7 @@ func (r *recordReader) read(dir, agent string) error {
 		switch e.Type {
 		case session.TypeStarted:
 			err = json.Unmarshal(e.Data, &one.started)
+			r.base = cmp.Or(r.base, one.started.WorkDir)
 		case session.TypeTurn:
 			var turn session.Turn
 			err = json.Unmarshal(e.Data, &turn)
@@ -166,7 +168,7 @@ func (r *sessionReader) add(c llm.ToolCall) {
 	}
 	requests := t.Requests(json.RawMessage(c.Arguments))
 	for i := range requests {
-		requests[i].WorkDir = r.started.WorkDir
+		requests[i].WorkDir, requests[i].Base = r.started.WorkDir, r.base
 		requests[i] = requests[i].WithShell(cmp.Or(r.started.Shell, "bash"))
 	}
 	if r.repeats(c) && !t.Waits {
@@ -192,7 +194,7 @@ func (p *program) testPolicy(_ context.Context, c *cli.Context) (int, error) {
 	if err := noArguments(c); err != nil {
 		return 0, err
 	}
-	rules, err := parsePolicyFlags(c)
+	rules, err := p.parsePolicyFlags(c)
 	if err != nil {
 		return 0, err
 	}
@@ -248,7 +250,7 @@ func (p *program) suggestPolicy(_ context.Context, c *cli.Context) (int, error) 
 				exact := policy.Exactly([]policy.Step{s})
 				for _, r := range exact {
 					if r.Permission == policy.ClassRead || r.Permission == policy.ClassWrite {
-						r.Pattern = strings.TrimPrefix(r.Pattern, policy.Escape(q.WorkDir)+"/")
+						r.Pattern = strings.TrimPrefix(r.Pattern, policy.Escape(q.Base)+"/")
 					}
 					rules = append(rules, r)
 				}

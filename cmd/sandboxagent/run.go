@@ -273,13 +273,16 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 	if err != nil {
 		return nil, err
 	}
-	guard, err := parseGuardFlags(c, s.config.vars)
+	guard, err := p.parseGuardFlags(c, s.config.vars)
 	if err != nil {
 		return nil, err
 	}
 	s.redactor = guard.redactor
 	hideKeys(s.config.inherit.Pass)
-	j := &job{task: s.task, patch: s.patch, fetch: s.fetch, interactive: p.interactive()}
+	j := &job{
+		task: s.task, patch: s.patch, fetch: s.fetch, interactive: p.interactive(),
+		checkRules: p.checkPermissions,
+	}
 	if c.Bool("verbose") {
 		j.outputs = verboseLines
 	}

@@ -20,8 +20,9 @@ const DefaultPlanFile = "PLAN.md"
 // Modes gives sessions the modes build, in which tools do what the rules allow, and plan, in which
 // they change nothing but the file of the plan. In plan mode commands run where the environment
 // keeps them from changing files, and otherwise those that certainly read only; sub-agents are
-// read-only. The tool plan_enter changes to plan mode, and plan_exit, which a human approves by
-// Config.Approve, to build mode. Sub-agents have neither.
+// read-only. The tool plan_enter changes to plan mode, unless sub-agents are open that may change
+// files, and plan_exit, which a human approves by Config.Approve, to build mode. Sub-agents have
+// neither.
 type Modes struct {
 	// Plan starts sessions in plan mode.
 	Plan bool
@@ -131,24 +132,28 @@ func (s *Session) modeTools(cfg *Config) []tool.Tool {
 	}
 	set := func(planning bool) error {
 		s.mode.mu.Lock()
-		same := s.mode.planning == planning
-		s.mode.planning, s.mode.told = planning, planning
-		s.mode.mu.Unlock()
-		if same {
+		defer s.mode.mu.Unlock()
+		if s.mode.planning == planning {
 			return errors.New("that mode has begun already")
 		}
-		name := "build"
-		if planning {
-			name = "plan"
-		}
-		return s.emit(s.agents.currentInput().RunID, event.ModeChanged{Mode: name})
+		s.mode.planning, s.mode.told = planning, planning
+		return nil
+	}
+	changed := func(mode string) error {
+		return s.emit(s.agents.currentInput().RunID, event.ModeChanged{Mode: mode})
 	}
 	return []tool.Tool{
 		tool.PlanEnter(func(context.Context) (string, error) {
-			return planText(s.mode.file), set(true)
+			if err := s.agents.plan(func() error { return set(true) }); err != nil {
+				return "", err
+			}
+			return planText(s.mode.file), changed("plan")
 		}),
 		tool.PlanExit(func(_ context.Context, plan string) (string, error) {
-			return builtText(plan), set(false)
+			if err := set(false); err != nil {
+				return "", err
+			}
+			return builtText(plan), changed("build")
 		}),
 	}
 }

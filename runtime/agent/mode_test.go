@@ -159,3 +159,27 @@ func TestPlanWithoutApproval(t *testing.T) {
 		}
 	}
 }
+
+// TestPlanEnterWithAgents refuses to plan while a sub-agent is open that may change files.
+func TestPlanEnterWithAgents(t *testing.T) {
+	dir := t.TempDir()
+	c := &cast{scripts: map[string][]answer{
+		"": {
+			calls(spawn("a", nil)), calls(onAgent("wait", "agent_1")),
+			calls(call("1", "plan_enter", nil)),
+			calls(call("2", "send_input", object{"agent_id": "agent_1", "message": "again"})),
+			calls(onAgent("wait", "agent_1")), calls(onAgent("close_agent", "agent_1")),
+			calls(call("3", "plan_enter", nil)), calls(spawn("b", nil)),
+			calls(onAgent("wait", "agent_2")),
+		},
+		"agent_2": {calls(call("4", "write_file", object{"file_path": "b", "content": "bad"}))},
+	}}
+	cfg := treeConfigIn(t, dir, c, tool.WriteFile())
+	cfg.Modes = &agent.Modes{}
+	submit(t, newSession(t, cfg), "go")
+	c.returned(t, "", 3, 0, "the agent agent_1 may change files; close it before you plan")
+	c.returned(t, "", 7, 0, "plan mode")
+	if _, err := os.Stat(filepath.Join(dir, "b")); err == nil {
+		t.Error("the agent of the plan has written a file")
+	}
+}

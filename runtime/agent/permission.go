@@ -3,7 +3,6 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,6 +18,8 @@ import (
 type Approval struct {
 	// AgentID is the sub-agent that makes the call; empty for the root agent.
 	AgentID string
+	// WorkDir is the working directory of that agent; empty without an environment.
+	WorkDir string
 	CallID  string
 	Tool    string
 	// Arguments is the JSON object of the call.
@@ -65,6 +66,8 @@ type permissions struct {
 	approve func(context.Context, Approval) (Reply, error)
 	timeout time.Duration
 	abort   func() // ends the run of the root agent
+	// base is the working directory of the root agent; empty without an environment.
+	base string
 
 	// asking has a value while a human is asked.
 	asking chan struct{}
@@ -128,7 +131,7 @@ func (l *loop) decide(
 	for _, r := range t.Requests(args) {
 		if l.env != nil {
 			info := l.env.Info()
-			r.WorkDir = info.WorkDir
+			r.WorkDir, r.Base = info.WorkDir, l.permissions.base
 			if len(info.Shell) > 0 {
 				r = r.WithShell(info.Shell[0])
 			}
@@ -204,6 +207,9 @@ func (l *loop) permit(ctx context.Context, t tool.Tool, c call, args json.RawMes
 		AgentID: l.agentID, CallID: c.ID, Tool: t.Name, Arguments: args, Steps: asked(d.Steps),
 		Always: policy.Exactly(d.Steps),
 	}
+	if l.env != nil {
+		a.WorkDir = l.env.Info().WorkDir
+	}
 	reply, err := p.ask(ctx, a)
 	switch {
 	case ctx.Err() == nil && err == nil && reply.Verdict == AbortRun:
@@ -215,7 +221,7 @@ func (l *loop) permit(ctx context.Context, t tool.Tool, c call, args json.RawMes
 		l.send(event.PermissionReplied{CallID: c.ID, Answer: string(AbortRun), By: byNobody})
 		return context.Cause(ctx)
 	case err != nil:
-		l.step(SignalApproved)
+		l.refused.Store(true) // nobody would answer the next question either
 		return refuse(byNobody, err.Error())
 	case reply.Verdict == ApproveAlways:
 		if reply.Always == nil {
@@ -231,19 +237,35 @@ func (l *loop) permit(ctx context.Context, t tool.Tool, c call, args json.RawMes
 	return nil
 }
 
-// ask gets the decision of a human in time.
+// ask gets the decision of a human in time: one that comes later does not count.
 func (p *permissions) ask(ctx context.Context, a Approval) (Reply, error) {
 	if p.timeout <= 0 {
 		return p.approve(ctx, a)
 	}
-	late := fmt.Errorf("nobody answered within %s", p.timeout)
-	ctx, cancel := context.WithTimeoutCause(ctx, p.timeout, late)
+	ctx, cancel := context.WithTimeoutCause(ctx, p.timeout, fmt.Errorf("nobody answered within %s",
+		p.timeout))
 	defer cancel()
-	reply, err := p.approve(ctx, a)
-	if err != nil && errors.Is(context.Cause(ctx), late) {
-		err = late
+	type answer struct {
+		reply Reply
+		err   error
 	}
-	return reply, err
+	answered := make(chan answer, 1)
+	go func() {
+		reply, err := p.approve(ctx, a)
+		answered <- answer{reply, err}
+	}()
+	select {
+	case got := <-answered:
+		if ctx.Err() == nil {
+			return got.reply, got.err
+		}
+	case <-ctx.Done():
+		select {
+		case <-answered: // what the question printed is complete
+		case <-time.After(time.Second):
+		}
+	}
+	return Reply{}, context.Cause(ctx)
 }
 
 // asked returns the steps that are not allowed.

@@ -93,8 +93,8 @@ func TestPermission(t *testing.T) {
 			asking + "model_running completed", "The reason: because",
 		},
 		{
-			"cannot ask", "rules: [{permission: b, action: allow}]", failing, "2",
-			asking + "tool_running model_running completed", "no terminal",
+			"cannot ask", "rules: [{permission: b, action: allow}]", failing, "",
+			asking + "model_running completed", "no terminal",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -176,19 +176,34 @@ func TestRepeatedCallsAsk(t *testing.T) {
 
 // TestApprovalHasATimeLimit asks where nobody answers.
 func TestApprovalHasATimeLimit(t *testing.T) {
-	var n callLog
-	cfg := config(&model{answers: []answer{calls(call("1", "a", nil))}}, n.tool("a", false))
-	cfg.Rules, cfg.ApproveTimeout = &policy.Policy{}, time.Millisecond
-	cfg.Approve = func(ctx context.Context, _ agent.Approval) (agent.Reply, error) {
-		<-ctx.Done()
-		return agent.Reply{}, ctx.Err()
-	}
-	res, err := newSession(t, cfg).Run(t.Context(), agent.Input{Text: "go"})
-	if err != nil || res.Status != agent.StatusCompleted || len(n.calls()) > 0 {
-		t.Fatalf("%v, %s, %q ran", err, res.Status, n.calls())
-	}
-	if got := res.ToolCalls[0].Result; !strings.Contains(got, "nobody answered within 1ms") {
-		t.Error(got)
+	never := make(chan struct{})
+	defer close(never)
+	for name, approve := range map[string]func(context.Context, agent.Approval) (agent.Reply, error){
+		"gives up": func(ctx context.Context, _ agent.Approval) (agent.Reply, error) {
+			<-ctx.Done()
+			return agent.Reply{}, ctx.Err()
+		},
+		"late": func(ctx context.Context, _ agent.Approval) (agent.Reply, error) {
+			<-ctx.Done()
+			return agent.Reply{Verdict: agent.ApproveOnce}, nil
+		},
+		"never": func(context.Context, agent.Approval) (agent.Reply, error) {
+			<-never
+			return agent.Reply{Verdict: agent.ApproveOnce}, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var n callLog
+			cfg := config(&model{answers: []answer{calls(call("1", "a", nil))}}, n.tool("a", false))
+			cfg.Rules, cfg.ApproveTimeout, cfg.Approve = &policy.Policy{}, time.Millisecond, approve
+			res, err := newSession(t, cfg).Run(t.Context(), agent.Input{Text: "go"})
+			if err != nil || res.Status != agent.StatusCompleted || len(n.calls()) > 0 {
+				t.Fatalf("%v, %s, %q ran", err, res.Status, n.calls())
+			}
+			if got := res.ToolCalls[0].Result; !strings.Contains(got, "nobody answered within 1ms") {
+				t.Error(got)
+			}
+		})
 	}
 }
 

@@ -96,8 +96,11 @@ func openSession(
 		},
 	}
 	s.permissions.abort = s.Abort
-	if s.parent != nil {
+	switch {
+	case s.parent != nil:
 		s.permissions = s.parent.permissions
+	case cfg.Env != nil:
+		s.permissions.base = cfg.Env.Info().WorkDir
 	}
 	var above *budget
 	if s.parent != nil {

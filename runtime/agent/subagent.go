@@ -74,6 +74,8 @@ type subagent struct {
 	ended   chan struct{} // closed while it does not run
 	// late are messages since the end of its run.
 	late []string
+	// writes means that it may change files.
+	writes bool
 }
 
 var _ tool.Agents = (*subagents)(nil)
@@ -208,7 +210,8 @@ func (a *subagents) Spawn(ctx context.Context, r tool.SpawnRequest) (tool.AgentS
 		return tool.AgentState{}, err
 	}
 	defer a.release()
-	child, err := a.config(ctx, kind, r, in, offered)
+	planning := a.s.mode.isPlanning()
+	child, err := a.config(ctx, kind, r, in, offered, planning)
 	if err != nil {
 		return tool.AgentState{}, err
 	}
@@ -222,7 +225,10 @@ func (a *subagents) Spawn(ctx context.Context, r tool.SpawnRequest) (tool.AgentS
 	if err := a.s.store.Append(session.TypeAgentStarted, entry); err != nil {
 		return tool.AgentState{}, errors.Join(err, s.Close())
 	}
-	g := &subagent{session: s, state: tool.AgentState{ID: id, Kind: kind.Name}}
+	g := &subagent{
+		session: s, state: tool.AgentState{ID: id, Kind: kind.Name},
+		writes: !kind.ReadOnly && !planning,
+	}
 	a.mu.Lock()
 	if !a.active || a.in.RunID != in.RunID {
 		a.mu.Unlock()
@@ -276,6 +282,21 @@ func (a *subagents) checkRunning() error {
 	return nil
 }
 
+// plan calls begin, which begins plan mode, unless agents are open that may change files.
+func (a *subagents) plan(begin func() error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.starting > 0 {
+		return errors.New("an agent is starting; close it before you plan")
+	}
+	for _, g := range a.list {
+		if g.writes {
+			return fmt.Errorf("the agent %s may change files; close it before you plan", g.state.ID)
+		}
+	}
+	return begin()
+}
+
 // userInstructions returns the user's instructions, which precede those of an agent's kind.
 func (a *subagents) userInstructions(in Input) string {
 	if a.s.parent != nil {
@@ -287,7 +308,7 @@ func (a *subagents) userInstructions(in Input) string {
 // config returns the configuration of a new agent: the current one of the session, restricted by
 // the kind and the request.
 func (a *subagents) config(
-	ctx context.Context, kind Kind, r tool.SpawnRequest, in Input, offered []string,
+	ctx context.Context, kind Kind, r tool.SpawnRequest, in Input, offered []string, planning bool,
 ) (Config, error) {
 	s := a.s
 	cfg := s.cfg
@@ -299,8 +320,9 @@ func (a *subagents) config(
 	cfg.Settings.Model = cmp.Or(r.Model, kind.Model, cfg.Settings.Model)
 	cfg.Settings.Instructions = strings.TrimSpace(a.userInstructions(in) + "\n\n" + kind.Instructions)
 	cfg.Verify, cfg.Answer, cfg.Tools, cfg.Modes = Verify{}, nil, nil, nil
-	planning := s.mode.isPlanning()
-	cfg.Rules = s.mode.rulesOr(cfg.Rules)
+	if planning {
+		cfg.Rules = s.mode.rules
+	}
 	cfg.Profile.Tools, cfg.Policy.Allow = a.tools(kind, offered)
 	if kind.Rules != nil {
 		cfg.Rules = cfg.Rules.Tighten(kind.Rules)

@@ -398,3 +398,26 @@ func TestReadFirst(t *testing.T) {
 		c.returned(t, "", 3, 0, "overwrote a")
 	}
 }
+
+// TestRulesOfAgentsWithDirectories compares relative patterns with names in the working directory
+// of the session, whatever that of the agent is.
+func TestRulesOfAgentsWithDirectories(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "secrets", "key"), "old")
+	file := func(id, name string) llm.ToolCall {
+		return call(id, "write_file", object{"file_path": name, "content": "new"})
+	}
+	c := one(object{"working_dir": "secrets"}, calls(file("x", "key"), file("y", "other")))
+	cfg := treeConfigIn(t, dir, c, tool.WriteFile())
+	cfg.Rules = rulesOf(t, `default: allow
+rules:
+- {permission: write, pattern: secrets/key, action: deny}
+- {permission: write, pattern: other, action: deny}`)
+	submit(t, newSession(t, cfg), "go")
+	c.returned(t, "agent_1", 1, 0, "A rule of the user denies this call")
+	for name, want := range map[string]string{"key": "old", "other": "new"} {
+		if got, _ := os.ReadFile(filepath.Join(dir, "secrets", name)); string(got) != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+}

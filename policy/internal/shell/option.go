@@ -204,6 +204,7 @@ func (a *analyzer) git(args []string, st *state) []string {
 	if slices.Contains(gitCommands, rest[0]) {
 		report(rest[0])
 	}
+	a.gitWrites(rest, dir)
 	return append([]string{"git"}, rest...)
 }
 

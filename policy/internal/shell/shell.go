@@ -44,6 +44,9 @@ type Script struct {
 	Commands []Command
 	// Writes are the files that redirections and known programs write, change or remove.
 	Writes []string
+	// MayWrite are files that commands of git may write: operands that may be files or revisions, and
+	// the directory of the repository for commands that write what its history has.
+	MayWrite []string
 	// Names are words that may be names of files, for rules about files: arguments, values of
 	// options, and redirections from files.
 	Names []string

@@ -53,10 +53,35 @@ var writers = map[string]writer{
 	"tree":  {only: true, values: "LPIH", outputs: []string{"o", "R"}},
 	"tar":   {only: true, values: "bgKLNTVX", outputs: []string{"f", "file", "C", "directory"}},
 	"unzip": {only: true, outputs: []string{"d"}},
-	"patch": {values: "dipBDgVYz", outputs: []string{"o", "output", "r", "reject-file"}},
-	"gzip":  {}, "gunzip": {}, "bzip2": {}, "bunzip2": {}, "xz": {}, "unxz": {}, "zstd": {},
+	"patch": {values: "ipBDgVYz", outputs: []string{
+		"o", "output", "r", "reject-file", "d", "directory",
+	}},
+	"gzip": {}, "gunzip": {}, "bzip2": {}, "bunzip2": {}, "xz": {}, "unxz": {}, "zstd": {},
 	"dos2unix": {}, "unix2dos": {}, "gofmt": {with: "w"}, "goimports": {with: "w"},
 	"prettier": {with: "w"}, "black": {}, "rustfmt": {},
+}
+
+// packers are programs that replace a file by another one, without the extension or with one.
+var packers = []string{"gzip", "gunzip", "bzip2", "bunzip2", "xz", "unxz", "zstd"}
+
+// writesHere reports whether a program writes files with names of its own into its directory.
+func writesHere(args []string) bool {
+	has := func(letter, long string) bool {
+		return slices.ContainsFunc(args[1:], func(word string) bool {
+			isLong := strings.HasPrefix(word, "--")
+			return isLong && strings.HasPrefix(word, long) || !isLong && strings.HasPrefix(word, "-") &&
+				strings.Contains(word, letter)
+		})
+	}
+	switch args[0] {
+	case "tar", "unzip", "cpio", "7z":
+		return true
+	case "curl":
+		return has("O", "--remote-name")
+	case "wget":
+		return !has("O", "--output-document")
+	}
+	return false
 }
 
 // abbreviates reports whether a long option may be one of some.
@@ -75,10 +100,7 @@ func (a *analyzer) writes(args []string, st *state) {
 			}
 		}
 	}
-	if args[0] == "git" {
-		a.gitWrites(args, st)
-	}
-	if args[0] == "tar" || args[0] == "unzip" || args[0] == "cpio" || args[0] == "7z" {
+	if writesHere(args) {
 		a.write(".", st) // or a directory that an option names, which is a name as well
 	}
 	w, ok := writers[args[0]]
@@ -162,6 +184,10 @@ func (w writer) written(args, operands []string) []string {
 	switch {
 	case w.only:
 		return nil
+	case slices.Contains(packers, args[0]):
+		for _, name := range slices.Clone(operands) {
+			operands = append(operands, strings.TrimSuffix(name, path.Ext(name)))
+		}
 	case w.last && len(operands) > 0 && !(args[0] == "install" && slices.ContainsFunc(args,
 		func(w string) bool { return strings.HasPrefix(w, "-d") || strings.HasPrefix(w, "--d") })):
 		return into(operands[len(operands)-1], operands[:len(operands)-1])
@@ -206,19 +232,32 @@ func into(target string, files []string) (names []string) {
 	return names
 }
 
-// gitWrites adds the files that git changes by their names. What it changes by commits and branches
-// has no names here.
-func (a *analyzer) gitWrites(args []string, st *state) {
-	if len(args) < 2 {
-		return
+// gitChanges are subcommands of git that may change any file of a repository.
+var gitChanges = []string{
+	"am", "apply", "checkout", "checkout-index", "cherry-pick", "clean", "merge", "pull", "read-tree",
+	"rebase", "reset", "restore", "revert", "sparse-checkout", "stash", "switch",
+}
+
+// gitWrites adds the files that a subcommand of git changes in a directory.
+func (a *analyzer) gitWrites(args []string, dir string) {
+	sub := args[0]
+	named := sub == "rm" || sub == "mv" || sub == "restore"
+	if slices.Contains(gitChanges, sub) {
+		all := "."
+		if dir != "" && dir != "." { // which may be a part of the repository
+			all = string(Hole)
+		}
+		a.found.MayWrite = append(a.found.MayWrite, all)
 	}
-	named := args[1] == "rm" || args[1] == "mv" || args[1] == "restore"
-	for _, word := range args[2:] {
+	for _, word := range args[1:] {
 		switch {
 		case word == "--":
-			named = named || args[1] == "checkout"
-		case named && !strings.HasPrefix(word, "-"):
-			a.write(word, st)
+			named = named || sub == "checkout"
+		case word == "" || strings.HasPrefix(word, "-"):
+		case named:
+			a.write(word, &state{dir: dir})
+		case sub == "checkout": // a file or a revision
+			a.found.MayWrite = append(a.found.MayWrite, inDir(dir, word))
 		}
 	}
 }

@@ -67,6 +67,16 @@ func TestFiles(t *testing.T) {
 		{"sudo -D d ls && a >x", "x"},
 		{"git checkout -- x y", "x y"},
 		{"git checkout main", ""},
+		{"git -C d rm x", "d/x"},
+		{"cd d && git rm x", "d/x"},
+		{"patch -d d x", "d x"},
+		{"curl -O https://h/x", "."},
+		{"curl -sSO https://h/x", "."},
+		{"curl --remote-name https://h/x", "."},
+		{"curl https://h/x", ""},
+		{"wget https://h/x", "."},
+		{"wget -q -O y https://h/x", "y"},
+		{"gunzip d/x.gz", "d/x d/x.gz"},
 		{"git rm -f x", "x"},
 		{"git mv x y", "x y"},
 		{"git restore x", "x"},
@@ -88,6 +98,20 @@ func TestFiles(t *testing.T) {
 		s := Analyze(tt.script, Options{Bash: true, Home: "/home/u"})
 		if got := Printable(strings.Join(s.Writes, " ")); got != tt.writes {
 			t.Errorf("%q writes %s, want %s", tt.script, got, tt.writes)
+		}
+	}
+}
+
+// TestMayWrite compares the files that git may write.
+func TestMayWrite(t *testing.T) {
+	for script, want := range map[string]string{
+		"git checkout HEAD d/x": ". HEAD d/x", "git -C d checkout x": "… d/x", "git reset --hard": ".",
+		"cd d && git stash pop": "…", "git clean -fdx": ".", "git apply x.patch": ".", "git log": "",
+		"git status": "", "git add .": "", "git commit -m x": "",
+	} {
+		s := Analyze(script, Options{Bash: true})
+		if got := Printable(strings.Join(s.MayWrite, " ")); got != want {
+			t.Errorf("%q may write %s, want %s", script, got, want)
 		}
 	}
 }
