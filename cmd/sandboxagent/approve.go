@@ -7,10 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/aymanbagabas/go-udiff"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
@@ -21,11 +24,15 @@ import (
 
 // approve asks the user on the terminal about a call.
 func (p *program) approve(
-	ctx context.Context, show *progress, a agent.Approval,
+	ctx context.Context, show *progress, j *job, a agent.Approval,
 ) (reply agent.Reply, err error) {
+	lines := j.fileDiff(ctx, a)
+	if lines == nil {
+		lines = callLines(a)
+	}
 	show.pause(func() {
 		fmt.Fprintf(p.std.err, "The model asks for permission: %s\n", visible(by(a.AgentID, a.Tool)))
-		for _, line := range callLines(a) {
+		for _, line := range lines {
 			fmt.Fprintf(p.std.err, "    %s\n", visible(line))
 		}
 		for _, s := range a.Steps {
@@ -108,6 +115,29 @@ func callLines(a agent.Approval) (lines []string) {
 		}
 	}
 	return lines
+}
+
+// fileDiff returns the lines of a file that a call of write_file changes; nil if it is another call
+// or the file cannot be read, as one that does not exist.
+func (j *job) fileDiff(ctx context.Context, a agent.Approval) []string {
+	var args struct {
+		Name    string `json:"file_path"`
+		Content string
+	}
+	if a.Tool != "write_file" || json.Unmarshal(a.Arguments, &args) != nil {
+		return nil
+	}
+	name := args.Name
+	if !path.IsAbs(name) {
+		name = path.Join(a.WorkDir, name)
+	}
+	old, err := env.ReadFile(ctx, j.env.plain, name, 0)
+	if err != nil {
+		return nil
+	}
+	diff := udiff.Unified(name, name, j.config.Redactor.Text(string(old)), args.Content)
+	lines := strings.Split(strings.TrimSuffix(diff, "\n"), "\n")
+	return append([]string{"file_path: " + args.Name}, lines...)
 }
 
 // blank are printable characters that look like blanks, or like nothing.

@@ -57,6 +57,39 @@ func TestApproveAbort(t *testing.T) {
 	}
 }
 
+// TestApproveFile shows what a call changes in a file, and hostile names and contents as escapes.
+func TestApproveFile(t *testing.T) {
+	t.Parallel()
+	p := newProcess(t, "run", "--sandbox=off", "--ask=write", "--read-first=false",
+		"--model=script:s.yaml", "a task")
+	p.writeFile(t, "f", "first\nold\nlast\n")
+	p.writeFile(t, "s.yaml", `turns:
+  - calls: [{tool: write_file, args: {file_path: f, content: "first\n\e[2Jnew\nlast\n"}}]
+  - calls: [{tool: write_file, args: {file_path: "\e[1A.txt", content: "made\n"}}]
+  - calls:
+      - tool: apply_patch
+        args: {patch: "*** Begin Patch\n*** Update File: f\n@@\n-last\n+\rend\n*** End Patch\n"}
+  - text: done
+`)
+	s := openTerminal(t, p)
+	for i, want := range [][]string{
+		{"-old", `+\x1b[2Jnew`, " first", "file_path: f"},
+		{`file_path: \x1b[1A.txt`, "content: made"},
+		{"-last", `+\rend`},
+	} {
+		await(t, "the question", func() bool { return strings.Count(s.text(), "Allow it? ") > i })
+		for _, text := range want {
+			if !strings.Contains(s.text(), text) {
+				t.Errorf("question %d lacks %q: %s", i, text, s.text())
+			}
+		}
+		s.send("o\n")
+	}
+	if code, text := s.end(p); code != 0 || strings.Contains(text, "\x1b[2J") {
+		t.Errorf("exit code %d: %q", code, text)
+	}
+}
+
 // TestApprove answers questions about calls on a terminal.
 func TestApprove(t *testing.T) {
 	const a, b = "touch a", "touch b"
