@@ -9,20 +9,19 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/workspace"
 	"github.com/sandboxagent/sandboxagent/images"
-	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
 // TestDoDOnK8s proves the definition of done with all sessions in pods.
 func TestDoDOnK8s(t *testing.T) {
 	t.Parallel()
-	daemons.Kubeconfig(t)
+	sharedKube(t)
 	proveElsewhere(t)
 }
 
 // openPod opens a pod and uploads dir. It is small, since many run at once.
 func openPod(t testing.TB, dir string) env.Environment {
 	t.Helper()
-	cluster, err := k8s.Connect(t.Context(), k8s.Address{Kubeconfig: daemons.Kubeconfig(t)})
+	cluster, err := k8s.Connect(t.Context(), k8s.Address{Kubeconfig: sharedKube(t).kubeconfig})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,10 +23,32 @@ import (
 // kubeHost is a cluster in which the program makes pods.
 type kubeHost struct{ kubeconfig string }
 
-// sharedKube is the cluster that tests share.
+// kubeUser makes the user of the cluster once.
+var kubeUser = sync.OnceValues(func() (*daemons.KubeUser, error) {
+	return daemons.NewKubeUser(context.Background(), "../docs/k8s.md")
+})
+
+// kubeUsed means that a test has asked for kubeUser.
+var kubeUsed atomic.Bool
+
+// removeKubeUser removes what kubeUser has made.
+func removeKubeUser() {
+	if kubeUsed.Load() {
+		user, _ := kubeUser() // the tests have reported its error
+		user.Remove(context.Background())
+	}
+}
+
+// sharedKube is the cluster that tests share, as a user with the Role of the documentation.
 func sharedKube(t testing.TB) kubeHost {
 	t.Helper()
-	return kubeHost{daemons.Kubeconfig(t)}
+	daemons.Kubeconfig(t) // or skips
+	kubeUsed.Store(true)
+	user, err := kubeUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kubeHost{user.Config}
 }
 
 // command makes an execution of the program in dir. Its environment variables select a pod, which
@@ -115,17 +138,6 @@ func TestK8sRun(t *testing.T) {
 	}
 }
 
-// TestK8sWorkspace has commands change the workspace in ways that must not reach this machine.
-func TestK8sWorkspace(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("left to make test-full: containers have the same cases")
-	}
-	k := sharedKube(t)
-	t.Run("hostile", func(t *testing.T) { proveHostileChanges(t, k) })
-	t.Run("unreadable", func(t *testing.T) { proveUnreadable(t, k) })
-}
-
 // TestK8sExitCodes has the codes of commands, of mistakes and of a cluster that fails.
 func TestK8sExitCodes(t *testing.T) {
 	t.Parallel()
@@ -141,7 +153,7 @@ func TestK8sExitCodes(t *testing.T) {
 		{"timeout", 124, "--timeout", []string{"exec", "--timeout=1s", "--", "sleep", "1000"}},
 		{"context", 125, "--context: ", []string{"exec", "--context=no-such", "--", "true"}},
 		{
-			"namespace", 125, `namespaces "no-such" not found`,
+			"namespace", 125, `is forbidden: `,
 			[]string{"exec", "--namespace=no-such", "--", "true"},
 		},
 		{
@@ -168,6 +180,46 @@ func TestK8sExitCodes(t *testing.T) {
 			if got.code != tt.code || !strings.Contains(got.stderr, tt.text) {
 				t.Errorf("exit code %d, want %d: %s", got.code, tt.code, got.stderr)
 			}
+		})
+	}
+}
+
+// TestK8sGone deletes the pod of a command.
+func TestK8sGone(t *testing.T) {
+	t.Parallel()
+	k := sharedKube(t)
+	const script = "echo ready; exec sleep 1000"
+	for name, tt := range map[string]struct {
+		code int
+		args []string
+	}{
+		"exec": {125, []string{"exec", "--", "sh", "-c", script}},
+		"tool": {6, []string{"tool", "shell", `--args={"command": "` + script + `"}`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			mark := newMark()
+			cmd := k.command(t, t.TempDir(), mark, tt.args...)
+			done := make(chan ran, 1)
+			go func() { done <- finish(t, cmd) }()
+			kubectl := func(args ...string) string {
+				out, err := daemons.Kubectl(t.Context(), k.kubeconfig, "", append(args, "-l",
+					markLabel+"="+mark)...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return out
+			}
+			await(t, "the start of the pod", func() bool {
+				return kubectl("get", "pods", "-o",
+					"jsonpath={.items[*].status.containerStatuses[0].state.running.startedAt}") != ""
+			})
+			kubectl("delete", "pods", "--wait=false")
+			got := <-done
+			if got.code != tt.code || !strings.Contains(got.stderr, "gone: deleted") {
+				t.Errorf("%+v, want %d", got, tt.code)
+			}
+			k.awaitNone(t, mark)
 		})
 	}
 }
@@ -255,6 +307,9 @@ func TestK8sKeep(t *testing.T) {
 	}
 	if got := run("exec", "--env-id="+id, "--", "cat", "file"); got.stdout != "kept\n" {
 		t.Errorf("exec: %+v", got)
+	}
+	if got := run("env", "attach", id, "--", "cat", "file"); got.stdout != "kept\n" {
+		t.Errorf("env attach: %+v", got)
 	}
 	if got := run("env", "rm", id); got.code != 0 {
 		t.Errorf("env rm: %+v", got)

@@ -57,6 +57,7 @@ func (p *program) work(ctx context.Context, j *job) (record event.Result, answer
 	show.outputs = j.outputs
 	p.display.Store(show)
 	defer show.close()
+	j.checkRules = p.checkPermissions
 	j.config.Observers = append(j.config.Observers, show.observe)
 	info := j.env.plain.Info()
 	j.config.Observers = append(j.config.Observers, func(e event.Event) {

@@ -279,10 +279,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 	}
 	s.redactor = guard.redactor
 	hideKeys(s.config.inherit.Pass)
-	j := &job{
-		task: s.task, patch: s.patch, fetch: s.fetch, interactive: p.interactive(),
-		checkRules: p.checkPermissions,
-	}
+	j := &job{task: s.task, patch: s.patch, fetch: s.fetch, interactive: p.interactive()}
 	if c.Bool("verbose") {
 		j.outputs = verboseLines
 	}

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,59 +44,103 @@ func Sleeping(t *testing.T, e env.Environment, user string) <-chan Outcome {
 	return done
 }
 
-// Survives calls a fault so many times in the middle of a command, which prints and reads before
-// and after each. The command must run once, and lose nothing.
+// Survives calls a fault so many times during a command, which prints and reads in turns: each time
+// after a random number of bytes has arrived. The command must run once, and lose nothing.
 func Survives(t *testing.T, e env.Environment, times int, fault func()) {
 	t.Helper()
 	lines := 100_000 / times
 	in, typed := io.Pipe()
 	defer in.Close() //nolint:errcheck // never fails
-	asked, done := make(chan struct{}, 1), make(chan Outcome, 1)
-	var out, want bytes.Buffer
+	done := make(chan Outcome, 1)
+	var out meter
 	go func() {
 		res, err := e.Exec(t.Context(), env.Command{
 			Argv: []string{"/bin/sh", "-c", fmt.Sprintf("echo once >>count; i=0\n"+
 				"while [ $i -lt %d ]; do echo ask; read x; echo \"$x\"; i=$((i+1))\n"+
 				"j=0; while [ $j -lt %d ]; do echo line $j; j=$((j+1)); done; done; exit 7", times, lines)},
-			Stdin: in, Stdout: io.MultiWriter(&out, &seeker{text: "ask\n", found: asked}),
+			Stdin: in, Stdout: &out,
 		})
 		done <- Outcome{res, err}
 	}()
-	late := time.NewTimer(0)
-	for i := range times {
-		late.Reset(faultTime)
+	await := func(size int) {
 		select {
-		case <-asked:
+		case <-out.reaches(size):
 		case o := <-done:
-			t.Fatalf("the command ends before fault %d: %+v", i, o)
-		case <-late.C:
-			t.Fatalf("the command does not come to fault %d", i)
+			t.Fatalf("the command ends early: %+v, with %d bytes", o, out.size())
+		case <-time.After(faultTime):
+			t.Fatalf("the output does not come to %d bytes, but to %d", size, out.size())
 		}
-		fault()
-		if _, err := fmt.Fprintln(typed, "typed", i); err != nil {
-			t.Fatal(err)
-		}
-		fmt.Fprintf(&want, "ask\ntyped %d\n", i)
+	}
+	var want bytes.Buffer
+	for i := range times {
+		fmt.Fprintln(&want, "ask")
+		await(want.Len())
+		begin := want.Len()
+		fmt.Fprintln(&want, "typed", i)
 		for j := range lines {
 			fmt.Fprintln(&want, "line", j)
 		}
+		if _, err := fmt.Fprintln(typed, "typed", i); err != nil {
+			t.Fatal(err)
+		}
+		await(begin + rand.IntN(want.Len()-begin))
+		fault()
 	}
-	late.Reset(faultTime)
 	select {
 	case o := <-done:
 		if o.Err != nil || o.ExitCode != 7 {
 			t.Fatalf("%+v", o)
 		}
-	case <-late.C:
+	case <-time.After(faultTime):
 		t.Fatal("the command does not end")
 	}
-	if !bytes.Equal(want.Bytes(), out.Bytes()) {
-		t.Errorf("%d bytes arrived, want %d", out.Len(), want.Len())
+	if !bytes.Equal(want.Bytes(), out.data) {
+		t.Errorf("%d bytes arrived, want %d", len(out.data), want.Len())
 	}
 	data, err := env.ReadFile(t.Context(), e, "count", 100)
 	if err != nil || string(data) != "once\n" {
 		t.Errorf("it ran %q, %v", data, err)
 	}
+}
+
+// meter keeps what is written, and signals when it has a size.
+type meter struct {
+	mu   sync.Mutex
+	data []byte
+	want int
+	hit  chan struct{}
+}
+
+// reaches returns a channel that is closed when size bytes have been written. It is for one waiter.
+func (m *meter) reaches(size int) <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	hit := make(chan struct{})
+	m.want, m.hit = size, hit
+	m.check()
+	return hit
+}
+
+func (m *meter) check() {
+	if m.hit != nil && len(m.data) >= m.want {
+		close(m.hit)
+		m.hit = nil
+	}
+}
+
+func (m *meter) size() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.data)
+}
+
+// Write implements io.Writer.
+func (m *meter) Write(p []byte) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.data = append(m.data, p...)
+	m.check()
+	return len(p), nil
 }
 
 // seeker signals when a text has been written.

@@ -2,6 +2,7 @@ package k8s
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,6 +22,9 @@ func (c Config) checkAdmitted(asked, got *corev1.Pod) error {
 			a.AutomountServiceAccountToken, g.AutomountServiceAccountToken),
 		"spec.runtimeClassName": a.RuntimeClassName == nil ||
 			equality.Semantic.DeepEqual(a.RuntimeClassName, g.RuntimeClassName),
+		"spec.hostUsers": a.HostUsers == nil || equality.Semantic.DeepEqual(a.HostUsers, g.HostUsers),
+		"spec.serviceAccountName": a.ServiceAccountName == g.ServiceAccountName ||
+			a.ServiceAccountName == "" && g.ServiceAccountName == "default",
 		"spec.securityContext": g.SecurityContext != nil && equality.Semantic.DeepEqual(
 			ids(a.SecurityContext), ids(g.SecurityContext)),
 		"spec.containers":     sameContainers(a.Containers, g.Containers),
@@ -40,8 +44,10 @@ func (c Config) checkAdmitted(asked, got *corev1.Pod) error {
 }
 
 // ids are the parts of a security context that matter. A cluster may add others, such as labels.
-func ids(s *corev1.PodSecurityContext) [4]any {
-	return [4]any{s.RunAsUser, s.RunAsGroup, s.RunAsNonRoot, s.SeccompProfile}
+func ids(s *corev1.PodSecurityContext) [6]any {
+	return [6]any{
+		s.RunAsUser, s.RunAsGroup, s.RunAsNonRoot, s.SeccompProfile, s.SupplementalGroups, s.Sysctls,
+	}
 }
 
 // sameContainers reports whether containers are those that were asked for, in any order.
@@ -61,9 +67,10 @@ func sameContainers(asked, got []corev1.Container) bool {
 func sameContainer(a, g corev1.Container) bool {
 	s, t := a.SecurityContext, g.SecurityContext
 	return t != nil && slices.Equal(a.Command, g.Command) && slices.Equal(a.Args, g.Args) &&
-		a.Stdin == g.Stdin && len(a.EnvFrom) == len(g.EnvFrom) &&
+		a.Stdin == g.Stdin && hasLimits(a, g) && len(a.EnvFrom) == len(g.EnvFrom) &&
 		len(a.VolumeDevices) == len(g.VolumeDevices) &&
 		equality.Semantic.DeepEqual(a.VolumeMounts, g.VolumeMounts) &&
+		equality.Semantic.DeepEqual(a.Lifecycle, g.Lifecycle) &&
 		equality.Semantic.DeepEqual(s.Privileged, t.Privileged) &&
 		equality.Semantic.DeepEqual(s.AllowPrivilegeEscalation, t.AllowPrivilegeEscalation) &&
 		equality.Semantic.DeepEqual(s.ReadOnlyRootFilesystem, t.ReadOnlyRootFilesystem) &&
@@ -74,14 +81,41 @@ func sameContainer(a, g corev1.Container) bool {
 		equality.Semantic.DeepEqual(s.ProcMount, t.ProcMount)
 }
 
-// sameVolumes reports whether volumes are those that were asked for.
-func sameVolumes(asked, got []corev1.Volume) bool {
-	names := func(list []corev1.Volume) (all []string) {
-		for _, v := range list {
-			all = append(all, v.Name)
+// hasLimits reports whether a container has a limit of each resource that was limited. A cluster
+// may change the amounts.
+func hasLimits(asked, got corev1.Container) bool {
+	for name := range asked.Resources.Limits {
+		if _, ok := got.Resources.Limits[name]; !ok {
+			return false
 		}
-		slices.Sort(all)
-		return all
 	}
-	return slices.Equal(names(asked), names(got))
+	return true
+}
+
+// sameVolumes reports whether volumes are those that were asked for, in any order. A cluster may
+// complete them by its defaults.
+func sameVolumes(asked, got []corev1.Volume) bool {
+	if len(asked) != len(got) {
+		return false
+	}
+	for _, a := range asked {
+		i := slices.IndexFunc(got, func(g corev1.Volume) bool { return g.Name == a.Name })
+		if i < 0 || !slices.Equal(sources(a), sources(got[i])) ||
+			!equality.Semantic.DeepEqual(a.EmptyDir, got[i].EmptyDir) ||
+			!equality.Semantic.DeepEqual(a.PersistentVolumeClaim, got[i].PersistentVolumeClaim) {
+			return false
+		}
+	}
+	return true
+}
+
+// sources returns the kinds of the sources of a volume, one in a valid volume.
+func sources(v corev1.Volume) (kinds []string) {
+	source := reflect.ValueOf(v.VolumeSource)
+	for i := range source.NumField() {
+		if !source.Field(i).IsNil() {
+			kinds = append(kinds, source.Type().Field(i).Name)
+		}
+	}
+	return kinds
 }

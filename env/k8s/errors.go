@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"strings"
 
@@ -24,7 +25,7 @@ func badConfig(field, format string, args ...any) error {
 	return remote.BadConfig(backend, field, format, args...)
 }
 
-// ClusterError reports a cluster that does not answer, or rejects the credentials.
+// ClusterError reports a cluster that does not answer, fails itself, or rejects the credentials.
 type ClusterError struct {
 	// Server is the URL of the API server.
 	Server string
@@ -37,6 +38,9 @@ func (e *ClusterError) Error() string {
 	if e.Denied {
 		return fmt.Sprintf("k8s: %s rejects the credentials: %v (have they expired? log in again, or "+
 			"select another context)", e.Server, e.Err)
+	}
+	if isFailure(e.Err) {
+		return fmt.Sprintf("k8s: the cluster at %s fails: %v (try again later)", e.Server, e.Err)
 	}
 	return fmt.Sprintf("k8s: no answer from the cluster at %s: %v (is it running, and is it the "+
 		"right context of the kubeconfig?)", e.Server, e.Err)
@@ -95,12 +99,22 @@ func (c *Cluster) explain(err error) error {
 	case errors.As(err, &cluster):
 	case apierrors.IsUnauthorized(err):
 		return &ClusterError{Server: c.Server(), Denied: true, Err: err}
-	case errors.As(err, &failed), errors.As(err, &network):
+	case errors.As(err, &failed), errors.As(err, &network), isFailure(err):
 		return &ClusterError{Server: c.Server(), Err: err}
 	case strings.Contains(err.Error(), "getting credentials"): // by a plugin
 		return &ClusterError{Server: c.Server(), Denied: true, Err: err}
 	}
 	return err
+}
+
+// isFailure reports whether the server, or what is before it, failed, or has too much to do.
+func isFailure(err error) bool {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
+		return false
+	}
+	code := answer.Status().Code
+	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
 }
 
 // isDenied reports whether the server rejects the credentials, or they cannot be got.

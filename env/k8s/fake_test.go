@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,9 +33,13 @@ type fakeCluster struct {
 	pods    map[string]*corev1.Pod
 	changed *sync.Cond
 	log     []string // events as JSON
+	// config is a kubeconfig file of it.
+	config string
+	// failing is how many requests fail that change something.
+	failing atomic.Int32
 }
 
-func newFakeCluster(t *testing.T) *httptest.Server {
+func newFakeCluster(t *testing.T) *fakeCluster {
 	t.Helper()
 	f := &fakeCluster{pods: make(map[string]*corev1.Pod)}
 	f.changed = sync.NewCond(&f.mu)
@@ -44,12 +50,54 @@ func newFakeCluster(t *testing.T) *httptest.Server {
 	mux.HandleFunc("GET "+pods+"/{name}", f.get)
 	mux.HandleFunc("DELETE "+pods+"/{name}", f.remove)
 	mux.HandleFunc("GET "+pods+"/{name}/exec", f.exec)
-	s := httptest.NewServer(mux)
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && f.failing.Add(-1) >= 0 {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusInternalServerError)
+			_, _ = io.WriteString(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure",
+				"code": 500, "reason": "InternalError", "message": "etcdserver: leader changed"}`)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	}))
 	t.Cleanup(func() {
 		s.CloseClientConnections()
 		s.Close()
 	})
-	return s
+	f.config = writeFile(t, "fake", fmt.Sprintf(`
+apiVersion: v1
+kind: Config
+current-context: x
+contexts: [{name: x, context: {cluster: x, user: x}}]
+clusters: [{name: x, cluster: {server: "%s"}}]
+users: [{name: x, user: {token: x}}]
+`, s.URL))
+	return f
+}
+
+// TestServerFails has a server that fails for a moment. No pod is left.
+func TestServerFails(t *testing.T) {
+	t.Parallel()
+	f := newFakeCluster(t)
+	cluster := connectBy(t, f.config)
+	c := config(t, k8s.Config{HelperImage: "x", WorkDir: t.TempDir(), Network: k8s.NetworkFull})
+	f.failing.Store(1)
+	_, err := cluster.Open(t.Context(), c)
+	var failed *k8s.ClusterError
+	if !errors.As(err, &failed) || failed.Denied || !strings.Contains(err.Error(),
+		"fails: etcdserver: leader changed") {
+		t.Errorf("a failure of the creation: %v", err)
+	}
+	e := start(t, cluster, c)
+	f.failing.Store(2)
+	if err := e.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.pods) > 0 {
+		t.Errorf("%d pods are left", len(f.pods))
+	}
 }
 
 func answer(w http.ResponseWriter, object any) {
@@ -208,18 +256,10 @@ func TestMemory(t *testing.T) {
 		manyOfFake(t, file)
 		return
 	}
-	t.Parallel()
 	if testing.Short() {
 		t.Skip("left to make test-full: 200 helpers")
 	}
-	file := writeFile(t, "fake", fmt.Sprintf(`
-apiVersion: v1
-kind: Config
-current-context: x
-contexts: [{name: x, context: {cluster: x, user: x}}]
-clusters: [{name: x, cluster: {server: "%s"}}]
-users: [{name: x, user: {token: x}}]
-`, newFakeCluster(t).URL))
+	file := newFakeCluster(t).config
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -270,7 +310,7 @@ func manyOfFake(t *testing.T, file string) {
 		}
 		using.Go(func() {
 			c := config(t, k8s.Config{HelperImage: "x", WorkDir: work, Network: k8s.NetworkFull})
-			c.TTL = time.Minute
+			c.TTL = 10 * time.Minute
 			e, err := cluster.Open(t.Context(), c)
 			opening.Done()
 			if err != nil {

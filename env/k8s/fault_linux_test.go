@@ -74,7 +74,6 @@ func (c ownCluster) restart(t *testing.T, name string) {
 
 // TestClusterFaults breaks parts of a cluster while environments work, or before they open.
 func TestClusterFaults(t *testing.T) {
-	t.Parallel()
 	if testing.Short() {
 		t.Skip("left to make test-full: it breaks a cluster of its own")
 	}
@@ -329,9 +328,9 @@ func wantFailure(t *testing.T, cluster *k8s.Cluster, c k8s.Config, text string) 
 	}
 }
 
-// TestMany has 100 environments beside each other in one process, over one connection.
+// TestMany has 100 environments beside each other in one process, over one connection. It runs
+// alone.
 func TestMany(t *testing.T) {
-	t.Parallel()
 	if testing.Short() {
 		t.Skip("left to make test-full: it fills a cluster of its own")
 	}
@@ -345,7 +344,7 @@ func TestMany(t *testing.T) {
 		all.Go(func() {
 			e, err := c.Open(t.Context(), config(t, k8s.Config{
 				CPUs: 0.012, Memory: 64 << 20, Disk: 64 << 20,
-				Options: remote.Options{StartTimeout: 10 * time.Minute},
+				Options: remote.Options{StartTimeout: 10 * time.Minute, TTL: 10 * time.Minute},
 			}))
 			opened.Done()
 			if err != nil {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"crypto/tls"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -17,7 +18,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -473,7 +473,24 @@ func TestAdmission(t *testing.T) {
 		"spec.volumes": func(s *corev1.PodSpec) {
 			s.Volumes = append(s.Volumes, corev1.Volume{Name: "token"})
 		},
+		"spec.volumes ": func(s *corev1.PodSpec) {
+			s.Volumes[0].VolumeSource = corev1.VolumeSource{
+				HostPath: &corev1.HostPathVolumeSource{Path: "/"},
+			}
+		},
+		"spec.volumes  ": func(s *corev1.PodSpec) { s.Volumes[0].EmptyDir.SizeLimit = nil },
+		"spec.containers ": func(s *corev1.PodSpec) {
+			s.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{}}
+		},
+		"spec.containers  ": func(s *corev1.PodSpec) {
+			delete(s.Containers[0].Resources.Limits, corev1.ResourceMemory)
+		},
+		"spec.serviceAccountName": func(s *corev1.PodSpec) { s.ServiceAccountName = "admin" },
+		"spec.securityContext ": func(s *corev1.PodSpec) {
+			s.SecurityContext.SupplementalGroups = []int64{0}
+		},
 	} {
+		field = strings.TrimSpace(field)
 		got := asked.DeepCopy()
 		change(&got.Spec)
 		err := k8s.CheckAdmitted(k8s.Config{}, asked, got)
@@ -565,14 +582,19 @@ func TestSPDY(t *testing.T) {
 		next.ServeHTTP(w, r)
 	}))
 	t.Cleanup(old.Close)
-	data, err := os.ReadFile(userConfig)
+	p := newProxy(t, old.URL)
+	file := at(t, "https://"+p.listener.Addr().String())
+	name, err := daemons.Kubectl(t.Context(), file, "", "config", "view", "-o",
+		"jsonpath={.clusters[0].name}")
+	if err == nil {
+		_, err = daemons.Kubectl(t.Context(), file, "", "config", "set-cluster", name, "--embed-certs",
+			"--certificate-authority="+writeFile(t, "ca", string(pem.EncodeToMemory(&pem.Block{
+				Type: "CERTIFICATE", Bytes: old.Certificate().Raw,
+			}))))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := newProxy(t, old.URL)
-	cluster := regexp.MustCompile(`cluster: \{server:[^}]*\}`)
-	file := writeFile(t, "old", cluster.ReplaceAllString(string(data), `cluster: {server: "https://`+
-		p.listener.Addr().String()+`", insecure-skip-tls-verify: true}`))
 	e := open(t, connectBy(t, file), k8s.Config{})
 	opened := streams.Load()
 	envtest.Survives(t, e, 3, p.cut)

@@ -2,6 +2,7 @@ package k8s
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -206,9 +207,8 @@ func (c Config) addVolumes(s *corev1.PodSpec) {
 // resources adds the limits to those of the template, which are those of other resources.
 func (c Config) resources(r corev1.ResourceRequirements) corev1.ResourceRequirements {
 	all := corev1.ResourceList{}
-	for name, q := range r.Limits {
-		all[name] = q
-	}
+	maps.Copy(all, r.Requests)
+	maps.Copy(all, r.Limits)
 	all[corev1.ResourceCPU] = *resource.NewMilliQuantity(int64(math.Ceil(c.CPUs*1000)),
 		resource.DecimalSI)
 	all[corev1.ResourceMemory] = *resource.NewQuantity(c.Memory, resource.BinarySI)

@@ -1,12 +1,9 @@
 package k8s_test
 
 import (
-	"bytes"
 	"context"
 	"flag"
-	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -46,62 +43,16 @@ func TestMain(m *testing.M) {
 		if out, err := build.CombinedOutput(); err != nil {
 			panic(string(out))
 		}
-		if file := os.Getenv(daemons.KubeVar); file != "" {
-			namespace = fmt.Sprintf("sandboxagent-test-%x", rand.Uint32())
-			userConfig = filepath.Join(dir, "user.kubeconfig")
-			if err := makeNamespace(file); err != nil {
-				panic(err)
-			}
-			defer daemons.Kubectl(context.Background(), file, "", //nolint:errcheck // the cluster ends
-				"delete", "namespace", namespace)
+		user, err := daemons.NewKubeUser(context.Background(), "../../docs/k8s.md")
+		if err != nil {
+			panic(err)
+		}
+		defer user.Remove(context.Background())
+		if user != nil {
+			namespace, userConfig = user.Namespace, user.Config
 		}
 		return m.Run()
 	}())
-}
-
-// makeNamespace makes the namespace, and a user with the Role of the documentation.
-func makeNamespace(admin string) error {
-	page, err := os.ReadFile("../../docs/k8s.md")
-	if err != nil {
-		return err
-	}
-	role := regexp.MustCompile("(?s)```yaml\n(apiVersion: rbac[^`]*)```").FindSubmatch(page)
-	if role == nil {
-		return fmt.Errorf("docs/k8s.md has no Role")
-	}
-	objects := fmt.Sprintf(`
-apiVersion: v1
-kind: Namespace
-metadata: {name: %[1]s, labels: {pod-security.kubernetes.io/enforce: restricted}}
----
-apiVersion: v1
-kind: ServiceAccount
-metadata: {name: user, namespace: %[1]s}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: user, namespace: %[1]s}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: sandboxagent}
-subjects: [{kind: ServiceAccount, name: user}]
-`, namespace)
-	run := func(stdin string, args ...string) string {
-		out, failed := daemons.Kubectl(context.Background(), admin, stdin, args...)
-		if err == nil {
-			err = failed
-		}
-		return out
-	}
-	run(objects, "apply", "-f", "-")
-	run(string(role[1]), "apply", "-n", namespace, "-f", "-")
-	token := strings.TrimSpace(run("", "create", "token", "user", "-n", namespace))
-	data, rerr := os.ReadFile(admin)
-	if err != nil || rerr != nil {
-		return fmt.Errorf("%w, %w", err, rerr)
-	}
-	users := regexp.MustCompile(`(?s)\nusers:.*$`)
-	data = users.ReplaceAll(data, []byte("\nusers: [{name: test, user: {token: "+token+"}}]\n"))
-	data = bytes.Replace(data, []byte("namespace: default"), []byte("namespace: "+namespace), 1)
-	return os.WriteFile(userConfig, data, 0o600)
 }
 
 // connect returns the cluster of the tests, as the user with the Role. The connection is closed at
@@ -150,6 +101,17 @@ func writeFile(t *testing.T, name, text string) string {
 		t.Fatal(err)
 	}
 	return file
+}
+
+// at returns the user's kubeconfig file with another URL of the API server.
+func at(t *testing.T, url string) string {
+	t.Helper()
+	data, err := os.ReadFile(userConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := regexp.MustCompile(`(?m)^( *server:).*$`)
+	return writeFile(t, "other", server.ReplaceAllString(string(data), "$1 "+url))
 }
 
 // waitGone waits until a pod is gone.
@@ -236,11 +198,5 @@ func (p *proxy) cut() {
 // kubeconfig returns a kubeconfig file of the user for the proxy.
 func (p *proxy) kubeconfig(t *testing.T) string {
 	t.Helper()
-	data, err := os.ReadFile(userConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := regexp.MustCompile(`server: "[^"]*"`)
-	return writeFile(t, "proxy", address.ReplaceAllString(string(data),
-		`server: "https://`+p.listener.Addr().String()+`"`))
+	return at(t, "https://"+p.listener.Addr().String())
 }

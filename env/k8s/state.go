@@ -88,7 +88,7 @@ func startFailure(pod *corev1.Pod) error {
 			return containerFailure(s.Name, t)
 		}
 		w := s.State.Waiting
-		if w == nil || !slices.Contains(hopeless, w.Reason) {
+		if w == nil || !slices.Contains(hopeless, w.Reason) || isBusy(w) {
 			continue
 		}
 		err := fmt.Errorf("the image %s: %s: %s", s.Image, w.Reason, oneLine(w.Message))
@@ -100,6 +100,12 @@ func startFailure(pod *corev1.Pod) error {
 	return nil
 }
 
+// isBusy reports whether a container waits for a runtime with too much to do, which is asked again.
+func isBusy(w *corev1.ContainerStateWaiting) bool {
+	return strings.Contains(w.Message, "context deadline exceeded") &&
+		slices.Contains([]string{"CreateContainerError", "RunContainerError"}, w.Reason)
+}
+
 // lacksShell reports whether the container that installs the helper failed for lack of a program.
 // The runtimes have different messages.
 func lacksShell(message string, exitCode int32) bool {
@@ -109,12 +115,15 @@ func lacksShell(message string, exitCode int32) bool {
 
 // endedEarly returns the error of a pod that has ended before it was ready.
 func endedEarly(pod *corev1.Pod) error {
+	if pod.Status.Reason != "" { // such as the pressure of its node
+		return fmt.Errorf("it has ended: %s: %s", pod.Status.Reason, oneLine(pod.Status.Message))
+	}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if t := s.State.Terminated; t != nil && (t.ExitCode != 0 || s.Name == sandboxName) {
 			return containerFailure(s.Name, t)
 		}
 	}
-	return fmt.Errorf("it has ended: %s %s", pod.Status.Reason, oneLine(pod.Status.Message))
+	return fmt.Errorf("it has ended: %s", oneLine(pod.Status.Message))
 }
 
 // containerFailure returns the error of a container that has ended.

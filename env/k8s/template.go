@@ -128,6 +128,13 @@ func (c Config) checkNames(pod *corev1.Pod) error {
 					"read-only, so that nothing can be mounted there; mount it elsewhere", m.MountPath)
 			}
 		}
+		for _, list := range []corev1.ResourceList{k.Resources.Limits, k.Resources.Requests} {
+			for name := range list {
+				if k.Name == sandboxName && slices.Contains(limited, name) {
+					return badConfig("pod template", "resources: %s cannot be set: a flag sets it", name)
+				}
+			}
+		}
 		for _, v := range k.Env {
 			if k.Name == sandboxName && strings.HasPrefix(v.Name, "KUBERNETES_") {
 				return badConfig("pod template", "env: %s is for the probe of the network", v.Name)
@@ -135,6 +142,11 @@ func (c Config) checkNames(pod *corev1.Pod) error {
 		}
 	}
 	return nil
+}
+
+// limited are the resources that fields of Config limit.
+var limited = []corev1.ResourceName{
+	corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage,
 }
 
 // checkKeys rejects annotations and labels that give rights.

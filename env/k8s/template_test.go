@@ -2,8 +2,14 @@ package k8s_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/sandboxagent/sandboxagent/env/k8s"
 )
@@ -33,6 +39,11 @@ spec:
     volumeMounts: [{name: data, mountPath: /data}]
   - {name: proxy, image: proxy, args: [serve], ports: [{containerPort: 80}]}
 `},
+		{
+			name:     "memory",
+			template: "spec: {containers: [{name: sandbox, resources: {limits: {memory: 1Gi}}}]}",
+			want:     "memory cannot be set: a flag sets it",
+		},
 		{name: "host network", template: "spec: {hostNetwork: true}", want: "spec.hostNetwork"},
 		{name: "host PID", template: "spec: {hostPID: true}", want: "spec.hostPID"},
 		{
@@ -219,5 +230,43 @@ func TestConfigMistakes(t *testing.T) {
 	}
 	if err := (k8s.Config{Labels: map[string]string{"a": "b c"}}).Validate(); err == nil {
 		t.Error("a label with a space is valid")
+	}
+}
+
+// TestPod checks what every pod has.
+func TestPod(t *testing.T) {
+	t.Parallel()
+	pod := k8s.PodOf(t, k8s.Config{
+		CPUs: 0.5, Memory: 1 << 30, Disk: 2 << 30, RuntimeClass: "gvisor", Deadline: time.Hour,
+		Template: []byte(`spec: {volumes: [{name: own, emptyDir: {}}], containers: [{name: sandbox,
+			resources: {limits: {nvidia.com/gpu: 1}}}]}`),
+	})
+	s := pod.Spec
+	if *s.EnableServiceLinks || *s.AutomountServiceAccountToken || *s.RuntimeClassName != "gvisor" ||
+		*s.ActiveDeadlineSeconds != 3600 || s.RestartPolicy != corev1.RestartPolicyNever {
+		t.Errorf("%+v", s)
+	}
+	want := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("1Gi"),
+		corev1.ResourceEphemeralStorage: resource.MustParse("2Gi"),
+	}
+	for i, k := range append(s.InitContainers, s.Containers...) {
+		if i == len(s.InitContainers) {
+			want["nvidia.com/gpu"] = resource.MustParse("1")
+		}
+		r := k.Resources
+		same := equality.Semantic.DeepEqual(r.Limits, r.Requests)
+		if !same || !equality.Semantic.DeepEqual(r.Limits, want) {
+			t.Errorf("%s: %+v", k.Name, r)
+		}
+		if c := k.SecurityContext; !*c.ReadOnlyRootFilesystem || *c.AllowPrivilegeEscalation ||
+			!slices.Equal(c.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+			t.Errorf("%s: %+v", k.Name, c)
+		}
+	}
+	for _, v := range s.Volumes {
+		if v.EmptyDir == nil || v.EmptyDir.SizeLimit.IsZero() {
+			t.Errorf("the volume %s has no limit", v.Name)
+		}
 	}
 }
