@@ -11,6 +11,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
+// TestDockerUnreadable has changes in a container that cannot be fetched.
 func TestDockerUnreadable(t *testing.T) {
 	t.Parallel()
 	proveUnreadable(t, sharedDocker(t))

@@ -184,6 +184,27 @@ func TestK8sExitCodes(t *testing.T) {
 	}
 }
 
+// TestK8sInCluster runs the program in a pod: it makes another one, as the pod's service account.
+func TestK8sInCluster(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("left to make test-full: the program is uploaded into a pod")
+	}
+	k := sharedKube(t)
+	dir, program := t.TempDir(), command(t)
+	writeTree(t, dir, map[string]string{"pod.yaml": `
+spec: {serviceAccountName: user, automountServiceAccountToken: true}
+`})
+	got := k.run(t, dir, nil, "exec", "--no-upload", "--network=full", "--pod-template=pod.yaml",
+		"--allow-pod-field=spec.automountServiceAccountToken", "--upload="+program+":/tmp", "--",
+		"/tmp/"+filepath.Base(program), "exec", "--env=k8s", "--no-upload", "--image="+daemons.Debian,
+		"--pull=never", "--cpus=0.1", "--memory=256MiB", "--disk=512MiB", "--start-timeout=10m", "--",
+		"sh", "-c", "echo inside; exit 7")
+	if got.code != 7 || got.stdout != "inside\n" {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestK8sGone deletes the pod of a command.
 func TestK8sGone(t *testing.T) {
 	t.Parallel()

@@ -194,7 +194,8 @@ func (d Decision) Grant(rules []Rule) Decision {
 
 // Exactly returns rules that allow what a decision asks about and nothing else; nil if there are
 // none, because it asks about repeated calls, parts that are not understood, values that are known
-// only at run time, or programs whose names depend on the directory.
+// only at run time, directories of files that rules are about, or programs whose names depend on
+// the directory.
 func Exactly(steps []Step) []Rule {
 	var rules []Rule
 	for _, s := range steps {
@@ -206,6 +207,7 @@ func Exactly(steps []Step) []Rule {
 		relative := strings.Contains(program, "/") && !path.IsAbs(program)
 		switch {
 		case pattern == "", strings.ContainsAny(pattern, holes), q.Class == ClassRepeat,
+			s.Reason == aboutFileIn,
 			q.Class == ClassShell && relative:
 			return nil
 		case q.Class == ClassRead || q.Class == ClassWrite:
@@ -277,7 +279,7 @@ func (p *Policy) own(r Request, subject string) Step {
 		case never:
 			if rule.Action != Allow && s.Action == Allow && r.Class == ClassWrite &&
 				rule.isBelow(r, subject) {
-				s.Action, s.Rule, s.Reason = Ask, rule, "the rule is about a file in it"
+				s.Action, s.Rule, s.Reason = Ask, rule, aboutFileIn
 			}
 		}
 	}
@@ -285,6 +287,18 @@ func (p *Policy) own(r Request, subject string) Step {
 		s.Action, s.Rule, s.Reason = d, nil, "no rule matches"
 	}
 	return s
+}
+
+// aboutFileIn is the reason of a step about a directory of files that a rule is about.
+const aboutFileIn = "the rule is about a file in it"
+
+// withoutDefaults returns a policy that allows what no rule matches.
+func (p *Policy) withoutDefaults() *Policy {
+	q := &Policy{Rules: p.Rules, Default: Allow}
+	for _, other := range p.also {
+		q.also = append(q.also, other.withoutDefaults())
+	}
+	return q
 }
 
 // defaultAction returns the action for a call that no rule matches.
@@ -323,6 +337,9 @@ func (r Rule) compare(q Request, subject string) match {
 	}
 	pattern = q.tidy(pattern)
 	if rest, ok := strings.CutPrefix(pattern, "~/"); ok { // any directory may be the home
+		if !strings.ContainsAny(subject, holes) {
+			_, subject = q.names(subject)
+		}
 		if compilePath("**/"+rest).match(subject) == never {
 			return never
 		}
@@ -348,14 +365,14 @@ func (q Request) tidy(pattern string) string {
 	dir, base := strings.HasSuffix(pattern, "/"), cmp.Or(q.Base, q.WorkDir)
 	switch {
 	case home && q.Home != "":
-		pattern = path.Join(q.Home, rest)
+		pattern = path.Join(Escape(q.Home), rest)
 	case home:
-		pattern = "~/" + path.Clean(rest)
+		pattern = "~" + path.Clean("/"+rest)
 	default:
 		pattern = path.Clean(pattern)
 	}
 	if base != "" && (pattern == ".." || strings.HasPrefix(pattern, "../")) {
-		pattern = path.Join(base, pattern)
+		pattern = path.Join(Escape(base), pattern)
 	}
 	switch {
 	case dir && pattern == ".":
@@ -463,15 +480,16 @@ func (p *Policy) command(r Request) Decision {
 	for _, name := range script.Writes {
 		add(p.step(write, name))
 	}
+	rules := p.withoutDefaults()
 	for _, name := range script.MayWrite {
-		if s := p.step(write, name); s.Rule != nil && s.Action != Allow {
+		if s := rules.step(write, name); s.Action != Allow {
 			add(s)
 		}
 	}
 	read := r
 	read.Tool, read.Class = "", ClassRead
 	for _, name := range script.Names {
-		if s := p.step(read, name); s.Rule != nil && s.Action != Allow {
+		if s := rules.step(read, name); s.Action != Allow {
 			add(s)
 		}
 	}

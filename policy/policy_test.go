@@ -265,6 +265,42 @@ func TestUnknownHome(t *testing.T) {
 	}
 }
 
+// TestUnknownHomePaths compares names of files with patterns of an unknown home directory.
+func TestUnknownHomePaths(t *testing.T) {
+	for _, tt := range []struct{ pattern, dir, name string }{
+		{"~/.ssh/**", "/home/u/.ssh", "authorized_keys"},
+		{"~/.aws/x", "/w", "/root/.aws/./x"},
+		{"~/", "/w", "x"},
+		{"~/d/", "/w", "/home/u/d/x"},
+	} {
+		p := rules(t, "deny write:"+tt.pattern, "allow write")
+		r := Request{Class: ClassWrite, Subject: tt.name, WorkDir: tt.dir}
+		if got := p.Decide(r).Action; got != Ask {
+			t.Errorf("%+v: %s", tt, got)
+		}
+	}
+}
+
+// TestDefaultDenies has a default that hides no rule.
+func TestDefaultDenies(t *testing.T) {
+	p := rules(t, "allow shell:git *", "allow shell:cat *", "deny write:.github/**",
+		"deny read:secret/*")
+	for _, d := range []Action{Deny, Ask, Allow} {
+		p.Default = d
+		for _, q := range []*Policy{p, (&Policy{Default: d}).Tighten(p), p.Tighten(&Policy{Default: d})} {
+			for command, least := range map[string]Action{
+				"git reset --hard": Ask, "git checkout HEAD .github/x": Deny, "cat secret/a": Deny,
+				"cat secret/$x": Ask,
+			} {
+				r := Request{Tool: "shell", Class: ClassShell, Subject: command, Bash: true, WorkDir: "/w"}
+				if got := q.Decide(r); Stricter(got.Action, least) != got.Action {
+					t.Errorf("default %s: %s: %+v", d, command, got)
+				}
+			}
+		}
+	}
+}
+
 // TestForeign decides commands of a shell that does not follow POSIX.
 func TestForeign(t *testing.T) {
 	for text, want := range map[string]Action{

@@ -136,6 +136,9 @@ func (j *job) fileDiff(ctx context.Context, a agent.Approval) []string {
 		return nil
 	}
 	diff := udiff.Unified(name, name, j.config.Redactor.Text(string(old)), args.Content)
+	if diff == "" {
+		diff = "its content stays the same"
+	}
 	lines := strings.Split(strings.TrimSuffix(diff, "\n"), "\n")
 	return append([]string{"file_path: " + args.Name}, lines...)
 }

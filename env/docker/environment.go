@@ -4,20 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/search"
 )
 
-const (
-	// backend is the name of this package in env.Info and in errors.
-	backend = "docker"
-	// closeTimeout bounds the time that the helper has to end its commands before its container is
-	// removed.
-	closeTimeout = 10 * time.Second
-)
+// backend is the name of this package in env.Info and in errors.
+const backend = "docker"
 
 // served hides the embedded field.
 type served = remote.Environment
@@ -106,27 +100,12 @@ func (h *handle) connection() remote.Config {
 	}
 }
 
-// close removes the container after the helpers have ended their commands, or after closeTimeout.
+// close removes the container after the helpers have ended their commands.
 func (h *handle) close(closeHelper func() error) error {
-	closed := make(chan error, 1)
-	go func() {
+	return remote.Remove(backend, func() error {
 		err := h.users.close((*remote.Environment).Close)
-		closed <- errors.Join(closeHelper(), err)
-	}()
-	var cerr error
-	select {
-	case cerr = <-closed:
-		closed = nil
-	case <-time.After(closeTimeout):
-	}
-	err := h.discard(context.Background())
-	if closed != nil {
-		cerr = <-closed // without a container it ends
-	}
-	if err == nil || cerr == nil || errors.Is(cerr, env.ErrGone) {
-		return err // without a container nothing is left of what a helper could not end
-	}
-	return errors.Join(fmt.Errorf("docker: %w", cerr), err)
+		return errors.Join(closeHelper(), err)
+	}, func() error { return h.discard(context.Background()) })
 }
 
 // isolation returns the guarantee of the container.

@@ -44,8 +44,8 @@ func Sleeping(t *testing.T, e env.Environment, user string) <-chan Outcome {
 	return done
 }
 
-// Survives calls a fault so many times during a command, which prints and reads in turns: each time
-// after a random number of bytes has arrived. The command must run once, and lose nothing.
+// Survives calls a fault so many times during a command, which reads and prints in turns. Each
+// fault comes after a random part of a turn's output. The command must run once, and lose nothing.
 func Survives(t *testing.T, e env.Environment, times int, fault func()) {
 	t.Helper()
 	lines := 100_000 / times
@@ -57,10 +57,12 @@ func Survives(t *testing.T, e env.Environment, times int, fault func()) {
 		res, err := e.Exec(t.Context(), env.Command{
 			Argv: []string{"/bin/sh", "-c", fmt.Sprintf("echo once >>count; i=0\n"+
 				"while [ $i -lt %d ]; do echo ask; read x; echo \"$x\"; i=$((i+1))\n"+
-				"j=0; while [ $j -lt %d ]; do echo line $j; j=$((j+1)); done; done; exit 7", times, lines)},
+				"j=0; while [ $j -lt %d ]; do echo line $j; j=$((j+1)); done; done\n"+
+				"read x; exit 7", times, lines)},
 			Stdin: in, Stdout: &out,
 		})
 		done <- Outcome{res, err}
+		_ = in.Close() // no more input is typed
 	}()
 	await := func(size int) {
 		select {
@@ -85,6 +87,9 @@ func Survives(t *testing.T, e env.Environment, times int, fault func()) {
 		}
 		await(begin + rand.IntN(want.Len()-begin))
 		fault()
+	}
+	if _, err := fmt.Fprintln(typed); err != nil {
+		t.Fatal(err)
 	}
 	select {
 	case o := <-done:

@@ -2,7 +2,6 @@ package k8s
 
 import (
 	"maps"
-	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -100,22 +99,28 @@ func sameVolumes(asked, got []corev1.Volume) bool {
 	}
 	for _, a := range asked {
 		i := slices.IndexFunc(got, func(g corev1.Volume) bool { return g.Name == a.Name })
-		if i < 0 || !slices.Equal(sources(a), sources(got[i])) ||
-			!equality.Semantic.DeepEqual(a.EmptyDir, got[i].EmptyDir) ||
-			!equality.Semantic.DeepEqual(a.PersistentVolumeClaim, got[i].PersistentVolumeClaim) {
+		if i < 0 || !equality.Semantic.DeepEqual(source(a), source(got[i])) {
 			return false
 		}
 	}
 	return true
 }
 
-// sources returns the kinds of the sources of a volume, one in a valid volume.
-func sources(v corev1.Volume) (kinds []string) {
-	source := reflect.ValueOf(v.VolumeSource)
-	for i := range source.NumField() {
-		if !source.Field(i).IsNil() {
-			kinds = append(kinds, source.Type().Field(i).Name)
-		}
+// source returns the source of a volume without the modes of its files, which a cluster sets where
+// none was asked for.
+func source(v corev1.Volume) corev1.VolumeSource {
+	s := v.DeepCopy().VolumeSource
+	if s.ConfigMap != nil {
+		s.ConfigMap.DefaultMode = nil
 	}
-	return kinds
+	if s.Secret != nil {
+		s.Secret.DefaultMode = nil
+	}
+	if s.DownwardAPI != nil {
+		s.DownwardAPI.DefaultMode = nil
+	}
+	if s.Projected != nil {
+		s.Projected.DefaultMode = nil
+	}
+	return s
 }

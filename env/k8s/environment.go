@@ -2,12 +2,10 @@ package k8s
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -16,9 +14,6 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/search"
 	"github.com/sandboxagent/sandboxagent/env/vars"
 )
-
-// closeTimeout bounds the time that the helper has to end its commands before its pod is deleted.
-const closeTimeout = 10 * time.Second
 
 // inherited selects the variables of the helper's process, which are those of the image and of the
 // pod template, for commands.
@@ -118,24 +113,9 @@ func (h *handle) connection() remote.Config {
 	}
 }
 
-// close deletes the pod after the helper has ended its commands, or after closeTimeout.
+// close deletes the pod after the helper has ended its commands.
 func (h *handle) close(closeHelper func() error) error {
-	closed := make(chan error, 1)
-	go func() { closed <- closeHelper() }()
-	var cerr error
-	select {
-	case cerr = <-closed:
-		closed = nil
-	case <-time.After(closeTimeout):
-	}
-	err := h.discard(context.Background())
-	if closed != nil {
-		cerr = <-closed // without a pod it ends
-	}
-	if err == nil || cerr == nil || errors.Is(cerr, env.ErrGone) {
-		return err // without a pod nothing is left of what a helper could not end
-	}
-	return errors.Join(fmt.Errorf("k8s: %w", cerr), err)
+	return remote.Remove(backend, closeHelper, func() error { return h.discard(context.Background()) })
 }
 
 // isolation returns the guarantee of the pod.

@@ -114,6 +114,9 @@ func isFailure(err error) bool {
 		return false
 	}
 	code := answer.Status().Code
+	if strings.Contains(answer.Status().Message, "failed calling webhook") { // of an admission
+		return false
+	}
 	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests
 }
 

@@ -48,6 +48,9 @@ func StartBare(
 		})
 }
 
+// StartFailure returns why a pod will not start.
+func StartFailure(pod *corev1.Pod) error { return startFailure(pod) }
+
 // PodOf returns the pod that a configuration asks for.
 func PodOf(t *testing.T, c Config) *corev1.Pod {
 	t.Helper()

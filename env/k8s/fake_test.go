@@ -52,6 +52,9 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 	mux.HandleFunc("GET "+pods+"/{name}/exec", f.exec)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && f.failing.Add(-1) >= 0 {
+			if r.Method == http.MethodPost {
+				mux.ServeHTTP(httptest.NewRecorder(), r) // the failure comes after the work
+			}
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusInternalServerError)
 			_, _ = io.WriteString(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure",
@@ -88,6 +91,11 @@ func TestServerFails(t *testing.T) {
 		"fails: etcdserver: leader changed") {
 		t.Errorf("a failure of the creation: %v", err)
 	}
+	f.mu.Lock()
+	if len(f.pods) > 0 || len(f.log) < 2 {
+		t.Errorf("%d pods are left after %d events", len(f.pods), len(f.log))
+	}
+	f.mu.Unlock()
 	e := start(t, cluster, c)
 	f.failing.Store(2)
 	if err := e.Close(); err != nil {

@@ -96,10 +96,10 @@ func TestClusterFaults(t *testing.T) {
 		{"quota", faultQuota},
 		{"bad pull secret", faultPullSecret},
 		{"expired token", func(t *testing.T, c ownCluster) {
-			faultRights(t, c, true, "delete", "serviceaccount", "guest")
+			faultRights(t, c, true, "rejects the credentials", "delete", "serviceaccount", "guest")
 		}},
 		{"revoked role", func(t *testing.T, c ownCluster) {
-			faultRights(t, c, false, "delete", "rolebinding", "guest")
+			faultRights(t, c, false, "forbidden", "delete", "rolebinding", "guest")
 		}},
 		{"node lost", faultNodeLost}, // the last, for the node is gone then
 	} {
@@ -228,7 +228,7 @@ func faultPullSecret(t *testing.T, c ownCluster) {
 }
 
 // faultRights ends the rights of a user who has an environment, and cuts its stream.
-func faultRights(t *testing.T, c ownCluster, denied bool, end ...string) {
+func faultRights(t *testing.T, c ownCluster, denied bool, reason string, end ...string) {
 	page, err := os.ReadFile("../../docs/k8s.md")
 	if err != nil {
 		t.Fatal(err)
@@ -271,8 +271,9 @@ subjects: [{kind: ServiceAccount, name: guest}]
 	})
 	p.cut()
 	o := await(t, done, "the command goes on")
-	if !errors.Is(o.Err, env.ErrUnknownOutcome) && !errors.Is(o.Err, env.ErrGone) {
-		t.Errorf("the command: %+v", o)
+	if !errors.Is(o.Err, env.ErrUnknownOutcome) && !errors.Is(o.Err, env.ErrGone) ||
+		!strings.Contains(o.Err.Error(), reason) {
+		t.Errorf("the command: %+v, want %q", o, reason)
 	}
 	poll(t, "the pod completes", func() bool {
 		return c.kubectl(t, "", "get", "pod", e.Pod(), "-o", "jsonpath={.status.phase}") == "Succeeded"

@@ -71,10 +71,15 @@ func TestNoNetwork(t *testing.T) {
 	if !strings.Contains(err.Error(), "ignores the network policy") {
 		t.Error(err)
 	}
-	for _, g := range open(t, cluster, k8s.Config{Network: k8s.NetworkFull}).Info().Guarantees {
+	full := open(t, cluster, k8s.Config{Network: k8s.NetworkFull})
+	for _, g := range full.Info().Guarantees {
 		if g.Name == env.NoNetwork {
 			t.Errorf("with the network: %+v", g)
 		}
+	}
+	policy := kubectl(t, "", "get", "networkpolicy", full.Pod(), "--ignore-not-found", "-o", "name")
+	if policy != "" {
+		t.Errorf("with the network there is %s", policy)
 	}
 }
 
@@ -199,6 +204,40 @@ func TestStartFailures(t *testing.T) {
 	}
 }
 
+// TestStates decides whether pods can still start.
+func TestStates(t *testing.T) {
+	t.Parallel()
+	waits := func(reason, message string) corev1.PodStatus {
+		return corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "sandbox", State: corev1.ContainerState{
+				Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message},
+			},
+		}}}
+	}
+	for want, status := range map[string]corev1.PodStatus{
+		"ImagePullBackOff: no such image": waits("ImagePullBackOff", "no such image"),
+		"CreateContainerError: bad mount": waits("CreateContainerError", "bad mount"),
+		" ":                               waits("CreateContainerError", "context deadline exceeded"),
+		"  ":                              waits("CreateContainerError", "the name is reserved for x"),
+		"   ":                             waits("ContainerCreating", ""),
+		"Evicted: The node was low on resource: memory.": {
+			Phase: corev1.PodFailed, Reason: "Evicted",
+			Message: "The node was low on resource: memory.",
+			InitContainerStatuses: []corev1.ContainerStatus{{
+				Name: "sandboxagent-install", State: corev1.ContainerState{
+					Terminated: &corev1.ContainerStateTerminated{ExitCode: 137},
+				},
+			}},
+		},
+	} {
+		err := k8s.StartFailure(&corev1.Pod{Status: status})
+		if want = strings.TrimSpace(want); want == "" && err != nil ||
+			want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
 // TestUnreachable has clusters that do not answer or reject the user.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
@@ -246,6 +285,50 @@ func TestKubeconfig(t *testing.T) {
 		if !errors.As(err, &config) || config.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
+	}
+}
+
+// TestPlugin has a program that logs in, and one that fails.
+func TestPlugin(t *testing.T) {
+	t.Parallel()
+	daemons.Kubeconfig(t)
+	token, err := daemons.Kubectl(t.Context(), userConfig, "", "config", "view", "--raw", "-o",
+		`jsonpath={.users[?(@.name=="limited")].user.token}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct{ script, want string }{
+		"works": {`echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+			"status": {"token": "` + token + `"}}'`, ""},
+		"fails": {"echo please log in >&2; exit 3", "rejects the credentials"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			plugin, file := writeFile(t, "plugin", tt.script), at(t, server(t))
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			users := fmt.Sprintf("users: [{name: limited, user: {exec: {apiVersion: "+
+				"client.authentication.k8s.io/v1, command: sh, args: [%q], interactiveMode: Never}}}]\n",
+				plugin)
+			before, _, _ := strings.Cut(string(data), "users:\n")
+			cluster := connectBy(t, writeFile(t, "config", before+users))
+			e, err := cluster.Open(t.Context(), config(t, k8s.Config{}))
+			if tt.want != "" {
+				var failed *k8s.ClusterError
+				if !errors.As(err, &failed) || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("%v, want %q", err, tt.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := e.Close(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -102,8 +102,9 @@ func startFailure(pod *corev1.Pod) error {
 
 // isBusy reports whether a container waits for a runtime with too much to do, which is asked again.
 func isBusy(w *corev1.ContainerStateWaiting) bool {
-	return strings.Contains(w.Message, "context deadline exceeded") &&
-		slices.Contains([]string{"CreateContainerError", "RunContainerError"}, w.Reason)
+	return slices.Contains([]string{"CreateContainerError", "RunContainerError"}, w.Reason) &&
+		(strings.Contains(w.Message, "context deadline exceeded") ||
+			strings.Contains(w.Message, "is reserved for")) // by the call that took too long
 }
 
 // lacksShell reports whether the container that installs the helper failed for lack of a program.

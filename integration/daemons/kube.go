@@ -93,7 +93,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: sandboxagent}
 subjects: [{kind: ServiceAccount, name: user}]
 `, u.Namespace), "apply", "-f", "-")
 	run(admin, string(role[1]), "apply", "-n", u.Namespace, "-f", "-")
-	token := run(admin, "", "create", "token", "user", "-n", u.Namespace)
+	token := run(admin, "", "create", "token", "user", "-n", u.Namespace, "--duration=8h")
 	config := run(admin, "", "config", "view", "--raw", "--minify", "--flatten")
 	if err == nil {
 		err = os.WriteFile(u.Config, []byte(config), 0o600)
@@ -101,6 +101,8 @@ subjects: [{kind: ServiceAccount, name: user}]
 	run(u.Config, "", "config", "set-credentials", "limited", "--token="+token)
 	run(u.Config, "", "config", "set-context", "--current", "--user=limited",
 		"--namespace="+u.Namespace)
+	run(u.Config, "", "config", "delete-user", run(u.Config, "", "config", "view", "-o",
+		`jsonpath={.users[?(@.name!="limited")].name}`))
 	if err != nil {
 		u.Remove(ctx)
 		return nil, err
@@ -113,7 +115,8 @@ func (u *KubeUser) Remove(ctx context.Context) {
 	if u == nil {
 		return
 	}
-	_, _ = Kubectl(ctx, kubeFile(), "", "delete", "namespace", u.Namespace) // the cluster ends
+	// The cluster of the tests ends after them, and another one finishes by itself.
+	_, _ = Kubectl(ctx, kubeFile(), "", "delete", "namespace", u.Namespace, "--wait=false")
 	_ = os.RemoveAll(filepath.Dir(u.Config))
 }
 

@@ -58,8 +58,8 @@ type Config struct {
 	Rules *policy.Policy
 	// Modes gives sessions the modes build and plan; nil means build only.
 	Modes *Modes
-	// Approve gets the decision of a human; calls do not overlap. Its error refuses the call, as does
-	// the end of ApproveTimeout, which ends ctx; zero means no limit.
+	// Approve gets the decision of a human; calls do not overlap if it returns when ctx ends. Its
+	// error refuses the call, as does the end of ApproveTimeout, which ends ctx; zero means no limit.
 	Approve        func(ctx context.Context, a Approval) (Reply, error)
 	ApproveTimeout time.Duration
 	// Redactor replaces secrets in the results of tools, the output of Verify and the instructions of

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -210,7 +211,7 @@ func (l *loop) permit(ctx context.Context, t tool.Tool, c call, args json.RawMes
 	if l.env != nil {
 		a.WorkDir = l.env.Info().WorkDir
 	}
-	reply, err := p.ask(ctx, a)
+	reply, err := p.ask(ctx, l.log, a)
 	switch {
 	case ctx.Err() == nil && err == nil && reply.Verdict == AbortRun:
 		l.send(event.PermissionReplied{CallID: c.ID, Answer: string(AbortRun), By: byHuman})
@@ -238,7 +239,7 @@ func (l *loop) permit(ctx context.Context, t tool.Tool, c call, args json.RawMes
 }
 
 // ask gets the decision of a human in time: one that comes later does not count.
-func (p *permissions) ask(ctx context.Context, a Approval) (Reply, error) {
+func (p *permissions) ask(ctx context.Context, log *slog.Logger, a Approval) (Reply, error) {
 	if p.timeout <= 0 {
 		return p.approve(ctx, a)
 	}
@@ -251,8 +252,12 @@ func (p *permissions) ask(ctx context.Context, a Approval) (Reply, error) {
 	}
 	answered := make(chan answer, 1)
 	go func() {
-		reply, err := p.approve(ctx, a)
-		answered <- answer{reply, err}
+		var got answer
+		got.err = catchPanic(log, func() (err error) {
+			got.reply, err = p.approve(ctx, a)
+			return err
+		})
+		answered <- got
 	}()
 	select {
 	case got := <-answered:

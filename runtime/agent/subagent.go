@@ -287,7 +287,7 @@ func (a *subagents) plan(begin func() error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.starting > 0 {
-		return errors.New("an agent is starting; close it before you plan")
+		return errors.New("an agent is starting; wait for it, and close it before you plan")
 	}
 	for _, g := range a.list {
 		if g.writes {

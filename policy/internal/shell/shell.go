@@ -44,8 +44,8 @@ type Script struct {
 	Commands []Command
 	// Writes are the files that redirections and known programs write, change or remove.
 	Writes []string
-	// MayWrite are files that commands of git may write: operands that may be files or revisions, and
-	// the directory of the repository for commands that write what its history has.
+	// MayWrite are files that commands may write: operands that may be something else, and the
+	// directory of the repository, or a hole, for commands of git that may change any file in it.
 	MayWrite []string
 	// Names are words that may be names of files, for rules about files: arguments, values of
 	// options, and redirections from files.
@@ -127,7 +127,9 @@ func analyze(script string, o Options, moves bool) *analyzer {
 	if a.declares && a.unsets {
 		a.obscure("functions that unset may remove")
 	}
-	for _, list := range []*[]string{&a.found.Writes, &a.found.Names, &a.found.Obscure} {
+	for _, list := range []*[]string{
+		&a.found.Writes, &a.found.MayWrite, &a.found.Names, &a.found.Obscure,
+	} {
 		slices.Sort(*list)
 		*list = slices.Compact(*list)
 	}
@@ -264,7 +266,7 @@ func inDir(dir, name string) string {
 	switch {
 	case path.IsAbs(name) || dir == "":
 		return path.Clean(name)
-	case strings.ContainsAny(name[:1], holes):
+	case startsWithHole(name):
 		return name // it may be absolute
 	}
 	return path.Join(dir, name)

@@ -45,7 +45,7 @@ var writers = map[string]writer{
 	"curl": {only: true, outputs: []string{
 		"o", "output", "D", "dump-header", "c", "cookie-jar", "trace", "output-dir",
 	}},
-	"wget": {only: true, outputs: []string{
+	"wget": {only: true, values: "ABDRIXQTUaeiltw", outputs: []string{
 		"O", "output-document", "o", "output-file", "P", "directory-prefix",
 	}},
 	"gcc": {only: true, outputs: []string{"o"}}, "cc": {only: true, outputs: []string{"o"}},
@@ -61,7 +61,7 @@ var writers = map[string]writer{
 	"prettier": {with: "w"}, "black": {}, "rustfmt": {},
 }
 
-// packers are programs that replace a file by another one, without the extension or with one.
+// packers are programs that replace a file by one with another extension.
 var packers = []string{"gzip", "gunzip", "bzip2", "bunzip2", "xz", "unxz", "zstd"}
 
 // writesHere reports whether a program writes files with names of its own into its directory.
@@ -69,19 +69,15 @@ func writesHere(args []string) bool {
 	has := func(letter, long string) bool {
 		return slices.ContainsFunc(args[1:], func(word string) bool {
 			isLong := strings.HasPrefix(word, "--")
-			return isLong && strings.HasPrefix(word, long) || !isLong && strings.HasPrefix(word, "-") &&
-				strings.Contains(word, letter)
+			return isLong && len(word) > 2 && strings.HasPrefix(long, word[:min(len(word), len(long))]) ||
+				!isLong && strings.HasPrefix(word, "-") && strings.Contains(word, letter)
 		})
 	}
 	switch args[0] {
-	case "tar", "unzip", "cpio", "7z":
+	case "tar", "unzip", "cpio", "7z", "wget":
 		return true
-	case "curl":
-		return has("O", "--remote-name")
-	case "wget":
-		return !has("O", "--output-document")
 	}
-	return false
+	return args[0] == "curl" && has("O", "--remote-name")
 }
 
 // abbreviates reports whether a long option may be one of some.
@@ -102,6 +98,13 @@ func (a *analyzer) writes(args []string, st *state) {
 	}
 	if writesHere(args) {
 		a.write(".", st) // or a directory that an option names, which is a name as well
+	}
+	if slices.Contains(packers, args[0]) {
+		for _, name := range args[1:] {
+			ext := path.Ext(name)
+			a.found.MayWrite = append(a.found.MayWrite, inDir(st.dir, strings.TrimSuffix(name, ext)+
+				string(Hole)))
+		}
 	}
 	w, ok := writers[args[0]]
 	if !ok {
@@ -184,10 +187,6 @@ func (w writer) written(args, operands []string) []string {
 	switch {
 	case w.only:
 		return nil
-	case slices.Contains(packers, args[0]):
-		for _, name := range slices.Clone(operands) {
-			operands = append(operands, strings.TrimSuffix(name, path.Ext(name)))
-		}
 	case w.last && len(operands) > 0 && !(args[0] == "install" && slices.ContainsFunc(args,
 		func(w string) bool { return strings.HasPrefix(w, "-d") || strings.HasPrefix(w, "--d") })):
 		return into(operands[len(operands)-1], operands[:len(operands)-1])
@@ -238,26 +237,36 @@ var gitChanges = []string{
 	"rebase", "reset", "restore", "revert", "sparse-checkout", "stash", "switch",
 }
 
+// gitMakes are subcommands of git that may write files that their operands name.
+var gitMakes = []string{
+	"archive", "bundle", "checkout", "clone", "format-patch", "init", "merge-file", "worktree",
+}
+
 // gitWrites adds the files that a subcommand of git changes in a directory.
 func (a *analyzer) gitWrites(args []string, dir string) {
 	sub := args[0]
-	named := sub == "rm" || sub == "mv" || sub == "restore"
+	may := func(name string) { a.found.MayWrite = append(a.found.MayWrite, name) }
 	if slices.Contains(gitChanges, sub) {
-		all := "."
-		if dir != "" && dir != "." { // which may be a part of the repository
-			all = string(Hole)
+		if dir == "" || dir == "." {
+			may(".")
+		} else { // which may be a part of the repository
+			may(string(Hole))
 		}
-		a.found.MayWrite = append(a.found.MayWrite, all)
 	}
+	named := sub == "rm" || sub == "mv" || sub == "restore"
 	for _, word := range args[1:] {
 		switch {
 		case word == "--":
 			named = named || sub == "checkout"
+		case named && strings.HasPrefix(word, "--pathspec"):
+			a.write(string(Hole), &state{})
 		case word == "" || strings.HasPrefix(word, "-"):
+		case named && (word[0] == ':' || strings.ContainsAny(word, "*?[\\")): // a pattern of git
+			a.write(string(Hole), &state{})
 		case named:
 			a.write(word, &state{dir: dir})
-		case sub == "checkout": // a file or a revision
-			a.found.MayWrite = append(a.found.MayWrite, inDir(dir, word))
+		case slices.Contains(gitMakes, sub):
+			may(inDir(dir, word))
 		}
 	}
 }

@@ -75,8 +75,14 @@ func TestFiles(t *testing.T) {
 		{"curl --remote-name https://h/x", "."},
 		{"curl https://h/x", ""},
 		{"wget https://h/x", "."},
-		{"wget -q -O y https://h/x", "y"},
-		{"gunzip d/x.gz", "d/x d/x.gz"},
+		{"curl --remote-nam https://h/x", "."},
+		{"wget -q -O y https://h/x", ". y"},
+		{"wget -UOpera https://h/x", "."},
+		{"gunzip d/x.gz", "d/x.gz"},
+		{"git rm :/x", "…"},
+		{"git rm 'x*'", "…"},
+		{"git rm --pathspec-from-file=f", "…"},
+		{"cd d && git -C '' rm x", "d/x"},
 		{"git rm -f x", "x"},
 		{"git mv x y", "x y"},
 		{"git restore x", "x"},
@@ -105,9 +111,11 @@ func TestFiles(t *testing.T) {
 // TestMayWrite compares the files that git may write.
 func TestMayWrite(t *testing.T) {
 	for script, want := range map[string]string{
-		"git checkout HEAD d/x": ". HEAD d/x", "git -C d checkout x": "… d/x", "git reset --hard": ".",
+		"git checkout HEAD d/x": ". HEAD d/x", "git -C d checkout x": "d/x …", "git reset --hard": ".",
 		"cd d && git stash pop": "…", "git clean -fdx": ".", "git apply x.patch": ".", "git log": "",
-		"git status": "", "git add .": "", "git commit -m x": "",
+		"gunzip d/x.gz": "d/x…", "gzip .env": "…", "git clone u d": "d u", "git worktree add d": "add d",
+		"git archive -o f HEAD": "HEAD f",
+		"git status":            "", "git add .": "", "git commit -m x": "",
 	} {
 		s := Analyze(script, Options{Bash: true})
 		if got := Printable(strings.Join(s.MayWrite, " ")); got != want {
