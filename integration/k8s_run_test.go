@@ -237,7 +237,7 @@ func TestK8sGone(t *testing.T) {
 			})
 			kubectl("delete", "pods", "--wait=false")
 			got := <-done
-			if got.code != tt.code || !strings.Contains(got.stderr, "gone: deleted") {
+			if got.code != tt.code || !strings.Contains(got.stdout+got.stderr, "gone: deleted") {
 				t.Errorf("%+v, want %d", got, tt.code)
 			}
 			k.awaitNone(t, mark)

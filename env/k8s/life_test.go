@@ -397,7 +397,7 @@ func TestImpersonate(t *testing.T) {
 func TestLeave(t *testing.T) {
 	t.Parallel()
 	cluster := connect(t)
-	e := start(t, cluster, k8s.Config{Options: remote.Options{TTL: 4 * time.Second}})
+	e := start(t, cluster, k8s.Config{Options: remote.Options{TTL: 45 * time.Second}})
 	output(t, e, "echo kept > file")
 	ticket := e.Ticket()
 	if err := e.Leave(); err != nil {
@@ -454,7 +454,7 @@ var collecting sync.Mutex
 func TestCollectSparesOthers(t *testing.T) {
 	t.Parallel()
 	cluster := connect(t)
-	e := start(t, cluster, k8s.Config{Options: remote.Options{TTL: time.Second}})
+	e := start(t, cluster, k8s.Config{Options: remote.Options{TTL: 20 * time.Second}})
 	kubectl(t, "", "label", "--overwrite", "pod", e.Pod(), "sandboxagent/owner=another")
 	collecting.Lock()
 	defer collecting.Unlock()
@@ -493,7 +493,7 @@ func TestTemplate(t *testing.T) {
 	kubectl(t, "", "create", "configmap", "settings", "--from-literal=color=blue")
 	cluster := connect(t)
 	e := start(t, cluster, k8s.Config{
-		Options: remote.Options{TTL: 2 * time.Second},
+		Options: remote.Options{TTL: 20 * time.Second},
 		Labels:  map[string]string{"team": "search"},
 		Template: []byte(`
 metadata: {annotations: {note: kept}}
