@@ -29,7 +29,7 @@ func badConfig(field, format string, args ...any) error {
 type ClusterError struct {
 	// Server is the URL of the API server.
 	Server string
-	// Denied: the server has answered, and does not know the user.
+	// Denied: the server has answered, and does not know the user, or the program that logs in failed.
 	Denied bool
 	Err    error
 }
@@ -99,10 +99,10 @@ func (c *Cluster) explain(err error) error {
 	case errors.As(err, &cluster):
 	case apierrors.IsUnauthorized(err):
 		return &ClusterError{Server: c.Server(), Denied: true, Err: err}
-	case errors.As(err, &failed), errors.As(err, &network), isFailure(err):
-		return &ClusterError{Server: c.Server(), Err: err}
 	case strings.Contains(err.Error(), "getting credentials"): // by a plugin
 		return &ClusterError{Server: c.Server(), Denied: true, Err: err}
+	case errors.As(err, &failed), errors.As(err, &network), isFailure(err):
+		return &ClusterError{Server: c.Server(), Err: err}
 	}
 	return err
 }
