@@ -191,13 +191,23 @@ func TestK8sInCluster(t *testing.T) {
 		t.Skip("left to make test-full: the program is uploaded into a pod")
 	}
 	k := sharedKube(t)
+	server, err := daemons.Kubectl(t.Context(), k.kubeconfig, "", "config", "view", "-o",
+		"jsonpath={.clusters[0].cluster.server}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, port, _ := strings.Cut(strings.TrimPrefix(server, "https://"), ":")
 	dir, program := t.TempDir(), command(t)
 	writeTree(t, dir, map[string]string{"pod.yaml": `
 spec: {serviceAccountName: user, automountServiceAccountToken: true}
 `})
-	got := k.run(t, dir, nil, "exec", "--no-upload", "--network=full", "--pod-template=pod.yaml",
-		"--allow-pod-field=spec.automountServiceAccountToken", "--upload="+program+":/tmp", "--",
-		"/tmp/"+filepath.Base(program), "exec", "--env=k8s", "--no-upload", "--image="+daemons.Debian,
+	got := k.run(t, dir, nil, "exec", "--network=full", "--pod-template=pod.yaml",
+		"--allow-pod-field=spec.automountServiceAccountToken", "--allow-pod-field=spec.volumes",
+		"--allow-pod-field=spec.containers", "--allow-pod-field=spec.initContainers", // its mounts
+		"--upload="+program+":/tmp", "--",
+		// The cluster of the tests has no proxy for services.
+		"env", "KUBERNETES_SERVICE_HOST="+host, "KUBERNETES_SERVICE_PORT="+port,
+		"/tmp/"+filepath.Base(program), "exec", "--env=k8s", "--image="+daemons.Debian,
 		"--pull=never", "--cpus=0.1", "--memory=256MiB", "--disk=512MiB", "--start-timeout=10m", "--",
 		"sh", "-c", "echo inside; exit 7")
 	if got.code != 7 || got.stdout != "inside\n" {
