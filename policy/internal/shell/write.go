@@ -64,6 +64,17 @@ var writers = map[string]writer{
 // packers are programs that replace a file by one with another extension.
 var packers = []string{"gzip", "gunzip", "bzip2", "bunzip2", "xz", "unxz", "zstd"}
 
+// packs adds the files with other extensions that packers write.
+func (a *analyzer) packs(args []string, st *state) {
+	if !slices.Contains(packers, args[0]) {
+		return
+	}
+	for _, name := range args[1:] {
+		name = strings.TrimSuffix(name, path.Ext(name)) + string(Hole)
+		a.found.MayWrite = append(a.found.MayWrite, inDir(st.dir, name))
+	}
+}
+
 // writesHere reports whether a program writes files with names of its own into its directory.
 func writesHere(args []string) bool {
 	has := func(letter, long string) bool {
@@ -99,13 +110,7 @@ func (a *analyzer) writes(args []string, st *state) {
 	if writesHere(args) {
 		a.write(".", st) // or a directory that an option names, which is a name as well
 	}
-	if slices.Contains(packers, args[0]) {
-		for _, name := range args[1:] {
-			ext := path.Ext(name)
-			a.found.MayWrite = append(a.found.MayWrite, inDir(st.dir, strings.TrimSuffix(name, ext)+
-				string(Hole)))
-		}
-	}
+	a.packs(args, st)
 	w, ok := writers[args[0]]
 	if !ok {
 		return
