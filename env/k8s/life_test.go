@@ -423,7 +423,7 @@ func TestLeave(t *testing.T) {
 		}
 		for _, l := range list {
 			if l.Name == e.Pod() {
-				return l.Garbage && l.State == "succeeded" && l.Own && l.TTL == 4*time.Second
+				return l.Garbage && l.State == "succeeded" && l.Own && l.TTL == 45*time.Second
 			}
 		}
 		return false
