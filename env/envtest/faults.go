@@ -108,7 +108,7 @@ func Survives(t *testing.T, e env.Environment, times int, fault func()) {
 	}
 }
 
-// meter keeps what is written, and signals when it has a size.
+// meter keeps the bytes written to it, and signals when they reach a size.
 type meter struct {
 	mu   sync.Mutex
 	data []byte

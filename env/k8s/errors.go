@@ -107,7 +107,7 @@ func (c *Cluster) explain(err error) error {
 	return err
 }
 
-// isFailure reports whether the server, or what is before it, failed, or has too much to do.
+// isFailure reports whether the server or a proxy before it failed, or is overloaded.
 func isFailure(err error) bool {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {

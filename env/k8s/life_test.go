@@ -79,7 +79,7 @@ func TestNoNetwork(t *testing.T) {
 	}
 	policy := kubectl(t, "", "get", "networkpolicy", full.Pod(), "--ignore-not-found", "-o", "name")
 	if policy != "" {
-		t.Errorf("with the network there is %s", policy)
+		t.Errorf("with the network %s exists", policy)
 	}
 }
 

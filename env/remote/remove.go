@@ -12,7 +12,7 @@ import (
 // the time that its client has to notice that.
 const removeTime = 10 * time.Second
 
-// Remove is for Config.Close of backends that remove what the helper runs in, such as a container:
+// Remove is for Config.Close of backends that remove the place of the helper, such as a container:
 // closeHelper ends the helper with its commands, and remove removes the rest after that, or after
 // 10 seconds. Once remove succeeds, an error of closeHelper does not matter; if it fails, the
 // result has both errors. Backend is the prefix.
