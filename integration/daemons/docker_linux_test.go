@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -71,7 +70,9 @@ func left(d *Docker) []string {
 		[]byte(name)) {
 		found = append(found, "mounts")
 	}
-	if _, err := net.InterfaceByName(d.bridge); d.bridge != "" && err == nil {
+	// Another daemon may have the bridge's name by now.
+	alias, err := os.ReadFile("/sys/class/net/" + d.bridge + "/ifalias")
+	if err == nil && string(bytes.TrimSpace(alias)) == name {
 		found = append(found, d.bridge)
 	}
 	groups, _ := filepath.Glob("/sys/fs/cgroup/*/" + name)
