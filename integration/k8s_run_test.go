@@ -1,11 +1,11 @@
 package integration_test
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -255,61 +255,130 @@ func TestK8sGone(t *testing.T) {
 	}
 }
 
-// TestK8sCrashes kills the program at points of its life, which is mostly the making of the pod. No
-// pod is left.
+// TestK8sCrashes kills the program at points of its life, evenly spread over what it sends to the
+// API server and receives. No pod is left, and no half of a patch.
 func TestK8sCrashes(t *testing.T) {
 	t.Parallel()
 	k := sharedKube(t)
-	points := 20
-	if testing.Short() {
-		points = 4
-	}
-	next := make(chan int)
-	var group sync.WaitGroup
-	for range 3 {
-		group.Go(func() {
-			for i := range next {
+	model := filepath.Join(t.TempDir(), "model.yaml")
+	writeTree(t, filepath.Dir(model), map[string]string{"model.yaml": strings.NewReplacer(
+		`, " lo\n"`, "", "        not_contains: [eth0]\n", "").Replace(rewrite)})
+	for name, tt := range map[string]struct {
+		points int
+		args   []string
+	}{
+		"life":     {15, []string{"--helper-image=" + daemons.Helper}},
+		"delivery": {5, nil}, // most of the traffic
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if testing.Short() {
+				tt.points /= 5
+			}
+			patch := filepath.Join(t.TempDir(), "patch")
+			args := append([]string{
+				"run", "-q", "--model=script:" + model, "--image=" + daemons.Debian, "--patch=" + patch,
+				"rewrite it",
+			}, tt.args...)
+			crash := func(after int64) *meter {
+				m := newMeter(t, k, after)
+				mark, dir := newMark(), poem(t)
+				cmd := k.command(t, dir, mark, args...)
 				// The process that cleans up has the name of the file in its arguments.
-				mark, file := newMark(), filepath.Join(t.TempDir(), "config")
-				data, err := os.ReadFile(k.kubeconfig)
-				if err == nil {
-					err = os.WriteFile(file, data, 0o600)
-				}
-				if err != nil {
-					t.Error(err)
-					continue
-				}
-				cmd := k.command(t, t.TempDir(), mark, "exec", "-q", "--image="+daemons.Busybox, "--", "sh",
-					"-c", "echo ready; sleep 1000")
-				cmd.Env = append(cmd.Env, "KUBECONFIG="+file)
-				out, err := cmd.StdoutPipe()
-				if err != nil {
-					t.Error(err)
-					continue
-				}
+				cmd.Env = append(cmd.Env, "KUBECONFIG="+m.kubeconfig)
 				if err := cmd.Start(); err != nil {
-					t.Error(err)
-					continue
+					t.Fatal(err)
 				}
-				if i == points-1 { // while the command runs
-					_, _ = bufio.NewReader(out).ReadString('\n')
-				} else {
-					time.Sleep(rand.N(time.Duration(i+1) * 4 * time.Second / time.Duration(points)))
+				stop := context.AfterFunc(m.reached, func() { _ = cmd.Process.Kill() })
+				err := cmd.Wait()
+				if killed := !stop(); killed != (err != nil) && after > 0 {
+					t.Logf("it has ended just before it was killed: %v", err)
 				}
-				_ = cmd.Process.Kill()
-				_ = cmd.Wait()
-				await(t, fmt.Sprintf("at point %d the end of the clean-up", i), func() bool {
-					return !running(file)
+				await(t, fmt.Sprintf("after %d pieces, the end of the clean-up", after), func() bool {
+					return !running(m.kubeconfig)
 				})
 				k.awaitNone(t, mark)
+				return m
+			}
+			total := crash(0).passed.Load()
+			want, err := os.ReadFile(patch)
+			if err != nil || total < 20 {
+				t.Fatalf("a whole run: %d pieces, %v", total, err)
+			}
+			for i := range tt.points {
+				if err := os.Remove(patch); err != nil && !os.IsNotExist(err) {
+					t.Fatal(err)
+				}
+				crash(1 + total*int64(i)/int64(tt.points))
+				if got, err := os.ReadFile(patch); err == nil && !bytes.Equal(got, want) {
+					t.Errorf("the patch is %q", got)
+				}
 			}
 		})
 	}
-	for i := range points {
-		next <- i
+}
+
+// meter passes connections on to the API server, and counts the pieces that it reads.
+type meter struct {
+	kubeconfig string
+	passed     atomic.Int64
+	reached    context.Context //nolint:containedctx // ends after so many pieces
+}
+
+// newMeter makes a meter that ends reached after a number of pieces; never, if that is 0.
+func newMeter(t *testing.T, k kubeHost, after int64) *meter {
+	t.Helper()
+	kubectl := func(args ...string) string {
+		out, err := daemons.Kubectl(t.Context(), k.kubeconfig, "", args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
 	}
-	close(next)
-	group.Wait()
+	target := strings.TrimPrefix(kubectl("config", "view", "-o",
+		"jsonpath={.clusters[0].cluster.server}"), "https://")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	data := kubectl("config", "view", "--raw")
+	m := &meter{kubeconfig: filepath.Join(t.TempDir(), "config")}
+	writeTree(t, filepath.Dir(m.kubeconfig), map[string]string{
+		"config": strings.ReplaceAll(data, target, l.Addr().String()),
+	})
+	var end context.CancelFunc
+	m.reached, end = context.WithCancel(context.Background())
+	pass := func(to, from net.Conn) {
+		defer to.Close()   //nolint:errcheck // it passes on what it has
+		defer from.Close() //nolint:errcheck // likewise
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := from.Read(buf)
+			if m.passed.Add(1) == after {
+				end()
+			}
+			if _, werr := to.Write(buf[:n]); err != nil || werr != nil {
+				return
+			}
+		}
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			s, err := net.Dial("tcp", target)
+			if err != nil {
+				_ = c.Close()
+				continue
+			}
+			go pass(c, s)
+			go pass(s, c)
+		}
+	}()
+	return m
 }
 
 // TestK8sKeep leaves a pod to other commands of the program, and removes it.
@@ -366,5 +435,65 @@ func TestK8sVerify(t *testing.T) {
 		if f.OK == (f.Name == "no-network") { // the cluster of the tests ignores policies
 			t.Errorf("%s: %v", f.Name, f.OK)
 		}
+	}
+}
+
+// TestK8sDemo runs the demo with the Go toolchain on a volume of the node.
+func TestK8sDemo(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("left to make test-full: a pod compiles")
+	}
+	k := sharedKube(t)
+	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	user, err := kubeUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := "goroot-" + newMark()
+	admin := func(stdin string, args ...string) {
+		t.Helper()
+		if _, err := daemons.Kubectl(context.WithoutCancel(t.Context()), daemons.Kubeconfig(t), stdin,
+			args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	admin(fmt.Sprintf(`
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: %[1]s}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadOnlyMany]
+  claimRef: {name: %[1]s, namespace: %[2]s}
+  hostPath: {path: %[3]q}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: %[1]s, namespace: %[2]s}
+spec:
+  accessModes: [ReadOnlyMany]
+  storageClassName: ""
+  volumeName: %[1]s
+  resources: {requests: {storage: 1Gi}}
+`, name, user.Namespace, strings.TrimSpace(string(root))), "create", "-f", "-")
+	t.Cleanup(func() { admin("", "delete", "--wait=false", "persistentvolume", name) })
+	dir := t.TempDir()
+	writeTree(t, dir, map[string]string{"pod.yaml": fmt.Sprintf(`
+spec:
+  volumes: [{name: go, persistentVolumeClaim: {claimName: %s, readOnly: true}}]
+  containers:
+  - name: sandbox
+    env: [{name: PATH, value: "/usr/local/go/bin:/usr/bin:/bin"}, {name: CGO_ENABLED, value: "0"}]
+    volumeMounts: [{name: go, mountPath: /usr/local/go, readOnly: true}]
+`, name)})
+	got := k.run(t, dir, []string{
+		"SANDBOXAGENT_CPUS=1", "SANDBOXAGENT_MEMORY=2GiB", "SANDBOXAGENT_DISK=2GiB",
+	}, "demo", "--image="+daemons.Debian, "--pod-template=pod.yaml")
+	if got.code != 0 || !strings.Contains(got.stdout, "\n+++ b/") {
+		t.Errorf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
 	}
 }

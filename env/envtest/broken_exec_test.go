@@ -89,7 +89,7 @@ func brokenExec() []breakage {
 		},
 		{"every command has a timeout", commandOf(func(cmd *env.Command) {
 			if cmd.Timeout == 0 {
-				cmd.Timeout = 500 * time.Millisecond
+				cmd.Timeout = 10 * time.Millisecond
 			}
 		}), []string{"kill/no_timeout_without_one"}},
 		{"a cancellation is a timeout", resultOf(func(res env.Result, err error) (env.Result, error) {

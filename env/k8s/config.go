@@ -76,7 +76,7 @@ type Config struct {
 	Pull  PullPolicy // default PullMissing
 	// HelperImage is the reference of an image with the program sandboxd, such as that of "image build
 	// helper". By default an init container of Image receives the helper through its shell, so an
-	// Image without sh, cat, chmod, mkdir, uname and wc needs it.
+	// Image without sh, chmod, head, mkdir, mv, sleep, uname and wc needs it.
 	HelperImage string
 	// CPUs is a number of processors, Memory and Disk are bytes. The pod requests them, and may use no
 	// more. Disk bounds its volumes and logs together.

@@ -31,11 +31,12 @@ func (c Config) program(ctx context.Context) *remote.Program {
 	return &remote.Program{}
 }
 
-// deliver sends the helper for the platform of the node to the container that installs it, whose
-// script has started.
+// deliver sends the helper for the platform of the node to the container that installs it.
 func (h *handle) deliver(ctx context.Context, from remote.Helper) error {
-	return h.try(ctx, isScheduled, isInstalling, func(ctx context.Context) error {
-		s, err := h.cluster.attach(ctx, h.name)
+	return h.try(ctx, isInstalling, isInstalled, func() error {
+		s, err := h.cluster.exec(ctx, h.name, installName, []string{
+			"sh", "-c", deliverScript, "sh", installDir(helperPath),
+		})
 		if err != nil {
 			return fmt.Errorf("connect to the container %s: %w", installName, err)
 		}
@@ -52,11 +53,10 @@ func (h *handle) deliver(ctx context.Context, from remote.Helper) error {
 	})
 }
 
+// send sends the helper to deliverScript.
 func (h *handle) send(ctx context.Context, s *stream, from remote.Helper) error {
-	if _, err := io.WriteString(s, "hello\n"); err != nil {
-		return err
-	}
-	line, err := bufio.NewReader(io.LimitReader(s, 256)).ReadString('\n')
+	lines := bufio.NewReader(io.LimitReader(s, 256))
+	line, err := lines.ReadString('\n')
 	if err != nil {
 		return fmt.Errorf("read the platform of the node: %w", err)
 	}
@@ -83,9 +83,8 @@ func (h *handle) send(ctx context.Context, s *stream, from remote.Helper) error 
 	if _, err := s.Write(content); err != nil {
 		return err
 	}
-	if err := s.CloseWrite(); err != nil {
-		return err
+	if _, err := lines.ReadString('\n'); err != nil {
+		return fmt.Errorf("install it: %w", err)
 	}
-	<-s.ended // the container has its bytes, or has failed; the watch reports which
 	return nil
 }

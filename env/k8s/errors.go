@@ -51,7 +51,8 @@ func (e *ClusterError) Unwrap() error { return e.Err }
 
 // ErrNoShell is the cause of an OpenError: the image lacks a shell or another program that installs
 // the helper.
-var ErrNoShell = errors.New("the image has no shell, or lacks cat, chmod, mkdir, uname or wc")
+var ErrNoShell = errors.New("the image has no shell, or lacks chmod, head, mkdir, mv, " +
+	"sleep, uname or wc")
 
 // ErrPodField is the cause of a ConfigError: a field of the pod template could weaken the sandbox.
 var ErrPodField = errors.New("it could weaken the sandbox")

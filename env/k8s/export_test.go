@@ -38,8 +38,8 @@ func StartBare(
 		return nil, err
 	}
 	return func() error { return c.deletePod(context.WithoutCancel(ctx), name, "") },
-		c.watch.until(ctx, name, func(pod *corev1.Pod, _ bool) (bool, error) {
-			for _, k := range pod.Status.Conditions {
+		c.watch.until(ctx, name, func(o *observed) (bool, error) {
+			for _, k := range o.pod.Status.Conditions {
 				if k.Type == corev1.PodReady && k.Status == corev1.ConditionTrue {
 					return true, nil
 				}

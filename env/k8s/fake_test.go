@@ -32,7 +32,10 @@ type fakeCluster struct {
 	mu      sync.Mutex
 	pods    map[string]*corev1.Pod
 	changed *sync.Cond
-	log     []string // events as JSON
+	log     []string // changes of pods, as JSON
+	started []string // events of containers, as JSON
+	// late makes the states of containers lack that they run, which events tell.
+	late atomic.Bool
 	// config is a kubeconfig file of it.
 	config string
 	// failing is how many requests fail that change something.
@@ -46,7 +49,8 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 	mux := http.NewServeMux()
 	const pods = "/api/v1/namespaces/default/pods"
 	mux.HandleFunc("POST "+pods, f.create)
-	mux.HandleFunc("GET "+pods, f.list)
+	mux.HandleFunc("GET "+pods, f.list("PodList", &f.log))
+	mux.HandleFunc("GET /api/v1/namespaces/default/events", f.list("EventList", &f.started))
 	mux.HandleFunc("GET "+pods+"/{name}", f.get)
 	mux.HandleFunc("DELETE "+pods+"/{name}", f.remove)
 	mux.HandleFunc("GET "+pods+"/{name}/exec", f.exec)
@@ -108,6 +112,17 @@ func TestServerFails(t *testing.T) {
 	}
 }
 
+// TestStarted has a kubelet whose states are late: an event tells that the container runs.
+func TestStarted(t *testing.T) {
+	t.Parallel()
+	f := newFakeCluster(t)
+	f.late.Store(true)
+	c := config(t, k8s.Config{HelperImage: "x", WorkDir: t.TempDir(), Network: k8s.NetworkFull})
+	if err := start(t, connectBy(t, f.config), c).Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func answer(w http.ResponseWriter, object any) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(object) // the client has gone
@@ -135,12 +150,20 @@ func (f *fakeCluster) create(w http.ResponseWriter, r *http.Request) {
 	pod.Status.InitContainerStatuses = state("sandboxagent-install", corev1.ContainerState{
 		Terminated: &corev1.ContainerStateTerminated{},
 	})
-	pod.Status.ContainerStatuses = state("sandbox", corev1.ContainerState{
-		Running: &corev1.ContainerStateRunning{},
-	})
+	if !f.late.Load() {
+		pod.Status.ContainerStatuses = state("sandbox", corev1.ContainerState{
+			Running: &corev1.ContainerStateRunning{},
+		})
+	}
 	f.change("ADDED", pod)
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.late.Load() {
+		f.started = append(f.started, fmt.Sprintf(`{"type": "ADDED", "object": {"kind": "Event",
+			"apiVersion": "v1", "metadata": {"name": "x"}, "reason": "Started", "involvedObject":
+			{"kind": "Pod", "name": %q, "uid": "1", "fieldPath": "spec.containers{sandbox}"}}}`, pod.Name))
+		f.changed.Broadcast()
+	}
 	answer(w, pod)
 }
 
@@ -162,33 +185,36 @@ func (f *fakeCluster) change(kind string, pod *corev1.Pod) {
 	f.changed.Broadcast()
 }
 
-// list lists the pods, or sends all events from the beginning.
-func (f *fakeCluster) list(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Query().Get("watch") == "" {
-		answer(w, map[string]any{
-			"kind": "PodList", "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": "0"},
-		})
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = http.NewResponseController(w).Flush()
-	context.AfterFunc(r.Context(), func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.changed.Broadcast()
-	})
-	for sent := 0; r.Context().Err() == nil; {
-		f.mu.Lock()
-		for len(f.log) == sent && r.Context().Err() == nil {
-			f.changed.Wait()
+// list returns a handler that answers an empty list, and sends a log from the beginning to those
+// who watch.
+func (f *fakeCluster) list(kind string, all *[]string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Query().Get("watch") == "" {
+			answer(w, map[string]any{
+				"kind": kind, "apiVersion": "v1", "metadata": map[string]any{"resourceVersion": "0"},
+			})
+			return
 		}
-		events := f.log[sent:]
-		sent = len(f.log)
-		f.mu.Unlock()
-		for _, e := range events {
-			_, _ = fmt.Fprintln(w, e)
-		}
+		w.Header().Set("Content-Type", "application/json")
 		_ = http.NewResponseController(w).Flush()
+		context.AfterFunc(r.Context(), func() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.changed.Broadcast()
+		})
+		for sent := 0; r.Context().Err() == nil; {
+			f.mu.Lock()
+			for len(*all) == sent && r.Context().Err() == nil {
+				f.changed.Wait()
+			}
+			news := (*all)[sent:]
+			sent = len(*all)
+			f.mu.Unlock()
+			for _, e := range news {
+				_, _ = fmt.Fprintln(w, e)
+			}
+			_ = http.NewResponseController(w).Flush()
+		}
 	}
 }
 

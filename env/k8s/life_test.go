@@ -2,19 +2,12 @@ package k8s_test
 
 import (
 	"bufio"
-	"crypto/tls"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"log"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -640,49 +633,65 @@ func checkRequests(t *testing.T, log string, pods []string) {
 	t.Logf("%d requests at most for each of %d pods", most, len(pods))
 }
 
-// TestSPDY has a server that knows no WebSocket, as those before version 1.30 of Kubernetes.
-func TestSPDY(t *testing.T) {
+// TestDeliveryIsCut cuts the connection twice while it delivers the helper, and then each time.
+func TestDeliveryIsCut(t *testing.T) {
 	t.Parallel()
-	target, err := url.Parse(server(t))
-	if err != nil {
-		t.Fatal(err)
+	p := newProxy(t, server(t))
+	cluster := connectBy(t, p.kubeconfig(t))
+	p.cutting.Store(2)
+	e := open(t, cluster, k8s.Config{})
+	if n := p.cutting.Load(); n >= 0 {
+		t.Errorf("%d connections were not cut", n)
 	}
-	var sockets, streams atomic.Int32
-	next := httputil.NewSingleHostReverseProxy(target)
-	next.Transport = &http.Transport{
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a server of the tests
+	if got := output(t, e, "echo works"); got != "works\n" {
+		t.Errorf("%q", got)
 	}
-	next.ErrorLog = log.New(io.Discard, "", 0) // of streams that end
-	old := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch upgrade := strings.ToLower(r.Header.Get("Upgrade")); {
-		case upgrade == "websocket":
-			sockets.Add(1)
+	p.cutting.Store(100)
+	_, err := cluster.Open(t.Context(), config(t, k8s.Config{}))
+	var failed *k8s.OpenError
+	if !errors.As(err, &failed) || !strings.Contains(err.Error(), "deliver the helper: ") {
+		t.Errorf("all are cut: %v", err)
+	}
+}
+
+// TestOldServers has servers whose streams are SPDY or WebSockets with the older protocol, as those
+// before version 1.30 of Kubernetes.
+func TestOldServers(t *testing.T) {
+	t.Parallel()
+	const protocols = "Sec-Websocket-Protocol"
+	for name, tt := range map[string]struct {
+		upgrade string // of the streams that the server accepts
+		old     func(w http.ResponseWriter, r *http.Request) (done bool)
+	}{
+		"SPDY": {"spdy/3.1", func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Header.Get(protocols) == "" {
+				return false
+			}
 			http.Error(w, "unable to upgrade: missing upgrade headers in request", http.StatusBadRequest)
-			return
-		case strings.HasPrefix(upgrade, "spdy"):
-			streams.Add(1)
-		}
-		next.ServeHTTP(w, r)
-	}))
-	t.Cleanup(old.Close)
-	p := newProxy(t, old.URL)
-	file := at(t, "https://"+p.listener.Addr().String())
-	name, err := daemons.Kubectl(t.Context(), file, "", "config", "view", "-o",
-		"jsonpath={.clusters[0].name}")
-	if err == nil {
-		_, err = daemons.Kubectl(t.Context(), file, "", "config", "set-cluster", name, "--embed-certs",
-			"--certificate-authority="+writeFile(t, "ca", string(pem.EncodeToMemory(&pem.Block{
-				Type: "CERTIFICATE", Bytes: old.Certificate().Raw,
-			}))))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := open(t, connectBy(t, file), k8s.Config{})
-	opened := streams.Load()
-	envtest.Survives(t, e, 3, p.cut)
-	if sockets.Load() == 0 || opened < 2 || streams.Load() < opened+3 {
-		t.Errorf("%d requests for WebSocket; for SPDY %d, then %d", sockets.Load(), opened,
-			streams.Load())
+			return true
+		}},
+		"WebSocket": {"websocket", func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.Header.Get(protocols) != "" {
+				r.Header.Set(protocols, "v4.channel.k8s.io")
+			}
+			return false
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var streams atomic.Int32
+			p, file := inFront(t, func(w http.ResponseWriter, r *http.Request) bool {
+				if strings.EqualFold(r.Header.Get("Upgrade"), tt.upgrade) {
+					streams.Add(1)
+				}
+				return tt.old(w, r)
+			})
+			e := open(t, connectBy(t, file), k8s.Config{})
+			opened := streams.Load()
+			envtest.Survives(t, e, 3, p.cut)
+			if opened < 2 || streams.Load() < opened+3 {
+				t.Errorf("%d streams, then %d", opened, streams.Load())
+			}
+		})
 	}
 }

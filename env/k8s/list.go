@@ -65,6 +65,7 @@ func (c *Cluster) List(ctx context.Context) ([]Listed, error) {
 
 // assess sets Garbage, Abandoned and Reason.
 func (l *Listed) assess(pod corev1.Pod, now time.Time) {
+	o := &observed{pod: &pod}
 	orphan := l.Own && remote.ProcessEnded(pod.Annotations[annotationProcess])
 	by, err := time.Parse(time.RFC3339, pod.Annotations[annotationReady])
 	switch {
@@ -72,12 +73,12 @@ func (l *Listed) assess(pod corev1.Pod, now time.Time) {
 		l.Reason = "it is being deleted"
 	case hasEnded(&pod):
 		l.Garbage, l.Reason = true, "it has ended"
-	case isServing(&pod) && orphan:
+	case isServing(o) && orphan:
 		l.Abandoned = true
 		l.Reason = fmt.Sprintf("its client has ended; it ends %s after that", l.TTL)
-	case isServing(&pod):
+	case isServing(o):
 		l.Reason = "in use" // without a client it ends by itself
-	case (isFilling(&pod) || isFilled(&pod)) && !orphan: // which may take longer than the start
+	case (isFilling(o) || isFilled(o)) && !orphan: // which may take longer than the start
 		l.Reason = "it is being filled"
 	case orphan && now.Sub(l.Created) > reportTime:
 		l.Garbage, l.Reason = true, "its client ended before it started"

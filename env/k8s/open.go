@@ -9,7 +9,6 @@ import (
 	"net"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -113,7 +112,7 @@ func (c *Cluster) open(ctx context.Context, cfg Config) (_ *Environment, err err
 	}
 	if cfg.HelperImage == "" {
 		if err := h.deliver(ctx, cfg.Helper); err != nil {
-			return nil, h.explainStart(ctx, err)
+			return nil, err
 		}
 	}
 	if cfg.Fill != nil {
@@ -129,7 +128,7 @@ func (h *handle) fill(ctx context.Context, cfg Config) error {
 	rc := h.connection()
 	rc.Dial = func(ctx context.Context) (io.ReadWriteCloser, error) { return h.dial(ctx, fillName) }
 	rc.Close = nil // the pod goes on
-	e, err := h.connect(ctx, rc, cfg, fillName, isInstalled, isFilling)
+	e, err := h.connect(ctx, rc, cfg, fillName, isFilling)
 	if err != nil {
 		return err
 	}
@@ -140,16 +139,14 @@ func (h *handle) fill(ctx context.Context, cfg Config) error {
 	return nil // the state of the container tells whether it has ended well
 }
 
-// connect opens the environment of a container, when the pod is in the state before, and at the
-// latest in the state reached.
+// connect opens the environment of a container, once it runs.
 func (h *handle) connect(
-	ctx context.Context, rc remote.Config, cfg Config, container string,
-	before, reached func(*corev1.Pod) bool,
+	ctx context.Context, rc remote.Config, cfg Config, container string, runs func(*observed) bool,
 ) (e *remote.Environment, err error) {
 	rc.Session, rc.TTL = cfg.Session, cfg.TTL
 	rc.Dir, rc.Vars, rc.Inherit = cfg.WorkDir, cfg.vars(), inherited
 	rc.Isolation = cfg.isolation
-	err = h.try(ctx, before, reached, func(ctx context.Context) error {
+	err = h.try(ctx, runs, never, func() error {
 		s, err := h.exec(ctx, container, "--wait", startWait)
 		if err != nil {
 			return err
@@ -165,13 +162,10 @@ func (h *handle) connect(
 
 // serve opens the environment of a pod whose helper is installed, and its working directory filled.
 func (h *handle) serve(ctx context.Context, cfg Config) (_ *Environment, err error) {
-	rc, before := h.connection(), isInstalled
+	rc := h.connection()
 	rc.Left = func() { h.cluster.watch.forget(h.name) }
-	if cfg.Fill != nil {
-		before = isFilled
-	}
 	e := &Environment{handle: h, config: cfg}
-	e.served, err = h.connect(ctx, rc, cfg, sandboxName, before, isServing)
+	e.served, err = h.connect(ctx, rc, cfg, sandboxName, isServing)
 	if err != nil {
 		return nil, err
 	}
@@ -195,15 +189,15 @@ type handle struct {
 
 // await waits for a state of the pod. The error is the reason why the pod cannot reach it, in the
 // words of the cluster.
-func (h *handle) await(ctx context.Context, reached func(*corev1.Pod) bool) error {
-	return h.cluster.watch.until(ctx, h.name, func(pod *corev1.Pod, deleted bool) (bool, error) {
+func (h *handle) await(ctx context.Context, reached func(*observed) bool) error {
+	return h.cluster.watch.until(ctx, h.name, func(o *observed) (bool, error) {
 		switch {
-		case deleted || pod.DeletionTimestamp != nil:
-			return false, h.gone(pod, deleted)
-		case reached(pod):
+		case o.deleted || o.pod.DeletionTimestamp != nil:
+			return false, h.gone(o.pod, o.deleted)
+		case reached(o):
 			return true, nil
 		}
-		return false, startFailure(pod)
+		return false, startFailure(o.pod)
 	})
 }
 
@@ -224,63 +218,45 @@ func (h *handle) waitReason() string {
 	return ""
 }
 
-// earlyTries is how often try tries before the watch reports the state, and earlyPause the time
-// between two tries, for a kubelet reports the states of containers only once a second.
+// maxTries is how often try calls, and startWait how long a helper takes to listen.
 const (
-	earlyTries = 2
-	earlyPause = 200 * time.Millisecond
-	// startWait is how long a helper takes to listen.
+	maxTries  = 3
 	startWait = "20s"
 )
 
-// try calls call, which connects to a container, until it succeeds. It begins when the pod is in
-// the state before, and ends with the first error when it is in the state reached.
+// try calls call, which connects to a container, once the container runs. Where the connection
+// breaks it calls again, unless the pod reaches the state done, or fails. A kubelet reports that up
+// to a second late.
 func (h *handle) try(
-	ctx context.Context, before, reached func(*corev1.Pod) bool, call func(context.Context) error,
+	ctx context.Context, runs, done func(*observed) bool, call func() error,
 ) error {
-	if err := h.await(ctx, before); err != nil {
+	if err := h.await(ctx, runs); err != nil {
 		return err
 	}
-	for range earlyTries {
-		early, cancel := context.WithTimeout(ctx, earlyPause)
-		err := h.await(early, reached)
-		late := errors.Is(err, context.DeadlineExceeded)
+	for tries := 1; ; tries++ {
+		err := call()
+		var config *ConfigError
+		if err == nil || errors.As(err, &config) {
+			return err
+		}
+		late, cancel := context.WithTimeout(ctx, exitTimeout)
+		ended := h.await(late, done)
 		cancel()
 		switch {
-		case err == nil || ctx.Err() != nil:
-		case !late:
+		case ctx.Err() != nil:
 			return err
-		default:
-			// A kubelet that does not know the pod yet has several errors for that.
-			var config *ConfigError
-			if err = call(ctx); err == nil || errors.As(err, &config) || ctx.Err() != nil {
-				return err
-			}
-			continue
+		case !errors.Is(ended, context.DeadlineExceeded):
+			return ended
+		case tries == maxTries || !errors.Is(err, errBroken) && !isTransient(err):
+			return err
 		}
-		break
 	}
-	if err := h.await(ctx, reached); err != nil {
-		return err
-	}
-	return call(ctx)
 }
 
-// explainStart adds the failure of the container that installs the helper to an error, if the
-// watch reports it in time.
-func (h *handle) explainStart(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, exitTimeout)
-	defer cancel()
-	failed := h.cluster.watch.until(ctx, h.name, func(pod *corev1.Pod, _ bool) (bool, error) {
-		return false, startFailure(pod)
-	})
-	if ctx.Err() != nil || failed == nil {
-		return err
-	}
-	return failed
+// isTransient reports whether the API server may answer the next request.
+func isTransient(err error) bool {
+	var cluster *ClusterError
+	return errors.As(err, &cluster) && !cluster.Denied
 }
 
 // dial returns a stream to the helper of a container by an exec of its own. The API server accepts

@@ -36,21 +36,40 @@ const (
 	helperSize = 160 << 20
 )
 
-// installScript installs the helper that comes on stdin, for the platform that it prints. It reads
-// no byte too many: read takes single bytes. A client that dies before it connects would let it
-// wait for the deadline of the pod, so it ends after $4 seconds; PID 1 obeys only signals that it
-// traps.
-const installScript = `set -e
+// installScript makes the user's directories in the volumes $1 and $2, and waits for the helper. A
+// client that dies before it delivers would let it wait for the deadline of the pod, so it ends
+// after $3 seconds. As PID 1 it obeys only signals that it traps.
+const installScript = `mkdir "$1/own" "$2/own" || exit
 trap 'exit 1' TERM
-{ sleep "$4" && kill $$ && kill -9 -1; } 2>/dev/null &
-read -r hello
+trap 'exit 0' USR1
+sleep "$3" & wait
+exit 1
+`
+
+// deliverScript runs beside installScript. It prints the platform of the node, reads the helper's
+// size and the helper, installs it in the volume $1, and ends the container. It reads no byte too
+// many, for read takes single ones. A broken delivery leaves a part, which does no harm.
+const deliverScript = `set -e
 uname -sm
 read -r size
-mkdir "$1/own" "$2/own"
-cat >"$3/sandboxd"
-[ "$(wc -c <"$3/sandboxd")" -eq "$size" ]
-chmod 111 "$3/sandboxd"
+part="$1/part.$$"
+head -c "$size" >"$part"
+[ "$(wc -c <"$part")" -eq "$size" ]
+chmod 111 "$part"
+mv -f "$part" "$1/sandboxd"
+echo installed
+while kill -USR1 1; do sleep 1; done
 `
+
+// The mount points of volumes in the container that installs the helper.
+const (
+	workPath   = "/work"
+	homePath   = "/home"
+	helperPath = "/helper"
+)
+
+// installDir returns the directory of a mount point.
+func installDir(path string) string { return programDir + path }
 
 // pod returns the pod of an environment. The template has been checked.
 func (c Config) pod(p *remote.Program) (*corev1.Pod, error) {
@@ -156,26 +175,23 @@ func (c Config) addSandbox(s *corev1.PodSpec, p *remote.Program) {
 // addInstaller adds the container that installs the helper and makes the user's directories, as the
 // first init container.
 func (c Config) addInstaller(s *corev1.PodSpec) {
-	const work, home = "/work", "/home"
-	at := func(dir string) string { return programDir + dir }
 	k := corev1.Container{
 		Name: installName, Image: c.Image, ImagePullPolicy: c.pullPolicy(), WorkingDir: "/",
 		Command: []string{
-			"sh", "-c", installScript, "sh", at(work), at(home), at("/helper"),
+			"sh", "-c", installScript, "sh", installDir(workPath), installDir(homePath),
 			strconv.Itoa(int(c.StartTimeout.Seconds()) + 1),
 		},
-		Stdin: true, StdinOnce: true,
 		VolumeMounts: []corev1.VolumeMount{
-			{Name: volumeHelper, MountPath: at("/helper")},
-			{Name: volumeWork, MountPath: at(work)},
-			{Name: volumeHome, MountPath: at(home)},
+			{Name: volumeHelper, MountPath: installDir(helperPath)},
+			{Name: volumeWork, MountPath: installDir(workPath)},
+			{Name: volumeHome, MountPath: installDir(homePath)},
 		},
 	}
 	if c.HelperImage != "" {
-		k.Image, k.Stdin, k.StdinOnce = c.HelperImage, false, false
-		k.Command = nil // the image's
+		k.Image, k.Command = c.HelperImage, nil // the image's
 		k.Args = []string{
-			"install", at("/helper/sandboxd"), at(work) + "/" + ownDir, at(home) + "/" + ownDir,
+			"install", installDir(helperPath) + "/sandboxd", installDir(workPath) + "/" + ownDir,
+			installDir(homePath) + "/" + ownDir,
 		}
 	}
 	k.Resources = c.resources(corev1.ResourceRequirements{})

@@ -2,15 +2,23 @@ package k8s_test
 
 import (
 	"context"
+	"crypto/tls"
+	"encoding/pem"
 	"flag"
 	"io"
+	"log"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -149,7 +157,12 @@ type proxy struct {
 	listener net.Listener
 	mu       sync.Mutex
 	conns    []net.Conn
+	// cutting is how many connections are cut when they have sent cutSize bytes.
+	cutting atomic.Int32
 }
+
+// cutSize is more than a request takes, and less than the helper.
+const cutSize = 1 << 20
 
 func newProxy(t *testing.T, server string) *proxy {
 	t.Helper()
@@ -173,16 +186,25 @@ func newProxy(t *testing.T, server string) *proxy {
 			p.mu.Lock()
 			p.conns = append(p.conns, c, s)
 			p.mu.Unlock()
-			for _, pair := range [][2]net.Conn{{c, s}, {s, c}} {
-				go func() {
-					_, _ = io.Copy(pair[0], pair[1])
-					_, _ = pair[0].Close(), pair[1].Close()
-				}()
-			}
+			go pass(c, s)
+			go func() {
+				n, _ := io.Copy(s, io.LimitReader(c, cutSize))
+				if n < cutSize || p.cutting.Add(-1) >= 0 {
+					_, _ = c.Close(), s.Close()
+				} else {
+					pass(s, c)
+				}
+			}()
 		}
 	}()
 	t.Cleanup(func() { _ = l.Close(); p.cut() })
 	return p
+}
+
+// pass copies one direction of a connection.
+func pass(to, from net.Conn) {
+	_, _ = io.Copy(to, from)
+	_, _ = to.Close(), from.Close()
 }
 
 // cut closes all connections.
@@ -199,4 +221,41 @@ func (p *proxy) cut() {
 func (p *proxy) kubeconfig(t *testing.T) string {
 	t.Helper()
 	return at(t, "https://"+p.listener.Addr().String())
+}
+
+// inFront returns a proxy to a server in front of the API server, which handles a request itself if
+// first returns true, and a kubeconfig file of the user for the proxy.
+func inFront(
+	t *testing.T, first func(http.ResponseWriter, *http.Request) (done bool),
+) (p *proxy, file string) {
+	t.Helper()
+	target, err := url.Parse(server(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := httputil.NewSingleHostReverseProxy(target)
+	next.Transport = &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // a server of the tests
+	}
+	next.ErrorLog = log.New(io.Discard, "", 0) // of streams that end
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !first(w, r) {
+			next.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(s.Close)
+	p = newProxy(t, s.URL)
+	file = p.kubeconfig(t)
+	name, err := daemons.Kubectl(t.Context(), file, "", "config", "view", "-o",
+		"jsonpath={.clusters[0].name}")
+	if err == nil {
+		_, err = daemons.Kubectl(t.Context(), file, "", "config", "set-cluster", name, "--embed-certs",
+			"--certificate-authority="+writeFile(t, "ca", string(pem.EncodeToMemory(&pem.Block{
+				Type: "CERTIFICATE", Bytes: s.Certificate().Raw,
+			}))))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, file
 }

@@ -23,35 +23,22 @@ func findStatus(list []corev1.ContainerStatus, name string) corev1.ContainerStat
 	return corev1.ContainerStatus{}
 }
 
-// isScheduled reports whether the pod has a node.
-func isScheduled(pod *corev1.Pod) bool { return pod.Spec.NodeName != "" }
+// isInstalling reports whether the container that installs the helper runs, and isInstalled whether
+// it has done so.
+func isInstalling(o *observed) bool { return o.runs(installName) || isInstalled(o) }
 
-// hasSucceeded reports whether an init container has ended with exit code 0.
-func hasSucceeded(pod *corev1.Pod, name string) bool {
-	t := findStatus(pod.Status.InitContainerStatuses, name).State.Terminated
-	return t != nil && t.ExitCode == 0
-}
+func isInstalled(o *observed) bool { return o.hasSucceeded(installName) }
 
-// isInstalled reports whether the container that installs the helper has done so.
-func isInstalled(pod *corev1.Pod) bool { return hasSucceeded(pod, installName) }
+// isFilling reports whether the container for Config.Fill runs, and isFilled whether it has ended.
+func isFilling(o *observed) bool { return o.runs(fillName) }
 
-// isFilled reports whether the container for Config.Fill has ended.
-func isFilled(pod *corev1.Pod) bool { return hasSucceeded(pod, fillName) }
+func isFilled(o *observed) bool { return o.hasSucceeded(fillName) }
 
-// isFilling reports whether the container for Config.Fill runs.
-func isFilling(pod *corev1.Pod) bool {
-	return findStatus(pod.Status.InitContainerStatuses, fillName).State.Running != nil
-}
+// isServing reports whether the container of commands runs.
+func isServing(o *observed) bool { return o.runs(sandboxName) }
 
-// isInstalling reports whether the container that installs the helper runs.
-func isInstalling(pod *corev1.Pod) bool {
-	return findStatus(pod.Status.InitContainerStatuses, installName).State.Running != nil
-}
-
-// isServing reports whether the container with the helper runs.
-func isServing(pod *corev1.Pod) bool {
-	return findStatus(pod.Status.ContainerStatuses, sandboxName).State.Running != nil
-}
+// never is no state.
+func never(*observed) bool { return false }
 
 // hasEnded reports whether the container with the helper, or the pod, has ended. A kubelet reports
 // a start up to a second late, so a container without a state may run.

@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	remotecommandconsts "k8s.io/apimachinery/pkg/util/remotecommand"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
 	utilexec "k8s.io/client-go/util/exec"
@@ -31,26 +31,16 @@ type stream struct {
 	err            error         // valid then
 }
 
-// exec starts a process in a container of a pod.
+// protocols are those of a WebSocket. The older one does not tell a process that its stdin ends
+// while its stdout goes on; nothing here needs that.
+var protocols = []string{
+	remotecommandconsts.StreamProtocolV5Name, remotecommandconsts.StreamProtocolV4Name,
+}
+
+// exec starts a process in a container of a pod. Its stream is a WebSocket, or SPDY where the
+// server or a proxy lacks that. It returns when the server has accepted it.
 func (c *Cluster) exec(
 	ctx context.Context, pod, container string, argv []string,
-) (*stream, error) {
-	return c.connect(ctx, pod, "exec", &corev1.PodExecOptions{
-		Container: container, Command: argv, Stdin: true, Stdout: true, Stderr: true,
-	})
-}
-
-// attach connects to process 1 of the container that installs the helper.
-func (c *Cluster) attach(ctx context.Context, pod string) (*stream, error) {
-	return c.connect(ctx, pod, "attach", &corev1.PodAttachOptions{
-		Container: installName, Stdin: true, Stdout: true, Stderr: true,
-	})
-}
-
-// connect opens a stream, over WebSocket, or over SPDY where the server or a proxy lacks that. It
-// returns when the server has accepted it.
-func (c *Cluster) connect(
-	ctx context.Context, pod, subresource string, options runtime.Object,
 ) (*stream, error) {
 	accepted := make(chan struct{})
 	var once sync.Once
@@ -65,9 +55,11 @@ func (c *Cluster) connect(
 			return resp, err
 		})
 	})
-	target := c.pods(http.MethodPost, pod).SubResource(subresource).
-		VersionedParams(options, parameters).URL()
-	socket, err := remotecommand.NewWebSocketExecutor(config, http.MethodGet, target.String())
+	target := c.pods(http.MethodPost, pod).SubResource("exec").VersionedParams(&corev1.PodExecOptions{
+		Container: container, Command: argv, Stdin: true, Stdout: true, Stderr: true,
+	}, parameters).URL()
+	socket, err := remotecommand.NewWebSocketExecutorForProtocols(config, http.MethodGet,
+		target.String(), protocols...)
 	if err != nil {
 		return nil, err
 	}
@@ -129,9 +121,6 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // Write writes to stdin.
 func (s *stream) Write(p []byte) (int, error) { return s.in.Write(p) }
 
-// CloseWrite ends stdin.
-func (s *stream) CloseWrite() error { return s.in.Close() }
-
 // Close closes the connection.
 func (s *stream) Close() error {
 	s.once.Do(func() {
@@ -155,8 +144,8 @@ func (s *stream) exitCode() (int, bool) {
 	return 0, false
 }
 
-// errNotStarted means that the container of a stream does not run yet.
-var errNotStarted = errors.New("the container has not started")
+// errBroken means that a stream ended without the exit code of its process.
+var errBroken = errors.New("the stream broke")
 
 // failure returns the error of a stream that ended too early.
 func (s *stream) failure(err error) error {
@@ -165,15 +154,13 @@ func (s *stream) failure(err error) error {
 	default:
 		return err
 	}
-	// The API server accepts a stream before it asks the kubelet, whose errors have no code.
-	if s.err != nil && (strings.Contains(s.err.Error(), "not found in pod") ||
-		strings.Contains(s.err.Error(), "container not found")) {
-		return fmt.Errorf("%w: %w", errNotStarted, s.err)
-	}
-	if code, ok := s.exitCode(); ok {
+	switch code, ok := s.exitCode(); {
+	case !ok: // the API server accepts a stream before it asks the kubelet, so it may not have begun
+		err = fmt.Errorf("%w; %w: %w", err, errBroken, s.err)
+	case code == 127:
+		err = fmt.Errorf("%w; %w", err, ErrNoShell)
+	default:
 		err = fmt.Errorf("%w; exit code %d", err, code)
-	} else {
-		err = fmt.Errorf("%w; %w", err, s.err)
 	}
 	if tail := s.stderr.String(); tail != "" {
 		err = fmt.Errorf("%w; stderr: %q", err, tail)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 )
 
 // watchPause is the pause before a watch that broke begins again.
@@ -21,10 +24,30 @@ const watchPause = time.Second
 type observed struct {
 	pod     *corev1.Pod // the last state, also of a deleted pod; nil before the first
 	deleted bool
+	// started are containers, of this pod or an earlier one, that have started, each as the UID of
+	// its pod and its field. A kubelet sends such an event at once, and a state once a second.
+	started []string
 	changed chan struct{} // closed at the next change
 }
 
-// watch follows the pods of a connection with one request.
+// runs reports whether a container has started, and is not known to have ended.
+func (o *observed) runs(name string) bool {
+	s := findStatus(slices.Concat(o.pod.Status.InitContainerStatuses,
+		o.pod.Status.ContainerStatuses), name)
+	return s.State.Running != nil || s.State.Terminated == nil &&
+		slices.ContainsFunc(o.started, func(field string) bool {
+			return strings.HasPrefix(field, string(o.pod.UID)) && strings.HasSuffix(field, "{"+name+"}")
+		})
+}
+
+// hasSucceeded reports whether an init container has ended with exit code 0.
+func (o *observed) hasSucceeded(name string) bool {
+	t := findStatus(o.pod.Status.InitContainerStatuses, name).State.Terminated
+	return t != nil && t.ExitCode == 0
+}
+
+// watch follows the pods of a connection with one request, and the events of their namespace with
+// another.
 type watch struct {
 	cluster *Cluster
 	done    sync.WaitGroup
@@ -49,6 +72,7 @@ func (w *watch) follow(name string) bool {
 	if !w.started {
 		w.started = true
 		w.done.Go(w.run)
+		w.done.Go(w.runEvents)
 	}
 	return true
 }
@@ -72,7 +96,7 @@ func (w *watch) last(name string) *corev1.Pod {
 
 // until calls done with each state of a pod until it returns true or an error.
 func (w *watch) until(
-	ctx context.Context, name string, done func(pod *corev1.Pod, deleted bool) (bool, error),
+	ctx context.Context, name string, done func(*observed) (bool, error),
 ) error {
 	for {
 		w.mu.Lock()
@@ -88,7 +112,7 @@ func (w *watch) until(
 		case o.changed == nil:
 			return fmt.Errorf("the pod %s is not followed: %w", name, fs.ErrClosed)
 		case o.pod != nil:
-			if ok, err := done(o.pod, o.deleted); ok || err != nil {
+			if ok, err := done(&o); ok || err != nil {
 				return err
 			}
 		}
@@ -176,6 +200,62 @@ func (w *watch) record(e apiwatch.Event) {
 	defer w.mu.Unlock()
 	if o := w.of[pod.Name]; o != nil {
 		o.pod, o.deleted = pod, e.Type == apiwatch.Deleted
+		o.change()
+	}
+}
+
+// runEvents reads which containers start, unless the server does not permit it. Events that are
+// lost cost time only: the states follow.
+func (w *watch) runEvents() {
+	c := w.cluster
+	for c.life.Err() == nil {
+		stream, err := w.beginEvents()
+		if apierrors.IsForbidden(err) {
+			return
+		}
+		if err == nil {
+			for e := range stream.ResultChan() {
+				w.recordEvent(e)
+			}
+			stream.Stop()
+		}
+		select {
+		case <-time.After(watchPause):
+		case <-c.life.Done():
+		}
+	}
+}
+
+// beginEvents watches the starts of containers from now on.
+func (w *watch) beginEvents() (apiwatch.Interface, error) {
+	c := w.cluster
+	options := metav1.ListOptions{FieldSelector: "involvedObject.kind=Pod,reason=Started", Limit: 1}
+	request := func() *rest.Request {
+		return c.core.Get().Namespace(c.namespace).Resource("events").
+			VersionedParams(&options, parameters)
+	}
+	var list corev1.EventList
+	err := c.call(c.life, func(ctx context.Context) error {
+		return request().Do(ctx).Into(&list)
+	})
+	if err != nil {
+		return nil, err
+	}
+	options.Limit, options.Watch, options.ResourceVersion = 0, true, list.ResourceVersion
+	return request().Watch(c.life)
+}
+
+// recordEvent applies an event.
+func (w *watch) recordEvent(e apiwatch.Event) {
+	event, ok := e.Object.(*corev1.Event)
+	if !ok {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if o := w.of[event.InvolvedObject.Name]; o != nil {
+		o.started = append(slices.Clip(o.started),
+			string(event.InvolvedObject.UID)+event.InvolvedObject.FieldPath)
 		o.change()
 	}
 }
