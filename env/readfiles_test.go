@@ -38,7 +38,7 @@ func (s *sizedFiles) Open(_ context.Context, name string) (fs.File, error) {
 		}
 		select {
 		case <-s.met:
-		case <-time.After(30 * time.Second):
+		case <-time.After(3 * time.Minute):
 			s.now.Add(-1)
 			return nil, errors.New("nobody else reads")
 		}

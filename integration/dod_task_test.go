@@ -41,7 +41,7 @@ func proveParallelCalls(t *testing.T, p provider) {
 			return tool.Result{Text: args.Target + " met the others"}, nil
 		case <-ctx.Done():
 			return tool.Result{}, ctx.Err()
-		case <-time.After(30 * time.Second):
+		case <-time.After(3 * time.Minute):
 			return tool.Result{}, errors.New("the other calls do not run at the same time")
 		}
 	}
@@ -334,7 +334,7 @@ func proveSpawnAndWait(t *testing.T, p provider) {
 			return tool.Result{Text: "met"}, nil
 		case <-ctx.Done():
 			return tool.Result{}, ctx.Err()
-		case <-time.After(30 * time.Second):
+		case <-time.After(3 * time.Minute):
 			return tool.Result{}, errors.New("the other agent does not work at the same time")
 		}
 	}

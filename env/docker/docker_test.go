@@ -114,7 +114,7 @@ func await[T any](t *testing.T, c <-chan T, otherwise string) T {
 	select {
 	case got := <-c:
 		return got
-	case <-time.After(20 * time.Second):
+	case <-time.After(3 * time.Minute):
 		t.Fatal(otherwise)
 		panic("unreachable")
 	}

@@ -46,7 +46,7 @@ func (c *fakeClock) advance(t *testing.T, d time.Duration, wall time.Time) {
 	t.Helper()
 	select {
 	case <-c.armed:
-	case <-time.After(20 * time.Second):
+	case <-time.After(3 * time.Minute):
 		t.Fatal("no timer was set")
 	}
 	c.mu.Lock()
@@ -88,7 +88,7 @@ func mustLast(t *testing.T, c *fakeClock, ended <-chan bool) {
 		c.armed <- struct{}{}
 	case <-ended:
 		t.Fatal("the lease has ended")
-	case <-time.After(20 * time.Second):
+	case <-time.After(3 * time.Minute):
 		t.Fatal("the lease neither ends nor goes on")
 	}
 }
@@ -100,7 +100,7 @@ func mustEnd(t *testing.T, ended <-chan bool) {
 		if !expired {
 			t.Error("the lease was cancelled")
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(3 * time.Minute):
 		t.Fatal("the lease does not end")
 	}
 }

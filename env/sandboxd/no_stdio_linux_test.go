@@ -44,7 +44,7 @@ func TestNoStdio(t *testing.T) {
 	e.Leave()
 	select {
 	case <-helper.exited:
-	case <-time.After(30 * time.Second):
+	case <-time.After(3 * time.Minute):
 		t.Fatal("the helper lives on")
 	}
 	if code := helper.ProcessState.ExitCode(); code != 0 {

@@ -122,7 +122,7 @@ func launch(t *testing.T, argv []string, prepare func(*exec.Cmd)) *process {
 		_, _ = in.Close(), out.Close()
 		select {
 		case <-p.exited:
-		case <-time.After(30 * time.Second):
+		case <-time.After(3 * time.Minute):
 			t.Errorf("the helper does not end")
 			_ = p.Process.Kill()
 			<-p.exited
@@ -146,7 +146,7 @@ func (p *process) code(t *testing.T) int {
 	select {
 	case <-p.exited:
 		return p.ProcessState.ExitCode()
-	case <-time.After(30 * time.Second):
+	case <-time.After(3 * time.Minute):
 		t.Fatal("the helper does not end")
 		return 0
 	}

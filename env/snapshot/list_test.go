@@ -111,7 +111,7 @@ func (c *crowdedTree) ReadDir(ctx context.Context, name string) ([]fs.DirEntry, 
 	if strings.HasPrefix(name, "d") {
 		select {
 		case <-c.crowd:
-		case <-time.After(10 * time.Second):
+		case <-time.After(3 * time.Minute):
 			return nil, errors.New("directories are listed one after the other")
 		}
 	}

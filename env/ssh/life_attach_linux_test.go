@@ -100,7 +100,7 @@ func TestAttachClose(t *testing.T) {
 		}
 		both := []*ssh.Environment{first, second}
 		other := both[1-closer]
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
 		result := background(ctx, other, command("/bin/sleep", "1000"))
 		eventually(t, "the command runs", func() bool {

@@ -226,7 +226,7 @@ func TestHelperKilled(t *testing.T) {
 	h := connect(t, target(t, s))
 	dead := start(t, h, ssh.Config{Options: remote.Options{TTL: time.Hour}})
 	lives := open(t, h, ssh.Config{WorkDir: s.MakeDir(t)})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	result := background(ctx, dead, sh("setsid sh -c 'while :; do sleep 1000; done' & sleep 1000"))
 	eventually(t, "the command runs", func() bool { return len(left(t, s, dead.Session())) > 4 })
@@ -271,7 +271,7 @@ func TestCollectAll(t *testing.T) {
 	s := server(t, daemons.SSHDConfig{Account: ownAccount(t)}) // others keep their environments
 	e := start(t, connect(t, target(t, s)), ssh.Config{Options: remote.Options{TTL: time.Hour}})
 	other := connect(t, target(t, s))
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	result := background(ctx, e, sh(runaways[len(runaways)-1]))
 	eventually(t, "the command runs", func() bool { return len(left(t, s, e.Session())) > 4 })
@@ -299,7 +299,7 @@ func TestHostKeyChangesBeforeReconnect(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	in, typed := io.Pipe()
 	defer typed.Close() //nolint:errcheck // never fails

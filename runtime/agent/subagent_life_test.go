@@ -290,7 +290,7 @@ func TestConcurrentSpawn(t *testing.T) {
 		if strings.Contains(id, "agent") {
 			select {
 			case <-refused:
-			case <-time.After(5 * time.Second):
+			case <-time.After(3 * time.Minute):
 			}
 		}
 		return &recorder{}, nil

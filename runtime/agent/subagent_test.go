@@ -168,7 +168,7 @@ func (b *blocker) runs(n int) func(context.Context, llm.Request) {
 			case <-b.running:
 			case <-ctx.Done():
 				return
-			case <-time.After(20 * time.Second):
+			case <-time.After(3 * time.Minute):
 				return
 			}
 		}

@@ -121,7 +121,7 @@ func (x *exchanged) exchange(maxSent, maxReceived int64, redial time.Duration) e
 	defer func() { _ = s.Close() }() // the client has closed the environment, or cannot
 	first := &cutStream{maxSent: maxSent, maxReceived: maxReceived}
 	dials := 0
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	c, err := Open(ctx, Config{Redial: redial, Dial: func(context.Context) (io.ReadWriteCloser,
 		error,

@@ -137,7 +137,7 @@ func TestStdinBeforeCommand(t *testing.T) {
 	}}
 	c := impatient(t, Config{Dial: h.dial})
 	cmd := env.Command{Argv: []string{"cat"}, Stdin: iotest.DataErrReader(strings.NewReader(input))}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	if result, err := c.Exec(ctx, cmd); err != nil || result.ExitCode != 3 || string(got) != input {
 		t.Errorf("Exec: %+v, %v, %d bytes of input arrived", result, err, len(got))
@@ -153,7 +153,7 @@ func TestInputReader(t *testing.T) {
 			return env.Result{ExitCode: len(input)}, err
 		}), nil)
 		reads := 0
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
 		result, err := c.Exec(ctx, env.Command{Argv: []string{"x"}, Stdin: readerFunc(func(p []byte) (int,
 			error,

@@ -69,7 +69,7 @@ func FuzzHostileServer(f *testing.F) {
 		f.Add([]byte(sent))
 	}
 	f.Fuzz(func(t *testing.T, sent []byte) {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
 		s := &script{sent: bytes.NewReader(sent), closed: make(chan struct{})}
 		c, err := Open(ctx, Config{Dial: func(context.Context) (io.ReadWriteCloser, error) {
@@ -131,7 +131,7 @@ func FuzzHostileAnswer(f *testing.F) {
 				_ = w.Write(answer)
 		}}
 		c := impatient(t, Config{Dial: h.dial})
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
 		err := calls[name](ctx, c)
 		if ctx.Err() != nil {

@@ -286,7 +286,7 @@ func TestHostileAnswers(t *testing.T) {
 				}
 				h := &hostile{session: "s", answer: tc.answer}
 				c := impatient(t, Config{Dial: h.dial, Redial: time.Minute})
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 				err := call(ctx, c)
 				if !errors.Is(err, env.ErrProtocol) {
 					t.Errorf("%s: error %v, want ErrProtocol", name, err)

@@ -95,7 +95,7 @@ func TestNoResponses(t *testing.T) {
 					}
 				}),
 			})
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
 			if _, err := c.Stat(ctx, "f"); !errors.Is(err, env.ErrGone) {
 				t.Errorf("%s: Stat gives %v, want ErrGone", name, err)
@@ -163,7 +163,7 @@ func TestOneDirectionStalls(t *testing.T) {
 			return first, nil
 		},
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	if _, err := c.Stat(ctx, "f"); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("Stat gives %v", err)
@@ -252,7 +252,7 @@ func TestHostileFrames(t *testing.T) {
 					go func() { _, _ = io.Copy(io.Discard, c) }()
 					_, _ = io.WriteString(c, tc.sent)
 				})})
-				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 				if !requested {
 					wiretest.Eventually(t, "the client to end", func() bool { return c.endedWith(nil) != nil })
 				}
