@@ -291,8 +291,8 @@ func TestK8sCrashes(t *testing.T) {
 				}
 				stop := context.AfterFunc(m.reached, func() { _ = cmd.Process.Kill() })
 				err := cmd.Wait()
-				if killed := !stop(); killed != (err != nil) && after > 0 {
-					t.Logf("it has ended just before it was killed: %v", err)
+				if killed := !stop(); !killed && err != nil {
+					t.Errorf("after %d pieces it was not killed, and failed: %v", after, err)
 				}
 				await(t, fmt.Sprintf("after %d pieces, the end of the clean-up", after), func() bool {
 					return !running(m.kubeconfig)

@@ -2,11 +2,13 @@ package k8s
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sandboxagent/sandboxagent/env/remote"
 )
@@ -40,16 +42,20 @@ func (h *handle) deliver(ctx context.Context, from remote.Helper) error {
 		if err != nil {
 			return fmt.Errorf("connect to the container %s: %w", installName, err)
 		}
-		defer s.Close() //nolint:errcheck // everything was sent
+		defer s.Close() //nolint:errcheck // never fails
 		defer context.AfterFunc(ctx, func() { _ = s.Close() })()
 		err = h.send(ctx, s, from)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err != nil {
-			return fmt.Errorf("deliver the helper: %w", s.failure(err))
+		if err == nil {
+			return nil
 		}
-		return nil
+		err = fmt.Errorf("deliver the helper: %w", s.failure(err))
+		if s.exited(127) {
+			err = fmt.Errorf("%w; %w", err, ErrNoShell)
+		}
+		return err
 	})
 }
 
@@ -83,8 +89,12 @@ func (h *handle) send(ctx context.Context, s *stream, from remote.Helper) error 
 	if _, err := s.Write(content); err != nil {
 		return err
 	}
-	if _, err := lines.ReadString('\n'); err != nil {
-		return fmt.Errorf("install it: %w", err)
+	if line, err = lines.ReadString('\n'); err != nil || line != "installed\n" {
+		return fmt.Errorf("install it: %q, %w", line, cmp.Or(err, io.ErrUnexpectedEOF))
+	}
+	select { // the script ends the container, and with it itself
+	case <-s.ended:
+	case <-time.After(exitTimeout):
 	}
 	return nil
 }

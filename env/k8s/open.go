@@ -2,6 +2,7 @@ package k8s
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -56,10 +57,12 @@ func (c *Cluster) Open(ctx context.Context, cfg Config) (*Environment, error) {
 	switch cause := context.Cause(ctx); {
 	case err == nil:
 		return e, nil
-	case fillErr != nil, errors.As(err, &config), errors.As(err, &cluster):
+	case fillErr != nil, errors.As(err, &config):
 		return nil, err
 	case cause != nil && !errors.Is(cause, timeout):
 		return nil, fmt.Errorf("k8s: start a pod of %s: %w", cfg.Image, cause)
+	case errors.As(err, &cluster):
+		return nil, err
 	}
 	return nil, &OpenError{Backend: backend, Object: "a pod of " + cfg.Image, Err: err}
 }
@@ -143,7 +146,7 @@ func (h *handle) fill(ctx context.Context, cfg Config) error {
 func (h *handle) connect(
 	ctx context.Context, rc remote.Config, cfg Config, container string, runs func(*observed) bool,
 ) (e *remote.Environment, err error) {
-	rc.Session, rc.TTL = cfg.Session, cfg.TTL
+	rc.Session, rc.TTL, rc.Token = cfg.Session, cfg.TTL, rand.Text()
 	rc.Dir, rc.Vars, rc.Inherit = cfg.WorkDir, cfg.vars(), inherited
 	rc.Isolation = cfg.isolation
 	err = h.try(ctx, runs, never, func() error {
@@ -235,8 +238,7 @@ func (h *handle) try(
 	}
 	for tries := 1; ; tries++ {
 		err := call()
-		var config *ConfigError
-		if err == nil || errors.As(err, &config) {
+		if !errors.Is(err, errBroken) && !isTransient(err) {
 			return err
 		}
 		late, cancel := context.WithTimeout(ctx, exitTimeout)
@@ -247,7 +249,7 @@ func (h *handle) try(
 			return err
 		case !errors.Is(ended, context.DeadlineExceeded):
 			return ended
-		case tries == maxTries || !errors.Is(err, errBroken) && !isTransient(err):
+		case tries == maxTries:
 			return err
 		}
 	}

@@ -42,19 +42,20 @@ const (
 const installScript = `mkdir "$1/own" "$2/own" || exit
 trap 'exit 1' TERM
 trap 'exit 0' USR1
-sleep "$3" & wait
+sleep "$3" & wait $! || exit
 exit 1
 `
 
 // deliverScript runs beside installScript. It prints the platform of the node, reads the helper's
 // size and the helper, installs it in the volume $1, and ends the container. It reads no byte too
-// many, for read takes single ones. A broken delivery leaves a part, which does no harm.
+// many, for read takes single ones. A broken delivery leaves an empty part.
 const deliverScript = `set -e
 uname -sm
 read -r size
 part="$1/part.$$"
-head -c "$size" >"$part"
-[ "$(wc -c <"$part")" -eq "$size" ]
+head -c "$size" >"$part" || { code=$?; : >"$part"; exit $code; }
+got=$(wc -c <"$part")
+[ "$got" -eq "$size" ] || { : >"$part"; exit 1; }
 chmod 111 "$part"
 mv -f "$part" "$1/sandboxd"
 echo installed

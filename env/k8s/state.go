@@ -25,7 +25,7 @@ func findStatus(list []corev1.ContainerStatus, name string) corev1.ContainerStat
 
 // isInstalling reports whether the container that installs the helper runs, and isInstalled whether
 // it has done so.
-func isInstalling(o *observed) bool { return o.runs(installName) || isInstalled(o) }
+func isInstalling(o *observed) bool { return o.runs(installName) }
 
 func isInstalled(o *observed) bool { return o.hasSucceeded(installName) }
 
@@ -37,7 +37,7 @@ func isFilled(o *observed) bool { return o.hasSucceeded(fillName) }
 // isServing reports whether the container of commands runs.
 func isServing(o *observed) bool { return o.runs(sandboxName) }
 
-// never is no state.
+// never is for a container that does not end while its pod starts.
 func never(*observed) bool { return false }
 
 // hasEnded reports whether the container with the helper, or the pod, has ended. A kubelet reports

@@ -98,7 +98,12 @@ func (c *Cluster) exec(
 	case <-accepted:
 		return s, nil
 	case <-s.ended:
-		return nil, c.explain(endError(s.err))
+		err := endError(s.err)
+		var refused *httpstream.UpgradeFailureError // which does not unwrap its cause
+		if errors.As(err, &refused) && refused.Cause != nil {
+			err = refused.Cause
+		}
+		return nil, c.explain(err)
 	case <-ctx.Done():
 		_ = s.Close()
 		return nil, context.Cause(ctx)
@@ -144,7 +149,18 @@ func (s *stream) exitCode() (int, bool) {
 	return 0, false
 }
 
-// errBroken means that a stream ended without the exit code of its process.
+// exited reports whether the process has ended with an exit code.
+func (s *stream) exited(code int) bool {
+	select {
+	case <-s.ended:
+		got, ok := s.exitCode()
+		return ok && got == code
+	default:
+		return false
+	}
+}
+
+// errBroken means that the stream of a process ended before the process had done its work.
 var errBroken = errors.New("the stream broke")
 
 // failure returns the error of a stream that ended too early.
@@ -157,8 +173,10 @@ func (s *stream) failure(err error) error {
 	switch code, ok := s.exitCode(); {
 	case !ok: // the API server accepts a stream before it asks the kubelet, so it may not have begun
 		err = fmt.Errorf("%w; %w: %w", err, errBroken, s.err)
-	case code == 127:
-		err = fmt.Errorf("%w; %w", err, ErrNoShell)
+	case code == 0: // SPDY reports a broken connection like this
+		err = fmt.Errorf("%w; %w", err, errBroken)
+	case code > 128: // it was killed, together with its container
+		err = fmt.Errorf("%w; %w: exit code %d", err, errBroken, code)
 	default:
 		err = fmt.Errorf("%w; exit code %d", err, code)
 	}

@@ -24,10 +24,10 @@ const watchPause = time.Second
 type observed struct {
 	pod     *corev1.Pod // the last state, also of a deleted pod; nil before the first
 	deleted bool
-	// started are containers, of this pod or an earlier one, that have started, each as the UID of
-	// its pod and its field. A kubelet sends such an event at once, and a state once a second.
-	started []string
-	changed chan struct{} // closed at the next change
+	// startedContainers are those, of this pod or an earlier one, that have started, each as the UID
+	// of its pod and its field. A kubelet sends such an event at once, and a state once a second.
+	startedContainers []string
+	changed           chan struct{} // closed at the next change
 }
 
 // runs reports whether a container has started, and is not known to have ended.
@@ -35,7 +35,7 @@ func (o *observed) runs(name string) bool {
 	s := findStatus(slices.Concat(o.pod.Status.InitContainerStatuses,
 		o.pod.Status.ContainerStatuses), name)
 	return s.State.Running != nil || s.State.Terminated == nil &&
-		slices.ContainsFunc(o.started, func(field string) bool {
+		slices.ContainsFunc(o.startedContainers, func(field string) bool {
 			return strings.HasPrefix(field, string(o.pod.UID)) && strings.HasSuffix(field, "{"+name+"}")
 		})
 }
@@ -204,8 +204,11 @@ func (w *watch) record(e apiwatch.Event) {
 	}
 }
 
-// runEvents reads which containers start, unless the server does not permit it. Events that are
-// lost cost time only: the states follow.
+// eventPause is the pause before the watch of events begins again. Those that are lost cost time
+// only: the states follow.
+const eventPause = 10 * time.Second
+
+// runEvents reads which containers start, unless the server does not permit it.
 func (w *watch) runEvents() {
 	c := w.cluster
 	for c.life.Err() == nil {
@@ -220,7 +223,7 @@ func (w *watch) runEvents() {
 			stream.Stop()
 		}
 		select {
-		case <-time.After(watchPause):
+		case <-time.After(eventPause):
 		case <-c.life.Done():
 		}
 	}
@@ -254,7 +257,7 @@ func (w *watch) recordEvent(e apiwatch.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if o := w.of[event.InvolvedObject.Name]; o != nil {
-		o.started = append(slices.Clip(o.started),
+		o.startedContainers = append(slices.Clip(o.startedContainers),
 			string(event.InvolvedObject.UID)+event.InvolvedObject.FieldPath)
 		o.change()
 	}

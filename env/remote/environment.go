@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -30,6 +31,9 @@ type Config struct {
 	// Dial returns another stream to the helper, when Stream is nil or was lost. Calls do
 	// not overlap. An error that wraps env.ErrGone ends the environment. With nil, a lost stream does.
 	Dial func(ctx context.Context) (io.ReadWriteCloser, error)
+	// Token is the secret of the environment, which Ticket has; by default Open makes one. A caller
+	// that opens again, after a stream that broke early, needs the same.
+	Token string
 	// TTL bounds the attempts to connect again. It is the one that the helper was started with.
 	TTL time.Duration
 	// Args are the arguments of the helper's program, for Ticket.
@@ -99,7 +103,7 @@ func Open(ctx context.Context, cfg Config) (*Environment, error) {
 	if err != nil {
 		return nil, errors.Join(err, closeStream(cfg.Stream))
 	}
-	return open(ctx, cfg, rand.Text(), start)
+	return open(ctx, cfg, cmp.Or(cfg.Token, rand.Text()), start)
 }
 
 // Attach connects to a running environment, which may have other clients. The session, the token,
