@@ -82,7 +82,7 @@ var arrows = map[string]string{
 	"runtime/session":          "runtime/event runtime/llm runtime/tool",
 	"runtime/tool/...": "env env/search internal/... policy policy/redact runtime/event runtime/llm " +
 		"runtime/tool/...",
-	"runtime/profile": "runtime/llm runtime/tool",
+	"runtime/profile": "internal/lazyregexp runtime/llm runtime/tool",
 	"runtime/agent": "env env/search env/wrap internal/... policy policy/redact runtime/event " +
 		"runtime/llm runtime/profile runtime/session runtime/tool",
 

@@ -107,7 +107,7 @@ func (p *program) work(ctx context.Context, j *job) (record event.Result, answer
 		Turns:      res.Turns,
 		ModelCalls: res.ModelCalls,
 		ToolCalls:  len(res.ToolCalls),
-		Usage:      res.Usage,
+		Usage:      res.Usage, CostUSD: res.CostUSD, Models: res.Models,
 		Changes:    res.Changes,
 		Refused:    res.Refused,
 		Agents:     res.Agents,
@@ -278,7 +278,7 @@ const timeoutText = "the run timed out (--timeout)"
 // limitRemedies are the flags that set the limits, or other remedies.
 var limitRemedies = map[string]string{
 	"turns": "--max-turns", "tool_rounds": "--max-tool-rounds",
-	"tokens": "--max-tokens", "output_tokens": "ask for smaller steps",
+	"tokens": "--max-tokens", "cost": "--max-cost", "output_tokens": "ask for smaller steps",
 }
 
 // explain returns a line with the reason why a run is not completed, and a remedy; empty for a

@@ -15,6 +15,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/anthropic"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/gemini"
@@ -142,6 +143,30 @@ func openModel(c *cli.Context) (model, error) {
 	return model{client, described}, err
 }
 
+// openModels is openModel, and returns the kinds of sub-agents too. With a limit of money the
+// prices of all their models must be known.
+func (p *program) openModels(c *cli.Context, limits agent.Limits) (model, []agent.Kind, error) {
+	m, err := openModel(c)
+	if err != nil {
+		return m, nil, err
+	}
+	kinds, err := p.agentKinds(c)
+	if err != nil || limits.MaxCost == 0 {
+		return m, kinds, err
+	}
+	names := []string{m.profile.Model}
+	for _, k := range kinds {
+		names = append(names, cmp.Or(k.Model, m.profile.Model))
+	}
+	for _, name := range names {
+		if m.profile.WithModel(name).Price == nil {
+			return m, nil, usagef("--max-cost: the price of the model %s is not known; give it in a "+
+				"table for --models", name)
+		}
+	}
+	return m, kinds, nil
+}
+
 func openScript(file string, table profile.Models) (model, error) {
 	data, err := readScript(file)
 	if err != nil {
@@ -223,7 +248,7 @@ func configFile(name string) string {
 func (p *program) modelsCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "model list",
-		Usage:     "list models with their context, output, knowledge and inputs",
+		Usage:     "list models with their context, output, knowledge, inputs and prices",
 		ArgsUsage: "[flags]",
 		UsageText: `
 sandboxagent model list
@@ -231,7 +256,9 @@ sandboxagent model list --models models.json`,
 		Description: `
 A line is for the model of that name, and for those whose names continue it after a dash or the
 like. Models that are not listed work, too, with a context of ` +
-			fmt.Sprint(profile.UnknownContextWindow) + ` tokens.`,
+			fmt.Sprint(profile.UnknownContextWindow) + ` tokens. PRICE is
+that of a million tokens of input and of output, for the model of that name and dated versions
+of it.`,
 		Flags:  []cli.Flag{modelsFlag()},
 		Action: p.action(p.listModels),
 	}
@@ -248,15 +275,19 @@ func (p *program) listModels(_ context.Context, c *cli.Context) (int, error) {
 	}
 	table := tabwriter.NewWriter(p.std.out, 0, 8, 2, ' ', 0)
 	// Flush reports the errors of all writes.
-	_, _ = fmt.Fprintln(table, "MODEL\tCONTEXT\tOUTPUT\tKNOWLEDGE\tREASONING\tIMAGES")
+	_, _ = fmt.Fprintln(table, "MODEL\tCONTEXT\tOUTPUT\tKNOWLEDGE\tREASONING\tIMAGES\tPRICE")
 	for _, m := range models.List() {
 		output := "-"
 		if m.MaxOutput > 0 {
 			output = fmt.Sprint(m.MaxOutput)
 		}
-		_, _ = fmt.Fprintf(table, "%s/%s\t%d\t%s\t%s\t%s\t%s\n", m.Provider, m.Prefix,
+		price := "-"
+		if m.Price != nil {
+			price = fmt.Sprintf("$%g/$%g", m.Price.Input, m.Price.Output)
+		}
+		_, _ = fmt.Fprintf(table, "%s/%s\t%d\t%s\t%s\t%s\t%s\t%s\n", m.Provider, m.Prefix,
 			m.ContextWindow, output, cmp.Or(m.KnowledgeCutoff, "-"), yesNo(m.Reasoning),
-			yesNo(m.Vision))
+			yesNo(m.Vision), price)
 	}
 	if err := table.Flush(); err != nil {
 		return 0, err

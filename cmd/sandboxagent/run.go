@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -79,6 +80,10 @@ codes: 0 done, 1 the task failed, 2 usage, 3 a limit was reached, 4 a human is n
 				Name: "max-tokens", Category: groupTask, DefaultText: "no limit",
 				Usage: "end after `N` tokens, with sub-agents",
 			},
+			&cli.Float64Flag{
+				Name: "max-cost", Category: groupTask, DefaultText: "no limit",
+				Usage: "end after `N` US dollars, with sub-agents",
+			},
 			&cli.IntFlag{
 				Name: "max-processes", Category: groupTask, DefaultText: "no limit",
 				Usage: "kill a command with more than `N` processes at once",
@@ -131,12 +136,16 @@ func (p *program) parseRunFlags(ctx context.Context, c *cli.Context) (runSetting
 		limits: agent.Limits{
 			MaxTurns: c.Int("max-turns"), MaxToolRounds: c.Int("max-tool-rounds"),
 			MaxTokens: c.Int64("max-tokens"), MaxProcesses: c.Int("max-processes"),
+			MaxCost: c.Float64("max-cost"),
 		},
 	}
 	for _, name := range []string{"max-turns", "max-tool-rounds", "max-tokens", "max-processes"} {
 		if n := c.Int64(name); n < 0 || c.Int(name) < 0 {
 			return s, usagef("--%s is negative", name)
 		}
+	}
+	if cost := s.limits.MaxCost; !(cost >= 0) || math.IsInf(cost, 0) {
+		return s, usagef("--max-cost %g is no amount of US dollars", cost)
 	}
 	if c.IsSet("max-tool-rounds") && s.limits.MaxToolRounds == 0 {
 		return s, usagef("--max-tool-rounds is 0; it allows at least one")
@@ -265,11 +274,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 	if err != nil {
 		return nil, err
 	}
-	m, err := openModel(c)
-	if err != nil {
-		return nil, err
-	}
-	kinds, err := p.agentKinds(c)
+	m, kinds, err := p.openModels(c, s.limits)
 	if err != nil {
 		return nil, err
 	}

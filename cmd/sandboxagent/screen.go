@@ -181,9 +181,13 @@ func (p *progress) height() int {
 func (p *progress) summary(r event.Result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.line("end", fmt.Sprintf("%s: %s, %s, %s tokens, %s", strings.ReplaceAll(r.Status, "_", " "),
-		count(r.ModelCalls, "model call"), count(r.ToolCalls, "tool call"),
-		shortCount(r.Usage.Total()), took(r.DurationMS)))
+	tokens := shortCount(r.Usage.Total()) + " tokens"
+	if r.CostUSD != nil {
+		tokens += fmt.Sprintf(" for $%.4f", *r.CostUSD)
+	}
+	p.line("end", fmt.Sprintf("%s: %s, %s, %s, %s", strings.ReplaceAll(r.Status, "_", " "),
+		count(r.ModelCalls, "model call"), count(r.ToolCalls, "tool call"), tokens,
+		took(r.DurationMS)))
 	for i, c := range r.Changes {
 		if i == shownFiles {
 			p.line("", fmt.Sprintf("… and %s", count(len(r.Changes)-i, "more file")))

@@ -4,27 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/profile"
 )
-
-// Price is the price of the tokens of a model, in US dollars for a million tokens.
-type Price struct {
-	Input, CacheRead, CacheWrite, Output float64
-}
-
-// Of returns the price of tokens in US dollars.
-func (p Price) Of(u llm.Usage) float64 {
-	return (p.Input*float64(u.Input) + p.CacheRead*float64(u.CacheRead) +
-		p.CacheWrite*float64(u.CacheWrite) + p.Output*float64(u.Output)) / 1e6
-}
-
-// ofInput returns the highest price of the input of a request.
-func (p Price) ofInput(tokens int64) float64 {
-	return max(p.Input, p.CacheWrite) * float64(tokens) / 1e6
-}
 
 const (
 	// leastAnswer is the least room for an answer, in tokens, for which a request is sent.
@@ -57,7 +42,8 @@ type budget struct {
 
 	// The mutex of tree guards the fields below.
 	spent, reserved cost
-	usage           llm.Usage
+	// answered is what the answers of the session have used, and ofRun those of the current run.
+	answered, ofRun spending
 	// guessed means that a server reported no usage.
 	guessed bool
 	// began is the start of the current run, by a clock that never jumps, and time all its time; zero
@@ -87,7 +73,7 @@ func (b *budget) init(parent *budget, limits func() Limits) {
 func (b *budget) begin(ctx context.Context) {
 	b.tree.mu.Lock()
 	defer b.tree.mu.Unlock()
-	b.began, b.time = time.Now(), 0
+	b.began, b.time, b.ofRun = time.Now(), 0, nil
 	if deadline, ok := ctx.Deadline(); ok {
 		b.time = deadline.Sub(b.began)
 	}
@@ -108,14 +94,14 @@ var errWait = errors.New("other requests have reserved the rest")
 // most tokens that its answer can have, at most answer. While the requests of other agents have
 // reserved the rest it waits. The error is a *limitError, or that of ctx.
 func (b *budget) reserve(
-	ctx context.Context, input func() int64, answer int64, p Price,
+	ctx context.Context, input func() int64, answer int64, p profile.Price,
 ) (c cost, most int64, err error) {
 	for {
 		limits, in := b.chain(), input()
 		b.tree.mu.Lock()
 		most, err := b.room(limits, in, answer, p)
 		if err == nil {
-			c := cost{1, in + most, p.ofInput(in) + p.Of(llm.Usage{Output: most})}
+			c := cost{1, in + most, p.Most(in, most)}
 			for n := b; n != nil; n = n.parent {
 				n.reserved.add(c)
 			}
@@ -144,7 +130,9 @@ func (b *budget) chain() (list []Limits) {
 }
 
 // room returns the tokens that limits, a chain, leave for an answer. The caller holds the lock.
-func (b *budget) room(limits []Limits, input, answer int64, p Price) (most int64, err error) {
+func (b *budget) room(
+	limits []Limits, input, answer int64, p profile.Price,
+) (most int64, err error) {
 	most = answer
 	wait := false
 	n := b
@@ -171,13 +159,7 @@ func (b *budget) room(limits []Limits, input, answer int64, p Price) (most int64
 			err = fits("tokens", l.MaxTokens, l.MaxTokens-taken.tokens-input)
 		}
 		if l.MaxCost > 0 && err == nil {
-			rest := l.MaxCost - taken.dollars - p.ofInput(input)
-			if p.Output > 0 {
-				rest *= 1e6 / p.Output
-			} else if rest >= 0 {
-				rest = float64(answer)
-			}
-			err = fits("cost", microDollars(l.MaxCost), int64(min(rest, float64(answer))))
+			err = fits("cost", microDollars(l.MaxCost), p.Affords(l.MaxCost-taken.dollars, input, answer))
 		}
 		if err != nil {
 			return 0, err
@@ -192,14 +174,16 @@ func (b *budget) room(limits []Limits, input, answer int64, p Price) (most int64
 // microDollars returns an amount in millionths of a dollar.
 func microDollars(dollars float64) int64 { return int64(dollars*1e6 + 0.5) }
 
-// settle ends the reservation r of a request, for which the server reported u and which cost c.
-func (b *budget) settle(r, c cost, u llm.Usage) {
+// settle ends the reservation r of a request, which took c. used is what its answer used, of one
+// model; none without an answer.
+func (b *budget) settle(r, c cost, used spending) {
 	b.tree.mu.Lock()
 	defer b.tree.mu.Unlock()
 	for n := b; n != nil; n = n.parent {
 		n.reserved.subtract(r)
 		n.spent.add(c)
-		n.usage = n.usage.Add(u)
+		n.answered.add(used)
+		n.ofRun.add(used)
 	}
 	close(b.tree.changed)
 	b.tree.changed = make(chan struct{})
@@ -214,11 +198,18 @@ func (b *budget) guess() (first bool) {
 	return first
 }
 
-// total returns the tokens that servers reported, and the requests.
-func (b *budget) total() (u llm.Usage, turns int) {
+// total returns what the answers of the session have used, and the requests.
+func (b *budget) total() (answered spending, turns int) {
 	b.tree.mu.Lock()
 	defer b.tree.mu.Unlock()
-	return b.usage, b.spent.turns
+	return slices.Clone(b.answered), b.spent.turns
+}
+
+// run returns what the answers of the current run have used.
+func (b *budget) run() spending {
+	b.tree.mu.Lock()
+	defer b.tree.mu.Unlock()
+	return slices.Clone(b.ofRun)
 }
 
 // bounds reports whether b or a budget above it limits tokens, and whether one limits money.

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/profile"
 )
 
 // newBudget returns a budget below parent, which may be nil.
@@ -19,7 +20,7 @@ func newBudget(parent *budget, l Limits) *budget {
 }
 
 func TestReserve(t *testing.T) {
-	price := Price{Input: 1, Output: 10} // a million tokens of an answer cost 10 dollars
+	price := profile.Price{Input: 1, Output: 10} // a million tokens of an answer cost 10 dollars
 	tokens := func(n int64) Limits { return Limits{MaxTokens: n} }
 	tests := map[string]struct {
 		root, own     Limits
@@ -68,7 +69,7 @@ func TestReserve(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := newBudget(nil, tt.root)
 			b := newBudget(root, tt.own)
-			b.settle(cost{}, tt.spent, llm.Usage{})
+			b.settle(cost{}, tt.spent, nil)
 			r, most, err := b.reserve(t.Context(), func() int64 { return tt.input }, tt.answer, price)
 			var over *limitError
 			if errors.As(err, &over) {
@@ -80,7 +81,7 @@ func TestReserve(t *testing.T) {
 			if err != nil || most != tt.most || tt.limit != "" {
 				t.Fatalf("%d tokens, %v", most, err)
 			}
-			b.settle(r, cost{turns: 1}, llm.Usage{})
+			b.settle(r, cost{turns: 1}, nil)
 			if root.reserved != (cost{}) || b.reserved != (cost{}) {
 				t.Errorf("left: %+v, %+v", root.reserved, b.reserved)
 			}
@@ -94,23 +95,23 @@ func TestReserveWaits(t *testing.T) {
 		input := func() int64 { return 1000 }
 		root := newBudget(nil, Limits{MaxTokens: 10_000})
 		a, b := newBudget(root, Limits{}), newBudget(root, Limits{})
-		first, most, err := a.reserve(t.Context(), input, 50_000, Price{})
+		first, most, err := a.reserve(t.Context(), input, 50_000, profile.Price{})
 		if err != nil || most != 9000 {
 			t.Fatalf("%d, %v", most, err)
 		}
 		ended, cancel := context.WithCancelCause(t.Context())
 		stop := errors.New("stop")
 		cancel(stop)
-		if _, _, err := b.reserve(ended, input, 50_000, Price{}); !errors.Is(err, stop) {
+		if _, _, err := b.reserve(ended, input, 50_000, profile.Price{}); !errors.Is(err, stop) {
 			t.Fatalf("it did not wait: %v", err)
 		}
 		got := make(chan int64)
 		go func() {
-			_, most, _ := b.reserve(t.Context(), input, 50_000, Price{})
+			_, most, _ := b.reserve(t.Context(), input, 50_000, profile.Price{})
 			got <- most
 		}()
 		synctest.Wait()
-		a.settle(first, cost{turns: 1, tokens: 3000}, llm.Usage{Input: 3000})
+		a.settle(first, cost{turns: 1, tokens: 3000}, nil)
 		if most := <-got; most != 6000 {
 			t.Errorf("then %d", most)
 		}
@@ -120,7 +121,7 @@ func TestReserveWaits(t *testing.T) {
 // TestBudgetHolds lets agents work until none gets another request. Together they never use more
 // than the limits.
 func TestBudgetHolds(t *testing.T) {
-	price := Price{Input: 3, Output: 15}
+	price := profile.Price{Input: 3, Output: 15}
 	limits := Limits{MaxTokens: 2_000_000, MaxCost: 12}
 	root := newBudget(nil, limits)
 	middle := newBudget(root, Limits{})
@@ -135,7 +136,7 @@ func TestBudgetHolds(t *testing.T) {
 					return
 				}
 				u := llm.Usage{Input: input, Output: rand.Int64N(most + 1)}
-				b.settle(r, cost{1, u.Total(), price.Of(u)}, u)
+				b.settle(r, cost{1, u.Total(), price.Of(u)}, nil)
 			}
 		})
 	}

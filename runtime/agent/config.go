@@ -46,9 +46,6 @@ type Config struct {
 	// which keeps no record of it.
 	Store func(sessionID string) (session.Store, error)
 	Retry llm.RetryPolicy
-	// Price returns the price of a model's tokens, and false if it is not known. Limits.MaxCost needs
-	// it; a run with an unknown price fails before its request, with an error that wraps ErrConfig.
-	Price func(model string) (Price, bool)
 	// Settings are the initial settings of sessions.
 	Settings Settings
 	Limits   Limits

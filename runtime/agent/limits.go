@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/profile"
 )
 
 // limitShare is the part of a limit from which on the model knows of it.
@@ -17,15 +18,15 @@ const limitShare = 0.8
 func (l *loop) reserve(ctx context.Context) (ending, bool) {
 	l.next = l.settings()
 	model := l.profile.WithModel(l.next.Model)
-	price, known := l.priceOf(l.next.Model)
+	price := cmp.Or(model.Price, &profile.Price{})
 	tokens, money := l.budget.bounds()
-	if money && !known {
+	if money && model.Price == nil {
 		return internalError(fmt.Errorf("%w: the price of the model %q is not known, and the limit of "+
 			"money needs it", ErrConfig, l.next.Model)), true
 	}
 	answer := cmp.Or(model.AnswerTokens, model.MaxOutputTokens, unknownAnswer)
 	var err error
-	l.reserved, l.most, err = l.budget.reserve(ctx, l.nextTokens, answer, price)
+	l.reserved, l.most, err = l.budget.reserve(ctx, l.nextTokens, answer, *price)
 	l.sent = false
 	var over *limitError
 	switch {
@@ -39,10 +40,10 @@ func (l *loop) reserve(ctx context.Context) (ending, bool) {
 	return ending{}, false
 }
 
-// settle ends the reservation of the current request, which cost c, and for which the server
-// reported u.
-func (l *loop) settle(c cost, u llm.Usage) {
-	l.budget.settle(l.reserved, c, u)
+// settle ends the reservation of the current request, which took c, and whose answer used so much;
+// nothing without an answer.
+func (l *loop) settle(c cost, used spending) {
+	l.budget.settle(l.reserved, c, used)
 	l.reserved, l.sent = cost{}, false
 }
 
@@ -52,17 +53,14 @@ func (l *loop) settleUnanswered() {
 	c := cost{}
 	if l.sent {
 		in := approxTokens(l.request)
-		price, _ := l.priceOf(l.request.Model)
-		c = cost{1, in, price.ofInput(in)}
+		c = cost{1, in, l.price().Most(in, 0)}
 	}
-	l.settle(c, llm.Usage{})
+	l.settle(c, nil)
 }
 
-func (l *loop) priceOf(model string) (Price, bool) {
-	if l.price == nil {
-		return Price{}, false
-	}
-	return l.price(model)
+// price returns the price of the current request; zero if it is not known.
+func (l *loop) price() profile.Price {
+	return *cmp.Or(l.profile.WithModel(l.request.Model).Price, &profile.Price{})
 }
 
 // nextTokens estimates the tokens of the next request.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +14,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/profile"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -39,7 +42,7 @@ func looks(n int, use llm.Usage) (list []answer) {
 
 // TestLimitIsNear tells the model once when it has used 80 % of a limit, and never without one.
 func TestLimitIsNear(t *testing.T) {
-	price := func(string) (agent.Price, bool) { return agent.Price{Input: 1000}, true }
+	price := &profile.Price{Input: 1000}
 	for name, tt := range map[string]struct {
 		limits agent.Limits
 		after  int // requests before the message
@@ -56,7 +59,7 @@ func TestLimitIsNear(t *testing.T) {
 			var n callLog
 			m := &model{answers: looks(30, llm.Usage{Input: 1000})}
 			cfg := config(m, n.tool("look", true))
-			cfg.Limits, cfg.Price = tt.limits, price
+			cfg.Limits, cfg.Profile.Price = tt.limits, price
 			cfg.Limits.NoLoopDetection = true
 			ev := watch(&cfg)
 			s := newSession(t, cfg)
@@ -135,13 +138,16 @@ func TestUnknownPrice(t *testing.T) {
 	m := &model{}
 	cfg := config(m)
 	cfg.Limits.MaxCost = 1
-	for name, price := range map[string]func(string) (agent.Price, bool){
-		"no prices":     nil,
-		"another model": func(string) (agent.Price, bool) { return agent.Price{}, false },
+	for name, tt := range map[string]struct {
+		price *profile.Price
+		model string
+	}{
+		"no price":      {nil, "m"},
+		"another model": {&profile.Price{}, "other"},
 	} {
-		cfg.Price = price
+		cfg.Profile.Price, cfg.Settings.Model = tt.price, tt.model
 		_, err := newSession(t, cfg).Submit(t.Context(), "go")
-		if !errors.Is(err, agent.ErrConfig) || !strings.Contains(err.Error(), `"m"`) ||
+		if !errors.Is(err, agent.ErrConfig) || !strings.Contains(err.Error(), strconv.Quote(tt.model)) ||
 			len(m.requests) > 0 {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -154,7 +160,7 @@ func TestMoneyOfSubagents(t *testing.T) {
 	c := one(object{"max_turns": 1000}, looks(300, llm.Usage{Input: 500, Output: 500})...)
 	cfg := treeConfig(c, n.tool("look", true))
 	cfg.Limits.MaxCost = 0.5
-	cfg.Price = func(string) (agent.Price, bool) { return agent.Price{Input: 1, Output: 10}, true }
+	cfg.Profile.Price = &profile.Price{Input: 1, Output: 10}
 	res, err := newSession(t, cfg).Submit(t.Context(), "go")
 	if err != nil || res.Status != agent.StatusLimit || res.Limit != "cost" {
 		t.Fatalf("%+v, %v", res, err)
@@ -162,9 +168,56 @@ func TestMoneyOfSubagents(t *testing.T) {
 	if len(res.Agents) != 1 || res.Agents[0].Status != string(tool.AgentFailed) {
 		t.Errorf("%+v", res.Agents)
 	}
-	cost := agent.Price{Input: 1, Output: 10}.Of(res.Usage)
+	cost := cfg.Profile.Price.Of(res.Usage)
 	if cost > 0.5 || cost < 0.48 {
 		t.Errorf("it cost %f dollars", cost)
+	}
+	if got := res.Agents[0].CostUSD; got == nil || math.Abs(*got-cost) > 1e-7 {
+		t.Errorf("the sub-agent cost %v, want %f", got, cost)
+	}
+	if res.CostUSD != nil {
+		t.Errorf("it cost %f dollars, although the usage of the root agent is not known", *res.CostUSD)
+	}
+}
+
+// TestCost has the price of each answer in its event and its turn, and of each model in the result.
+// One whose price is not known makes the sum unknown.
+func TestCost(t *testing.T) {
+	use := llm.Usage{Input: 1_000_000, CacheRead: 2_000_000, Output: 100_000, Reasoning: 50_000}
+	m := &model{answers: []answer{{text: "one", usage: use}, {text: "two", usage: use}}}
+	cfg := config(m)
+	cfg.Profile.Price = &profile.Price{Input: 1, CacheRead: 0.1, Output: 10}
+	ev := watch(&cfg)
+	s := newSession(t, cfg)
+	const each = 2.2
+	res := submit(t, s, "go")
+	if res.CostUSD == nil || *res.CostUSD != each {
+		t.Errorf("the run cost %v", res.CostUSD)
+	}
+	s.Update(func(set *agent.Settings) { set.Model = "other" })
+	later := submit(t, s, "go on")
+	if later.CostUSD != nil || len(later.Models) != 1 || later.Models[0].Model != "other" {
+		t.Errorf("with another model: %+v", later.Models)
+	}
+	all := s.Models()
+	if len(all) != 2 || all[0].Model != "m" || all[0].Answers != 1 || all[0].Usage != use ||
+		*all[0].CostUSD != each || all[1].CostUSD != nil {
+		t.Errorf("the session used %+v", all)
+	}
+	if turn := s.History()[1]; turn.CostUSD == nil || *turn.CostUSD != each {
+		t.Errorf("the turn is %+v", turn)
+	}
+	var got []*float64
+	for _, e := range ev.all {
+		switch d := e.Data.(type) {
+		case event.TextEnd:
+			got = append(got, d.CostUSD)
+		case event.ProcessingEnd:
+			got = append(got, d.CostUSD)
+		}
+	}
+	if len(got) != 4 || *got[0] != each || *got[1] != each || got[2] != nil || got[3] != nil {
+		t.Errorf("the events have %v", got)
 	}
 }
 

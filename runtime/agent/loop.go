@@ -27,7 +27,6 @@ type inputs struct {
 
 	client       llm.Client
 	profile      profile.Profile
-	price        func(model string) (Price, bool)
 	surroundings profile.Surroundings
 	settings     func() Settings // the current ones, as limits
 	limits       func() Limits
@@ -147,7 +146,7 @@ func (l *loop) run(ctx context.Context) RunResult {
 
 // endAgents ends the running sub-agents, and adds the work of all sub-agents to the result.
 func (l *loop) endAgents() {
-	results, usage, changes, err := l.agents.endRun()
+	results, changes, err := l.agents.endRun()
 	if err != nil {
 		l.fail(err)
 	}
@@ -155,7 +154,8 @@ func (l *loop) endAgents() {
 	if l.agentID == "" {
 		l.res.Refused = l.permissions.takeRefusals()
 	}
-	l.res.Usage = l.res.Usage.Add(usage)
+	l.res.Models = l.budget.run()
+	l.res.Usage, l.res.CostUSD = spending(l.res.Models).total()
 	for _, c := range changes {
 		l.res.Changes = mergeChange(l.res.Changes, c)
 	}
@@ -423,8 +423,9 @@ func (l *loop) close() {
 		l.send(event.Error{Code: string(StatusInternalError), Message: l.res.Err.Error()})
 	}
 	l.send(event.ProcessingEnd{
-		Status: string(l.res.Status), Usage: l.res.Usage, ModelCalls: l.res.ModelCalls,
-		ToolCalls: len(l.res.ToolCalls), DurationMS: l.res.Duration.Milliseconds(),
+		Status: string(l.res.Status), Usage: l.res.Usage, CostUSD: l.res.CostUSD,
+		ModelCalls: l.res.ModelCalls, ToolCalls: len(l.res.ToolCalls),
+		DurationMS: l.res.Duration.Milliseconds(),
 	})
 }
 

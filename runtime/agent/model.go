@@ -152,7 +152,7 @@ func (l *loop) warnContext(used int64) {
 // in the session.
 func (l *loop) recordAnswer(resp llm.Response) ([]call, error) {
 	parts, calls := l.uniqueCalls(resp.Message.Parts)
-	l.countTokens(resp, parts)
+	dollars := l.countTokens(resp, parts)
 	text := l.partial + resp.Message.Text()
 	if text != "" {
 		l.res.Final = text
@@ -163,8 +163,8 @@ func (l *loop) recordAnswer(resp llm.Response) ([]call, error) {
 	}
 	if len(parts) > 0 {
 		err := l.record(session.Turn{
-			Kind: session.TurnAssistant, Parts: parts, Usage: resp.Usage, Model: resp.Model,
-			ResponseID: resp.ResponseID,
+			Kind: session.TurnAssistant, Parts: parts, Usage: resp.Usage, CostUSD: dollars,
+			Model: resp.Model, ResponseID: resp.ResponseID,
 		})
 		if err != nil {
 			return nil, err
@@ -172,7 +172,7 @@ func (l *loop) recordAnswer(resp llm.Response) ([]call, error) {
 	}
 	l.send(event.TextEnd{
 		Text: resp.Message.Text(), Reasoning: reasoningText(parts), ToolCalls: len(calls),
-		Model: resp.Model, Usage: resp.Usage,
+		Model: resp.Model, Usage: resp.Usage, CostUSD: dollars,
 	})
 	if used := l.history.contextTokens; used > 0 {
 		l.warnContext(used)
@@ -180,9 +180,9 @@ func (l *loop) recordAnswer(resp llm.Response) ([]call, error) {
 	return calls, nil
 }
 
-// countTokens adds the tokens of an answer with parts to the result and to the budget, which gets
-// an estimate if the server reports none.
-func (l *loop) countTokens(resp llm.Response, parts []llm.Part) {
+// countTokens adds the tokens of an answer with parts to the budget, which gets an estimate if the
+// server reports none. It returns their price, which is nil if it is not known.
+func (l *loop) countTokens(resp llm.Response, parts []llm.Part) (dollars *float64) {
 	used := resp.Usage
 	if used.Total() > 0 {
 		l.history.contextTokens = used.Total()
@@ -194,9 +194,13 @@ func (l *loop) countTokens(resp llm.Response, parts []llm.Part) {
 		used.Input = approxTokens(l.request)
 		used.Output = approxTokens(llm.Request{Messages: []llm.Message{resp.Message}}) + 1
 	}
-	price, _ := l.priceOf(l.request.Model)
-	l.settle(cost{1, used.Total(), price.Of(used)}, resp.Usage)
-	l.res.Usage = l.res.Usage.Add(resp.Usage)
+	price := l.profile.WithModel(l.request.Model).Price
+	if price != nil && resp.Usage.Total() > 0 {
+		dollars = money(price.Of(resp.Usage))
+	}
+	l.settle(cost{1, used.Total(), l.price().Of(used)}, spending{{
+		Model: l.request.Model, Answers: 1, Usage: resp.Usage, CostUSD: dollars,
+	}})
 	limits := l.limits()
 	if resp.Usage.Total() == 0 && l.budget.guess() && (limits.MaxTokens > 0 || limits.MaxCost > 0) {
 		l.send(event.Warning{
@@ -205,6 +209,7 @@ func (l *loop) countTokens(resp llm.Response, parts []llm.Part) {
 				"characters per token",
 		})
 	}
+	return dollars
 }
 
 func reasoningText(parts []llm.Part) string {

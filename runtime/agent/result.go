@@ -87,8 +87,12 @@ type RunResult struct {
 	Question string
 	// Undelivered are the messages of Session.Steer that came too late for the model.
 	Undelivered []string
-	// Usage sums the tokens of this run and its sub-agents; ModelCalls is without sub-agents.
-	Usage      llm.Usage
+	// Usage sums the tokens of this run and its sub-agents, and CostUSD their prices; nil if the price
+	// of a model is not known, and without answers. Models has the same for each model.
+	Usage   llm.Usage
+	CostUSD *float64
+	Models  []event.ModelUsage
+	// ModelCalls is without sub-agents.
 	ModelCalls int
 	// Turns counts the requests to the model of the session and its sub-agents so far, as
 	// Limits.MaxTurns does.
@@ -145,7 +149,8 @@ type Failure struct {
 func (r RunResult) entry() session.RunEnded {
 	e := session.RunEnded{
 		RunID: r.RunID, Status: string(r.Status), Limit: r.Limit, Exit: r.Exit, Usage: r.Usage,
-		ModelCalls: r.ModelCalls, Agents: r.Agents, DurationMS: r.Duration.Milliseconds(),
+		CostUSD: r.CostUSD, Models: r.Models, ModelCalls: r.ModelCalls, Agents: r.Agents,
+		DurationMS: r.Duration.Milliseconds(),
 	}
 	for _, t := range r.Transitions {
 		e.Transitions = append(e.Transitions, t.event())

@@ -226,8 +226,14 @@ func (s *Session) History() []session.Turn { return slices.Clone(s.history.list(
 
 // Usage returns the tokens that the session and its sub-agents have used.
 func (s *Session) Usage() llm.Usage {
-	u, _ := s.budget.total()
+	u, _ := spending(s.Models()).total()
 	return u
+}
+
+// Models returns what the session and its sub-agents have used models for.
+func (s *Session) Models() []event.ModelUsage {
+	answered, _ := s.budget.total()
+	return answered
 }
 
 // Update changes the settings, from the next model call or tool call on. It calls change before it
@@ -369,7 +375,7 @@ func (s *Session) newLoop(in Input) *loop {
 	return &loop{
 		inputs: inputs{
 			in: in, sessionID: s.id,
-			client: cfg.Client, profile: cfg.Profile, price: cfg.Price, surroundings: s.surroundings,
+			client: cfg.Client, profile: cfg.Profile, surroundings: s.surroundings,
 			settings: s.currentSettings, limits: func() Limits { return s.limitsOf(in) },
 			env: cfg.Env, registry: s.registry, policy: cfg.Policy, scope: scope, agents: s.agents,
 			verify: cfg.Verify, answer: cfg.Answer,

@@ -14,7 +14,6 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/wrap"
 	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
-	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
@@ -56,9 +55,8 @@ type subagents struct {
 	active  bool
 	in      Input
 	offered []string
-	// results, usage and changes sum the ended tasks of this run.
+	// results and changes sum the ended tasks of this run.
 	results []event.AgentResult
-	usage   llm.Usage
 	changes []event.FileChange
 	// undelivered is the error of an agent's event. It ends the run by interrupt.
 	undelivered error
@@ -105,7 +103,7 @@ func (a *subagents) register(s Subagents, depth int) []tool.Tool {
 func (a *subagents) startRun(in Input, interrupt func(error)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.active, a.in, a.results, a.usage, a.changes = true, in, nil, llm.Usage{}, nil
+	a.active, a.in, a.results, a.changes = true, in, nil, nil
 	a.undelivered, a.interrupt = nil, interrupt
 }
 
@@ -139,7 +137,7 @@ func (a *subagents) deliveryFailed(err error) {
 // endRun stops all agents, and returns the work of the run and the error that ended it, if an event
 // was undelivered.
 func (a *subagents) endRun() (
-	results []event.AgentResult, usage llm.Usage, changes []event.FileChange, err error,
+	results []event.AgentResult, changes []event.FileChange, err error,
 ) {
 	a.mu.Lock()
 	a.active = false
@@ -147,7 +145,7 @@ func (a *subagents) endRun() (
 	a.stop()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.results, a.usage, a.changes, a.undelivered
+	return a.results, a.changes, a.undelivered
 }
 
 // stop ends the running agents and waits for that.

@@ -21,11 +21,11 @@ func (a *subagents) addResult(g *subagent, res RunResult, err error) (task strin
 	case res.Exit != nil:
 		g.state.Output = strings.TrimSpace(g.state.Output + "\n\n" + res.Exit.Reason)
 	}
-	a.usage = a.usage.Add(res.Usage)
 	a.results = append(a.results, res.Agents...)
 	a.results = append(a.results, event.AgentResult{
 		ID: g.state.ID, ParentID: g.session.origin.ParentID,
 		Kind: g.state.Kind, Status: string(status), Turns: res.Turns, Usage: res.Usage,
+		CostUSD: res.CostUSD,
 	})
 	for _, c := range res.Changes {
 		c.Path = a.pathOf(g, c.Path)

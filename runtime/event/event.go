@@ -95,6 +95,8 @@ type ProcessingEnd struct {
 	Status string `json:"status"`
 	// Usage includes the tokens of the run's sub-agents, whose own events report them, too.
 	Usage llm.Usage `json:"usage"`
+	// CostUSD is the price of Usage in US dollars; missing if it is not known.
+	CostUSD *float64 `json:"cost_usd,omitempty"`
 	// ModelCalls and ToolCalls do not include sub-agents.
 	ModelCalls int   `json:"model_calls"`
 	ToolCalls  int   `json:"tool_calls"`
@@ -121,6 +123,18 @@ type TextEnd struct {
 	ToolCalls int       `json:"tool_calls"`
 	Model     string    `json:"model,omitempty"`
 	Usage     llm.Usage `json:"usage"`
+	// CostUSD is the price of Usage in US dollars; missing if it is not known.
+	CostUSD *float64 `json:"cost_usd,omitempty"`
+}
+
+// ModelUsage is what one model was used for.
+type ModelUsage struct {
+	Model string `json:"model"`
+	// Answers counts its answers, and Usage sums their tokens.
+	Answers int       `json:"answers"`
+	Usage   llm.Usage `json:"usage"`
+	// CostUSD is the price of Usage in US dollars; missing if it is not known.
+	CostUSD *float64 `json:"cost_usd,omitempty"`
 }
 
 // ToolCallStart is the start of a tool call. Arguments is the JSON text of the model.
@@ -292,6 +306,10 @@ type Result struct {
 	ModelCalls int             `json:"model_calls"`
 	ToolCalls  int             `json:"tool_calls"`
 	Usage      llm.Usage       `json:"usage"`
+	// CostUSD is the price of Usage in US dollars; missing if it is not known. Models has the tokens
+	// and the price of each model.
+	CostUSD *float64     `json:"cost_usd,omitempty"`
+	Models  []ModelUsage `json:"models,omitempty"`
 	// Changes lists the files that tools changed, and those that commands changed, unless
 	// ChangesIncomplete is the reason why these are unknown.
 	Changes           []FileChange `json:"changes,omitempty"`
@@ -345,9 +363,11 @@ type AgentResult struct {
 	Kind     string `json:"kind"`
 	// Status is "completed" or "failed".
 	Status string `json:"status"`
-	// Turns counts the requests to the model of its session so far; Usage is that of the task.
-	Turns int       `json:"turns"`
-	Usage llm.Usage `json:"usage"`
+	// Turns counts the requests to the model of its session so far; Usage is that of the task, and
+	// CostUSD its price in US dollars, missing if it is not known.
+	Turns   int       `json:"turns"`
+	Usage   llm.Usage `json:"usage"`
+	CostUSD *float64  `json:"cost_usd,omitempty"`
 }
 
 // Kind implements Data.

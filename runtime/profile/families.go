@@ -115,10 +115,11 @@ func (p Profile) describe(name string, models Models) Profile {
 	// Servers with OpenAI's APIs offer models of every kind, many of which accept no images.
 	p.SupportsVision = p.ID != "openai"
 	p.ContextWindow, p.MaxOutputTokens, p.KnowledgeCutoff = UnknownContextWindow, 0, ""
+	p.Price = nil
 	if m, ok := models.Lookup(p.ID, name); ok {
 		p.ContextWindow, p.MaxOutputTokens = m.ContextWindow, m.MaxOutput
 		p.KnowledgeCutoff = m.KnowledgeCutoff
-		p.SupportsReasoning, p.SupportsVision = m.Reasoning, m.Vision
+		p.SupportsReasoning, p.SupportsVision, p.Price = m.Reasoning, m.Vision, m.priceOf(name)
 	}
 	if p.ID == "anthropic" {
 		p.AnswerTokens = maxAnswerTokens

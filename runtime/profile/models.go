@@ -45,6 +45,10 @@ type Model struct {
 	// images.
 	Reasoning bool `json:"reasoning"`
 	Vision    bool `json:"vision"`
+	// Price holds for the model whose name is Prefix, and for versions of it: names that continue it
+	// by dates and numbers, latest or preview. Others have a price of their own. Nil means unknown.
+	// Nobody changes it.
+	Price *Price `json:"price,omitempty"`
 }
 
 // Models is a table of models. The zero value is empty. A table is immutable and safe for
@@ -72,10 +76,11 @@ var builtin = sync.OnceValue(func() Models {
 //	{"as_of": "2026-01-31", "models": [
 //		{"provider": "openai", "prefix": "my-model", "context_window": 65536}]}
 //
-// The keys of an entry are those of [Model] in JSON. Provider and prefix are required. Other
-// missing keys default to the built-in entry that matches the prefix, and without one to unknown or
-// false; only the context window must then be in the entry. Unknown keys, repeated keys, two
-// entries for one prefix, and figures out of range are errors, which name the line.
+// The keys of an entry are those of [Model] in JSON. Provider and prefix are required. A price
+// needs input and output; a missing price of the cache is that of input. Other missing keys default
+// to the built-in entry that matches the prefix, and without one to unknown or false; only the
+// context window must then be in the entry. Unknown keys, repeated keys, two entries for one
+// prefix, and figures out of range are errors, which name the line.
 func ParseModels(data []byte) (Models, error) {
 	base := DefaultModels()
 	m, err := parseModels(data, base)
@@ -277,6 +282,8 @@ func (t *tableReader) entry(base Models) (Model, error) {
 			reasoning, err = pointer(value[bool](t))
 		case "vision":
 			vision, err = pointer(value[bool](t))
+		case "price":
+			e.Price, err = t.price(false)
 		default:
 			err = errUnknownKey
 		}
@@ -289,6 +296,7 @@ func (t *tableReader) entry(base Models) (Model, error) {
 	e.ContextWindow = cmp.Or(e.ContextWindow, known.ContextWindow)
 	e.MaxOutput = cmp.Or(e.MaxOutput, min(known.MaxOutput, e.ContextWindow))
 	e.KnowledgeCutoff = cmp.Or(e.KnowledgeCutoff, known.KnowledgeCutoff)
+	e.Price = cmp.Or(e.Price, known.priceOf(e.Prefix))
 	e.Reasoning, e.Vision = *cmp.Or(reasoning, &known.Reasoning), *cmp.Or(vision, &known.Vision)
 	return e, e.check()
 }

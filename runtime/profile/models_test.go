@@ -1,6 +1,7 @@
 package profile_test
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
 )
 
@@ -123,6 +125,7 @@ func TestParseModels(t *testing.T) {
 		}},
 	} {
 		got, ok := m.Lookup(tt.provider, tt.name)
+		got.Price = nil // TestPrices has prices
 		if diff := cmp.Diff(tt.want, got); diff != "" || !ok {
 			t.Errorf("%s: %v\n%s", tt.name, ok, diff)
 		}
@@ -146,6 +149,23 @@ func TestParseModelsErrors(t *testing.T) {
 		{"unknown key", "{\n\"modles\": []}", `models: line 2: "modles": unknown key`},
 		{"no list", `{"models": {}}`, `models: line 1: "models": the value must be a list`},
 		{"day", `{"as_of": "May"}`, `models: line 1: "as_of": "May" is not a day`},
+		{
+			"half a price", entry(`{"price": {"input": 1}}`),
+			`models: line 2: "models": entry 1: "price": input or output is missing`,
+		},
+		{
+			"negative price", entry(`{"price": {"input": -1}}`),
+			`models: line 2: "models": entry 1: "price": "input": -1 is not a number of dollars`,
+		},
+		{
+			"long price without a bound", entry(`{"price": {"input": 1, "output": 1, "long": {"input": 1,
+				"output": 1}}}`),
+			`models: line 3: "models": entry 1: "price": long and long_above need each other`,
+		},
+		{
+			"longer than long", entry(`{"price": {"long": {"long": {}}}}`),
+			`models: line 2: "models": entry 1: "price": "long": "long": unknown key`,
+		},
 		{"no entry", entry(`1`), `models: line 2: "models": entry 1: an entry must be an object`},
 		{
 			"unknown key of an entry", entry(`{"provider": "openai",` + "\n" + `"Prefix": "x"}`),
@@ -210,4 +230,53 @@ func FuzzParseModels(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestPrices looks up the prices of models and of their versions.
+func TestPrices(t *testing.T) {
+	table, err := profile.ParseModels([]byte(`{"models": [
+		{"provider": "openai", "prefix": "own", "context_window": 1000, "price": {"input": 1, "output": 4,
+			"cache_read": 0.1, "long_above": 500, "long": {"input": 2, "output": 6}}},
+		{"provider": "openai", "prefix": "own-2", "context_window": 1000}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, known := range map[string]bool{
+		"own": true, "own-2026-01-31": true, "models/own-latest": true, "own-preview-0131": true,
+		"own@20260131": true, "own-mini": false, "own-3b": false, "own-2": false, "owner": false,
+	} {
+		p, err := profile.New("openai", name, table)
+		if err != nil || (p.Price != nil) != known {
+			t.Errorf("%s: %+v, %v", name, p.Price, err)
+		}
+		if known && p.WithModel("own-mini").Price != nil {
+			t.Errorf("%s: with another model the price stays", name)
+		}
+	}
+	p, err := profile.New("openai", "own", table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		usage llm.Usage
+		want  float64 // for a million times the usage
+	}{
+		{llm.Usage{Input: 100, CacheRead: 200, CacheWrite: 200, Output: 10, Reasoning: 5}, 360},
+		{llm.Usage{Input: 101, CacheRead: 200, CacheWrite: 200, Output: 10}, 2*501 + 60},
+	} {
+		if got := p.Price.Of(tt.usage) * 1e6; math.Abs(got-tt.want) > 1e-6 {
+			t.Errorf("%+v costs %f, want %f", tt.usage, got, tt.want)
+		}
+	}
+	for dollars, want := range map[float64]int64{
+		100e-6: 0, 99e-6: -1, 141e-6: 10, 1: 50, // the limit of the answer
+	} {
+		if got := p.Price.Affords(dollars, 100, 50); got != want {
+			t.Errorf("%g dollars afford %d tokens, want %d", dollars, got, want)
+		}
+	}
+	hand := profile.Profile{Model: "m", Price: &profile.Price{Input: 1}}
+	if hand.WithModel("m").Price == nil || hand.WithModel("n").Price != nil {
+		t.Error("the price of a profile made by hand is for its model only")
+	}
 }

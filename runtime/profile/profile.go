@@ -35,6 +35,8 @@ type Profile struct {
 	MaxOutputTokens int64
 	// AnswerTokens is the limit that requests set for an answer; 0 leaves it to the provider.
 	AnswerTokens int64
+	// Price is the price of the model's tokens; nil if it is not known.
+	Price *Price
 	// KnowledgeCutoff is the last month of the model's knowledge, such as "2025-08"; empty if unknown.
 	KnowledgeCutoff string
 	// SupportsReasoning reports whether requests may set a reasoning effort, SupportsVision whether
@@ -53,10 +55,13 @@ type Profile struct {
 
 // WithModel returns the profile for another model of the same provider, with figures from the table
 // that the profile was created with. A profile that [New], [OpenAI], [Anthropic] or [Gemini] did
-// not return keeps its figures, as does a profile for this model.
+// not return keeps its figures but the price. A profile for this model keeps all.
 func (p Profile) WithModel(name string) Profile {
-	if p.models == nil || name == p.Model {
-		p.Model = name
+	switch {
+	case name == p.Model:
+		return p
+	case p.models == nil:
+		p.Model, p.Price = name, nil
 		return p
 	}
 	return p.describe(name, *p.models)

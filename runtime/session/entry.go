@@ -112,8 +112,10 @@ type Turn struct {
 	Parts []llm.Part `json:"parts,omitempty"`
 	// Results are the content of a tool_results turn, in the order of the calls.
 	Results []llm.ToolResult `json:"results,omitempty"`
-	// Usage, Model and ResponseID belong to an assistant turn.
+	// Usage, CostUSD, Model and ResponseID belong to an assistant turn. A cost that is not known is
+	// nil.
 	Usage      llm.Usage `json:"usage,omitzero"`
+	CostUSD    *float64  `json:"cost_usd,omitempty"`
 	Model      string    `json:"model,omitempty"`
 	ResponseID string    `json:"response_id,omitempty"`
 }
@@ -164,6 +166,8 @@ type RunEnded struct {
 	Error       string              `json:"error,omitempty"`
 	Exit        *tool.Exit          `json:"exit,omitempty"`
 	Usage       llm.Usage           `json:"usage"`
+	CostUSD     *float64            `json:"cost_usd,omitempty"`
+	Models      []event.ModelUsage  `json:"models,omitempty"`
 	ModelCalls  int                 `json:"model_calls"`
 	Agents      []event.AgentResult `json:"agents,omitempty"`
 	Transitions []event.Status      `json:"steps"`
