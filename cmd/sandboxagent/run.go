@@ -144,8 +144,8 @@ func (p *program) parseRunFlags(ctx context.Context, c *cli.Context) (runSetting
 			return s, usagef("--%s is negative", name)
 		}
 	}
-	if cost := s.limits.MaxCost; !(cost >= 0) || math.IsInf(cost, 0) {
-		return s, usagef("--max-cost %g is no amount of US dollars", cost)
+	if cost := s.limits.MaxCost; c.IsSet("max-cost") && !(cost > 0) || math.IsInf(cost, 0) {
+		return s, usagef("--max-cost %g is no amount of US dollars that allows a request", cost)
 	}
 	if c.IsSet("max-tool-rounds") && s.limits.MaxToolRounds == 0 {
 		return s, usagef("--max-tool-rounds is 0; it allows at least one")

@@ -183,7 +183,7 @@ func (p *progress) summary(r event.Result) {
 	defer p.mu.Unlock()
 	tokens := shortCount(r.Usage.Total()) + " tokens"
 	if r.CostUSD != nil {
-		tokens += fmt.Sprintf(" for $%.4f", *r.CostUSD)
+		tokens += fmt.Sprintf(" for $%.4g", *r.CostUSD)
 	}
 	p.line("end", fmt.Sprintf("%s: %s, %s, %s, %s", strings.ReplaceAll(r.Status, "_", " "),
 		count(r.ModelCalls, "model call"), count(r.ToolCalls, "tool call"), tokens,

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -187,8 +188,9 @@ func (v Verify) validate(e env.Environment) error {
 
 func validateLimits(l Limits) error {
 	if l.MaxToolRounds < 0 || l.MaxTurns < 0 || l.MaxToolCalls < 0 || l.MaxTokens < 0 ||
-		l.MaxProcesses < 0 || l.MaxCost < 0 || l.MaxDuration < 0 || l.LoopWindow < 0 {
-		return fmt.Errorf("agent: %w: a limit is negative", ErrConfig)
+		l.MaxProcesses < 0 || !(l.MaxCost >= 0) || math.IsInf(l.MaxCost, 0) || l.MaxDuration < 0 ||
+		l.LoopWindow < 0 {
+		return fmt.Errorf("agent: %w: a limit is negative or no number", ErrConfig)
 	}
 	return nil
 }

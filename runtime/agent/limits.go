@@ -19,8 +19,8 @@ func (l *loop) reserve(ctx context.Context) (ending, bool) {
 	l.next = l.settings()
 	model := l.profile.WithModel(l.next.Model)
 	price := cmp.Or(model.Price, &profile.Price{})
-	tokens, money := l.budget.bounds()
-	if money && model.Price == nil {
+	tokens, dollars := l.budget.bounds()
+	if dollars && model.Price == nil {
 		return internalError(fmt.Errorf("%w: the price of the model %q is not known, and the limit of "+
 			"money needs it", ErrConfig, l.next.Model)), true
 	}
@@ -34,7 +34,7 @@ func (l *loop) reserve(ctx context.Context) (ending, bool) {
 		return l.limitReached(over.name, over.value), true
 	case err != nil:
 		return stopped(ctx), true
-	case !tokens && !money:
+	case !tokens && !dollars:
 		l.most = 0 // no limit but the profile's
 	}
 	return ending{}, false
@@ -110,7 +110,7 @@ func limitText(s share) string {
 	var of string
 	switch s.limit {
 	case "cost":
-		of = fmt.Sprintf("%.2f of %.2f US dollars", s.used, s.whole)
+		of = fmt.Sprintf("%.4g of %.4g US dollars", s.used, s.whole)
 	case "time":
 		of = fmt.Sprintf("%s of %s", time.Duration(s.used).Round(time.Second),
 			time.Duration(s.whole).Round(time.Second))

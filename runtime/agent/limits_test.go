@@ -52,7 +52,7 @@ func TestLimitIsNear(t *testing.T) {
 		"rounds": {agent.Limits{MaxToolRounds: 5}, 4, "4 of 5 rounds of tool calls"},
 		"calls":  {agent.Limits{MaxToolCalls: 20}, 16, "16 of 20 tool calls"},
 		"tokens": {agent.Limits{MaxTokens: 20_000}, 16, "16000 of 20000 tokens"},
-		"money":  {agent.Limits{MaxCost: 20}, 16, "16.00 of 20.00 US dollars"},
+		"money":  {agent.Limits{MaxCost: 20}, 16, "16 of 20 US dollars"},
 		"none":   {agent.Limits{}, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

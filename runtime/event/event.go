@@ -127,7 +127,7 @@ type TextEnd struct {
 	CostUSD *float64 `json:"cost_usd,omitempty"`
 }
 
-// ModelUsage is what one model was used for.
+// ModelUsage is what one model, as it was requested, was used for.
 type ModelUsage struct {
 	Model string `json:"model"`
 	// Answers counts its answers, and Usage sums their tokens.
@@ -306,8 +306,8 @@ type Result struct {
 	ModelCalls int             `json:"model_calls"`
 	ToolCalls  int             `json:"tool_calls"`
 	Usage      llm.Usage       `json:"usage"`
-	// CostUSD is the price of Usage in US dollars; missing if it is not known. Models has the tokens
-	// and the price of each model.
+	// CostUSD is the price of the answers in US dollars; missing if it is not known, also because a
+	// server reported no tokens. Models has the tokens and the price of each model.
 	CostUSD *float64     `json:"cost_usd,omitempty"`
 	Models  []ModelUsage `json:"models,omitempty"`
 	// Changes lists the files that tools changed, and those that commands changed, unless
@@ -363,8 +363,8 @@ type AgentResult struct {
 	Kind     string `json:"kind"`
 	// Status is "completed" or "failed".
 	Status string `json:"status"`
-	// Turns counts the requests to the model of its session so far; Usage is that of the task, and
-	// CostUSD its price in US dollars, missing if it is not known.
+	// Turns counts the requests to the model of its session so far; Usage is that of the task with
+	// its own sub-agents, and CostUSD its price in US dollars, missing if it is not known.
 	Turns   int       `json:"turns"`
 	Usage   llm.Usage `json:"usage"`
 	CostUSD *float64  `json:"cost_usd,omitempty"`

@@ -243,7 +243,8 @@ func TestPrices(t *testing.T) {
 	}
 	for name, known := range map[string]bool{
 		"own": true, "own-2026-01-31": true, "models/own-latest": true, "own-preview-0131": true,
-		"own@20260131": true, "own-mini": false, "own-3b": false, "own-2": false, "owner": false,
+		"own@20260131": true, "own-09-2025": true, "own-05-06": true,
+		"own-mini": false, "own-3b": false, "own-3": false, "own-2": false, "owner": false,
 	} {
 		p, err := profile.New("openai", name, table)
 		if err != nil || (p.Price != nil) != known {
@@ -274,6 +275,9 @@ func TestPrices(t *testing.T) {
 		if got := p.Price.Affords(dollars, 100, 50); got != want {
 			t.Errorf("%g dollars afford %d tokens, want %d", dollars, got, want)
 		}
+	}
+	if got := p.Price.Most(400, 0); math.Abs(got-800e-6) > 1e-12 { // it may have more than 500
+		t.Errorf("a request near the bound costs %g dollars at most", got)
 	}
 	hand := profile.Profile{Model: "m", Price: &profile.Price{Input: 1}}
 	if hand.WithModel("m").Price == nil || hand.WithModel("n").Price != nil {

@@ -29,17 +29,18 @@ func (p Price) Of(u llm.Usage) float64 {
 		p.CacheWrite*float64(u.CacheWrite) + p.Output*float64(u.Output)) / 1e6
 }
 
-// Most returns the highest price that a request with these tokens of input and output can have.
+// Most returns the highest price that a request with these tokens can have, of which those of the
+// input are an estimate: a third more may make the request a long one.
 func (p Price) Most(input, output int64) float64 {
-	p = p.at(input)
+	p = p.at(input + input/3)
 	return (max(p.Input, p.CacheWrite)*float64(input) + p.Output*float64(output)) / 1e6
 }
 
-// Affords returns how many tokens of output dollars pay for, after this input; negative if they do
-// not pay for the input, and at most limit.
+// Affords returns how many tokens of output dollars pay for, after an estimate of the input as that
+// of Most; negative if they do not pay for the input, and at most limit.
 func (p Price) Affords(dollars float64, input, limit int64) int64 {
 	rest := dollars - p.Most(input, 0)
-	p = p.at(input)
+	p = p.at(input + input/3)
 	switch {
 	case rest < 0:
 		return -1
@@ -57,8 +58,10 @@ func (p Price) at(input int64) Price {
 	return p
 }
 
-// version matches what follows a prefix in the names of versions of the same model.
-var version = lazyregexp.New(`^([-@](latest|preview|[0-9]+))*$`)
+// version matches what follows a prefix in the names of versions of the same model: a word, a date,
+// or a number of several digits. One with a single digit is another model, such as claude-opus-5-5.
+var version = lazyregexp.New(`^([-@](latest|preview|[0-9]{3,8}|` +
+	`20[0-9]{2}-[0-9]{2}-[0-9]{2}|[0-9]{2}-[0-9]{2}|[0-9]{2}-20[0-9]{2}))*$`)
 
 // priceOf returns the price of the model with this name, which fits e; nil if it is not known.
 func (e Model) priceOf(name string) *Price {
