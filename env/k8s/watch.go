@@ -2,6 +2,7 @@ package k8s
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -127,24 +128,40 @@ func (w *watch) until(
 // wait waits until the watch has ended, which follows the end of the connection.
 func (w *watch) wait() { w.done.Wait() }
 
-// run reads states, and begins again where the stream broke.
+// run reads states.
 func (w *watch) run() {
-	c := w.cluster
-	for c.life.Err() == nil {
+	w.repeat(watchPause, w.record, func() (apiwatch.Interface, error) {
 		stream, err := w.begin()
 		w.refuse(err)
+		return stream, err
+	})
+}
+
+// repeat records what streams bring, and begins another one where one broke, until the connection
+// ends or begin returns errNoMore.
+func (w *watch) repeat(
+	pause time.Duration, record func(apiwatch.Event), begin func() (apiwatch.Interface, error),
+) {
+	life := w.cluster.life
+	for life.Err() == nil {
+		stream, err := begin()
+		if errors.Is(err, errNoMore) {
+			return
+		}
 		if err == nil {
 			for e := range stream.ResultChan() {
-				w.record(e)
+				record(e)
 			}
 			stream.Stop()
 		}
 		select {
-		case <-time.After(watchPause):
-		case <-c.life.Done():
+		case <-time.After(pause):
+		case <-life.Done():
 		}
 	}
 }
+
+var errNoMore = errors.New("the server permits no watch")
 
 // begin lists all pods, of which some may have been deleted while nothing was read, and watches
 // what follows.
@@ -210,23 +227,13 @@ const eventPause = 10 * time.Second
 
 // runEvents reads which containers start, unless the server does not permit it.
 func (w *watch) runEvents() {
-	c := w.cluster
-	for c.life.Err() == nil {
+	w.repeat(eventPause, w.recordEvent, func() (apiwatch.Interface, error) {
 		stream, err := w.beginEvents()
 		if apierrors.IsForbidden(err) {
-			return
+			err = errNoMore
 		}
-		if err == nil {
-			for e := range stream.ResultChan() {
-				w.recordEvent(e)
-			}
-			stream.Stop()
-		}
-		select {
-		case <-time.After(eventPause):
-		case <-c.life.Done():
-		}
-	}
+		return stream, err
+	})
 }
 
 // beginEvents watches the starts of containers from now on.
