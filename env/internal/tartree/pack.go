@@ -221,6 +221,10 @@ func (p *packer) subdir(root *os.Root, local string, fi fs.FileInfo, full string
 
 func (p *packer) file(root *os.Root, local, full string) error {
 	f, err := root.OpenFile(local, readFlags, 0)
+	if errors.Is(err, syscall.ELOOP) || errors.Is(err, syscall.ENXIO) {
+		// A symlink or a socket has replaced the file.
+		err = &fs.PathError{Op: "open", Path: full, Err: ErrReplaced}
+	}
 	if err != nil {
 		return err
 	}

@@ -289,6 +289,27 @@ func TestPackFileThatChanges(t *testing.T) {
 	}
 }
 
+// A symlink whose target may not be followed takes the place of a file between the two looks at it.
+func TestPackFileThatIsReplaced(t *testing.T) {
+	src := t.TempDir()
+	name := filepath.Join(src, "file")
+	write(t, name, "x", 0o644)
+	root := openRoot(t, src)
+	before, err := root.Lstat("file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(name); err != nil {
+		t.Fatal(err)
+	}
+	link(t, "file", name)
+	err = newPacker(t.Context(), io.Discard).entry(root, "file", before, "dir/file")
+	var pe *fs.PathError
+	if !errors.Is(err, ErrReplaced) || !errors.As(err, &pe) || pe.Path != "dir/file" {
+		t.Errorf("got %v, want %v of dir/file", err, ErrReplaced)
+	}
+}
+
 func TestCanceled(t *testing.T) {
 	src := t.TempDir()
 	write(t, filepath.Join(src, "a"), "a", 0o644)
