@@ -30,6 +30,9 @@ func (s *Snapshot) Files() []string { return slices.Sorted(maps.Keys(s.files)) }
 // Len returns the number of files and symlinks.
 func (s *Snapshot) Len() int { return len(s.files) }
 
+// IsDir reports whether name is a directory that git does not ignore.
+func (s *Snapshot) IsDir(name string) bool { return s.dirs[name] }
+
 // Lookup returns the file or symlink called name, and whether the snapshot has it.
 func (s *Snapshot) Lookup(name string) (File, bool) {
 	state, ok := s.files[name]
@@ -88,8 +91,13 @@ func (s *Snapshot) Pack(ctx context.Context, w *tar.Writer) error {
 			return fmt.Errorf("pack %q: %w", name, err)
 		}
 	}
+	return s.PackFiles(ctx, w, s.Files())
+}
+
+// PackFiles is Pack for the files and symlinks called names only, which the snapshot has.
+func (s *Snapshot) PackFiles(ctx context.Context, w *tar.Writer, names []string) error {
 	buf := make([]byte, contentBuffer)
-	for _, name := range s.Files() {
+	for _, name := range names {
 		if ctx.Err() != nil {
 			return fmt.Errorf("pack: %w", env.ContextError(ctx))
 		}

@@ -39,6 +39,7 @@ type Snapshot struct {
 	// base has the contents that both snapshots share.
 	base  *Snapshot
 	spool *os.File
+	named bool // the spool has a name, which Close removes
 	size  int64
 	taken time.Time
 }
@@ -142,12 +143,10 @@ func Take(ctx context.Context, e interface {
 	if err := t.list(ctx, opts); err != nil {
 		return nil, err
 	}
-	s.spool, err = os.CreateTemp(opts.SpoolDir, "snapshot-*")
+	s.spool, s.named, err = newSpool(opts.SpoolDir)
 	if err != nil {
 		return nil, err
 	}
-	// Where the system allows it, remove the name now, so that the file cannot be left behind.
-	_ = os.Remove(s.spool.Name())
 	if err := t.readAll(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -160,10 +159,22 @@ func (s *Snapshot) Close() error {
 	if errors.Is(err, fs.ErrClosed) {
 		return nil
 	}
-	if rerr := os.Remove(s.spool.Name()); err == nil && !errors.Is(rerr, fs.ErrNotExist) {
-		err = rerr
+	if s.named {
+		if rerr := os.Remove(s.spool.Name()); err == nil && !errors.Is(rerr, fs.ErrNotExist) {
+			err = rerr
+		}
 	}
 	return err
+}
+
+// namedSpool creates a file with a name, and removes that where the system allows it for an open
+// file.
+func namedSpool(dir string) (f *os.File, named bool, err error) {
+	f, err = os.CreateTemp(dir, "snapshot-*")
+	if err != nil {
+		return nil, false, err
+	}
+	return f, os.Remove(f.Name()) != nil, nil
 }
 
 // Unreadable returns the sorted names of the files and directories that could not be read, or were

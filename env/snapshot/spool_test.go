@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,5 +25,28 @@ func TestSpoolFull(t *testing.T) {
 	if !errors.Is(err, syscall.ENOSPC) || !strings.Contains(err.Error(), filepath.Dir(spool.Name())) ||
 		!strings.Contains(err.Error(), "TMPDIR") {
 		t.Errorf("%v, want ENOSPC with the directory and TMPDIR", err)
+	}
+}
+
+// A spool leaves no name, neither while it is used nor after Close.
+func TestSpoolHasNoName(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("an open file keeps its name")
+	}
+	for name, create := range map[string]func(string) (*os.File, bool, error){
+		"new": newSpool, "named": namedSpool,
+	} {
+		dir := t.TempDir()
+		f, named, err := create(dir)
+		if err != nil || named {
+			t.Fatalf("%s: named %t, %v", name, named, err)
+		}
+		if _, err := f.WriteString("x"); err != nil {
+			t.Error(err)
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("%s: left %v, %v", name, left, err)
+		}
+		_ = f.Close() // it was written
 	}
 }
