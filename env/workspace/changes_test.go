@@ -164,8 +164,12 @@ func TestRoundTrips(t *testing.T) {
 			e, envDir := upload(t, w)
 			same(t, "in the environment", read(t, host), read(t, envDir))
 			tt.change(t, envDir)
-			checkWays(t, host, "", changes(t, w, e))
+			c := changes(t, w, e)
+			saved := save(t, c)
+			same(t, "restored in another environment", read(t, envDir), read(t, restore(t, host, saved)))
+			checkWays(t, host, "", c)
 			same(t, "on the host and in the environment", read(t, envDir), read(t, host))
+			same(t, "restored once more", read(t, envDir), read(t, restore(t, host, saved)))
 		})
 	}
 }
