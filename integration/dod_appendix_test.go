@@ -173,6 +173,9 @@ func proveShutdown(t *testing.T) {
 	if res.Status != agent.StatusAborted || !errors.Is(err, agent.ErrAborted) {
 		t.Fatalf("ended with %s, %v", res.Status, err)
 	}
+	if s.State() != agent.SessionIdle {
+		t.Errorf("after Abort the session is %s", s.State())
+	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}

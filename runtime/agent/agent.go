@@ -12,6 +12,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -57,9 +58,31 @@ func (a *Agent) NewSession(ctx context.Context, o SessionOptions) (*Session, err
 	return a.newSession(ctx, a.cfg.newID(), o, nil)
 }
 
+// Resume goes on with a session that was stored before, by this process or another one: store and
+// record are what session.Open returned, whose store the session closes, also after an error. The
+// history, the surroundings, the mode and the use of limits are those of the record; grants, files
+// that were read, and sub-agents are not. A call without a result gets one that says that it was
+// interrupted, and does not run again. The next input tells the model about the interruption.
+func (a *Agent) Resume(
+	ctx context.Context, store session.Store, record *session.Record, o SessionOptions,
+) (*Session, error) {
+	return a.open(ctx, record.ID, o, lineage{store: store, record: record}, nil)
+}
+
 func (a *Agent) newSession(
 	ctx context.Context, id string, o SessionOptions, sink func(event.Event) error,
 ) (*Session, error) {
+	return a.open(ctx, id, o, lineage{}, sink)
+}
+
+func (a *Agent) open(
+	ctx context.Context, id string, o SessionOptions, from lineage, sink func(event.Event) error,
+) (_ *Session, err error) {
+	defer func() {
+		if err != nil && from.store != nil {
+			_ = from.store.Close() // the first error counts
+		}
+	}()
 	cfg := a.cfg
 	if o.Env != nil {
 		cfg.Env = o.Env
@@ -68,7 +91,7 @@ func (a *Agent) newSession(
 	if err := cfg.Verify.validate(cfg.Env); err != nil {
 		return nil, err
 	}
-	s, err := openSession(ctx, a, cfg, id, lineage{}, sink)
+	s, err := openSession(ctx, a, cfg, id, from, sink)
 	if err != nil {
 		return nil, err
 	}
@@ -185,8 +208,7 @@ func (a *Agent) RunStream(
 	}
 }
 
-// Abort ends the run with that ID and closes its session, as Session.Abort does. It reports whether
-// it found the run.
+// Abort ends the run with that ID, as Session.Abort does. It reports whether it found the run.
 func (a *Agent) Abort(runID string) bool {
 	a.mu.Lock()
 	s := a.runs[runID]

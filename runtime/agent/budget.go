@@ -8,7 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
 const (
@@ -43,7 +45,7 @@ type budget struct {
 	// The mutex of tree guards the fields below.
 	spent, reserved cost
 	// answered is what the answers of the session have used, and ofRun those of the current run.
-	answered, ofRun spending
+	answered, ofRun []event.ModelUsage
 	// guessed means that a server reported no usage.
 	guessed bool
 	// began is the start of the current run, by a clock that never jumps, and time all its time; zero
@@ -176,14 +178,14 @@ func microDollars(dollars float64) int64 { return int64(dollars*1e6 + 0.5) }
 
 // settle ends the reservation r of a request, which took c. used is what its answer used, of one
 // model; none without an answer.
-func (b *budget) settle(r, c cost, used spending) {
+func (b *budget) settle(r, c cost, used []event.ModelUsage) {
 	b.tree.mu.Lock()
 	defer b.tree.mu.Unlock()
 	for n := b; n != nil; n = n.parent {
 		n.reserved.subtract(r)
 		n.spent.add(c)
-		n.answered.add(used)
-		n.ofRun.add(used)
+		n.answered = event.AddUsage(n.answered, used...)
+		n.ofRun = event.AddUsage(n.ofRun, used...)
 	}
 	close(b.tree.changed)
 	b.tree.changed = make(chan struct{})
@@ -199,14 +201,29 @@ func (b *budget) guess() (first bool) {
 }
 
 // total returns what the answers of the session have used, and the requests.
-func (b *budget) total() (answered spending, turns int) {
+func (b *budget) total() (answered []event.ModelUsage, turns int) {
 	b.tree.mu.Lock()
 	defer b.tree.mu.Unlock()
 	return slices.Clone(b.answered), b.spent.turns
 }
 
+// soFar returns what the session has used, as limits count it.
+func (b *budget) soFar() session.Spent {
+	b.tree.mu.Lock()
+	defer b.tree.mu.Unlock()
+	return session.Spent{Turns: b.spent.turns, Tokens: b.spent.tokens, USD: b.spent.dollars}
+}
+
+// restore makes b continue from what the session has used before. No run has started.
+func (b *budget) restore(spent session.Spent, answered []event.ModelUsage) {
+	b.tree.mu.Lock()
+	defer b.tree.mu.Unlock()
+	b.spent = cost{spent.Turns, spent.Tokens, spent.USD}
+	b.answered = slices.Clone(answered)
+}
+
 // run returns what the answers of the current run have used.
-func (b *budget) run() spending {
+func (b *budget) run() []event.ModelUsage {
 	b.tree.mu.Lock()
 	defer b.tree.mu.Unlock()
 	return slices.Clone(b.ofRun)

@@ -3,6 +3,7 @@ package agent
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -77,6 +78,9 @@ type Config struct {
 	// Answer returns the answer of the user to a question of the model. With nil a question ends the
 	// run, with status awaiting_human, and the next input is the answer.
 	Answer func(ctx context.Context, question string) (string, error)
+	// Program is JSON for the program that uses the agent. The journals of its sessions, but for those
+	// of sub-agents, record it, so that the program can resume them; nil records nothing.
+	Program json.RawMessage
 	// Sinks receive every event of every session, in order; the loop waits for them. The error of a
 	// sink ends the run.
 	Sinks []func(event.Event) error

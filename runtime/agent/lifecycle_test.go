@@ -74,7 +74,7 @@ func TestAbortWithinRun(t *testing.T) {
 					t.Errorf("ended with %s, %v", res.Status, err)
 				}
 			})
-			if s.State() != agent.SessionClosed {
+			if s.State() != agent.SessionIdle {
 				t.Errorf("the session is %s", s.State())
 			}
 			checkPairs(t, s.History())

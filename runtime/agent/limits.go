@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
 )
@@ -42,7 +43,7 @@ func (l *loop) reserve(ctx context.Context) (ending, bool) {
 
 // settle ends the reservation of the current request, which took c, and whose answer used so much;
 // nothing without an answer.
-func (l *loop) settle(c cost, used spending) {
+func (l *loop) settle(c cost, used []event.ModelUsage) {
 	l.budget.settle(l.reserved, c, used)
 	l.reserved, l.sent = cost{}, false
 }

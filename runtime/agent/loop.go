@@ -155,7 +155,7 @@ func (l *loop) endAgents() {
 		l.res.Refused = l.permissions.takeRefusals()
 	}
 	l.res.Models = l.budget.run()
-	l.res.Usage, l.res.CostUSD = spending(l.res.Models).total()
+	l.res.Usage, l.res.CostUSD = event.TotalUsage(l.res.Models)
 	for _, c := range changes {
 		l.res.Changes = mergeChange(l.res.Changes, c)
 	}
@@ -414,7 +414,9 @@ func errorCode(r RunResult) string {
 func (l *loop) close() {
 	_, l.res.Turns = l.budget.total()
 	l.res.Transitions = l.machine.transitions
-	err := l.store.Append(session.TypeRunEnded, l.res.entry())
+	entry := l.res.entry()
+	entry.Spent = l.budget.soFar()
+	err := l.store.Append(session.TypeRunEnded, entry)
 	if err == nil {
 		err = l.store.Sync()
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/wrap"
 	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -140,6 +141,10 @@ func (s *Session) modeTools(cfg *Config) []tool.Tool {
 		return nil
 	}
 	changed := func(mode string) error {
+		err := s.store.Append(session.TypeMode, session.Mode{Planning: mode == "plan"})
+		if err != nil {
+			return err
+		}
 		return s.emit(s.agents.currentInput().RunID, event.ModeChanged{Mode: mode})
 	}
 	return []tool.Tool{

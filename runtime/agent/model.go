@@ -196,9 +196,9 @@ func (l *loop) countTokens(resp llm.Response, parts []llm.Part) (dollars *float6
 	}
 	price := l.profile.WithModel(l.request.Model).Price
 	if price != nil && resp.Usage.Total() > 0 {
-		dollars = money(price.Of(resp.Usage))
+		dollars = new(event.RoundMoney(price.Of(resp.Usage)))
 	}
-	l.settle(cost{1, used.Total(), l.price().Of(used)}, spending{{
+	l.settle(cost{1, used.Total(), l.price().Of(used)}, []event.ModelUsage{{
 		Model: l.request.Model, Answers: 1, Usage: resp.Usage, CostUSD: dollars,
 	}})
 	limits := l.limits()

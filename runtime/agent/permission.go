@@ -12,6 +12,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -155,13 +156,18 @@ func (l *loop) markRepeats(calls []call) {
 		if t, ok := l.tools.Get(calls[i].Name); ok && t.Waits {
 			continue
 		}
-		if s := sign(calls[i].ToolCall); s == h.last {
-			h.equal++
-		} else {
-			h.last, h.equal = s, 1
-		}
-		calls[i].repeats = h.equal >= repeated
+		calls[i].repeats = h.count(calls[i].ToolCall) >= repeated
 	}
+}
+
+// count returns the number of calls in a row that equal c, with it.
+func (h *history) count(c llm.ToolCall) int {
+	if s := sign(c); s == h.last {
+		h.equal++
+	} else {
+		h.last, h.equal = s, 1
+	}
+	return h.equal
 }
 
 // permit returns an error for a call that must not run, after it has asked a human if the rules say

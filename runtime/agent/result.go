@@ -165,7 +165,7 @@ func (r RunResult) entry() session.RunEnded {
 // leaves it open.
 func (r RunResult) closesSession() bool {
 	switch r.Status {
-	case StatusAborted, StatusContextOverflow, StatusInternalError, StatusEnvironmentError:
+	case StatusContextOverflow, StatusInternalError, StatusEnvironmentError:
 		return true
 	case StatusModelError:
 		var e *llm.Error

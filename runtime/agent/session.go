@@ -64,6 +64,8 @@ type Session struct {
 	closeErr  error
 	// permissions are those of all agents of the tree.
 	permissions *permissions
+	// notes go with the next input: facts about the session that the model does not know.
+	notes []string
 }
 
 func openSession(
@@ -78,7 +80,10 @@ func openSession(
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w: %w", ErrConfig, err)
 	}
-	store, err := cfg.Store(id)
+	store := from.store
+	if store == nil {
+		store, err = cfg.Store(id)
+	}
 	switch {
 	case errors.Is(err, session.ErrInvalidID):
 		return nil, fmt.Errorf("agent: %w: %w", ErrConfig, err)
@@ -111,7 +116,13 @@ func openSession(
 	}
 	s.budget.init(above, func() Limits { return s.limitsOf(agents.currentInput()) })
 	agents.s, agents.instructions = s, from.instructions
+	if from.record != nil && from.record.Status() == string(StatusAwaitingHuman) {
+		s.state = SessionAwaitingInput
+	}
 	s.mode = newModes(&cfg)
+	if s.mode != nil && from.record != nil && from.record.Planning != nil {
+		s.mode.planning = s.mode.planning || *from.record.Planning
+	}
 	if s.hub == nil {
 		s.hub = openHub(&cfg, id, sink)
 	}
@@ -158,7 +169,7 @@ func (s *Session) open(ctx context.Context, from lineage) error {
 	cfg := &s.cfg
 	shell := ""
 	start := event.SessionStart{
-		Profile: cfg.Profile.ID, Model: s.settings.Model,
+		Profile: cfg.Profile.ID, Model: s.settings.Model, Resumed: from.record != nil,
 		Tools: s.mode.offer(
 			offered(s.registry, cfg.Policy, s.mode.rulesOr(cfg.Rules), Input{}, cfg.Env),
 		),
@@ -173,28 +184,31 @@ func (s *Session) open(ctx context.Context, from lineage) error {
 			start.Guarantees = info.Guarantees
 		}
 	}
-	err := s.store.Append(session.TypeStarted, session.Started{
+	started := session.Started{
 		ID: s.id, Profile: start.Profile, Model: start.Model, Backend: start.Backend,
-		WorkDir: start.WorkDir, Shell: shell, Tools: start.Tools,
-	})
-	if err != nil {
+		WorkDir: start.WorkDir, Shell: shell, Tools: start.Tools, Program: cfg.Program,
+	}
+	if s.parent != nil {
+		started.Parent = s.parent.id
+	}
+	if from.record != nil {
+		if err := s.restore(from.record, started); err != nil {
+			return err
+		}
+	} else if err := s.store.Append(session.TypeStarted, started); err != nil {
 		return fmt.Errorf("agent: store the session: %w", err)
 	}
 	skipped := from.skipped
-	if from.surroundings != nil {
-		s.surroundings = *from.surroundings
-	} else {
-		s.surroundings, skipped = collectSurroundings(ctx, cfg.Env, cfg.Profile, s.settings.Model,
-			cfg.Clock.Now())
-	}
-	s.surroundings = withoutSecrets(s.surroundings, cfg.Redactor)
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("agent: start a session: %w", context.Cause(ctx))
-	}
-	if err := s.store.Append(session.TypeSurroundings, s.surroundings); err != nil {
-		return fmt.Errorf("agent: store the session: %w", err)
+	if from.record == nil || len(from.record.Surroundings) == 0 {
+		var err error
+		if skipped, err = s.lookAround(ctx, from); err != nil {
+			return err
+		}
 	}
 	if err := s.emit("", start); err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	if err := s.warnTorn(from.record); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
 	for _, line := range skipped {
@@ -203,6 +217,27 @@ func (s *Session) open(ctx context.Context, from lineage) error {
 		}
 	}
 	return nil
+}
+
+// lookAround collects and stores the surroundings, and returns a line for each file with
+// instructions that was refused.
+func (s *Session) lookAround(ctx context.Context, from lineage) (skipped []string, err error) {
+	cfg := &s.cfg
+	skipped = from.skipped
+	if from.surroundings != nil {
+		s.surroundings = *from.surroundings
+	} else {
+		s.surroundings, skipped = collectSurroundings(ctx, cfg.Env, cfg.Profile, s.settings.Model,
+			cfg.Clock.Now())
+	}
+	s.surroundings = withoutSecrets(s.surroundings, cfg.Redactor)
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("agent: start a session: %w", context.Cause(ctx))
+	}
+	if err := s.store.Append(session.TypeSurroundings, s.surroundings); err != nil {
+		return nil, fmt.Errorf("agent: store the session: %w", err)
+	}
+	return skipped, nil
 }
 
 // ID returns the session's ID.
@@ -226,7 +261,7 @@ func (s *Session) History() []session.Turn { return slices.Clone(s.history.list(
 
 // Usage returns the tokens that the session and its sub-agents have used.
 func (s *Session) Usage() llm.Usage {
-	u, _ := spending(s.Models()).total()
+	u, _ := event.TotalUsage(s.Models())
 	return u
 }
 
@@ -310,8 +345,8 @@ func (s *Session) Submit(ctx context.Context, text string) (RunResult, error) {
 
 // Run works on in and then on the queued follow-ups. It returns the result of the last run. The
 // error is RunResult.Err, or, if the run could not start, ErrClosed, ErrBusy or wraps
-// ErrConfig. A cancelled ctx aborts the run and closes the session; a deadline is a timeout, which
-// leaves the session idle.
+// ErrConfig. A cancelled ctx aborts the run, and a deadline is a timeout; both leave the session
+// open.
 func (s *Session) Run(ctx context.Context, in Input) (res RunResult, err error) {
 	if err := s.validate(in); err != nil {
 		return RunResult{}, err
@@ -329,6 +364,7 @@ func (s *Session) Run(ctx context.Context, in Input) (res RunResult, err error) 
 		return RunResult{}, err
 	}
 	defer s.agent.runEnded(in.RunID)
+	in.Hints = slices.Concat(s.takeNotes(), in.Hints)
 	for {
 		res = s.newLoop(in).run(ctx)
 		next, ok := s.nextFollowUp(res.Status)
@@ -413,14 +449,14 @@ func (s *Session) startRun(cancel context.CancelCauseFunc) error {
 	return nil
 }
 
-// endRun sets the state that follows from the result, and ends the session after Abort, Close, or a
-// final result. It returns the steering messages that no request delivered.
+// endRun sets the state that follows from the result, and ends the session after Close or a final
+// result. It returns the steering messages that no request delivered.
 func (s *Session) endRun(res RunResult) (undelivered []string) {
 	s.mu.Lock()
 	s.cancel = nil
 	if s.endReason == "" && res.closesSession() {
 		s.endReason = string(res.Status)
-		if res.Err != nil && res.Status != StatusAborted {
+		if res.Err != nil {
 			s.endReason = res.Err.Error()
 		}
 	}
@@ -441,9 +477,16 @@ func (s *Session) endRun(res RunResult) (undelivered []string) {
 	return undelivered
 }
 
-// Abort ends the current run, kills its commands, and closes the session. It does not wait for the
-// run, whose call of Run returns then. It closes an idle session before it returns.
-func (s *Session) Abort() { s.stop("aborted") }
+// Abort ends the current run and kills its commands; the session stays open. It does not wait for
+// the run, whose call of Run returns then. Without a run it does nothing.
+func (s *Session) Abort() {
+	s.mu.Lock()
+	cancel := s.cancel
+	s.mu.Unlock()
+	if cancel != nil {
+		cancel(ErrAborted)
+	}
+}
 
 // Close aborts the current run, delivers the last events, closes the session, and waits for all of
 // it. It must not be called by a sink, a tool, Config.Answer, or the body of an iteration over

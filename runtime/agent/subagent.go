@@ -35,6 +35,9 @@ type lineage struct {
 	surroundings *profile.Surroundings
 	// skipped has a line for each file with instructions that was refused.
 	skipped []string
+	// store and record are those of a session that goes on; nil for a new one.
+	store  session.Store
+	record *session.Record
 }
 
 // subagents are the sub-agents of a session. It implements tool.Agents.
@@ -159,7 +162,7 @@ func (a *subagents) stop() {
 	}
 	a.mu.Unlock()
 	for _, g := range running {
-		g.session.Abort()
+		g.session.stop("aborted")
 	}
 	for _, g := range running {
 		_, err := a.end(g)
@@ -174,7 +177,7 @@ func (a *subagents) end(g *subagent) (tool.AgentState, error) {
 	a.mu.Lock()
 	ended := g.ended
 	a.mu.Unlock()
-	g.session.Abort()
+	g.session.stop("aborted")
 	<-ended
 	err := g.session.Close()
 	a.mu.Lock()
@@ -317,7 +320,7 @@ func (a *subagents) config(
 	cfg.Limits.MaxTokens, cfg.Limits.MaxCost, cfg.Limits.MaxDuration = 0, 0, 0
 	cfg.Settings.Model = cmp.Or(r.Model, kind.Model, cfg.Settings.Model)
 	cfg.Settings.Instructions = strings.TrimSpace(a.userInstructions(in) + "\n\n" + kind.Instructions)
-	cfg.Verify, cfg.Answer, cfg.Tools, cfg.Modes = Verify{}, nil, nil, nil
+	cfg.Verify, cfg.Answer, cfg.Tools, cfg.Modes, cfg.Program = Verify{}, nil, nil, nil, nil
 	if planning {
 		cfg.Rules = s.mode.rules
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
 // The functions below return the texts that the loop itself sends to a model.
@@ -63,6 +64,37 @@ func planText(file string) string {
 // builtText is for a model whose plan a human has approved.
 func builtText(plan string) string {
 	return "The user approved the plan. Plan mode has ended: carry the plan out.\n\n" + plan
+}
+
+// interruptedText is the result of a call that was under way when the program died. Started means
+// that it may have changed something.
+func interruptedText(started bool) string {
+	if !started {
+		return "This call was interrupted, and changed nothing. Call the tool again if you still " +
+			"need it."
+	}
+	return "This call was interrupted: it may have done all, a part or nothing of its work. Look at " +
+		"what it changed before you repeat it."
+}
+
+// resumedText tells a model that its session goes on after a run.
+func resumedText(last session.Run) string {
+	text := "This session goes on after its program ended"
+	if last.Ended == nil {
+		text += ", in the middle of your work"
+	}
+	text += ". Processes that you started have ended, and files may have changed meanwhile."
+	if last.Ended == nil && len(last.Agents) > 0 {
+		text += " These agents do not exist any more, and may have been stopped in the middle of a " +
+			"change: " + strings.Join(last.Agents, ", ") + "."
+	}
+	return text
+}
+
+// movedText tells a model about its new environment.
+func movedText(info env.Info) string {
+	return fmt.Sprintf("You work in another environment now: %s, with the working directory %s.",
+		info.Backend, info.WorkDir)
 }
 
 // hintsText wraps facts about a run that a model receives with its input.

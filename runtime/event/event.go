@@ -40,7 +40,8 @@ const (
 
 // Event is one event of a session.
 type Event struct {
-	// Seq numbers the events of a session from 1 without gaps. It gives the order; Time may jump.
+	// Seq numbers the events of a session from 1 without gaps, and again from 1 after it is resumed.
+	// It gives the order; Time may jump.
 	Seq       int64
 	Time      time.Time
 	SessionID string
@@ -72,6 +73,8 @@ type SessionStart struct {
 	Backend string   `json:"backend,omitempty"`
 	WorkDir string   `json:"workdir,omitempty"`
 	Tools   []string `json:"tools"`
+	// Resumed means that the session goes on, and that events before it had numbers from 1, too.
+	Resumed bool `json:"resumed,omitempty"`
 	// Guarantees are those of the environment; a sub-agent's session omits them.
 	Guarantees []env.Guarantee `json:"guarantees,omitempty"`
 }
@@ -299,6 +302,8 @@ type Result struct {
 	SessionDir string `json:"session_dir,omitempty"`
 	// Journal is the file of the session's journal; empty without one.
 	Journal string `json:"journal,omitempty"`
+	// Resume is the command line that goes on with the session; empty after a completed run.
+	Resume string `json:"resume,omitempty"`
 	// Guarantees are those of the environment.
 	Guarantees []env.Guarantee `json:"guarantees,omitempty"`
 	Patch      string          `json:"patch,omitempty"`

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/gofrs/flock"
 
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
@@ -27,7 +30,8 @@ const (
 // Disk is a Store in a directory of the host.
 type Disk struct {
 	*Journal
-	dir string
+	dir  string
+	lock *flock.Flock
 
 	mu      sync.Mutex
 	outputs map[string]string // call ID → file
@@ -36,7 +40,7 @@ type Disk struct {
 
 var _ Store = (*Disk)(nil)
 
-// Options are test seams of Create. Programs use the zero value.
+// Options are test seams of Create and Open. Programs use the zero value.
 type Options struct {
 	// NewID returns the ids of entries; nil numbers them: "1", "2" and so on.
 	NewID func() string
@@ -44,36 +48,134 @@ type Options struct {
 	Now func() time.Time
 }
 
+// ErrInUse means that another process works on the session.
+var ErrInUse = errors.New("another process works on the session")
+
 // Create creates the directory dir with mode 0700, its missing parents, and an empty journal in it.
 // For an existing directory the error is fs.ErrExist.
 func Create(dir string, opts Options) (*Disk, error) {
-	if opts.Now == nil {
-		opts.Now = time.Now
-	}
-	if opts.NewID == nil {
-		n := 0
-		opts.NewID = func() string {
-			n++
-			return strconv.Itoa(n)
-		}
-	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return nil, fmt.Errorf("create the session directory: %w", err)
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the session directory: %w", err)
 	}
-	j, err := createJournal(filepath.Join(dir, JournalName), opts.NewID, opts.Now)
+	return newDisk(dir, func(d *Disk) error {
+		const flags = os.O_CREATE | os.O_EXCL | os.O_WRONLY | os.O_APPEND
+		f, err := os.OpenFile(filepath.Join(dir, JournalName), flags, 0o600)
+		if err != nil {
+			return fmt.Errorf("create the session journal: %w", err)
+		}
+		n := 0
+		d.Journal = newJournal(f, opts, func() string {
+			n++
+			return strconv.Itoa(n)
+		})
+		for _, name := range []string{dir, filepath.Dir(dir)} {
+			if err := syncDir(name); err != nil {
+				return errors.Join(fmt.Errorf("sync the session directory: %w", err), f.Close())
+			}
+		}
+		return nil
+	})
+}
+
+// Open opens the session in the directory dir to go on with it, and removes the incomplete last
+// line that a crash has left. The error is ErrInUse while another process has it open. Entries have
+// IDs of the form N.ID, where this is the N-th time that the session is open.
+func Open(dir string, opts Options) (*Disk, *Record, error) {
+	var r *Record
+	d, err := newDisk(dir, func(d *Disk) error {
+		f, err := os.OpenFile(filepath.Join(dir, JournalName), os.O_RDWR|os.O_APPEND, 0)
+		if err != nil {
+			return err
+		}
+		if r, err = load(f, dir); err == nil && r.Torn > 0 {
+			err = errors.Join(f.Truncate(r.last.offset), syncFile(f))
+		}
+		if err != nil {
+			return errors.Join(err, f.Close())
+		}
+		n := r.last.seq
+		d.Journal = newJournal(f, opts, func() string {
+			n++
+			return fmt.Sprintf("%d.%d", r.writers+1, n)
+		})
+		d.last = r.last
+		for id, name := range r.outputs {
+			d.outputs[id] = filepath.Join(dir, outputsName, name)
+		}
+		kept, _ := os.ReadDir(filepath.Join(dir, backupsName)) // createFile skips names that exist
+		d.backups = len(kept)
+		return nil
+	})
 	if err != nil {
-		return nil, fmt.Errorf("create the session journal: %w", err)
+		return nil, nil, fmt.Errorf("open the session %s: %w", filepath.Base(dir), err)
 	}
-	for _, d := range []string{dir, filepath.Dir(dir)} {
-		if err := syncDir(d); err != nil {
-			return nil, errors.Join(fmt.Errorf("sync the session directory: %w", err), j.Close())
+	return d, r, nil
+}
+
+const lockName = "lock"
+
+// lockTime bounds the wait for a process that looks whether another one has the lock.
+const lockTime = time.Second
+
+// newDisk locks the directory and calls open, which sets the journal.
+func newDisk(dir string, open func(d *Disk) error) (*Disk, error) {
+	lock := flock.New(filepath.Join(dir, lockName), flock.SetPermissions(0o600))
+	ctx, cancel := context.WithTimeout(context.Background(), lockTime)
+	defer cancel()
+	switch locked, err := lock.TryLockContext(ctx, lockTime/20); {
+	case errors.Is(err, context.DeadlineExceeded), err == nil && !locked:
+		return nil, ErrInUse
+	case err != nil:
+		return nil, fmt.Errorf("lock the session: %w", err)
+	}
+	d := &Disk{dir: dir, lock: lock, outputs: map[string]string{}}
+	if err := open(d); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return d, nil
+}
+
+// InUse reports whether a process has the session in the directory dir open.
+func InUse(dir string) bool {
+	name := filepath.Join(dir, lockName)
+	if _, err := os.Stat(name); err != nil {
+		return false
+	}
+	lock := flock.New(name, flock.SetFlag(os.O_RDONLY))
+	locked, err := lock.TryRLock()
+	if locked {
+		_ = lock.Close() // it was only a look
+	}
+	return err == nil && !locked
+}
+
+// Remove removes the session in the directory dir, damaged or not, with those of its sub-agents.
+// The error is ErrInUse while a process has it open.
+func Remove(dir string) error {
+	d, err := newDisk(dir, func(*Disk) error { return nil })
+	if err != nil {
+		return fmt.Errorf("remove the session %s: %w", filepath.Base(dir), err)
+	}
+	if runtime.GOOS == "windows" { // which removes no open file
+		err = d.lock.Close()
+	} else {
+		defer d.lock.Close() //nolint:errcheck // its file is removed
+	}
+	entries, rerr := os.ReadDir(filepath.Dir(dir))
+	err = errors.Join(err, rerr)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), filepath.Base(dir)+"-agent_") {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(filepath.Dir(dir), e.Name())))
 		}
 	}
-	return &Disk{Journal: j, dir: dir, outputs: map[string]string{}}, nil
+	return errors.Join(err, os.RemoveAll(dir))
 }
+
+// Close closes the journal and lets other processes open the session.
+func (d *Disk) Close() error { return errors.Join(d.Journal.Close(), d.lock.Close()) }
 
 // Dir implements Store.
 func (d *Disk) Dir() string { return d.dir }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/runtime/event"
@@ -12,6 +13,9 @@ import (
 const (
 	// TypeStarted is the first entry of a journal; its data is a Started.
 	TypeStarted = "session"
+	// TypeResumed follows when a program opens a stored session to go on with it; its data is a
+	// Resumed.
+	TypeResumed = "session_resumed"
 	// TypeSurroundings holds the environment section of the system prompt, a profile.Surroundings.
 	TypeSurroundings = "surroundings"
 	// TypeRunStarted starts a run; its data is a RunStarted.
@@ -27,15 +31,19 @@ const (
 	TypeToolResult = "tool_result"
 	// TypeAgentStarted records a sub-agent that the session started; its data is an AgentStarted.
 	TypeAgentStarted = "agent"
+	// TypeMode is a change of the mode; its data is a Mode.
+	TypeMode = "mode"
 	// TypeRunEnded ends a run; its data is a RunEnded.
 	TypeRunEnded = "run_ended"
-	// TypeEnded is the last entry of a closed session; its data is a Ended.
+	// TypeEnded is the last entry of a closed session, until it is resumed; its data is an Ended.
 	TypeEnded = "session_ended"
 )
 
 // Started describes a session at its start.
 type Started struct {
-	ID      string `json:"id"`
+	ID string `json:"id"`
+	// Parent is the session that started this one as a sub-agent's; empty for a root.
+	Parent  string `json:"parent_session,omitempty"`
 	Profile string `json:"profile"`
 	Model   string `json:"model"`
 	Backend string `json:"backend,omitempty"`
@@ -43,6 +51,22 @@ type Started struct {
 	// Shell is the program that runs commands; empty without an environment.
 	Shell string   `json:"shell,omitempty"`
 	Tools []string `json:"tools"`
+	// Program is what the program that uses the agent needs to resume the session.
+	Program json.RawMessage `json:"program,omitempty"`
+}
+
+// Resumed describes a session that goes on.
+type Resumed struct {
+	Started
+	// TornBytes is the length of the incomplete last line that was removed.
+	TornBytes int64 `json:"torn_bytes,omitempty"`
+	// Interrupted are the IDs of the calls without a result, which get one that says so.
+	Interrupted []string `json:"interrupted,omitempty"`
+}
+
+// Mode is a mode that a tool has begun.
+type Mode struct {
+	Planning bool `json:"planning"`
 }
 
 // Ended holds the reason of a session's end.
@@ -158,17 +182,27 @@ type AgentStarted struct {
 	Task      string `json:"task"`
 }
 
+// Spent is what a session and its sub-agents have used, as Limits count it: estimated where a
+// server or a price table says nothing.
+type Spent struct {
+	Turns  int     `json:"turns"`
+	Tokens int64   `json:"tokens"`
+	USD    float64 `json:"usd"`
+}
+
 // RunEnded holds the outcome of a run, in the words of agent.RunResult.
 type RunEnded struct {
-	RunID       string              `json:"run_id"`
-	Status      string              `json:"status"`
-	Limit       string              `json:"limit,omitempty"`
-	Error       string              `json:"error,omitempty"`
-	Exit        *tool.Exit          `json:"exit,omitempty"`
-	Usage       llm.Usage           `json:"usage"`
-	CostUSD     *float64            `json:"cost_usd,omitempty"`
-	Models      []event.ModelUsage  `json:"models,omitempty"`
-	ModelCalls  int                 `json:"model_calls"`
+	RunID      string             `json:"run_id"`
+	Status     string             `json:"status"`
+	Limit      string             `json:"limit,omitempty"`
+	Error      string             `json:"error,omitempty"`
+	Exit       *tool.Exit         `json:"exit,omitempty"`
+	Usage      llm.Usage          `json:"usage"`
+	CostUSD    *float64           `json:"cost_usd,omitempty"`
+	Models     []event.ModelUsage `json:"models,omitempty"`
+	ModelCalls int                `json:"model_calls"`
+	// Spent counts all runs of the session so far.
+	Spent       Spent               `json:"spent"`
 	Agents      []event.AgentResult `json:"agents,omitempty"`
 	Transitions []event.Status      `json:"steps"`
 	DurationMS  int64               `json:"duration_ms"`

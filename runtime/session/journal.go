@@ -34,11 +34,10 @@ type Journal struct {
 	newID func() string
 	now   func() time.Time
 
-	mu     sync.Mutex
-	file   *os.File
-	seq    int64
-	parent string
-	err    error
+	mu   sync.Mutex
+	file *os.File
+	last position
+	err  error
 }
 
 // CorruptError is the position of damage in a journal.
@@ -54,12 +53,16 @@ func (e *CorruptError) Error() string {
 	return fmt.Sprintf("%s: line %d (byte %d) is damaged: %s", e.Path, e.Line, e.Offset, e.Reason)
 }
 
-func createJournal(path string, newID func() string, now func() time.Time) (*Journal, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, err
+// newJournal returns a journal that appends to f. Ids returns the IDs of entries, unless opts does.
+func newJournal(f *os.File, opts Options, ids func() string) *Journal {
+	j := &Journal{file: f, newID: opts.NewID, now: opts.Now}
+	if j.newID == nil {
+		j.newID = ids
 	}
-	return &Journal{file: f, newID: newID, now: now}, nil
+	if j.now == nil {
+		j.now = time.Now
+	}
+	return j
 }
 
 // Append adds an entry with data as JSON. After an error every call returns that error.
@@ -73,7 +76,9 @@ func (j *Journal) Append(typ string, data any) error {
 	if err != nil {
 		return j.fail(fmt.Errorf("journal entry %s: %w", typ, err))
 	}
-	e := Entry{Seq: j.seq + 1, ID: j.newID(), Parent: j.parent, Time: j.now(), Type: typ, Data: raw}
+	e := Entry{
+		Seq: j.last.seq + 1, ID: j.newID(), Parent: j.last.id, Time: j.now(), Type: typ, Data: raw,
+	}
 	line, err := encodeLine(e)
 	if err != nil {
 		return j.fail(fmt.Errorf("journal entry %s: %w", typ, err))
@@ -84,7 +89,7 @@ func (j *Journal) Append(typ string, data any) error {
 	if _, err := j.file.Write(line); err != nil {
 		return j.fail(fmt.Errorf("write the session journal: %w", err))
 	}
-	j.seq, j.parent = e.Seq, e.ID
+	j.last = position{e.Seq, e.ID, j.last.offset + int64(len(line))}
 	return nil
 }
 
@@ -180,32 +185,39 @@ func Read(path string) iter.Seq2[Entry, error] {
 	}
 }
 
-func readEntries(r io.Reader, path string, yield func(Entry, error) bool) {
+// position is the end of an entry: its number and ID, and the offset in bytes of the next line.
+type position struct {
+	seq    int64
+	id     string
+	offset int64
+}
+
+// readEntries returns the end of the last entry that it has yielded.
+func readEntries(r io.Reader, path string, yield func(Entry, error) bool) (last position) {
 	in := bufio.NewReaderSize(r, 64<<10)
-	var offset, seq int64
-	parent := ""
 	for n := 1; ; n++ {
 		line, err := readLine(in)
 		if errors.Is(err, io.EOF) {
-			return
+			return last
 		}
 		if err != nil {
 			yield(Entry{}, fmt.Errorf("read %s, line %d: %w", path, n, err))
-			return
+			return last
 		}
 		e, err := decodeLine(line[:len(line)-1])
-		if err == nil && (e.Seq != seq+1 || e.Parent != parent) {
-			err = fmt.Errorf("it does not follow entry %d", seq)
+		if err == nil && (e.Seq != last.seq+1 || e.Parent != last.id) {
+			err = fmt.Errorf("it does not follow entry %d", last.seq)
 		}
 		if err != nil {
-			yield(Entry{}, &CorruptError{Path: path, Line: n, Offset: offset, Reason: err.Error()})
-			return
+			yield(Entry{}, &CorruptError{
+				Path: path, Line: n, Offset: last.offset, Reason: err.Error(),
+			})
+			return last
 		}
+		last = position{e.Seq, e.ID, last.offset + int64(len(line))}
 		if !yield(e, nil) {
-			return
+			return last
 		}
-		offset += int64(len(line))
-		seq, parent = e.Seq, e.ID
 	}
 }
 

@@ -1,0 +1,358 @@
+package session
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+)
+
+// Record is the content of a journal: all that a session needs to go on.
+type Record struct {
+	// Dir is the session's directory, and ID its name.
+	Dir, ID string
+	// Started has the values of the last entry TypeStarted or TypeResumed.
+	Started Started
+	// Created and Updated are the times of the first and the last entry.
+	Created, Updated time.Time
+	// Surroundings is the data of TypeSurroundings.
+	Surroundings json.RawMessage
+	// Prompt is the last one.
+	Prompt Prompt
+	// Turns is the history. If Calls is not empty, its last turn is the answer with these calls, whose
+	// results are not in Turns.
+	Turns []Turn
+	Calls []OpenCall
+	Runs  []Run
+	// Planning is the last TypeMode; nil without one.
+	Planning *bool
+	// Agents is the highest number of a sub-agent.
+	Agents int
+	// Spent counts what the session has used so far, as limits do, and Models the use of each model.
+	// Of a run without an end they lack requests without an answer.
+	Spent  Spent
+	Models []event.ModelUsage
+	// Closed means that the session was closed; otherwise its program works on it, or has died.
+	Closed bool
+	// Torn is the number of bytes of an incomplete last line, which is no part of the record.
+	Torn int64
+
+	outputs map[string]string // call ID → name of the file
+	writers int               // entries TypeStarted and TypeResumed
+	last    position
+}
+
+// OpenCall is a call of the last answer, at least one of whose calls has no result.
+type OpenCall struct {
+	llm.ToolCall
+
+	RunID               string
+	ModelCall, Position int
+	// Started is true of a call that may have changed something.
+	Started bool
+	// Result is nil if the journal has none.
+	Result *llm.ToolResult
+}
+
+// Run is one run of a session.
+type Run struct {
+	RunStarted
+	// Time is the start of the run, Task the text of its input.
+	Time time.Time
+	Task string
+	// In describes the session then, with its environment.
+	In Started
+	// Agents are the IDs of the sub-agents that it started.
+	Agents []string
+	// Ended is nil if the program died before the end.
+	Ended *RunEnded
+}
+
+// Load reads the journal in the directory of a session. An incomplete last line, which a crash
+// leaves, is no part of the record. Damage is a *CorruptError.
+func Load(dir string) (*Record, error) {
+	path := filepath.Join(dir, JournalName)
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("session %s: %w", filepath.Base(dir), err)
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	return load(f, dir)
+}
+
+func load(f *os.File, dir string) (*Record, error) {
+	r := &Record{Dir: dir, ID: filepath.Base(dir), outputs: make(map[string]string)}
+	b := recordBuilder{Record: r}
+	var failed error
+	r.last = readEntries(f, f.Name(), func(e Entry, err error) bool {
+		if err == nil {
+			if err = b.add(e); err != nil {
+				err = fmt.Errorf("%s: entry %d (%s): %w", f.Name(), e.Seq, e.Type, err)
+			}
+		}
+		failed = err
+		return err == nil
+	})
+	if failed != nil {
+		return nil, failed
+	}
+	if r.last.seq == 0 {
+		return nil, fmt.Errorf("%s: %w", f.Name(), errEmpty)
+	}
+	if fi, err := f.Stat(); err == nil {
+		r.Torn = fi.Size() - r.last.offset
+	}
+	b.finish()
+	r.Agents = highestAgent(dir)
+	return r, nil
+}
+
+// errEmpty means that the program died before it wrote the first entry.
+var errEmpty = errors.New("the journal has no entry")
+
+// recordBuilder makes a record of entries.
+type recordBuilder struct {
+	*Record
+
+	// calls are those of the last answer, by their IDs, and answers the answers of the current run.
+	calls   map[string]*OpenCall
+	order   []*OpenCall
+	answers int
+	task    bool // the next turn is the input of a run
+	// agents are the sessions that the current run has started, and before the use of models by the
+	// runs before it.
+	agents []string
+	before []event.ModelUsage
+}
+
+func (b *recordBuilder) add(e Entry) (err error) {
+	if e.Seq == 1 {
+		b.Created = e.Time
+	}
+	b.Updated, b.Closed = e.Time, false
+	switch e.Type {
+	case TypeStarted, TypeResumed:
+		b.addAgents()
+		b.Started = Started{}
+		b.writers++
+		return json.Unmarshal(e.Data, &b.Started)
+	case TypeSurroundings:
+		b.Surroundings = e.Data
+	case TypePrompt:
+		b.Prompt = Prompt{}
+		return json.Unmarshal(e.Data, &b.Prompt)
+	case TypeMode:
+		var m Mode
+		err = json.Unmarshal(e.Data, &m)
+		b.Planning = &m.Planning
+	case TypeRunStarted:
+		run := Run{Time: e.Time, In: b.Started}
+		err = json.Unmarshal(e.Data, &run.RunStarted)
+		b.Runs, b.answers, b.task = append(b.Runs, run), 0, true
+		b.before = slices.Clone(b.Models)
+	case TypeAgentStarted:
+		var a AgentStarted
+		err = json.Unmarshal(e.Data, &a)
+		b.agents = append(b.agents, filepath.Base(a.SessionID))
+		if n := len(b.Runs); n > 0 {
+			b.Runs[n-1].Agents = append(b.Runs[n-1].Agents, a.AgentID)
+		}
+	case TypeRunEnded:
+		return b.endRun(e.Data)
+	case TypeTurn:
+		var t Turn
+		if err = json.Unmarshal(e.Data, &t); err == nil {
+			err = b.turn(t)
+		}
+	case TypeToolStarted:
+		var s ToolStarted
+		err = json.Unmarshal(e.Data, &s)
+		if c := b.calls[s.CallID]; c != nil {
+			c.Started, c.RunID, c.ModelCall, c.Position = true, s.RunID, s.ModelCall, s.Position
+		}
+	case TypeToolResult:
+		var r ToolResult
+		if err = json.Unmarshal(e.Data, &r); err == nil {
+			b.result(r)
+		}
+	case TypeEnded:
+		b.Closed = true
+	}
+	return err
+}
+
+func (b *recordBuilder) turn(t Turn) error {
+	if err := b.flush(); err != nil {
+		return err
+	}
+	b.Turns = append(b.Turns, t)
+	if b.task {
+		b.Runs[len(b.Runs)-1].Task, b.task = t.Text(), false
+	}
+	if t.Kind != TurnAssistant {
+		return nil
+	}
+	b.answers++
+	b.Spent.Turns++
+	b.Spent.Tokens += t.Usage.Total()
+	if t.CostUSD != nil {
+		b.Spent.USD += *t.CostUSD
+	}
+	b.Models = event.AddUsage(b.Models, event.ModelUsage{
+		Model: b.Prompt.Model, Answers: 1, Usage: t.Usage, CostUSD: t.CostUSD,
+	})
+	run := ""
+	if n := len(b.Runs); n > 0 {
+		run = b.Runs[n-1].RunID
+	}
+	for _, p := range t.Parts {
+		if p.ToolCall != nil {
+			c := &OpenCall{
+				ToolCall: *p.ToolCall, RunID: run, ModelCall: b.answers, Position: len(b.order),
+			}
+			b.calls[c.ID] = c
+			b.order = append(b.order, c)
+		}
+	}
+	return nil
+}
+
+func (b *recordBuilder) result(r ToolResult) {
+	if c := b.calls[r.Result.CallID]; c != nil {
+		c.Result, c.ModelCall = &r.Result, r.ModelCall
+	}
+	if r.OutputFile != "" {
+		b.outputs[r.Result.CallID] = filepath.Base(r.OutputFile)
+	}
+}
+
+// flush adds the results of the last answer, of which none is missing, to the history.
+func (b *recordBuilder) flush() error {
+	if len(b.order) > 0 {
+		t := Turn{Kind: TurnToolResults}
+		for _, c := range b.order {
+			if c.Result == nil {
+				return fmt.Errorf("the call %s before it has no result", c.ID)
+			}
+			t.Results = append(t.Results, *c.Result)
+		}
+		b.Turns = append(b.Turns, t)
+	}
+	b.order, b.calls = nil, make(map[string]*OpenCall)
+	return nil
+}
+
+// addAgents adds what the sub-agents of a run without an end have used.
+func (b *recordBuilder) addAgents() {
+	for _, id := range b.agents {
+		if !strings.HasPrefix(id, b.ID+"-agent_") {
+			continue
+		}
+		r, err := Load(filepath.Join(filepath.Dir(b.Dir), id))
+		if err != nil {
+			continue // a session of its own that cannot be read does not keep this one from going on
+		}
+		b.Spent.Turns += r.Spent.Turns
+		b.Spent.Tokens += r.Spent.Tokens
+		b.Spent.USD += r.Spent.USD
+		for _, m := range r.Models {
+			b.Models = event.AddUsage(b.Models, m)
+		}
+	}
+	b.agents = nil
+}
+
+// finish adds the results of the last answer to the history, or, if one is missing, to Calls.
+func (b *recordBuilder) finish() {
+	b.addAgents()
+	if b.flush() == nil {
+		return
+	}
+	for _, c := range b.order {
+		b.Calls = append(b.Calls, *c)
+	}
+}
+
+func (b *recordBuilder) endRun(data json.RawMessage) error {
+	var end RunEnded
+	if err := json.Unmarshal(data, &end); err != nil {
+		return err
+	}
+	if len(b.Runs) == 0 {
+		return errors.New("no run has started")
+	}
+	b.Runs[len(b.Runs)-1].Ended = &end
+	b.Spent, b.Models, b.agents = end.Spent, b.before, nil
+	for _, m := range end.Models { // with those of sub-agents
+		b.Models = event.AddUsage(b.Models, m)
+	}
+	return nil
+}
+
+// highestAgent returns the highest number of a sub-agent of the session in dir. Its directory is
+// made before the entry about it.
+func highestAgent(dir string) (highest int) {
+	entries, _ := os.ReadDir(filepath.Dir(dir)) // without them no number is taken
+	for _, e := range entries {
+		if n, ok := strings.CutPrefix(e.Name(), filepath.Base(dir)+"-agent_"); ok {
+			if n, err := strconv.Atoi(n); err == nil {
+				highest = max(highest, n)
+			}
+		}
+	}
+	return highest
+}
+
+// Status returns the status of the last run; StatusInterrupted if the program died in it, or works
+// on it, and empty before the first.
+func (r *Record) Status() string {
+	switch n := len(r.Runs); {
+	case n == 0:
+		return ""
+	case r.Runs[n-1].Ended == nil:
+		return StatusInterrupted
+	default:
+		return r.Runs[n-1].Ended.Status
+	}
+}
+
+// StatusInterrupted is the status of a run without an end.
+const StatusInterrupted = "interrupted"
+
+// Total returns all tokens of the models and their price in US dollars; nil if it is not known.
+func (r *Record) Total() (llm.Usage, *float64) { return event.TotalUsage(r.Models) }
+
+// List loads the sessions in a directory, but for those of sub-agents, the last updated first. The
+// function failed gets the directory of each that cannot be read. A missing directory has none.
+func List(dir string, failed func(dir string, err error)) ([]*Record, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var list []*Record
+	for _, e := range entries {
+		at := filepath.Join(dir, e.Name())
+		if !e.IsDir() {
+			continue
+		}
+		r, err := Load(at)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			failed(at, err)
+		case r.Started.Parent == "":
+			list = append(list, r)
+		}
+	}
+	slices.SortFunc(list, func(a, b *Record) int { return b.Updated.Compare(a.Updated) })
+	return list, nil
+}
