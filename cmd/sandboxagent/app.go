@@ -15,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -40,11 +41,16 @@ type program struct {
 	refusal sync.Once
 	// lines reads the answers of the user.
 	lines lineReader
+	// stored is the session that the command goes on with; may be nil. held are the sessions that
+	// closeHeld closes.
+	stored *storedSession
+	held   []*session.Disk
 
-	// tools, wrapClient and patience are test seams: tools beside those of the profile, and a client
-	// around that of the model.
+	// tools, wrapClient, wrapStore and patience are test seams: tools beside those of the profile, a
+	// client around that of the model, and a store around that of a session.
 	tools      []tool.Tool
 	wrapClient func(llm.Client) llm.Client
+	wrapStore  func(session.Store) session.Store
 	// patience is endTime and doctorTime, except in tests, where one value replaces both.
 	patience time.Duration
 }
@@ -68,19 +74,27 @@ func (p *program) run(ctx context.Context, args []string) (code int) {
 	p.line, err = parseCommandLine(app, args)
 	if err == nil {
 		err = p.runCommandLine(ctx, app)
-	} else if p.line.command == runName {
-		p.line.nameSource(err)
-		_, output := variable("output")
-		format := cmp.Or(p.line.value("output"), output, formatText)
-		if report, rerr := newReport(format, p.std.out); rerr == nil {
-			report.failed(ctx, "", err)
-		}
+	} else {
+		p.reportUnstarted(ctx, err)
 	}
 	if err != nil {
 		p.fail(err)
 		return failureCode(ctx, p.line.command, err)
 	}
 	return p.code
+}
+
+// reportUnstarted writes the record of a run whose command line has the mistake err.
+func (p *program) reportUnstarted(ctx context.Context, err error) {
+	if !runsTask(p.line.command) {
+		return
+	}
+	p.line.nameSource(err)
+	_, output := variable("output")
+	format := cmp.Or(p.line.value("output"), output, formatText)
+	if report, rerr := newReport(format, p.std.out); rerr == nil {
+		report.failed(ctx, "", err)
+	}
 }
 
 func (p *program) runCommandLine(ctx context.Context, app *cli.App) error {
@@ -94,6 +108,12 @@ func (p *program) runCommandLine(ctx context.Context, app *cli.App) error {
 		p.code = codeUsage
 		return writeHelp(p.std.err, app, l.command)
 	}
+	defer p.closeHeld()
+	if err := p.recall(app); err != nil {
+		p.reportUnstarted(ctx, err)
+		return err
+	}
+	l = p.line
 	return app.RunContext(ctx, slices.Concat([]string{app.Name, l.command}, l.flags, []string{"--"},
 		l.rest))
 }
@@ -126,6 +146,8 @@ func (p *program) app() *cli.App {
 			p.imagesCommand(), p.buildCommand(), p.modelsCommand(),
 			p.policyCheckCommand(), p.policyExplainCommand(), p.policyTestCommand(),
 			p.policySuggestCommand(), p.policySchemaCommand(),
+			p.sessionsCommand(), p.showCommand(), p.resumeCommand(), p.removeSessionCommand(),
+			p.gcSessionsCommand(),
 			p.doctorCommand(), p.demoCommand(),
 			p.completionCommand(), p.versionCommand(),
 		},

@@ -126,7 +126,7 @@ func variable(flag string) (name, value string) {
 // addVariables adds the flags whose environment variables are set. A flag in the arguments goes
 // before its variable. A variable whose flag has no effect with the selected backend is ignored, so
 // that the same variables serve all commands and backends. --all, which makes a command act on more
-// than the user's own, has no variable.
+// than the user's own, has no variable, and neither have the flags about one session.
 func (l *commandLine) addVariables(flags []cli.Flag) error {
 	var selected backend
 	if f, ok := findFlag(flags, "env").(cli.DocGenerationFlag); ok {
@@ -150,7 +150,7 @@ func (l *commandLine) addVariables(flags []cli.Flag) error {
 	for _, f := range flags {
 		flag := f.Names()[0]
 		name, value := variable(flag)
-		if flag == "all" || value == "" || l.value(flag) != "" ||
+		if slices.Contains(withoutVariables[:], flag) || value == "" || l.value(flag) != "" ||
 			selected != nil && !obeys(selected, flag) {
 			continue
 		}
@@ -161,6 +161,9 @@ func (l *commandLine) addVariables(flags []cli.Flag) error {
 	}
 	return nil
 }
+
+// withoutVariables are the flags that no variable sets.
+var withoutVariables = [...]string{"all", sessionName, lastName, answerName}
 
 var leadingFlag = lazyregexp.New(`^--[a-z-]+`)
 

@@ -77,18 +77,22 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *environme
 	if err != nil {
 		return nil, err
 	}
-	upload := func(ctx context.Context, to env.Environment) (err error) {
-		e.tree, err = recording.upload(ctx, to, p.notify)
+	upload := func(
+		ctx context.Context, to env.Environment, which func(transfer, env.Info) bool,
+	) (err error) {
+		if e.tree, err = recording.upload(ctx, to, p.notify); err == nil {
+			err = s.upload(ctx, to, p.notify, which)
+		}
+		if err == nil {
+			err = p.stored.restore(ctx, e.tree, to)
+		}
 		return err
 	}
 	s.config.notify, s.config.noteOnce, s.config.keep = p.notify, p.noteOnce, s.keep
 	fills := s.readOnly && s.existing == nil && !s.backend.inPlace()
 	if fills {
 		s.config.fill = func(ctx context.Context, to env.Environment) error {
-			if err := upload(ctx, to); err != nil {
-				return err
-			}
-			return s.upload(ctx, to, p.notify, transfer.isWork)
+			return upload(ctx, to, transfer.isWork)
 		}
 	}
 	if s.existing != nil {
@@ -99,13 +103,12 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *environme
 	if err != nil {
 		return nil, errors.Join(err, recording.discard())
 	}
-	if !fills {
-		err = upload(ctx, e.plain)
-	}
-	if err == nil {
+	if fills {
 		err = s.upload(ctx, e.plain, p.notify, func(t transfer, info env.Info) bool {
-			return !fills || !t.isWork(info)
+			return !t.isWork(info)
 		})
+	} else {
+		err = upload(ctx, e.plain, func(transfer, env.Info) bool { return true })
 	}
 	if err == nil && e.keeping != nil {
 		e.forget, err = storeKept(e.backend, e.keeping)

@@ -86,7 +86,7 @@ func (h *helpWriter) list(app *cli.App, first string) {
 	}
 	h.text.WriteByte('\n')
 	h.wrap(0, `"`+name+` COMMAND --help" describes a command. Flags stand before or after arguments; `+
-		`"--" ends them. Each flag but --all has a variable: SANDBOXAGENT_MAX_TURNS sets `+
+		`"--" ends them. Nearly each flag has a variable: SANDBOXAGENT_MAX_TURNS sets `+
 		`--max-turns.`)
 }
 

@@ -43,6 +43,8 @@ type job struct {
 	interactive bool
 	// outputs is the number of lines that are shown of each result of a tool.
 	outputs int
+	// stored is the session to go on with; nil starts a new one.
+	stored *storedSession
 }
 
 // work runs a job, shows its progress, and returns its record. When it returns, all processes of
@@ -80,6 +82,7 @@ func (p *program) work(ctx context.Context, j *job) (record event.Result, answer
 	}
 	started := time.Now()
 	res, err := attempt(ctx, j)
+	ended := res.RunResult
 	answered = isAnswer(res.Status)
 	if lerr := errors.Join(p.closeInTime(ctx, j.env), j.env.logError()); lerr != nil {
 		switch {
@@ -119,7 +122,7 @@ func (p *program) work(ctx context.Context, j *job) (record event.Result, answer
 	if res.unfound != nil {
 		record.ChangesIncomplete = res.unfound.Error()
 	}
-	j.addSession(&record)
+	j.addSession(&record, ended)
 	if len(record.ControlFiles) > 0 {
 		show.notify("files that make other programs run commands have changed: " +
 			someNames(record.ControlFiles))
@@ -128,15 +131,26 @@ func (p *program) work(ctx context.Context, j *job) (record event.Result, answer
 	return record, answered
 }
 
-// addSession adds the files of the session to a record.
-func (j *job) addSession(record *event.Result) {
+// addSession adds to a record the files of the session, and how it goes on after its run.
+func (j *job) addSession(record *event.Result, res agent.RunResult) {
 	if record.SessionID == "" {
 		return
 	}
 	record.SessionDir = filepath.Join(j.sessions, record.SessionID)
 	journal := filepath.Join(record.SessionDir, session.JournalName)
-	if _, err := os.Stat(journal); err == nil {
-		record.Journal = journal
+	if _, err := os.Stat(journal); err != nil {
+		return
+	}
+	record.Journal = journal
+	if res.Status == agent.StatusCompleted {
+		return
+	}
+	record.Resume = "sandboxagent " + resumeName + " " + record.SessionID
+	switch flag := limitRemedies[res.Limit]; {
+	case res.Status == agent.StatusAwaitingHuman:
+		record.Resume += " --" + answerName + " TEXT"
+	case strings.HasPrefix(flag, "--"):
+		record.Resume += " " + flag + " N"
 	}
 }
 
@@ -179,8 +193,13 @@ func attempt(ctx context.Context, j *job) (res outcome, err error) {
 	if p == nil {
 		j.config.Sinks = append(j.config.Sinks, changes.event)
 	}
+	stored := newCheckpoints(ctx, j)
+	if stored != nil {
+		j.config.Sinks = append(j.config.Sinks, stored.event)
+	}
 	res.RunResult, err = runAgent(ctx, j)
 	if silent := j.env.checkAlive(ctx); silent != nil {
+		stored.close()
 		p.close()
 		changes.close()
 		found, unchecked := g.abandon(silent)
@@ -191,6 +210,7 @@ func attempt(ctx context.Context, j *job) (res outcome, err error) {
 	if p != nil {
 		j.env.kill()
 	}
+	stored.finish(ctx)
 	var guardErr, patchErr error
 	res.guard, guardErr = g.finish(ctx)
 	if p == nil {
@@ -199,6 +219,9 @@ func attempt(ctx context.Context, j *job) (res outcome, err error) {
 		res.found = *p.stats
 	} else {
 		res.unfound = patchErr
+	}
+	if j.patch.apply && done && patchErr == nil {
+		stored.applied()
 	}
 	if j.fetch != nil {
 		patchErr = errors.Join(patchErr, j.fetch(ctx, j.env))
@@ -236,7 +259,12 @@ func runAgent(ctx context.Context, j *job) (res agent.RunResult, err error) {
 	a, err := agent.New(j.config)
 	if err == nil {
 		defer a.Close() //nolint:errcheck // the run's result reports a store that fails
-		res, err = a.Run(ctx, agent.Input{Text: j.task, Parts: j.parts, Hints: j.hints})
+		in := agent.Input{Text: j.task, Parts: j.parts, Hints: j.hints}
+		if j.stored == nil {
+			res, err = a.Run(ctx, in)
+		} else {
+			res, err = j.stored.run(ctx, a, in)
+		}
 	}
 	if res.Status == "" {
 		res.Status = statusOf(ctx, err, agent.StatusInternalError)

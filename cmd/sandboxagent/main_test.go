@@ -50,6 +50,7 @@ func mainPrograms() map[string]func() {
 		"sandboxagent-pacedmodel": be(func(p *program) {
 			p.wrapClient = func(llm.Client) llm.Client { return pacedClient{} }
 		}),
+		"sandboxagent-killed": be(func(p *program) { p.wrapStore = killAt(os.Getenv(killVar)) }),
 		"sandboxagent-modelpanic": be(func(p *program) {
 			p.wrapClient = func(llm.Client) llm.Client { return explodingClient{} }
 		}),

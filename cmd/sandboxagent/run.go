@@ -18,7 +18,6 @@ import (
 	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
-	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -38,68 +37,78 @@ With "-", read the task from standard input; otherwise data that is piped there 
 with the task. The answer goes to standard output, progress to standard error. Exit
 codes: 0 done, 1 the task failed, 2 usage, 3 a limit was reached, 4 a human is needed,
 5 model error, 6 environment error, 124 timeout, 130 interrupted, 143 terminated.`,
-		Flags: slices.Concat([]cli.Flag{
+		Flags: append([]cli.Flag{
 			&cli.StringFlag{
-				Name: "model", Aliases: []string{"m"}, Category: groupModel,
-				Usage: "use `MODEL`: " + modelForms,
+				Name: sessionName, Category: groupTask, DefaultText: "a new one",
+				Usage: "go on with the stored session `ID`, and with its flags",
 			},
-			&cli.StringFlag{
-				Name: "base-url", Category: groupModel, DefaultText: "the provider's",
-				Usage: "send requests to `ADDRESS`, written up to and without /responses, " +
-					"/chat/completions, /v1/messages or /v1beta",
-			},
-			modelsFlag(),
-			agentsFlag(),
-			&cli.StringFlag{
-				Name: "reasoning-effort", Category: groupModel, DefaultText: "the model's",
-				Usage: "pass `EFFORT` to the model: low, medium, high, or a value of the provider's, such as " +
-					"xhigh or a number of tokens",
-			},
-			&cli.StringFlag{
-				Name: "output", Aliases: []string{"o"}, Category: groupOutput, Value: formatText,
-				Usage: "write standard output in `FORMAT`: text, json or stream-json",
-			},
-			&cli.StringFlag{
-				Name: "verify", Category: groupTask,
-				Usage: "accept the task as done only if `COMMAND` succeeds",
-			},
-			&cli.BoolFlag{
-				Name: "yes", Category: groupTask,
-				Usage: "allow the model to act without a sandbox",
-			},
-			&cli.IntFlag{
-				Name: "max-turns", Category: groupTask, DefaultText: "no limit",
-				Usage: "end after `N` requests, with sub-agents",
-			},
-			&cli.IntFlag{
-				Name: "max-tool-rounds", Category: groupTask,
-				DefaultText: fmt.Sprint(agent.DefaultMaxToolRounds),
-				Usage:       "end after `N` rounds of tool calls",
-			},
-			&cli.Int64Flag{
-				Name: "max-tokens", Category: groupTask, DefaultText: "no limit",
-				Usage: "end after `N` tokens, with sub-agents",
-			},
-			&cli.Float64Flag{
-				Name: "max-cost", Category: groupTask, DefaultText: "no limit",
-				Usage: "end after `N` US dollars, with sub-agents",
-			},
-			&cli.IntFlag{
-				Name: "max-processes", Category: groupTask, DefaultText: "no limit",
-				Usage: "kill a command with more than `N` processes at once",
-			},
-			&cli.DurationFlag{
-				Name: "max-retry-wait", Category: groupModel, Value: llm.DefaultMaxWait,
-				Usage: "wait at most `DURATION` before a retry that the server of the model delays",
-			},
-			&cli.BoolFlag{
-				Name: "verbose", Aliases: []string{"v"}, Category: groupOutput,
-				Usage: "show the results of tools too",
-			},
-		}, guardFlags(), attachFlags(), patchFlags(),
-			environmentFlags(groupTask, "end the run after this `DURATION`, wall clock")),
+		}, runFlags()...),
 		Action: p.action(p.runTask),
 	}
+}
+
+// runFlags are the flags of the commands that run a task.
+func runFlags() []cli.Flag {
+	return slices.Concat([]cli.Flag{
+		&cli.StringFlag{
+			Name: "model", Aliases: []string{"m"}, Category: groupModel,
+			Usage: "use `MODEL`: " + modelForms,
+		},
+		&cli.StringFlag{
+			Name: "base-url", Category: groupModel, DefaultText: "the provider's",
+			Usage: "send requests to `ADDRESS`, written up to and without /responses, " +
+				"/chat/completions, /v1/messages or /v1beta",
+		},
+		modelsFlag(),
+		agentsFlag(),
+		&cli.StringFlag{
+			Name: "reasoning-effort", Category: groupModel, DefaultText: "the model's",
+			Usage: "pass `EFFORT` to the model: low, medium, high, or a value of the provider's, such as " +
+				"xhigh or a number of tokens",
+		},
+		&cli.StringFlag{
+			Name: "output", Aliases: []string{"o"}, Category: groupOutput, Value: formatText,
+			Usage: "write standard output in `FORMAT`: text, json or stream-json",
+		},
+		&cli.StringFlag{
+			Name: "verify", Category: groupTask,
+			Usage: "accept the task as done only if `COMMAND` succeeds",
+		},
+		&cli.BoolFlag{
+			Name: "yes", Category: groupTask,
+			Usage: "allow the model to act without a sandbox",
+		},
+		&cli.IntFlag{
+			Name: "max-turns", Category: groupTask, DefaultText: "no limit",
+			Usage: "end after `N` requests, with sub-agents",
+		},
+		&cli.IntFlag{
+			Name: "max-tool-rounds", Category: groupTask,
+			DefaultText: fmt.Sprint(agent.DefaultMaxToolRounds),
+			Usage:       "end after `N` rounds of tool calls",
+		},
+		&cli.Int64Flag{
+			Name: "max-tokens", Category: groupTask, DefaultText: "no limit",
+			Usage: "end after `N` tokens, with sub-agents",
+		},
+		&cli.Float64Flag{
+			Name: "max-cost", Category: groupTask, DefaultText: "no limit",
+			Usage: "end after `N` US dollars, with sub-agents",
+		},
+		&cli.IntFlag{
+			Name: "max-processes", Category: groupTask, DefaultText: "no limit",
+			Usage: "kill a command with more than `N` processes at once",
+		},
+		&cli.DurationFlag{
+			Name: "max-retry-wait", Category: groupModel, Value: llm.DefaultMaxWait,
+			Usage: "wait at most `DURATION` before a retry that the server of the model delays",
+		},
+		&cli.BoolFlag{
+			Name: "verbose", Aliases: []string{"v"}, Category: groupOutput,
+			Usage: "show the results of tools too",
+		},
+	}, guardFlags(), attachFlags(), patchFlags(),
+		environmentFlags(groupTask, "end the run after this `DURATION`, wall clock"))
 }
 
 // verboseLines bounds the lines of each result that --verbose shows.
@@ -166,14 +175,21 @@ func (p *program) parseRunFlags(ctx context.Context, c *cli.Context) (runSetting
 	if s.patch, err = parsePatchFlags(c, s.environmentSettings); err != nil {
 		return s, err
 	}
-	s.task, err = p.readTask(ctx, c.Args().Slice())
+	s.task, err = p.readTask(ctx, c)
 	return s, err
 }
 
 // maxTask bounds a task from standard input, in bytes.
 const maxTask = 16 << 20
 
-func (p *program) readTask(ctx context.Context, args []string) (string, error) {
+func (p *program) readTask(ctx context.Context, c *cli.Context) (string, error) {
+	args := c.Args().Slice()
+	if p.stored != nil {
+		var err error
+		if args, err = p.stored.task(p.line.command, args, c.String(answerName)); err != nil {
+			return "", err
+		}
+	}
 	switch {
 	case len(args) == 0:
 		return "", usagef("the task is missing; give it as one argument, or as - to read it from " +
@@ -264,6 +280,9 @@ func (p *program) runTask(ctx context.Context, c *cli.Context) (int, error) {
 	if record.Error != "" {
 		p.printLine(record.Error)
 	}
+	if record.Resume != "" && (!p.quiet || record.ExitCode == codeHuman) {
+		p.printLine("go on with: " + record.Resume)
+	}
 	return record.ExitCode, nil
 }
 
@@ -272,6 +291,9 @@ func (p *program) runTask(ctx context.Context, c *cli.Context) (int, error) {
 func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err error) {
 	s, err := p.parseRunFlags(ctx, c)
 	if err != nil {
+		return nil, err
+	}
+	if err := p.stored.checkPlace(s.backend); err != nil {
 		return nil, err
 	}
 	m, kinds, err := p.openModels(c, s.limits)
@@ -283,8 +305,14 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 		return nil, err
 	}
 	s.redactor = guard.redactor
+	line, err := p.recordLine(s.config.vars)
+	if err != nil {
+		return nil, err
+	}
 	hideKeys(s.config.inherit.Pass)
-	j := &job{task: s.task, patch: s.patch, fetch: s.fetch, interactive: p.interactive()}
+	j := &job{
+		task: s.task, patch: s.patch, fetch: s.fetch, interactive: p.interactive(), stored: p.stored,
+	}
 	if c.Bool("verbose") {
 		j.outputs = verboseLines
 	}
@@ -299,19 +327,9 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 	if j.env, err = p.openInTime(ctx, s.environmentSettings); err != nil {
 		return nil, err
 	}
-	state, err := stateDir()
-	if err != nil {
+	if j.sessions, err = p.openSessions(ctx, s.yes || guard.rules != nil, j.env); err != nil {
 		return nil, err
 	}
-	if !j.env.isolated && guard.rules == nil { // rules decide each call
-		if err = p.consent(ctx, s.yes, state, j.env); err != nil {
-			return nil, err
-		}
-	}
-	if state, err = p.openState(state); err != nil {
-		return nil, err
-	}
-	j.sessions = filepath.Join(state, "sessions")
 	if p.wrapClient != nil {
 		m.client = p.wrapClient(m.client)
 	}
@@ -320,7 +338,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 		Profile:  m.profile,
 		Env:      j.env.wrapped,
 		Tools:    p.tools,
-		Store:    session.OnDisk(j.sessions),
+		Store:    p.newStores(j.sessions),
 		Retry:    llm.RetryPolicy{MaxWait: s.retryWait},
 		Settings: agent.Settings{ReasoningEffort: s.effort},
 		Limits:   s.limits,
@@ -329,6 +347,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 		Rules:    guard.rules,
 		Approve:  guard.approve,
 		Redactor: guard.redactor,
+		Program:  line,
 		Log:      j.env.log,
 
 		ReadFirst:      guard.readFirst,
@@ -337,11 +356,32 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 
 		Subagents: agent.Subagents{Kinds: kinds},
 	}
+	j.hints = p.placeHints(j, s.existing != nil)
 	if s.readOnly {
 		j.config.Policy.Allow = readOnlyTools(slices.Concat(m.profile.Tools, p.tools))
 		j.hints = append(j.hints, readOnlyText)
 	}
 	return j, nil
+}
+
+// openSessions returns the directory of sessions, after the user has allowed a model to act in e,
+// if nothing else decides that: a sandbox, a flag, or rules about each call.
+func (p *program) openSessions(
+	ctx context.Context, allowed bool, e *environment,
+) (string, error) {
+	state, err := stateDir()
+	if err != nil {
+		return "", err
+	}
+	if !e.isolated {
+		if err := p.consent(ctx, allowed, state, e); err != nil {
+			return "", err
+		}
+	}
+	if state, err = p.openState(state); err != nil {
+		return "", err
+	}
+	return filepath.Join(state, "sessions"), nil
 }
 
 // readOnlyTools are the names of the tools for a read-only environment.

@@ -141,7 +141,7 @@ func parseSandboxFlags(c *cli.Context) (o sandboxOptions, err error) {
 	o.Enforce = append(o.Enforce, enforce...)
 	switch git := c.String("git"); git {
 	case "":
-		o.GitReadOnly = c.Command.Name == runName
+		o.GitReadOnly = runsTask(c.Command.Name)
 	case "ro", "rw":
 		o.GitReadOnly = git == "ro"
 	default:

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/workspace"
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+// checkpointName is the file in the directory of a session with the changes to an uploaded working
+// directory. Its note is the ID of the last call that they include.
+const checkpointName = "workspace.tar"
+
+// checkpoints stores the changes to an uploaded working directory after each round of calls that
+// may have changed it, beside the next request to the model, so that the session can go on when its
+// environment is gone. A nil one does nothing.
+type checkpoints struct {
+	env      *environment
+	sessions string
+	changing []string // names of tools
+	// ctx is that of the stored changes during the run.
+	ctx context.Context //nolint:containedctx // it is that of the run, whose events come without one
+
+	// The sink of events owns the fields below, and finish after the run.
+	dir   string // of the session
+	dirty bool
+	call  string // the last call of the root agent
+	// done is closed when the changes are stored, or failed is why they are not.
+	done   chan struct{}
+	failed error
+}
+
+func newCheckpoints(ctx context.Context, j *job) *checkpoints {
+	if j.env.tree == nil || j.env.readOnly {
+		return nil
+	}
+	return &checkpoints{
+		env: j.env, sessions: j.sessions, ctx: ctx,
+		changing: changingNames(slices.Concat(j.config.Profile.Tools, j.config.Tools)),
+	}
+}
+
+// event is a sink for the events of a run. No tool starts while changes are stored.
+func (c *checkpoints) event(e event.Event) error {
+	switch d := e.Data.(type) {
+	case event.ToolCallStart:
+		c.await()
+	case event.ToolCallEnd:
+		if slices.Contains(c.changing, d.Name) {
+			c.dirty = true
+		}
+		if e.AgentID == "" {
+			c.dir, c.call = filepath.Join(c.sessions, e.SessionID), d.CallID
+		}
+	case event.Status:
+		if e.AgentID == "" && d.From == string(agent.StateToolRunning) && c.dirty && c.dir != "" {
+			c.start(c.ctx, c.env.plain)
+		}
+	}
+	return nil
+}
+
+// start starts to store the changes.
+func (c *checkpoints) start(ctx context.Context, e env.Environment) {
+	c.await()
+	c.dirty = false
+	dir, call, done := c.dir, c.call, make(chan struct{})
+	c.done = done
+	go func() {
+		defer close(done)
+		c.failed = c.store(ctx, e, dir, call)
+	}()
+}
+
+// await waits until the changes are stored. Those that are not are stored later.
+func (c *checkpoints) await() {
+	if c.done == nil {
+		return
+	}
+	<-c.done
+	if c.failed != nil {
+		c.dirty = true
+	}
+}
+
+// finish stores what is not stored yet.
+func (c *checkpoints) finish(ctx context.Context) {
+	if c == nil {
+		return
+	}
+	c.await()
+	if c.dir == "" || !c.dirty {
+		return
+	}
+	ctx, e, stop := watch(ctx, c.env.plain)
+	defer stop()
+	c.start(ctx, e)
+	if c.await(); c.failed != nil {
+		c.env.notify(fmt.Sprintf("the changes are not stored with the session: %s", c.failed))
+	}
+}
+
+// applied replaces the stored changes, which the directory of the host has now, by none.
+func (c *checkpoints) applied() {
+	if c == nil || c.dir == "" {
+		return
+	}
+	err := replaceFile(filepath.Join(c.dir, checkpointName), 0o600, func(w io.Writer) error {
+		return workspace.SaveNone(w, c.call)
+	})
+	if err != nil {
+		c.env.notify(fmt.Sprintf("the session still has the applied changes: %s", err))
+	}
+}
+
+// close waits for what is being stored in an environment that does not respond any more.
+func (c *checkpoints) close() {
+	if c != nil {
+		c.await()
+	}
+}
+
+// store replaces the file in the directory of a session.
+func (c *checkpoints) store(
+	ctx context.Context, e env.Environment, dir, call string,
+) error {
+	now, err := c.env.tree.Changes(ctx, e)
+	if err != nil {
+		return err
+	}
+	defer now.Close() //nolint:errcheck // it was only read
+	return replaceFile(filepath.Join(dir, checkpointName), 0o600, func(w io.Writer) error {
+		return now.Save(ctx, w, call)
+	})
+}
+
+// restore makes the stored changes of a session, which may be nil, in an environment to which tree
+// was uploaded; nil if none was.
+func (s *storedSession) restore(
+	ctx context.Context, tree *workspace.Workspace, to env.Environment,
+) error {
+	if s == nil || tree == nil {
+		return nil
+	}
+	f, err := os.Open(filepath.Join(s.record.Dir, checkpointName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	s.restored, err = tree.Restore(ctx, to, f)
+	if conflict := (*workspace.ConflictError)(nil); errors.As(err, &conflict) {
+		return fmt.Errorf("the working directory has changed since the session worked: %w; put these "+
+			"files back, or start a new session", conflict)
+	}
+	return err
+}
+
+// checkPlace reports a session whose changes cannot come to the environment that is selected.
+func (s *storedSession) checkPlace(b backend) error {
+	if s == nil || !b.inPlace() {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(s.record.Dir, checkpointName)); err != nil {
+		return nil //nolint:nilerr // it has none
+	}
+	return usagef("--env=%s: the session worked on a copy of the directory in %s, and its changes go "+
+		"on only in a copy; --apply brings them to the directory", b.name(), s.record.Started.Backend)
+}
+
+// placeHints returns what the model is told about an environment in which its session goes on, and
+// tells the user about changes that are lost. Existing means that the environment was open before.
+func (p *program) placeHints(j *job, existing bool) []string {
+	s := p.stored
+	switch {
+	case s == nil:
+		return nil
+	case existing:
+		return []string{"The environment was open before: look at its files before you rely on them."}
+	case j.env.inPlace:
+		return nil
+	}
+	hints := []string{"The environment is a new one: installed packages, files that git ignores, " +
+		"commits, and files outside of the working directory are gone."}
+	text := ""
+	if before, err := findBackend(backends(nil), s.record.Started.Backend); err != nil ||
+		before.name() != "local" { // whose files were uploaded
+		names := changingNames(slices.Concat(j.config.Profile.Tools, p.tools))
+		text = s.lost(j.env.tree != nil, names)
+	}
+	if len(s.restored.Unreadable) > 0 {
+		text += "\nThese files could not be stored: " + someNames(s.restored.Unreadable)
+	}
+	if text != "" {
+		p.notify("changes of the session are lost with its environment; the model is told")
+		hints = append(hints, strings.TrimSpace(text))
+	}
+	return hints
+}
+
+// lost returns a text about the calls whose changes went with the environment of the session; empty
+// if they are all there. Changing are the names of tools that change something.
+func (s *storedSession) lost(uploaded bool, changing []string) string {
+	var calls []string
+	add := func(id, name, arguments string) {
+		if slices.Contains(changing, name) {
+			calls = append(calls, fmt.Sprintf("- %s %s", name, shorten(oneLine(arguments), maxResultLine)))
+		}
+		if uploaded && id == s.restored.Note {
+			calls = nil
+		}
+	}
+	for _, t := range s.record.Turns {
+		for _, part := range t.Parts {
+			if c := part.ToolCall; t.Kind == session.TurnAssistant && c != nil {
+				add(c.ID, c.Name, c.Arguments)
+			}
+		}
+	}
+	if len(calls) == 0 {
+		return ""
+	}
+	const most = 20
+	if n := len(calls) - most; n > 0 {
+		calls = append([]string{fmt.Sprintf("- %d more before them", n)}, calls[n:]...)
+	}
+	return "Changes that these calls made are lost; look before you rely on them:\n" +
+		strings.Join(calls, "\n")
+}
+
+// changingNames returns the names of the tools that may change the environment, also by an agent.
+func changingNames(all []tool.Tool) []string {
+	names := []string{"spawn_agent", "send_input"}
+	for _, t := range all {
+		if t.NeedsEnv && !t.ReadOnly {
+			names = append(names, t.Name)
+		}
+	}
+	return names
+}

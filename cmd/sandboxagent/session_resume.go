@@ -1,0 +1,455 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/sandboxagent/sandboxagent/env/vars"
+	"github.com/sandboxagent/sandboxagent/env/workspace"
+	"github.com/sandboxagent/sandboxagent/policy/redact"
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
+)
+
+// Names of flags and commands that go on with a session.
+const (
+	resumeName  = "session resume"
+	sessionName = "session"
+	lastName    = "last"
+	answerName  = "answer"
+)
+
+// runsTask reports whether a command runs a task with a model.
+func runsTask(command string) bool { return command == runName || command == resumeName }
+
+func (p *program) resumeCommand() *cli.Command {
+	return &cli.Command{
+		Name: resumeName, Usage: "go on with a stored session",
+		ArgsUsage: "[flags] ID|--last [TASK|-]",
+		UsageText: `
+sandboxagent session resume --last
+sandboxagent session resume ID "Now add a test."`,
+		Description: `
+The session has its flags again, but for --output, --quiet, --verbose, --yes, --file, --image-file,
+--patch and --accept-new-host-key. A flag that you give replaces those of its name; --deny and --ask
+add to them. The session goes on in its directory, unless --workdir names another one. Without TASK
+the model goes on where it stopped. A call that was interrupted is not repeated; the model is told.
+Exit codes are those of run.`,
+		Flags: append([]cli.Flag{
+			&cli.BoolFlag{
+				Name: lastName, Category: groupTask, Usage: "go on with the session that was used last",
+			},
+			&cli.StringFlag{
+				Name: answerName, Category: groupTask,
+				Usage: "answer the question of the model with `TEXT`",
+			},
+		}, runFlags()...),
+		Action: p.action(p.runTask),
+	}
+}
+
+// storedSession is an open session to go on with.
+type storedSession struct {
+	store  session.Store
+	record *session.Record
+	// restored describes the changes that were made again in a new environment.
+	restored workspace.Checkpoint
+}
+
+// run runs an input in the session, which it closes.
+func (s *storedSession) run(
+	ctx context.Context, a *agent.Agent, in agent.Input,
+) (agent.RunResult, error) {
+	resumed, err := a.Resume(ctx, s.store, s.record, agent.SessionOptions{})
+	if err != nil {
+		return agent.RunResult{}, err
+	}
+	return resumed.Run(ctx, in) // the agent closes it
+}
+
+// newStores returns the function that creates the stores of sessions in a directory.
+func (p *program) newStores(dir string) func(id string) (session.Store, error) {
+	create := session.OnDisk(dir)
+	return func(id string) (session.Store, error) {
+		s, err := create(id)
+		if err != nil {
+			return nil, err
+		}
+		d, ok := s.(*session.Disk)
+		if !ok || strings.Contains(id, "-agent_") {
+			return s, nil
+		}
+		p.held = append(p.held, d)
+		return p.hold(d), nil
+	}
+}
+
+// continueTask is the task of a session that goes on without one.
+const continueTask = "Go on with the task."
+
+// task returns the arguments of a run of command that goes on: its task, if args have none.
+func (s *storedSession) task(command string, args []string, answer string) ([]string, error) {
+	asked := s.record.Status() == string(agent.StatusAwaitingHuman)
+	switch {
+	case answer != "" && len(args) > 0:
+		return nil, usagef("--%s and a task exclude each other", answerName)
+	case answer != "" && !asked:
+		return nil, usagef("--%s: the session %s has no open question", answerName, s.record.ID)
+	case answer != "":
+		return []string{answer}, nil
+	case len(args) > 0 || command == runName: // which names what is missing
+		return args, nil
+	case asked:
+		return nil, usagef("the model has asked something (\"session show %s\"): answer with --%s TEXT",
+			s.record.ID, answerName)
+	case s.record.Status() == string(agent.StatusCompleted):
+		return nil, usagef("the task of the session %s is done; give it another one", s.record.ID)
+	}
+	return []string{continueTask}, nil
+}
+
+// programLine is what the journal of a session has about the command line of its program.
+type programLine struct {
+	// Dir is the working directory of the program.
+	Dir string `json:"dir"`
+	// Flags are those of the run as --NAME=VALUE, with those that variables set, whose names are in
+	// Variables.
+	Flags     []string `json:"flags"`
+	Variables []string `json:"variables,omitempty"`
+	// Again are flags without their values, which have secrets: --NAME, or --var=NAME.
+	Again []string `json:"again,omitempty"`
+}
+
+// ownFlags are flags that a session does not hand on: they are about one run, or a consent.
+var ownFlags = [...]string{
+	"output", "quiet", "verbose", "file", "image-file", "patch", sessionName, lastName, answerName,
+	"yes", "accept-new-host-key",
+}
+
+// addingFlags are flags that are added to those of a session, and do not replace them.
+var addingFlags = [...]string{"deny", "ask"}
+
+// recordLine returns the programLine of this program. The environment variables of this process
+// must still have the secrets.
+func (p *program) recordLine(set []string) (json.RawMessage, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return nil, err
+	}
+	secrets := redact.New(redact.Patterns, secretValues(slices.Concat(os.Environ(), set)))
+	line := programLine{Dir: dir}
+	for _, f := range p.line.flags {
+		name, value := cutValue(f)
+		variable, content, _ := strings.Cut(value, "=")
+		switch {
+		case slices.Contains(ownFlags[:], name):
+		case name == "var" && (vars.IsSecretName(variable) || secrets.Text(content) != content):
+			line.Again = append(line.Again, "--var="+variable)
+		case secrets.Text(f) != f:
+			line.Again = append(line.Again, "--"+name)
+		default:
+			line.Flags = append(line.Flags, f)
+			if p.line.variables["--"+name] != "" {
+				line.Variables = append(line.Variables, name)
+			}
+		}
+	}
+	return json.Marshal(line)
+}
+
+// cutValue returns the name and the value of a flag of the form --NAME=VALUE.
+func cutValue(flag string) (name, value string) {
+	name, value, _ = strings.Cut(strings.TrimPrefix(flag, "--"), "=")
+	return name, value
+}
+
+func flagName(flag string) string {
+	name, _ := cutValue(flag)
+	return name
+}
+
+// sessionsDir returns the directory of all sessions. It need not exist.
+func sessionsDir() (string, error) {
+	state, err := stateDir()
+	if err == nil && state == "" {
+		err = usagef("there is no home directory with sessions; set SANDBOXAGENT_STATE_DIR")
+	}
+	return filepath.Join(state, "sessions"), err
+}
+
+// findSession returns the directory of the session id.
+func findSession(id string) (string, error) {
+	dir, err := sessionsDir()
+	if err != nil {
+		return "", err
+	}
+	at := filepath.Join(dir, id)
+	if id == "" || filepath.Base(id) != id || id == "." || id == ".." {
+		return "", usagef("%q is no ID of a session (\"session list\" prints them)", id)
+	}
+	if _, err := os.Stat(filepath.Join(at, session.JournalName)); errors.Is(err, fs.ErrNotExist) {
+		return "", usagef("no session %q in %s (\"session list\" prints the IDs)", id, dir)
+	}
+	return at, nil
+}
+
+// lastSession returns the ID of the session that was used last.
+func lastSession() (string, error) {
+	dir, err := sessionsDir()
+	if err != nil {
+		return "", err
+	}
+	unread := make(map[string]error)
+	list, err := session.List(dir, func(dir string, err error) { unread[dir] = err })
+	if err != nil {
+		return "", err
+	}
+	for dir, err := range unread {
+		info, serr := os.Stat(filepath.Join(dir, session.JournalName))
+		if serr == nil && (len(list) == 0 || info.ModTime().After(list[0].Updated)) {
+			return "", fmt.Errorf("--%s: the session that was used last cannot be read: %w", lastName, err)
+		}
+	}
+	if len(list) == 0 {
+		return "", usagef("--%s: no session in %s", lastName, dir)
+	}
+	return list[0].ID, nil
+}
+
+// recalledID returns the ID of the session that the command line goes on with; empty if none.
+func (p *program) recalledID() (id string, err error) {
+	l := &p.line
+	switch {
+	case l.command == runName:
+		return l.value(sessionName), nil
+	case l.command != resumeName:
+		return "", nil
+	case !l.isOn(lastName) && len(l.rest) == 0:
+		return "", usagef("the ID of the session is missing (\"session list\" prints them), or --%s",
+			lastName)
+	case !l.isOn(lastName):
+		id, l.rest = l.rest[0], l.rest[1:]
+		return id, nil
+	case len(l.rest) > 0:
+		if _, err := findSession(l.rest[0]); err == nil {
+			return "", usagef("--%s and the ID of a session exclude each other", lastName)
+		}
+	}
+	return lastSession()
+}
+
+// isOn reports whether a flag without a value is set.
+func (l *commandLine) isOn(name string) bool {
+	on, err := strconv.ParseBool(l.value(name))
+	return err == nil && on
+}
+
+// recall opens the session that the command line goes on with, and adds its flags.
+func (p *program) recall(app *cli.App) (err error) {
+	id, err := p.recalledID()
+	if id == "" || err != nil {
+		return err
+	}
+	dir, err := findSession(id)
+	if err != nil {
+		return err
+	}
+	store, record, err := session.Open(dir, session.Options{})
+	damaged := (*session.CorruptError)(nil)
+	switch {
+	case errors.Is(err, session.ErrInUse):
+		return usagef("the session %s is in use: another process works on it", id)
+	case errors.As(err, &damaged):
+		return fmt.Errorf("%w; it can be removed with \"session rm\"", err)
+	case err != nil:
+		return err
+	}
+	p.held = append(p.held, store)
+	p.stored = &storedSession{store: p.hold(store), record: record}
+	if record.Started.Parent != "" {
+		return usagef("%s is the session of a sub-agent; go on with %s", id, record.Started.Parent)
+	}
+	var before programLine
+	if err := json.Unmarshal(record.Started.Program, &before); err != nil {
+		return usagef("the session %s was not started by this program, or by another version", id)
+	}
+	if err := p.line.checkAgain(before.Again); err != nil {
+		return err
+	}
+	given := p.line.given()
+	if err := p.enter(before.Dir, given); err != nil {
+		return err
+	}
+	if dropped := p.line.merge(before, given, app.Command(p.line.command).Flags); len(dropped) > 0 {
+		p.printNote("flags of the session without effect here: " + strings.Join(dropped, " "))
+	}
+	if n := record.Planning; n != nil && !slices.Contains(given, "mode") {
+		p.line.replaceMode(*n)
+	}
+	return nil
+}
+
+// given returns the names of the flags in the arguments.
+func (l *commandLine) given() (names []string) {
+	for _, f := range l.flags {
+		if name := flagName(f); l.variables["--"+name] == "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// checkAgain returns an error if a flag is missing whose value the session does not have.
+func (l *commandLine) checkAgain(flags []string) error {
+	for _, again := range flags {
+		name, variable := cutValue(again)
+		if !slices.ContainsFunc(l.flags, func(f string) bool {
+			n, value := cutValue(f)
+			return n == name && (variable == "" || strings.HasPrefix(value, variable+"="))
+		}) {
+			return usagef("%s is not recorded, since its value has a secret: give it again", again)
+		}
+	}
+	return nil
+}
+
+// merge adds the flags of a session, and returns those that have no effect with the selected
+// environment. The given flags of the arguments go before them, and they before variables, unless
+// a variable set them too.
+func (l *commandLine) merge(
+	before programLine, given []string, flags []cli.Flag,
+) (dropped []string) {
+	var set []string // by variables
+	for name := range l.variables {
+		set = append(set, strings.TrimPrefix(name, "--"))
+	}
+	replaced := func(name, value string) bool {
+		variable, _, _ := strings.Cut(value, "=")
+		switch {
+		case findFlag(flags, name) == nil,
+			slices.Contains(before.Variables, name) && slices.Contains(set, name):
+			return true
+		case name == "var":
+			return slices.ContainsFunc(l.flags, func(f string) bool {
+				return strings.HasPrefix(f, "--var="+variable+"=")
+			})
+		case slices.Contains(given, name):
+			return !slices.Contains(addingFlags[:], name)
+		}
+		others := map[string]string{
+			"base-url": "model", // an address of one provider is none of another
+			"env":      "env-id", "env-id": "env", "apply": noUploadFlag, "upload-ignored": noUploadFlag,
+		}
+		return others[name] != "" && slices.Contains(given, others[name])
+	}
+	var recalled []string
+	for _, f := range before.Flags {
+		if !replaced(cutValue(f)) {
+			recalled = append(recalled, f)
+		}
+	}
+	has := func(list []string, name string) bool {
+		return slices.ContainsFunc(list, func(f string) bool { return flagName(f) == name })
+	}
+	for _, name := range set { // a recalled flag goes before its variable
+		if has(recalled, name) && !slices.Contains(addingFlags[:], name) {
+			delete(l.variables, "--"+name)
+			l.flags = slices.DeleteFunc(l.flags, func(f string) bool { return flagName(f) == name })
+		}
+	}
+	existing := has(recalled, "env-id") || has(l.flags, "env-id")
+	name := ""
+	for _, f := range slices.Concat(recalled, l.flags) {
+		if n, value := cutValue(f); n == "env" {
+			name = value
+		}
+	}
+	if f, ok := findFlag(flags, "env").(cli.DocGenerationFlag); ok && name == "" {
+		name = f.GetValue()
+	}
+	selected, err := findBackend(backends(nil), name)
+	for _, f := range recalled {
+		n := flagName(f)
+		if existing && configuresNew(n) || !existing && err == nil && !obeys(selected, n) {
+			dropped = append(dropped, f)
+		} else {
+			l.flags = append(l.flags, f)
+		}
+	}
+	return dropped
+}
+
+// replaceMode makes the mode that of the session, unless that has no modes.
+func (l *commandLine) replaceMode(planning bool) {
+	for i, f := range l.flags {
+		if flagName(f) == "mode" {
+			l.flags[i] = "--mode=build"
+			if planning {
+				l.flags[i] = "--mode=plan"
+			}
+		}
+	}
+}
+
+// enter changes to the directory of a session, to which the names in its flags are relative, unless
+// the arguments name a working directory. Names of files in the arguments stay relative to the
+// present one.
+func (p *program) enter(dir string, given []string) error {
+	if now, err := os.Getwd(); err == nil && now == dir || slices.Contains(given, "workdir") {
+		return nil
+	}
+	for i, f := range p.line.flags {
+		name, value := cutValue(f)
+		if !slices.Contains([]string{"file", "image-file", "patch", "log"}, name) || value == fromStdin {
+			continue
+		}
+		abs, err := filepath.Abs(value)
+		if err != nil {
+			return err
+		}
+		p.line.flags[i] = "--" + name + "=" + abs
+	}
+	if err := os.Chdir(dir); err != nil {
+		return usagef("the directory of the session cannot be entered: %s; name the one of its files "+
+			"with --workdir", err)
+	}
+	p.printNote("the session goes on in " + dir)
+	return nil
+}
+
+// printNote is notify before the flags are parsed.
+func (p *program) printNote(line string) {
+	if !p.line.isOn("quiet") {
+		p.printLine("note: " + line)
+	}
+}
+
+// hold returns a store whose Close leaves the session locked, until closeHeld.
+func (p *program) hold(d *session.Disk) session.Store {
+	if p.wrapStore != nil {
+		return p.wrapStore(heldStore{d})
+	}
+	return heldStore{d}
+}
+
+// heldStore is a store whose Close closes the journal only.
+type heldStore struct{ *session.Disk }
+
+func (s heldStore) Close() error { return s.Journal.Close() }
+
+// closeHeld lets other processes open the sessions of this one.
+func (p *program) closeHeld() {
+	for _, d := range p.held {
+		_ = d.Close() // the journal is closed
+	}
+}
