@@ -52,7 +52,11 @@ func FuzzBash(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		log := filepath.Join(dir, "log")
+		// A pattern in a redirection must not find the log, to which errors of bash would go.
+		log, work := filepath.Join(dir, "log"), filepath.Join(dir, "work")
+		if err := os.Mkdir(work, 0o700); err != nil {
+			t.Fatal(err)
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		defer func() {
@@ -60,8 +64,8 @@ func FuzzBash(f *testing.F) {
 			}
 		}()
 		cmd := exec.CommandContext(ctx, bash, "--norc", "--noprofile", "-c", script)
-		cmd.Dir, cmd.WaitDelay = dir, time.Second
-		cmd.Env = []string{"PATH=" + bin, "LOG=" + log, "HOME=" + dir}
+		cmd.Dir, cmd.WaitDelay = work, time.Second
+		cmd.Env = []string{"PATH=" + bin, "LOG=" + log, "HOME=" + work}
 		_ = cmd.Run()              // scripts may fail
 		ran, _ := os.ReadFile(log) // missing if nothing ran
 		var found []string
