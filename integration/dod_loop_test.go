@@ -179,7 +179,7 @@ func proveAbortOrder(t *testing.T) {
 		s := newSession(t, brain)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		var last atomic.Pointer[event.Event] // set when Submit returns, which waits for observers
+		var last atomic.Pointer[event.Event] // set when Close returns, which waits for observers
 		s.Subscribe(10_000, func(e event.Event) {
 			switch e.Kind() {
 			case event.KindTextDelta, event.KindToolOutputDelta:
@@ -189,8 +189,11 @@ func proveAbortOrder(t *testing.T) {
 		})
 		res, err := s.Submit(ctx, "go")
 		if res.Status != agent.StatusAborted || !errors.Is(err, context.Canceled) ||
-			s.State() != agent.SessionClosed {
+			s.State() != agent.SessionIdle {
 			t.Errorf("%s: ended with %s, %v, session %s", name, res.Status, err, s.State())
+		}
+		if err := s.Close(); err != nil || s.State() != agent.SessionClosed {
+			t.Errorf("%s: closed with %v, session %s", name, err, s.State())
 		}
 		kinds := s.kinds()
 		if kinds[len(kinds)-1] != event.KindSessionEnd || kinds[len(kinds)-2] != event.KindProcessingEnd {

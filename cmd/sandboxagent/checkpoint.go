@@ -224,7 +224,7 @@ func (s *storedSession) lost(uploaded bool, changing []string) string {
 			calls = nil
 		}
 	}
-	for _, t := range s.record.Turns {
+	for _, t := range s.record.Conversation {
 		for _, part := range t.Parts {
 			if c := part.ToolCall; t.Kind == session.TurnAssistant && c != nil {
 				add(c.ID, c.Name, c.Arguments)

@@ -143,7 +143,7 @@ func FuzzDisplay(f *testing.F) {
 				&event.ToolCallStart{}, &event.ToolOutputDelta{}, &event.ToolCallEnd{IsError: true},
 				&event.ToolCallStart{}, &event.ToolCallEnd{}, &event.TextDelta{},
 				&event.SteeringInjected{}, &event.LoopDetection{}, &event.Status{}, &event.Retry{},
-				&event.Verify{}, &event.Warning{}, &event.Error{}, &event.Gap{},
+				&event.ContextUpdated{}, &event.Verify{}, &event.Warning{}, &event.Error{}, &event.Gap{},
 			} {
 				v := reflect.ValueOf(data).Elem()
 				fill(v, text)

@@ -61,6 +61,12 @@ type runningCall struct {
 
 func (c *runningCall) String() string { return by(c.agent, c.Name+" "+subject(c.Arguments)) }
 
+// contextActions describe the actions that shorten a conversation.
+var contextActions = map[string]string{
+	event.ContextPruned:    "old outputs are removed from it",
+	event.ContextCompacted: "a summary replaces all but the newest rounds",
+}
+
 // by prefixes a text about a sub-agent with its name.
 func by(agentID, text string) string {
 	if agentID == "" {
@@ -210,6 +216,9 @@ func (p *progress) observe(e event.Event) {
 		line("retry", fmt.Sprintf("in %s, attempt %d: %s", shortDuration(milliseconds(d.DelayMS)),
 			d.Attempt, d.Error))
 		p.do(by(e.AgentID, "waiting to try again"))
+	case event.ContextUpdated:
+		line("note", fmt.Sprintf("the context is full: %s, about %d instead of %d tokens",
+			contextActions[d.Action], d.After, d.Before))
 	case event.Verify:
 		var details []string
 		if !d.Passed {

@@ -200,7 +200,7 @@ func (p *program) showSession(_ context.Context, c *cli.Context) (int, error) {
 	}
 	if c.Bool("json") {
 		enc := json.NewEncoder(p.std.out)
-		for _, t := range r.Turns {
+		for _, t := range r.Conversation {
 			if err := enc.Encode(t); err != nil {
 				return 0, err
 			}
@@ -227,7 +227,7 @@ func writeSession(b *strings.Builder, r *session.Record) {
 	if r.Torn > 0 {
 		fmt.Fprintf(b, "torn     the last %d bytes of the journal are no whole entry\n", r.Torn)
 	}
-	for _, t := range r.Turns {
+	for _, t := range r.Conversation {
 		switch t.Kind {
 		case session.TurnUser, session.TurnSteering:
 			text := sanitize(strings.TrimSpace(t.Text()))

@@ -17,8 +17,10 @@ type history struct {
 
 	// The fields below belong to the loop; runs of a session do not overlap.
 
-	// callIDs are the IDs of all tool calls.
-	callIDs map[string]bool
+	// callIDs are the IDs of all tool calls, and pruned of those whose outputs were removed.
+	callIDs, pruned map[string]bool
+	// compacted is the last summary, the first of the turns.
+	compacted session.Compacted
 	// prompt is the last one in the journal.
 	prompt session.Prompt
 	// contextTokens is the context that the last answer took; zero before the first. The turns after
@@ -46,8 +48,9 @@ func (h *history) list() []session.Turn {
 	return slices.Clip(h.turns)
 }
 
-// messages converts turns to messages. Equal turns give equal messages.
-func messages(turns []session.Turn) []llm.Message {
+// messages converts turns to messages, without the outputs of the pruned calls. Equal turns give
+// equal messages.
+func messages(turns []session.Turn, pruned map[string]bool) []llm.Message {
 	out := make([]llm.Message, 0, len(turns))
 	for _, t := range turns {
 		switch t.Kind {
@@ -59,6 +62,11 @@ func messages(turns []session.Turn) []llm.Message {
 			parts := make([]llm.Part, len(t.Results))
 			for i := range t.Results {
 				parts[i] = llm.Part{Kind: llm.PartToolResult, ToolResult: &t.Results[i]}
+				if pruned[t.Results[i].CallID] {
+					r := t.Results[i]
+					r.Parts = []llm.Part{llm.Text(prunedText)}
+					parts[i].ToolResult = &r
+				}
 			}
 			out = append(out, llm.Message{Role: llm.RoleTool, Parts: parts})
 		}
@@ -108,6 +116,9 @@ func replaceImages(parts []llm.Part) ([]llm.Part, int) {
 	return parts, n
 }
 
+// imageTokens is about the most that providers count for an image.
+const imageTokens = 1500
+
 // approxTokens estimates the tokens of a request: four characters a token.
 func approxTokens(req llm.Request) int64 {
 	chars := utf8.RuneCountInString(req.System)
@@ -117,11 +128,19 @@ func approxTokens(req llm.Request) int64 {
 	for _, m := range req.Messages {
 		for _, p := range m.Parts {
 			chars += utf8.RuneCountInString(p.Text)
+			if p.Kind == llm.PartImage {
+				chars += imageTokens * 4
+			}
 			if p.ToolCall != nil {
 				chars += utf8.RuneCountInString(p.ToolCall.Arguments)
 			}
 			if p.ToolResult != nil {
 				chars += utf8.RuneCountInString(p.ToolResult.Text())
+				for _, inner := range p.ToolResult.Parts {
+					if inner.Kind == llm.PartImage {
+						chars += imageTokens * 4
+					}
+				}
 			}
 		}
 	}

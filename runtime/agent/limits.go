@@ -15,9 +15,19 @@ import (
 // limitShare is the part of a limit from which on the model knows of it.
 const limitShare = 0.8
 
-// reserve takes the next request from the budget, or ends the run if it has no room left.
-func (l *loop) reserve(ctx context.Context) (ending, bool) {
+// reserveNext reserves the next request.
+func (l *loop) reserveNext(ctx context.Context) (ending, bool) {
 	l.next = l.settings()
+	model := l.profile.WithModel(l.next.Model)
+	answer := cmp.Or(model.AnswerTokens, model.MaxOutputTokens, unknownAnswer)
+	return l.reserve(ctx, l.nextTokens, answer)
+}
+
+// reserve takes a request from the budget, with the tokens that input returns and at most answer,
+// or ends the run if it has no room left.
+func (l *loop) reserve(
+	ctx context.Context, input func() int64, answer int64,
+) (ending, bool) {
 	model := l.profile.WithModel(l.next.Model)
 	price := cmp.Or(model.Price, &profile.Price{})
 	tokens, dollars := l.budget.bounds()
@@ -25,9 +35,8 @@ func (l *loop) reserve(ctx context.Context) (ending, bool) {
 		return internalError(fmt.Errorf("%w: the price of the model %q is not known, and the limit of "+
 			"money needs it", ErrConfig, l.next.Model)), true
 	}
-	answer := cmp.Or(model.AnswerTokens, model.MaxOutputTokens, unknownAnswer)
 	var err error
-	l.reserved, l.most, err = l.budget.reserve(ctx, l.nextTokens, answer, *price)
+	l.reserved, l.most, err = l.budget.reserve(ctx, input, answer, *price)
 	l.sent = false
 	var over *limitError
 	switch {
@@ -72,8 +81,8 @@ func (l *loop) nextTokens() int64 {
 		return queued + approxTokens(req)
 	}
 	list := l.history.list()
-	later := list[min(l.history.counted, len(list)):]
-	return queued + l.history.contextTokens + approxTokens(llm.Request{Messages: messages(later)})
+	later := messages(list[min(l.history.counted, len(list)):], l.history.pruned)
+	return queued + l.history.contextTokens + approxTokens(llm.Request{Messages: later})
 }
 
 // answerTokens is the limit of the next answer; zero leaves it to the provider.

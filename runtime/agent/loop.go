@@ -77,6 +77,10 @@ type loop struct {
 	next     Settings
 	most     int64
 	sent     bool
+	// summaries counts those that replaced the conversation, and answersSince the answers since the
+	// last one. retried means that a request was too long, since the last answer.
+	summaries, answersSince int
+	retried                 bool
 	// told are the limits of whose end the model knows.
 	told map[string]bool
 	// refused means that a human refused a call of the current answer.
@@ -182,16 +186,22 @@ func (l *loop) work(ctx context.Context) (e ending, err error) {
 		return ending{}, err
 	}
 	for {
-		if e, over := l.checkLimits(ctx); over {
-			return e, nil
+		if e, over, err := l.makeRoom(ctx); over || err != nil {
+			return e, err
 		}
 		if err := l.steer(); err != nil {
 			return ending{}, err
 		}
 		resp, err := l.stream(ctx)
 		if err != nil {
-			return l.modelFailed(ctx, err), nil
+			e, over, err := l.overflowed(ctx, l.modelFailed(ctx, err))
+			if over || err != nil {
+				return e, err
+			}
+			continue
 		}
+		l.answersSince++
+		l.retried = false
 		calls, err := l.recordAnswer(resp)
 		if err != nil {
 			return ending{}, err
@@ -255,6 +265,19 @@ func (l *loop) steer() error {
 	return nil
 }
 
+// makeRoom checks the limits, shortens the conversation if the context is full, and reserves the
+// next request.
+func (l *loop) makeRoom(ctx context.Context) (ending, bool, error) {
+	if e, over := l.checkLimits(ctx); over {
+		return e, true, nil
+	}
+	if e, over, err := l.fitContext(ctx); over || err != nil {
+		return e, over, err
+	}
+	e, over := l.reserveNext(ctx)
+	return e, over, nil
+}
+
 // checkLimits ends the run if the next request must not be sent.
 func (l *loop) checkLimits(ctx context.Context) (ending, bool) {
 	if ctx.Err() != nil {
@@ -270,7 +293,7 @@ func (l *loop) checkLimits(ctx context.Context) (ending, bool) {
 	case limits.MaxToolCalls > 0 && len(l.res.ToolCalls) >= limits.MaxToolCalls:
 		return l.limitReached("tool_calls", int64(limits.MaxToolCalls)), true
 	}
-	return l.reserve(ctx)
+	return ending{}, false
 }
 
 func (l *loop) limitReached(name string, value int64) ending {

@@ -112,6 +112,15 @@ func (m *modes) offer(names []string) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return name == other })
 }
 
+// forget makes note tell the model again.
+func (m *modes) forget() {
+	if m != nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.told = false
+	}
+}
+
 // note returns a text for a model that plans and does not know it yet, or "".
 func (m *modes) note() string {
 	if !m.isPlanning() {

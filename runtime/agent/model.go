@@ -36,7 +36,7 @@ func (l *loop) buildRequest() (req llm.Request, unseen int) {
 	if l.in.Instructions != "" {
 		instructions = l.in.Instructions
 	}
-	list := messages(l.history.list())
+	list := messages(l.history.list(), l.history.pruned)
 	if !l.model.SupportsVision {
 		list, unseen = withoutImages(list)
 	}
@@ -183,24 +183,14 @@ func (l *loop) recordAnswer(resp llm.Response) ([]call, error) {
 // countTokens adds the tokens of an answer with parts to the budget, which gets an estimate if the
 // server reports none. It returns their price, which is nil if it is not known.
 func (l *loop) countTokens(resp llm.Response, parts []llm.Part) (dollars *float64) {
-	used := resp.Usage
-	if used.Total() > 0 {
-		l.history.contextTokens = used.Total()
+	if used := resp.Usage.Total(); used > 0 {
+		l.history.contextTokens = used
 		l.history.counted = len(l.history.list())
 		if len(parts) > 0 {
 			l.history.counted++ // with this answer
 		}
-	} else {
-		used.Input = approxTokens(l.request)
-		used.Output = approxTokens(llm.Request{Messages: []llm.Message{resp.Message}}) + 1
 	}
-	price := l.profile.WithModel(l.request.Model).Price
-	if price != nil && resp.Usage.Total() > 0 {
-		dollars = new(event.RoundMoney(price.Of(resp.Usage)))
-	}
-	l.settle(cost{1, used.Total(), l.price().Of(used)}, []event.ModelUsage{{
-		Model: l.request.Model, Answers: 1, Usage: resp.Usage, CostUSD: dollars,
-	}})
+	dollars = l.pay(l.request, resp)
 	limits := l.limits()
 	if resp.Usage.Total() == 0 && l.budget.guess() && (limits.MaxTokens > 0 || limits.MaxCost > 0) {
 		l.send(event.Warning{
@@ -209,6 +199,22 @@ func (l *loop) countTokens(resp llm.Response, parts []llm.Part) (dollars *float6
 				"characters per token",
 		})
 	}
+	return dollars
+}
+
+// pay settles an answered request, and returns its price, which is nil if it is not known. Without
+// reported tokens the budget gets an estimate.
+func (l *loop) pay(req llm.Request, resp llm.Response) (dollars *float64) {
+	used := resp.Usage
+	if used.Total() == 0 {
+		used.Input = approxTokens(req)
+		used.Output = approxTokens(llm.Request{Messages: []llm.Message{resp.Message}}) + 1
+	} else if price := l.profile.WithModel(req.Model).Price; price != nil {
+		dollars = new(event.RoundMoney(price.Of(used)))
+	}
+	l.settle(cost{1, used.Total(), l.price().Of(used)}, []event.ModelUsage{{
+		Model: req.Model, Answers: 1, Usage: resp.Usage, CostUSD: dollars,
+	}})
 	return dollars
 }
 

@@ -88,17 +88,22 @@ func (s *Session) takeNotes() []string {
 
 // restore makes the history that of a record. The tools tell which calls wait.
 func (h *history) restore(r *session.Record, tools *tool.Registry) {
-	h.turns, h.prompt = r.Turns, r.Prompt
+	h.turns, h.prompt, h.compacted = r.Turns, r.Prompt, r.Compacted
+	for _, id := range r.Pruned {
+		h.pruned[id] = true
+	}
+	for _, id := range r.CallIDs {
+		h.callIDs[id] = true
+	}
 	h.loops.window = DefaultLoopWindow
 	for i, t := range r.Turns {
-		if t.Kind == session.TurnAssistant && t.Usage.Total() > 0 {
+		if t.Kind == session.TurnAssistant && t.Usage.Total() > 0 && !r.Shortened {
 			h.contextTokens, h.counted = t.Usage.Total(), i+1
 		}
 		for _, p := range t.Parts {
 			if p.ToolCall == nil {
 				continue
 			}
-			h.callIDs[p.ToolCall.ID] = true
 			if known, ok := tools.Get(p.ToolCall.Name); ok && known.Waits {
 				continue
 			}

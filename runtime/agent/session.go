@@ -93,7 +93,7 @@ func openSession(
 	*s = Session{
 		id: id, agent: a, cfg: cfg, registry: registry, store: store, state: SessionIdle,
 		settings: cfg.Settings.clone(), limits: cfg.Limits,
-		history: history{callIDs: map[string]bool{}},
+		history: history{callIDs: map[string]bool{}, pruned: map[string]bool{}},
 		hub:     from.hub, closed: make(chan struct{}),
 		origin: from.Origin, depth: from.depth, parent: from.parent, agents: agents,
 		permissions: &permissions{

@@ -30,6 +30,7 @@ const (
 	KindPermissionAsked   Kind = "permission_asked"
 	KindPermissionReplied Kind = "permission_replied"
 	KindModeChanged       Kind = "mode_changed"
+	KindContextUpdated    Kind = "context_updated"
 	KindRetry             Kind = "retry"
 	KindVerify            Kind = "verify"
 	KindWarning           Kind = "warning"
@@ -233,6 +234,29 @@ type ModeChanged struct {
 	Mode string `json:"mode"`
 }
 
+// ContextUpdated reports that the conversation was shortened, because the context of the model was
+// full.
+type ContextUpdated struct {
+	// Action is ContextPruned or ContextCompacted.
+	Action string `json:"action"`
+	// Before and After are estimates of the tokens of a request.
+	Before int64 `json:"before"`
+	After  int64 `json:"after"`
+	// Outputs is the number of removed outputs of tools.
+	Outputs int `json:"outputs,omitempty"`
+	// Usage and CostUSD are those of the summary.
+	Usage   llm.Usage `json:"usage,omitzero"`
+	CostUSD *float64  `json:"cost_usd,omitempty"`
+}
+
+// Actions that shorten a conversation.
+const (
+	// ContextPruned: old outputs of tools were removed.
+	ContextPruned = "pruned"
+	// ContextCompacted: a summary of the model replaces all but the last turns.
+	ContextCompacted = "compacted"
+)
+
 // TurnLimit is the limit that ended the run.
 type TurnLimit struct {
 	// Limit is "turns", "tool_rounds", "tool_calls", "tokens", "cost" or "output_tokens".
@@ -428,6 +452,9 @@ func (PermissionReplied) Kind() Kind { return KindPermissionReplied }
 
 // Kind implements Data.
 func (ModeChanged) Kind() Kind { return KindModeChanged }
+
+// Kind implements Data.
+func (ContextUpdated) Kind() Kind { return KindContextUpdated }
 
 // Kind implements Data.
 func (Retry) Kind() Kind { return KindRetry }

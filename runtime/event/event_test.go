@@ -46,6 +46,9 @@ func everyKind() []event.Event {
 		event.TextStart{},
 		event.ReasoningDelta{Text: "hm"},
 		event.TextDelta{Text: "I "},
+		event.ContextUpdated{
+			Action: event.ContextPruned, Before: 180_000, After: 90_000, Outputs: 12,
+		},
 		event.Retry{Attempt: 2, DelayMS: 500, Error: "openai: server (HTTP 500): oops"},
 		event.TextEnd{Text: "I look", Reasoning: "hm", ToolCalls: 1, Model: "gpt-5", Usage: usage},
 		event.ToolCallStart{CallID: "c1", Name: "shell", Arguments: `{"command":"ls"}`},

@@ -29,6 +29,10 @@ const (
 	TypeToolStarted = "tool_started"
 	// TypeToolResult follows every tool call, also a refused one; its data is a ToolResult.
 	TypeToolResult = "tool_result"
+	// TypePruned removes outputs from requests; its data is a Pruned.
+	TypePruned = "pruned"
+	// TypeCompacted replaces turns by a summary; its data is a Compacted.
+	TypeCompacted = "compaction"
 	// TypeAgentStarted records a sub-agent that the session started; its data is an AgentStarted.
 	TypeAgentStarted = "agent"
 	// TypeMode is a change of the mode; its data is a Mode.
@@ -170,6 +174,31 @@ type ToolResult struct {
 	OutputSize   int64  `json:"output_size"`
 	OutputSHA256 string `json:"output_sha256,omitempty"`
 	DurationMS   int64  `json:"duration_ms"`
+}
+
+// Pruned lists the calls whose outputs requests no longer have. The journal keeps them.
+type Pruned struct {
+	CallIDs []string `json:"call_ids"`
+}
+
+// Compacted replaces all turns but the last Keep by Turn, which has the rest.
+type Compacted struct {
+	RunID   string `json:"run_id"`
+	Summary string `json:"summary"`
+	// Words are the texts of the user, Changed and Read the names of files, and Failures the last
+	// errors of tools.
+	Words    []string `json:"words,omitempty"`
+	Changed  []string `json:"changed,omitempty"`
+	Read     []string `json:"read,omitempty"`
+	Failures []string `json:"failures,omitempty"`
+	// Plan is the last one that the user approved.
+	Plan string `json:"plan,omitempty"`
+	Keep int    `json:"keep"`
+	Turn Turn   `json:"turn"`
+	// Model, Usage and CostUSD are those of the summary.
+	Model   string    `json:"model"`
+	Usage   llm.Usage `json:"usage"`
+	CostUSD *float64  `json:"cost_usd,omitempty"`
 }
 
 // AgentStarted describes a sub-agent, whose session has the ID SessionID.

@@ -31,8 +31,18 @@ type Record struct {
 	// Turns is the history. If Calls is not empty, its last turn is the answer with these calls, whose
 	// results are not in Turns.
 	Turns []Turn
-	Calls []OpenCall
-	Runs  []Run
+	// Conversation are all turns, also those that a summary in Turns stands for, without results of
+	// the last answer.
+	Conversation []Turn
+	// CallIDs are the IDs of all calls.
+	CallIDs []string
+	// Shortened means that the conversation was shortened after the last answer.
+	Shortened bool
+	Calls     []OpenCall
+	Runs      []Run
+	// Pruned are the calls without outputs in requests, and Compacted is the last summary.
+	Pruned    []string
+	Compacted Compacted
 	// Planning is the last TypeMode; nil without one.
 	Planning *bool
 	// Agents is the highest number of a sub-agent.
@@ -173,6 +183,12 @@ func (b *recordBuilder) add(e Entry) (err error) {
 		if err = json.Unmarshal(e.Data, &t); err == nil {
 			err = b.turn(t)
 		}
+	case TypePruned:
+		var p Pruned
+		err = json.Unmarshal(e.Data, &p)
+		b.Pruned, b.Shortened = append(b.Pruned, p.CallIDs...), true
+	case TypeCompacted:
+		return b.compact(e.Data)
 	case TypeToolStarted:
 		var s ToolStarted
 		err = json.Unmarshal(e.Data, &s)
@@ -190,11 +206,38 @@ func (b *recordBuilder) add(e Entry) (err error) {
 	return err
 }
 
+func (b *recordBuilder) compact(data json.RawMessage) error {
+	c := Compacted{}
+	if err := json.Unmarshal(data, &c); err != nil {
+		return err
+	}
+	if err := b.flush(); err != nil {
+		return err
+	}
+	if c.Keep < 0 || c.Keep > len(b.Turns) {
+		return fmt.Errorf("it keeps %d of %d turns", c.Keep, len(b.Turns))
+	}
+	b.Turns = slices.Concat([]Turn{c.Turn}, b.Turns[len(b.Turns)-c.Keep:])
+	b.Compacted, b.Shortened = c, true
+	b.use(event.ModelUsage{Model: c.Model, Answers: 1, Usage: c.Usage, CostUSD: c.CostUSD})
+	return nil
+}
+
+// use adds an answer to what the session has used.
+func (b *recordBuilder) use(m event.ModelUsage) {
+	b.Spent.Turns++
+	b.Spent.Tokens += m.Usage.Total()
+	if m.CostUSD != nil {
+		b.Spent.USD += *m.CostUSD
+	}
+	b.Models = event.AddUsage(b.Models, m)
+}
+
 func (b *recordBuilder) turn(t Turn) error {
 	if err := b.flush(); err != nil {
 		return err
 	}
-	b.Turns = append(b.Turns, t)
+	b.Turns, b.Conversation = append(b.Turns, t), append(b.Conversation, t)
 	if b.task {
 		b.Runs[len(b.Runs)-1].Task, b.task = t.Text(), false
 	}
@@ -202,12 +245,8 @@ func (b *recordBuilder) turn(t Turn) error {
 		return nil
 	}
 	b.answers++
-	b.Spent.Turns++
-	b.Spent.Tokens += t.Usage.Total()
-	if t.CostUSD != nil {
-		b.Spent.USD += *t.CostUSD
-	}
-	b.Models = event.AddUsage(b.Models, event.ModelUsage{
+	b.Shortened = b.Shortened && t.Usage.Total() == 0
+	b.use(event.ModelUsage{
 		Model: b.Prompt.Model, Answers: 1, Usage: t.Usage, CostUSD: t.CostUSD,
 	})
 	run := ""
@@ -219,6 +258,7 @@ func (b *recordBuilder) turn(t Turn) error {
 			c := &OpenCall{
 				ToolCall: *p.ToolCall, RunID: run, ModelCall: b.answers, Position: len(b.order),
 			}
+			b.CallIDs = append(b.CallIDs, c.ID)
 			b.calls[c.ID] = c
 			b.order = append(b.order, c)
 		}
@@ -245,7 +285,7 @@ func (b *recordBuilder) flush() error {
 			}
 			t.Results = append(t.Results, *c.Result)
 		}
-		b.Turns = append(b.Turns, t)
+		b.Turns, b.Conversation = append(b.Turns, t), append(b.Conversation, t)
 	}
 	b.order, b.calls = nil, make(map[string]*OpenCall)
 	return nil

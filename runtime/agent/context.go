@@ -1,0 +1,433 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sandboxagent/sandboxagent/policy"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
+)
+
+// Pruning removes old outputs of tools, as opencode does, whose limits these are.
+const (
+	// protectedTurns is the number of the user's turns, from the end, whose outputs stay, and
+	// protectedTokens that of the newest tokens of older outputs.
+	protectedTurns  = 2
+	protectedTokens = 40_000
+	// leastPruned is the least number of tokens for which outputs are removed: each time the provider
+	// has to read the whole conversation again.
+	leastPruned = 20_000
+)
+
+const (
+	// summaryTokens bounds a summary, and keptTokens the newest turns that stay beside one, but for
+	// the last round.
+	summaryTokens = 8_000
+	keptTokens    = 20_000
+	// answersBetween is the least number of answers between two summaries.
+	answersBetween = 3
+	// keptWords bounds the user's words that stay, and keptNames each list of files, in characters.
+	keptWords = 24_000
+	keptNames = 8_000
+	// leastSummarized is the least number of tokens that a summary replaces before the provider has
+	// refused a request.
+	leastSummarized = 4_000
+	// summarizedResult is the length of a result in the request for a summary, in characters.
+	summarizedResult = 2_000
+)
+
+// errNotShorter means that a summary does not shorten the conversation enough.
+var errNotShorter = errors.New("the conversation is longer than the model's context, and a " +
+	"summary does not make it shorter")
+
+// room returns the tokens of the context that a request may have; 0 if they are not known.
+func (l *loop) room() int64 {
+	model := l.profile.WithModel(l.settings().Model)
+	answer := model.AnswerTokens
+	if answer == 0 {
+		answer = model.MaxOutputTokens
+	}
+	return model.ContextWindow - min(answer, model.ContextWindow/4)
+}
+
+// fitContext shortens the conversation if the next request leaves no room for the answer.
+func (l *loop) fitContext(ctx context.Context) (ending, bool, error) {
+	l.next = l.settings()
+	room := l.room()
+	if room <= 0 || l.nextTokens() <= room {
+		return ending{}, false, nil
+	}
+	return l.shorten(ctx, room, leastSummarized)
+}
+
+// shorten prunes the conversation, and if more than target tokens remain it replaces all but the
+// end by a summary, unless that end is nearly all: then the provider may find room for it.
+func (l *loop) shorten(ctx context.Context, target, least int64) (ending, bool, error) {
+	before := l.nextTokens()
+	pruned, err := l.prune(before)
+	if err != nil {
+		return ending{}, false, err
+	}
+	if after := l.nextTokens(); pruned && after <= target && after < before {
+		return ending{}, false, nil
+	}
+	list := l.history.list()
+	keep := lastRounds(list, min(keptTokens, target/4))
+	old := llm.Request{Messages: messages(list[:len(list)-keep], l.history.pruned)}
+	if approxTokens(old) < least {
+		return ending{}, false, nil
+	}
+	if l.summaries > 0 && l.answersSince < answersBetween {
+		return l.overflow(errNotShorter), true, nil
+	}
+	l.summaries++
+	l.answersSince = 0
+	return l.compact(ctx, keep)
+}
+
+// overflow is the end of a run whose conversation is too long.
+func (l *loop) overflow(err error) ending {
+	return ending{SignalError, StatusContextOverflow, fmt.Errorf("agent: %w", err)}
+}
+
+// prune removes old outputs, if that is worth it. Before is the estimate of the next request.
+func (l *loop) prune(before int64) (bool, error) {
+	ids, tokens := l.history.prunable()
+	if tokens < leastPruned {
+		return false, nil
+	}
+	if err := l.store.Append(session.TypePruned, session.Pruned{CallIDs: ids}); err != nil {
+		return false, err
+	}
+	l.history.prune(ids)
+	l.send(event.ContextUpdated{
+		Action: event.ContextPruned, Before: before, After: l.nextTokens(), Outputs: len(ids),
+	})
+	return true, nil
+}
+
+// prunable returns the calls whose outputs can be removed, and the tokens of these.
+func (h *history) prunable() (ids []string, tokens int64) {
+	users, protected := 0, int64(0)
+	for _, t := range slices.Backward(h.list()) {
+		if t.Kind == session.TurnUser {
+			users++
+		}
+		if t.Kind != session.TurnToolResults || users < protectedTurns {
+			continue
+		}
+		for _, r := range slices.Backward(t.Results) {
+			if r.IsError || r.Name == planExit || h.pruned[r.CallID] {
+				continue
+			}
+			n := resultTokens(r)
+			if protected += n; protected > protectedTokens {
+				ids, tokens = append(ids, r.CallID), tokens+n
+			}
+		}
+	}
+	slices.Reverse(ids)
+	return ids, tokens
+}
+
+func resultTokens(r llm.ToolResult) int64 {
+	part := llm.Part{Kind: llm.PartToolResult, ToolResult: &r}
+	return approxTokens(llm.Request{Messages: []llm.Message{{Parts: []llm.Part{part}}}})
+}
+
+// prune removes outputs from the messages of the history.
+func (h *history) prune(ids []string) {
+	for _, id := range ids {
+		h.pruned[id] = true
+	}
+	h.contextTokens = 0
+}
+
+// compact replaces all turns but the last ones, keep, by a summary of the model.
+func (l *loop) compact(ctx context.Context, keep int) (ending, bool, error) {
+	list := l.history.list()
+	old, kept := list[:len(list)-keep], list[len(list)-keep:]
+	resp, e, over := l.summarize(ctx, old)
+	if over {
+		return e, true, nil
+	}
+	used, dollars := resp.Usage, l.pay(l.request, resp)
+	c := session.Compacted{
+		RunID: l.in.RunID, Summary: strings.TrimSpace(resp.Message.Text()), Keep: keep,
+		Model: l.next.Model, Usage: used, CostUSD: dollars,
+	}
+	l.gather(&c, old)
+	c.Turn = session.Turn{
+		Kind: session.TurnSteering, Time: l.clock.Now(), Parts: []llm.Part{llm.Text(compactedText(c))},
+	}
+	before, after := l.estimate(list), l.estimate(slices.Concat([]session.Turn{c.Turn}, kept))
+	room := l.room()
+	if c.Summary == "" || resp.Finish == llm.FinishContentFilter || after > before*3/4 ||
+		room > 0 && after > room {
+		return l.overflow(errNotShorter), true, nil
+	}
+	if err := l.store.Append(session.TypeCompacted, c); err != nil {
+		return ending{}, false, err
+	}
+	l.history.compact(c)
+	l.told = nil
+	l.mode.forget()
+	l.send(event.ContextUpdated{
+		Action: event.ContextCompacted, Before: before, After: after, Usage: used, CostUSD: dollars,
+	})
+	return ending{}, false, nil
+}
+
+// estimate returns the tokens of a request with these turns.
+func (l *loop) estimate(turns []session.Turn) int64 {
+	req, _ := l.buildRequest()
+	req.Messages = messages(turns, l.history.pruned)
+	return approxTokens(req)
+}
+
+// summarize asks the model for a summary of turns. If even that is too long for the context, it
+// asks once more with half of the text.
+func (l *loop) summarize(
+	ctx context.Context, turns []session.Turn,
+) (resp llm.Response, e ending, over bool) {
+	text := transcript(turns, l.history.pruned)
+	length := len(text)
+	if room := l.room(); room > 0 {
+		length = min(length, int(room-summaryTokens)*3) // of 4 characters a token
+	}
+	for try := 0; ; try++ {
+		req := l.summaryRequest(cutMiddle(text, max(0, length)))
+		input := func() int64 { return approxTokens(req) }
+		if e, over := l.reserve(ctx, input, summaryTokens); over {
+			return resp, e, true
+		}
+		if l.most > 0 {
+			req.MaxOutputTokens = int(min(summaryTokens, l.most))
+		}
+		l.request, l.sent = req, true
+		resp, err := l.ask(ctx, req)
+		if err == nil {
+			return resp, e, false
+		}
+		e := l.modelFailed(ctx, err)
+		l.settleUnanswered()
+		switch {
+		case e.status != StatusContextOverflow:
+			return resp, e, true
+		case try > 0:
+			return resp, l.overflow(errNotShorter), true
+		}
+		length /= 2
+	}
+}
+
+// ask sends a request whose answer nobody sees.
+func (l *loop) ask(ctx context.Context, req llm.Request) (llm.Response, error) {
+	var a llm.Assembler
+	for d, err := range l.client.Stream(ctx, req) {
+		if err != nil {
+			return llm.Response{}, err
+		}
+		a.Add(d)
+	}
+	return a.Response()
+}
+
+// lastRounds returns the number of turns at the end that make whole rounds of at most that many
+// tokens, at least the last round, which the model has not seen.
+func lastRounds(list []session.Turn, most int64) (keep int) {
+	for n := 1; n <= len(list); n++ {
+		rest := list[len(list)-n:]
+		if keep > 0 && approxTokens(llm.Request{Messages: messages(rest, nil)}) > most {
+			break
+		}
+		// results belong to the answer before them, and messages to the results before them
+		if first := rest[0].Kind; first == session.TurnAssistant || first == session.TurnUser {
+			keep = n
+		}
+	}
+	return keep
+}
+
+// summaryRequest asks for a summary of a conversation, which it has as a text: messages with calls
+// of tools would need these tools.
+func (l *loop) summaryRequest(conversation string) llm.Request {
+	text := llm.Text(summarizeText(conversation))
+	return llm.Request{
+		Model: l.next.Model, System: summarySystem, MaxOutputTokens: summaryTokens,
+		Messages:  []llm.Message{{Role: llm.RoleUser, Parts: []llm.Part{text}}},
+		Options:   l.profile.WithModel(l.next.Model).Options,
+		SessionID: l.sessionID,
+	}
+}
+
+// transcript writes turns as JSON, one object a line, in which long results and arguments are cut.
+// So no text of a result looks like the words of somebody else.
+func transcript(turns []session.Turn, pruned map[string]bool) string {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	write := func(pairs ...string) {
+		entry := make(map[string]string, len(pairs)/2)
+		for i := 0; i < len(pairs); i += 2 {
+			entry[pairs[i]] = pairs[i+1]
+		}
+		_ = enc.Encode(entry) // texts can always be encoded
+	}
+	for _, t := range turns {
+		switch t.Kind {
+		case session.TurnUser, session.TurnSteering:
+			write("user", t.Text())
+		case session.TurnAssistant:
+			if text := t.Text(); text != "" {
+				write("agent", text)
+			}
+			for _, p := range t.Parts {
+				if p.ToolCall != nil {
+					write("call", p.ToolCall.Name, "arguments",
+						cutMiddle(p.ToolCall.Arguments, summarizedResult))
+				}
+			}
+		case session.TurnToolResults:
+			for _, r := range t.Results {
+				text, kind := cutMiddle(r.Text(), summarizedResult), "result"
+				if pruned[r.CallID] {
+					text = prunedText
+				}
+				if r.IsError {
+					kind = "error"
+				}
+				write("tool", r.Name, kind, text)
+			}
+		}
+	}
+	return b.String()
+}
+
+// cutMiddle returns at most about n bytes of a text: its start and its end.
+func cutMiddle(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	head, tail := text[:n/2], text[len(text)-n/2:]
+	return strings.ToValidUTF8(head, "") + "\n[…]\n" + strings.ToValidUTF8(tail, "")
+}
+
+// gather adds to c what a summary must not lose: the words of the user, the files that were changed
+// and read, and the last failures, of the turns that it stands for and of the summary before.
+func (l *loop) gather(c *session.Compacted, turns []session.Turn) {
+	old := l.history.compacted
+	c.Words, c.Changed, c.Read = slices.Clone(old.Words), slices.Clone(old.Changed),
+		slices.Clone(old.Read)
+	c.Failures, c.Plan = slices.Clone(old.Failures), old.Plan
+	failed := map[string]bool{}
+	for _, t := range turns {
+		for _, r := range t.Results {
+			failed[r.CallID] = r.IsError
+			switch {
+			case r.IsError:
+				c.Failures = append(c.Failures, r.Name+": "+cutMiddle(r.Text(), 300))
+			case r.Name == planExit:
+				c.Plan = r.Text()
+			}
+		}
+	}
+	for _, t := range turns {
+		if t.Kind == session.TurnUser {
+			c.Words = append(c.Words, t.Text())
+		}
+		for _, p := range t.Parts {
+			if p.ToolCall == nil || failed[p.ToolCall.ID] || t.Kind != session.TurnAssistant {
+				continue
+			}
+			changed, read := l.filesOf(*p.ToolCall)
+			c.Changed, c.Read = addNames(c.Changed, changed), addNames(c.Read, read)
+		}
+	}
+	const lastFailures = 5
+	c.Failures = c.Failures[max(0, len(c.Failures)-lastFailures):]
+	words := keptWords
+	if room := l.room(); room > 0 {
+		words = min(words, int(room)/2)
+	}
+	c.Words = boundWords(c.Words, words)
+}
+
+// filesOf returns the files that a call changes and reads.
+func (l *loop) filesOf(c llm.ToolCall) (changed, read []string) {
+	t, ok := l.registry.Get(c.Name)
+	if !ok || t.Subjects == nil || !json.Valid([]byte(c.Arguments)) {
+		return nil, nil
+	}
+	for _, r := range t.Requests(json.RawMessage(c.Arguments)) {
+		switch r.Class {
+		case policy.ClassWrite:
+			changed = append(changed, r.Subject)
+		case policy.ClassRead:
+			read = append(read, r.Subject)
+		}
+	}
+	return changed, read
+}
+
+// addNames adds names to a list, which forgets the oldest ones when it gets too long.
+func addNames(list, more []string) []string {
+	for _, name := range more {
+		list = append(slices.DeleteFunc(list, func(have string) bool { return have == name }), name)
+	}
+	for total := len(strings.Join(list, "\n")); total > keptNames && len(list) > 1; {
+		total -= len(list[0]) + 1
+		list = list[1:]
+	}
+	return list
+}
+
+// boundWords returns about most characters of the user's texts: of the first, which is the task,
+// and of the newest ones.
+func boundWords(list []string, most int) []string {
+	if len(list) == 0 {
+		return nil
+	}
+	first := cutMiddle(list[0], most/2)
+	var newest []string
+	for left := most - len(first); len(list) > 1+len(newest) && left > 0; {
+		text := cutMiddle(list[len(list)-1-len(newest)], left)
+		newest = append(newest, text)
+		left -= len(text)
+	}
+	slices.Reverse(newest)
+	return append([]string{first}, newest...)
+}
+
+// compact replaces turns as c says.
+func (h *history) compact(c session.Compacted) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.turns = slices.Concat([]session.Turn{c.Turn}, h.turns[len(h.turns)-c.Keep:])
+	h.contextTokens, h.counted, h.compacted = 0, 0, c
+}
+
+// overflowed follows an answer of the provider that the context is too long: it shortens the
+// conversation once, for one more try.
+func (l *loop) overflowed(ctx context.Context, e ending) (ending, bool, error) {
+	if e.status != StatusContextOverflow || l.retried {
+		return e, true, nil
+	}
+	l.retried = true
+	l.settleUnanswered()
+	before := l.nextTokens()
+	end, over, err := l.shorten(ctx, before/2, 1) // the provider counts more than the estimate
+	switch {
+	case over || err != nil:
+		return end, over, err
+	case l.nextTokens() >= before:
+		return e, true, nil
+	}
+	l.step(SignalContinue)
+	return ending{}, false, nil
+}
