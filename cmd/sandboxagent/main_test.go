@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/replay"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -74,6 +76,47 @@ func TestMain(m *testing.M) {
 		be()
 	}
 	testscript.Main(m, programs)
+}
+
+// killVar makes the program kill itself: before its n-th entry of the journal with "before n",
+// after it with "after n".
+const killVar = "SANDBOXAGENT_TEST_KILL"
+
+func killAt(point string) func(session.Store) session.Store {
+	when, n, _ := strings.Cut(point, " ")
+	at, _ := strconv.Atoi(n) // 0 kills never
+	var count atomic.Int64
+	return func(s session.Store) session.Store {
+		return &killingStore{Store: s, count: &count, at: int64(at), before: when == "before"}
+	}
+}
+
+// killingStore kills the program.
+type killingStore struct {
+	session.Store
+
+	count  *atomic.Int64
+	at     int64
+	before bool
+}
+
+func (s *killingStore) Append(typ string, data any) error {
+	n := s.count.Add(1)
+	if n == s.at && s.before {
+		s.kill()
+	}
+	err := s.Store.Append(typ, data)
+	if n == s.at {
+		s.kill()
+	}
+	return err
+}
+
+func (s *killingStore) kill() {
+	if self, err := os.FindProcess(os.Getpid()); err == nil {
+		_ = self.Kill()
+	}
+	select {}
 }
 
 func explodingTool() tool.Tool {
