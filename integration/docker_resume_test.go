@@ -151,6 +151,15 @@ func resumeLater(t *testing.T, r *resumer) {
 		t.Errorf("after the changes were applied: exit code %d\n%s", code, stderr)
 	}
 	r.check(t, "0\n1\n2\n")
+	if err := os.Remove(filepath.Join(r.dir, "log")); err != nil { // the user rejects the change
+		t.Fatal(err)
+	}
+	if code, stderr := r.run(t, "session", "resume", "--last", "again", "--apply"); code != 0 {
+		t.Errorf("after the change was rejected: exit code %d\n%s", code, stderr)
+	}
+	if _, err := os.Stat(filepath.Join(r.dir, "log")); err == nil {
+		t.Error("a rejected change came back")
+	}
 	code, stderr = r.run(t, "session", "resume", "--last", "again", "--no-upload", "--apply=false")
 	if code != 0 || !strings.Contains(stderr, "are lost with its environment") {
 		t.Errorf("without an upload: exit code %d\n%s", code, stderr)

@@ -46,15 +46,23 @@ func newCheckpoints(ctx context.Context, j *job) *checkpoints {
 	if j.env.tree == nil || j.env.readOnly {
 		return nil
 	}
-	return &checkpoints{
+	c := &checkpoints{
 		env: j.env, sessions: j.sessions, ctx: ctx,
 		changing: changingNames(slices.Concat(j.config.Profile.Tools, j.config.Tools)),
 	}
+	if j.stored != nil {
+		c.call = j.stored.restored.Note
+	}
+	return c
 }
 
 // event is a sink for the events of a run. No tool starts while changes are stored.
 func (c *checkpoints) event(e event.Event) error {
 	switch d := e.Data.(type) {
+	case event.SessionStart:
+		if e.AgentID == "" {
+			c.dir = filepath.Join(c.sessions, e.SessionID)
+		}
 	case event.ToolCallStart:
 		c.await()
 	case event.ToolCallEnd:
@@ -62,10 +70,10 @@ func (c *checkpoints) event(e event.Event) error {
 			c.dirty = true
 		}
 		if e.AgentID == "" {
-			c.dir, c.call = filepath.Join(c.sessions, e.SessionID), d.CallID
+			c.call = d.CallID
 		}
 	case event.Status:
-		if e.AgentID == "" && d.From == string(agent.StateToolRunning) && c.dirty && c.dir != "" {
+		if e.AgentID == "" && d.From == string(agent.StateToolRunning) && c.dirty {
 			c.start(c.ctx, c.env.plain)
 		}
 	}
@@ -175,8 +183,16 @@ func (s *storedSession) checkPlace(b backend) error {
 	if s == nil || !b.inPlace() {
 		return nil
 	}
-	if _, err := os.Stat(filepath.Join(s.record.Dir, checkpointName)); err != nil {
-		return nil //nolint:nilerr // it has none
+	f, err := os.Open(filepath.Join(s.record.Dir, checkpointName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	if c, err := workspace.ReadCheckpoint(f); err != nil || c.Files == 0 {
+		return err
 	}
 	return usagef("--env=%s: the session worked on a copy of the directory in %s, and its changes go "+
 		"on only in a copy; --apply brings them to the directory", b.name(), s.record.Started.Backend)

@@ -32,6 +32,8 @@ type Checkpoint struct {
 	Note string `json:"note"`
 	// Unreadable are the names that may have changed but could not be read; their changes are missing.
 	Unreadable []string `json:"unreadable,omitempty"`
+	// Files is the number of changed files.
+	Files int `json:"-"`
 }
 
 // savedHead lists what a checkpoint has. Names are quoted as in Go, since JSON has no names that
@@ -147,6 +149,12 @@ func (w *Workspace) restore(
 	return head.Checkpoint, w.redo(ctx, e, head.Changes, tr)
 }
 
+// ReadCheckpoint describes what Save has written.
+func ReadCheckpoint(from io.Reader) (Checkpoint, error) {
+	head, err := readCheckpointHead(tar.NewReader(from))
+	return head.Checkpoint, err
+}
+
 // redo makes changes; contents has the files.
 func (w *Workspace) redo(
 	ctx context.Context, e env.Environment, list []savedChange, contents *tar.Reader,
@@ -245,6 +253,7 @@ func readCheckpointHead(tr *tar.Reader) (head savedHead, err error) {
 			return head, err
 		}
 	}
+	head.Files = len(head.Changes)
 	for i := range head.Unreadable {
 		if head.Unreadable[i], err = unquoteName(head.Unreadable[i]); err != nil {
 			return head, err

@@ -30,10 +30,28 @@ func restore(t *testing.T, dir string, saved []byte) string {
 	t.Helper()
 	w := open(t, dir, workspace.Options{})
 	e, envDir := upload(t, w)
-	if c, err := w.Restore(t.Context(), e, bytes.NewReader(saved)); err != nil || c.Note != "note" {
+	c, err := w.Restore(t.Context(), e, bytes.NewReader(saved))
+	if err != nil || c.Note != "note" {
 		t.Fatalf("%+v, %v", c, err)
 	}
+	if read, err := workspace.ReadCheckpoint(bytes.NewReader(saved)); err != nil ||
+		read.Note != c.Note || read.Files != c.Files {
+		t.Errorf("read %+v, %v, want %+v", read, err, c)
+	}
 	return envDir
+}
+
+func TestSaveNone(t *testing.T) {
+	host := t.TempDir()
+	put(t, host, tree{"a": text("a")})
+	var b bytes.Buffer
+	if err := workspace.SaveNone(&b, "note"); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "restored", read(t, host), read(t, restore(t, host, b.Bytes())))
+	if c, err := workspace.ReadCheckpoint(&b); err != nil || c.Files != 0 {
+		t.Errorf("%+v, %v", c, err)
+	}
 }
 
 func TestRestoreConflicts(t *testing.T) {
