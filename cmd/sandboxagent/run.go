@@ -277,11 +277,11 @@ func (p *program) runTask(ctx context.Context, c *cli.Context) (int, error) {
 		}
 		return record.ExitCode, nil
 	}
-	if record.Error != "" {
-		p.printLine(record.Error)
-	}
 	if record.Resume != "" && (!p.quiet || record.ExitCode == codeHuman) {
 		p.printLine("go on with: " + record.Resume)
+	}
+	if record.Error != "" {
+		p.printLine(record.Error)
 	}
 	return record.ExitCode, nil
 }
