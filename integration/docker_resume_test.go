@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 )
@@ -113,15 +112,10 @@ func TestDockerResume(t *testing.T) {
 // awaitNone waits until no container of the tests is left.
 func (r *resumer) awaitNone(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	await(t, "the end of all containers", func() bool {
 		left, err := r.containers(t.Context(), r.mark)
-		if err == nil && len(left) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("left: %v, %v", left, err)
-		}
-	}
+		return err == nil && len(left) == 0
+	})
 }
 
 // resumeLater runs a session without --apply, goes on with it, and applies its changes at last.

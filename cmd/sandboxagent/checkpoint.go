@@ -103,7 +103,7 @@ func (c *checkpoints) await() {
 	}
 }
 
-// finish stores what is not stored yet.
+// finish stores the changes since the last time.
 func (c *checkpoints) finish(ctx context.Context) {
 	if c == nil {
 		return
@@ -133,7 +133,7 @@ func (c *checkpoints) applied() {
 	}
 }
 
-// close waits for what is being stored in an environment that does not respond any more.
+// close ends the work on an environment that does not respond any more.
 func (c *checkpoints) close() {
 	if c != nil {
 		c.await()

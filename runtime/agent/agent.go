@@ -61,8 +61,8 @@ func (a *Agent) NewSession(ctx context.Context, o SessionOptions) (*Session, err
 // Resume goes on with a session that was stored before, by this process or another one: store and
 // record are what session.Open returned, whose store the session closes, also after an error. The
 // history, the surroundings, the mode and the use of limits are those of the record; grants, files
-// that were read, and sub-agents are not. A call without a result gets one that says that it was
-// interrupted, and does not run again. The next input tells the model about the interruption.
+// that were read, and sub-agents are not. A call without a result is recorded as interrupted, and
+// does not run again. The next input tells the model about the interruption.
 func (a *Agent) Resume(
 	ctx context.Context, store session.Store, record *session.Record, o SessionOptions,
 ) (*Session, error) {

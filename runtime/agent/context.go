@@ -404,7 +404,7 @@ func boundWords(list []string, most int) []string {
 	return append([]string{first}, newest...)
 }
 
-// compact replaces turns as c says.
+// compact replaces all turns but the last c.Keep by c.Turn.
 func (h *history) compact(c session.Compacted) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
