@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/aymanbagabas/go-udiff"
@@ -181,10 +182,16 @@ type approvalRequest struct {
 	Parts     []explainedStep `json:"parts"`
 }
 
-// approveWith returns a function that asks a program on this machine about a call.
-func approveWith(command string) func(context.Context, agent.Approval) (agent.Reply, error) {
+// approveWith returns a function that asks a program on this machine about a call. A call that the
+// program postpones may be approved for the time later.
+func approveWith(
+	command string, later time.Duration,
+) func(context.Context, agent.Approval) (agent.Reply, error) {
 	return func(ctx context.Context, a agent.Approval) (agent.Reply, error) {
 		reply, err := runApprover(ctx, command, a)
+		if later > 0 {
+			reply.Until = time.Now().Add(later)
+		}
 		if err != nil {
 			err = fmt.Errorf("--approve-with %s: %w", command, err)
 		}
@@ -224,10 +231,11 @@ func runApprover(
 	}
 	reply = agent.Reply{Verdict: agent.Verdict(answer.Answer), Message: answer.Message}
 	known := []agent.Verdict{
-		agent.ApproveOnce, agent.ApproveAlways, agent.Refuse, agent.AbortRun,
+		agent.ApproveOnce, agent.ApproveAlways, agent.Refuse, agent.AbortRun, agent.Postpone,
 	}
 	if !slices.Contains(known, reply.Verdict) {
-		return reply, fmt.Errorf("the answer %q is not one of once, always, deny, abort", answer.Answer)
+		return reply, fmt.Errorf("the answer %q is not one of once, always, deny, abort, later",
+			answer.Answer)
 	}
 	return reply, nil
 }

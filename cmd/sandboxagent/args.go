@@ -163,7 +163,9 @@ func (l *commandLine) addVariables(flags []cli.Flag) error {
 }
 
 // withoutVariables are the flags that no variable sets.
-var withoutVariables = [...]string{"all", sessionName, lastName, answerName}
+var withoutVariables = [...]string{
+	"all", sessionName, lastName, answerName, approveName, refuseName,
+}
 
 var leadingFlag = lazyregexp.New(`^--[a-z-]+`)
 

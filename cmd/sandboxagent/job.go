@@ -24,6 +24,8 @@ import (
 // job is a task with everything that it needs to start.
 type job struct {
 	task string
+	// reply decides, instead of a task, about the call that waits; may be nil.
+	reply *agent.Reply
 	// parts go with the task.
 	parts []llm.Part
 	// hints are facts that the model gets with the task.
@@ -111,9 +113,7 @@ func (p *program) work(ctx context.Context, j *job) (record event.Result, answer
 		ModelCalls: res.ModelCalls,
 		ToolCalls:  len(res.ToolCalls),
 		Usage:      res.Usage, CostUSD: res.CostUSD, Models: res.Models,
-		Changes:    res.Changes,
-		Refused:    res.Refused,
-		Agents:     res.Agents,
+		Approval: res.Approval, Refused: res.Refused, Agents: res.Agents,
 		Guarantees: info.Guarantees,
 		DurationMS: time.Since(started).Milliseconds(),
 	}
@@ -147,6 +147,8 @@ func (j *job) addSession(record *event.Result, res agent.RunResult) {
 	}
 	record.Resume = "sandboxagent " + resumeName + " " + record.SessionID
 	switch flag := limitRemedies[res.Limit]; {
+	case res.Approval != nil:
+		record.Resume += " --" + approveName
 	case res.Status == agent.StatusAwaitingHuman:
 		record.Resume += " --" + answerName + " TEXT"
 	case strings.HasPrefix(flag, "--"):
@@ -259,7 +261,7 @@ func runAgent(ctx context.Context, j *job) (res agent.RunResult, err error) {
 	a, err := agent.New(j.config)
 	if err == nil {
 		defer a.Close() //nolint:errcheck // the run's result reports a store that fails
-		in := agent.Input{Text: j.task, Parts: j.parts, Hints: j.hints}
+		in := agent.Input{Text: j.task, Parts: j.parts, Hints: j.hints, Reply: j.reply}
 		if j.stored == nil {
 			res, err = a.Run(ctx, in)
 		} else {
@@ -300,6 +302,18 @@ func answer(res agent.RunResult) string {
 	return text
 }
 
+// waitingText describes a call that waits for an approval.
+func waitingText(a event.PermissionAsked) string {
+	text := a.Tool
+	for _, p := range a.Parts {
+		text += "; " + p.Decision + " " + p.Permission + " " + oneLine(p.Subject)
+		if p.Rule != "" {
+			text += fmt.Sprintf(", by %q of %s", p.Rule, p.Source)
+		}
+	}
+	return visible(text)
+}
+
 // timeoutText describes a run that timed out.
 const timeoutText = "the run timed out (--timeout)"
 
@@ -333,6 +347,9 @@ func explain(ctx context.Context, res agent.RunResult, err error) string {
 	case agent.StatusTaskFailed:
 		return "the model reports that it cannot do the task"
 	case agent.StatusAwaitingHuman:
+		if res.Approval != nil {
+			return "a call needs the approval of a human: " + waitingText(*res.Approval)
+		}
 		return "the model needs an answer from a human: " + res.Question
 	case agent.StatusLimit:
 		return fmt.Sprintf("the limit of %s was reached (%s)", strings.ReplaceAll(res.Limit, "_", " "),

@@ -125,6 +125,11 @@ func guardFlags() []cli.Flag {
 			Name: "approve-timeout", Category: groupPolicy, Value: 10 * time.Minute,
 			Usage: "refuse what nobody approves within this `DURATION`",
 		},
+		&cli.DurationFlag{
+			Name: "approve-later", Category: groupPolicy, DefaultText: "refuse at once",
+			Usage: "where nobody can be asked, end the run with exit code 4, and let \"" + resumeName +
+				"\" approve within this `DURATION`",
+		},
 	)
 }
 
@@ -154,8 +159,19 @@ func (p *program) parseGuardFlags(c *cli.Context, set []string) (g guardrails, e
 	default:
 		return g, usagef("--mode: %q is not one of plan, build", mode)
 	}
-	if command := c.String("approve-with"); command != "" {
-		g.approve = approveWith(command)
+	later := c.Duration("approve-later")
+	if c.IsSet("approve-later") && later <= 0 {
+		return g, usagef("--approve-later: the duration must be positive")
+	}
+	switch command := c.String("approve-with"); {
+	case command != "":
+		g.approve = approveWith(command, later)
+	case later > 0 && !p.interactive():
+		g.approve = func(context.Context, agent.Approval) (agent.Reply, error) {
+			return agent.Reply{
+				Verdict: agent.Postpone, Until: time.Now().Add(later),
+			}, nil
+		}
 	}
 	if g.approveTimeout = c.Duration("approve-timeout"); g.approveTimeout <= 0 {
 		return g, usagef("--approve-timeout: the duration must be positive")

@@ -118,6 +118,7 @@ const verboseLines = 200
 type runSettings struct {
 	environmentSettings
 	task      string
+	reply     *agent.Reply
 	effort    string
 	verify    string
 	patch     patchSettings
@@ -175,43 +176,47 @@ func (p *program) parseRunFlags(ctx context.Context, c *cli.Context) (runSetting
 	if s.patch, err = parsePatchFlags(c, s.environmentSettings); err != nil {
 		return s, err
 	}
-	s.task, err = p.readTask(ctx, c)
-	return s, err
+	return s, p.readTask(ctx, c, &s)
 }
 
 // maxTask bounds a task from standard input, in bytes.
 const maxTask = 16 << 20
 
-func (p *program) readTask(ctx context.Context, c *cli.Context) (string, error) {
+// readTask sets the task, or the reply that goes on without one.
+func (p *program) readTask(ctx context.Context, c *cli.Context, s *runSettings) error {
 	args := c.Args().Slice()
 	if p.stored != nil {
 		var err error
+		if s.reply, err = p.stored.reply(c, args); s.reply != nil || err != nil {
+			return err
+		}
 		if args, err = p.stored.task(p.line.command, args, c.String(answerName)); err != nil {
-			return "", err
+			return err
 		}
 	}
 	switch {
 	case len(args) == 0:
-		return "", usagef("the task is missing; give it as one argument, or as - to read it from " +
+		return usagef("the task is missing; give it as one argument, or as - to read it from " +
 			"standard input")
 	case len(args) > 1:
-		return "", usagef("the task must be one argument, not %d; put it in quotes", len(args))
+		return usagef("the task must be one argument, not %d; put it in quotes", len(args))
 	}
 	task := args[0]
 	if task == fromStdin {
 		data, err := readAll(ctx, p.std.in, maxTask)
 		if timedOut(ctx) {
-			return "", fmt.Errorf("read the task from standard input: %w", context.Cause(ctx))
+			return fmt.Errorf("read the task from standard input: %w", context.Cause(ctx))
 		}
 		if err != nil {
-			return "", usagef("read the task from standard input: %s", err)
+			return usagef("read the task from standard input: %s", err)
 		}
 		task = strings.ToValidUTF8(string(data), "\uFFFD")
 	}
 	if strings.TrimSpace(task) == "" {
-		return "", usagef("the task is empty")
+		return usagef("the task is empty")
 	}
-	return task, nil
+	s.task = task
+	return nil
 }
 
 // errTooLong means that an input has too many bytes; the limit follows in the text.
@@ -311,7 +316,8 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 	}
 	hideKeys(s.config.inherit.Pass)
 	j := &job{
-		task: s.task, patch: s.patch, fetch: s.fetch, interactive: p.interactive(), stored: p.stored,
+		task: s.task, reply: s.reply, patch: s.patch, fetch: s.fetch,
+		interactive: p.interactive(), stored: p.stored,
 	}
 	if c.Bool("verbose") {
 		j.outputs = verboseLines

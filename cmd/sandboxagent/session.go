@@ -252,8 +252,14 @@ func writeSession(b *strings.Builder, r *session.Record) {
 			}
 		}
 	}
+	if r.Waiting != nil {
+		fmt.Fprintf(b, "  waits for an approval: %s\n", waitingText(r.Waiting.PermissionAsked))
+		if end := r.Waiting.Expires; !end.IsZero() {
+			fmt.Fprintf(b, "  until: %s\n", end.Local().Format(time.DateTime))
+		}
+	}
 	for _, call := range r.Calls {
-		if call.Result == nil {
+		if call.Result == nil && (r.Waiting == nil || call.ID != r.Waiting.CallID) {
 			fmt.Fprintf(b, "  without a result: %s %s\n", row(call.Name), row(call.ID))
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -27,6 +28,8 @@ const (
 	sessionName = "session"
 	lastName    = "last"
 	answerName  = "answer"
+	approveName = "approve"
+	refuseName  = "refuse"
 )
 
 // runsTask reports whether a command runs a task with a model.
@@ -52,6 +55,14 @@ Exit codes are those of run.`,
 			&cli.StringFlag{
 				Name: answerName, Category: groupTask,
 				Usage: "answer the question of the model with `TEXT`",
+			},
+			&cli.BoolFlag{
+				Name: approveName, Category: groupTask,
+				Usage: "run the call that waits for an approval, and go on",
+			},
+			&cli.StringFlag{
+				Name: refuseName, Category: groupTask,
+				Usage: "refuse that call, tell the model `TEXT`, and go on",
 			},
 		}, runFlags()...),
 		Action: p.action(p.runTask),
@@ -97,10 +108,40 @@ func (p *program) newStores(dir string) func(id string) (session.Store, error) {
 // continueTask is the task of a session that goes on without one.
 const continueTask = "Go on with the task."
 
+// reply returns the decision of the flags about the call that waits; nil without one.
+func (s *storedSession) reply(c *cli.Context, args []string) (*agent.Reply, error) {
+	r := &agent.Reply{Verdict: agent.ApproveOnce}
+	flag := "--" + approveName
+	switch refused := c.IsSet(refuseName); {
+	case refused && c.Bool(approveName):
+		return nil, usagef("--%s and --%s exclude each other", approveName, refuseName)
+	case refused:
+		flag = "--" + refuseName
+		r.Verdict, r.Message = agent.Refuse, c.String(refuseName)
+	case !c.Bool(approveName):
+		return nil, nil
+	}
+	waiting := s.record.Waiting
+	switch {
+	case len(args) > 0 || c.IsSet(answerName):
+		return nil, usagef("%s excludes a task and --%s", flag, answerName)
+	case waiting == nil:
+		return nil, usagef("%s: in the session %s no call waits for an approval", flag, s.record.ID)
+	case r.Verdict == agent.ApproveOnce && !waiting.Expires.IsZero() &&
+		time.Now().After(waiting.Expires):
+		return nil, usagef("%s: the time for the approval is over since %s; go on with --%s TEXT or a "+
+			"task", flag, waiting.Expires.Local().Format(time.DateTime), refuseName)
+	}
+	return r, nil
+}
+
 // task returns the arguments of a run of command that goes on: its task, if args have none.
 func (s *storedSession) task(command string, args []string, answer string) ([]string, error) {
 	asked := s.record.Status() == string(agent.StatusAwaitingHuman)
 	switch {
+	case s.record.Waiting != nil && len(args) == 0 && command != runName:
+		return nil, usagef("a call waits for an approval (\"session show %s\"): give --%s, --%s TEXT or "+
+			"a task", s.record.ID, approveName, refuseName)
 	case answer != "" && len(args) > 0:
 		return nil, usagef("--%s and a task exclude each other", answerName)
 	case answer != "" && !asked:
@@ -133,7 +174,7 @@ type programLine struct {
 // ownFlags are flags that a session does not hand on: they are about one run, or a consent.
 var ownFlags = [...]string{
 	"output", "quiet", "verbose", "file", "image-file", "patch", sessionName, lastName, answerName,
-	"yes", "accept-new-host-key",
+	approveName, refuseName, "yes", "accept-new-host-key",
 }
 
 // addingFlags are flags that are added to those of a session, and do not replace them.

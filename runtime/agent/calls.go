@@ -24,6 +24,11 @@ type call struct {
 	// arguments are those of the model, with which the call runs.
 	arguments string
 	position  int
+	// runID is the run of the answer, and modelCall the number of the answer in it.
+	runID     string
+	modelCall int
+	// result is that of an earlier run; nil without one.
+	result *llm.ToolResult
 	// original is the ID of the model's server.
 	original string
 	// duplicate means that an earlier call of the same answer has the same ID; it does not run.
@@ -43,13 +48,14 @@ const (
 	skipStopped   = "the run was stopped"
 	skipLimit     = "the limit of tool calls is reached"
 	skipRefused   = "the user refused an earlier call"
+	skipSecret    = "an earlier call waits for an approval, and the secret in its arguments is not " +
+		"stored; call the tool again if you still need it"
+	// skipWaits keeps calls for the next run.
+	skipWaits = "an earlier call waits for an approval"
 )
 
-// runTools runs the calls of an answer in order, consecutive read-only ones concurrently if the
-// profile supports it, and records exactly one result for each. Calls after the end of the run,
-// after a question or an exit, or after an error of the store do not run; their results give the
-// reason.
-func (l *loop) runTools(ctx context.Context, calls []call) ([]tool.Outcome, error) {
+// startRound prepares the calls of a new answer.
+func (l *loop) startRound(calls []call) {
 	l.step(SignalToolCalls)
 	l.rounds++
 	limit, before := l.limits().MaxToolCalls, len(l.res.ToolCalls)
@@ -57,11 +63,23 @@ func (l *loop) runTools(ctx context.Context, calls []call) ([]tool.Outcome, erro
 		calls[i].overLimit = limit > 0 && before+i >= limit
 	}
 	l.markRepeats(calls)
+}
+
+// runTools runs the calls of an answer in order, consecutive read-only ones concurrently if the
+// profile supports it, and records exactly one result for each. Calls after the end of the run,
+// after a question or an exit, or after an error of the store do not run; their results give the
+// reason. If one waits for an approval, the history gets no results, and the outcomes of calls that
+// wait are empty.
+func (l *loop) runTools(ctx context.Context, calls []call) ([]tool.Outcome, error) {
 	outcomes := make([]tool.Outcome, len(calls))
 	var failed error
 	skip := ""
 	for i, n := 0, 0; i < len(calls); i += n {
 		n = 1
+		if r := calls[i].result; r != nil {
+			outcomes[i] = tool.Outcome{Call: calls[i].ToolCall, Result: *r}
+			continue
+		}
 		if skip == "" && l.profile.SupportsParallelToolCalls {
 			n = l.countReadOnly(calls[i:])
 		}
@@ -71,17 +89,28 @@ func (l *loop) runTools(ctx context.Context, calls []call) ([]tool.Outcome, erro
 		} else {
 			err = l.runConcurrently(ctx, calls[i:i+n], outcomes[i:i+n])
 		}
-		if failed == nil {
+		waits := errors.Is(err, errPostponed)
+		if failed == nil && !waits {
 			failed = err
 		}
 		for j := i; j < i+n; j++ {
-			l.addToResult(calls[j], outcomes[j])
+			if outcomes[j].Result.CallID != "" {
+				l.addToResult(calls[j], outcomes[j])
+			}
 			skip = skipAfter(outcomes[j], failed, skip)
+		}
+		if waits && skip == "" {
+			skip = skipWaits
 		}
 		if skip == "" && l.refused.Load() {
 			skip = skipRefused
 		}
 	}
+	if asked := l.waits.Load(); asked != nil {
+		l.history.waiting = newWaiting(*asked, calls, outcomes)
+		return outcomes, failed
+	}
+	l.history.waiting = nil
 	results := make([]llm.ToolResult, len(outcomes))
 	for i, o := range outcomes {
 		results[i] = o.Result
@@ -112,7 +141,7 @@ func (l *loop) countReadOnly(calls []call) int {
 	n := 0
 	for n < len(calls) {
 		t, ok := l.tools.Get(calls[n].Name)
-		if !ok || !t.ReadOnly {
+		if !ok || !t.ReadOnly || calls[n].result != nil {
 			break
 		}
 		n++
@@ -133,20 +162,34 @@ func (l *loop) runConcurrently(ctx context.Context, calls []call, outcomes []too
 		})
 	}
 	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
+	waits := func(err error) bool { return err == nil || errors.Is(err, errPostponed) }
+	if i := slices.IndexFunc(errs, func(err error) bool { return !waits(err) }); i >= 0 {
+		return errs[i]
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // runTool runs one call, or refuses it, between its journal entries and its events. A panic, such
-// as one of the store, is an error; the call has a result nevertheless.
+// as one of the store, is an error; the call has a result nevertheless. The error is errPostponed,
+// and the outcome empty, if the call waits for an approval.
 func (l *loop) runTool(ctx context.Context, c call, skip string) (o tool.Outcome, err error) {
+	if skip == skipWaits {
+		switch {
+		case c.arguments != c.Arguments:
+			skip = skipSecret
+		case c.overLimit:
+			skip = skipLimit
+		case !c.duplicate:
+			return tool.Outcome{}, errPostponed
+		}
+	}
 	l.send(event.ToolCallStart{CallID: c.ID, Name: c.Name, Arguments: c.Arguments})
 	defer func() {
-		if o.Result.CallID == "" {
+		switch {
+		case errors.Is(err, errPostponed):
+			l.send(toolCallEnd(l.refuse(c, tool.KindPermission, postponedText)))
+			return
+		case o.Result.CallID == "":
 			o = l.refuse(c, tool.KindCanceled, notRunText(skipNotStored))
 		}
 		l.send(toolCallEnd(o))
@@ -171,10 +214,11 @@ func (l *loop) runTool(ctx context.Context, c call, skip string) (o tool.Outcome
 		if t.Class != policy.ClassWrite && l.env != nil && l.mode.isPlanning() {
 			scope.Env = l.mode.env
 		}
+		var unstored, denied error
 		scope.Permit = func(ctx context.Context, t tool.Tool, args json.RawMessage) error {
-			return l.permit(ctx, t, c, args)
+			denied = l.permit(ctx, t, c, args)
+			return denied
 		}
-		var unstored error
 		if durable {
 			scope.Starting = func() error {
 				unstored = catchPanic(l.log, func() error { return l.storeStart(c) })
@@ -188,8 +232,11 @@ func (l *loop) runTool(ctx context.Context, c call, skip string) (o tool.Outcome
 		o = l.tools.Run(ctx, scope, given)
 		o.Call = c.ToolCall
 		flush()
-		if unstored != nil {
+		switch {
+		case unstored != nil:
 			return tool.Outcome{}, unstored
+		case errors.Is(denied, errPostponed):
+			return tool.Outcome{}, denied
 		}
 	}
 	if err = l.storeResult(c, o, durable); err == nil {
@@ -201,7 +248,7 @@ func (l *loop) runTool(ctx context.Context, c call, skip string) (o tool.Outcome
 // storeStart makes the start of a call durable that may change something.
 func (l *loop) storeStart(c call) error {
 	err := l.store.Append(session.TypeToolStarted, session.ToolStarted{
-		RunID: l.in.RunID, ModelCall: l.res.ModelCalls, Position: c.position, CallID: c.ID,
+		RunID: c.runID, ModelCall: c.modelCall, Position: c.position, CallID: c.ID,
 		Name: c.Name, Arguments: c.Arguments,
 	})
 	if err != nil {
@@ -212,7 +259,7 @@ func (l *loop) storeStart(c call) error {
 
 func (l *loop) storeResult(c call, o tool.Outcome, durable bool) error {
 	e := session.ToolResult{
-		RunID: l.in.RunID, ModelCall: l.res.ModelCalls, Position: c.position, Result: o.Result,
+		RunID: c.runID, ModelCall: c.modelCall, Position: c.position, Result: o.Result,
 		OutputFile: o.Output.File, OutputSize: o.Output.Size, OutputSHA256: o.Output.SHA256,
 		DurationMS: o.Duration.Milliseconds(),
 	}
@@ -274,6 +321,9 @@ func (l *loop) afterTools(
 ) (ending, bool, error) {
 	if ctx.Err() != nil {
 		return stopped(ctx), true, nil
+	}
+	if l.waits.Load() != nil {
+		return ending{signal: SignalGiveUp, status: StatusAwaitingHuman}, true, nil
 	}
 	final := slices.IndexFunc(outcomes, func(o tool.Outcome) bool {
 		return skipAfter(o, nil, "") != ""

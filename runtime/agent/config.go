@@ -160,6 +160,9 @@ type Input struct {
 	Limits *Limits
 	// Hints are facts about this run that are added to the text.
 	Hints []string
+	// Reply decides about the call that waits since a Reply with Postpone; Text and Parts are empty
+	// then. Its Verdict is ApproveOnce, ApproveAlways or Refuse.
+	Reply *Reply
 }
 
 // ErrConfig is wrapped by errors that only another Config or Input avoids.

@@ -19,6 +19,8 @@ type history struct {
 
 	// callIDs are the IDs of all tool calls, and pruned of those whose outputs were removed.
 	callIDs, pruned map[string]bool
+	// waiting is the answer that waits for an approval; nil without one.
+	waiting *waiting
 	// compacted is the last summary, the first of the turns.
 	compacted session.Compacted
 	// prompt is the last one in the journal.

@@ -83,8 +83,10 @@ type loop struct {
 	retried                 bool
 	// told are the limits of whose end the model knows.
 	told map[string]bool
-	// refused means that a human refused a call of the current answer.
+	// refused means that a human refused a call of the current answer, and waits is the one that waits
+	// for an approval.
 	refused atomic.Bool
+	waits   atomic.Pointer[session.ApprovalAsked]
 	// stop ends the context of the run, so that a run with fatal set does not wait for a tool call.
 	stop context.CancelCauseFunc
 
@@ -185,6 +187,17 @@ func (l *loop) work(ctx context.Context) (e ending, err error) {
 	if err := l.start(); err != nil {
 		return ending{}, err
 	}
+	if l.in.Reply != nil {
+		l.offerTools()
+		calls := l.history.waiting.openCalls()
+		outcomes, err := l.runTools(ctx, calls)
+		if err != nil {
+			return ending{}, err
+		}
+		if e, over, err := l.afterTools(ctx, calls, outcomes); over || err != nil {
+			return e, err
+		}
+	}
 	for {
 		if e, over, err := l.makeRoom(ctx); over || err != nil {
 			return e, err
@@ -214,6 +227,7 @@ func (l *loop) work(ctx context.Context) (e ending, err error) {
 			e, over, err = l.endOfAnswer(ctx, resp)
 		} else {
 			var outcomes []tool.Outcome
+			l.startRound(calls)
 			if outcomes, err = l.runTools(ctx, calls); err != nil {
 				return ending{}, err
 			}
@@ -228,10 +242,24 @@ func (l *loop) work(ctx context.Context) (e ending, err error) {
 // start records the start of the run and its input.
 func (l *loop) start() error {
 	l.step(SignalStart)
-	if err := l.store.Append(session.TypeRunStarted, session.RunStarted{
+	started := session.RunStarted{
 		RunID: l.in.RunID, Instructions: l.in.Instructions, Limits: l.limits(),
-	}); err != nil {
+	}
+	if l.in.Reply != nil {
+		started.Reply = string(l.in.Reply.Verdict)
+	} else if err := l.dismiss(); err != nil {
 		return err
+	}
+	if err := l.store.Append(session.TypeRunStarted, started); err != nil {
+		return err
+	}
+	if l.in.Reply != nil {
+		if len(l.in.Hints) > 0 {
+			l.steering.add(hintsText(l.in.Hints))
+		}
+		l.send(event.UserInput{Reply: started.Reply})
+		l.step(SignalReply)
+		return nil
 	}
 	var parts []llm.Part
 	if l.in.Text != "" {

@@ -18,9 +18,7 @@ const contextShare = 0.8
 // number of images in it that the model cannot see. The answer's calls use the same tools.
 func (l *loop) buildRequest() (req llm.Request, unseen int) {
 	settings := l.next
-	l.tools = l.registry.Clone()
-	l.offered = l.mode.offer(offered(l.tools, l.policy, l.mode.rulesOr(l.rules), l.in, l.env))
-	l.agents.offer(l.offered)
+	l.offerTools()
 	var specs []llm.ToolSpec
 	for _, name := range l.offered {
 		if t, ok := l.tools.Get(name); ok {
@@ -51,6 +49,13 @@ func (l *loop) buildRequest() (req llm.Request, unseen int) {
 		Options:           l.model.Options,
 		SessionID:         l.sessionID,
 	}, unseen
+}
+
+// offerTools sets the tools that the calls of an answer may name.
+func (l *loop) offerTools() {
+	l.tools = l.registry.Clone()
+	l.offered = l.mode.offer(offered(l.tools, l.policy, l.mode.rulesOr(l.rules), l.in, l.env))
+	l.agents.offer(l.offered)
 }
 
 // stream sends the next request and emits the answer while it arrives.
@@ -241,7 +246,7 @@ func (l *loop) uniqueCalls(parts []llm.Part) ([]llm.Part, []call) {
 		}
 		c := call{
 			ToolCall: *p.ToolCall, arguments: p.ToolCall.Arguments, position: len(calls),
-			original: p.ToolCall.ID,
+			original: p.ToolCall.ID, runID: l.in.RunID, modelCall: l.res.ModelCalls,
 		}
 		c.Arguments = redactArguments(l.scope.Redactor, c.Arguments)
 		c.duplicate = c.ID != "" && inAnswer[c.ID]

@@ -40,6 +40,8 @@ type Reply struct {
 	Message string
 	// Always, if not nil, replaces Approval.Always.
 	Always []policy.Rule
+	// Until is the time until which a postponed call may be approved; zero means no end.
+	Until time.Time
 }
 
 // Verdict is the decision of a human about a call.
@@ -54,6 +56,11 @@ const (
 	Refuse Verdict = "deny"
 	// AbortRun ends the run, as Session.Abort does.
 	AbortRun Verdict = "abort"
+	// Postpone ends the run with status awaiting_human. The call and those after it in the answer
+	// wait, in the store too, for the next input: with Input.Reply they run or are refused, otherwise
+	// none of them runs. A call with a secret in its arguments, which is not stored, and one of a
+	// sub-agent cannot wait, and are refused.
+	Postpone Verdict = "later"
 )
 
 // Who decided, in event.PermissionReplied.By.
@@ -188,36 +195,61 @@ func (l *loop) permit(ctx context.Context, t tool.Tool, c call, args json.RawMes
 		}
 		d = l.decide(rules, t, c, args) // with the grants made meanwhile
 	}
-	refuse := func(by, message string) error {
-		message = l.scope.Redactor.Text(message)
-		l.send(event.PermissionReplied{CallID: c.ID, Answer: string(Refuse), By: by, Message: message})
-		p.addRefusal(event.Refusal{
-			AgentID: l.agentID, CallID: c.ID, Tool: t.Name, By: by, Message: message,
-			Parts: l.parts(d.Steps),
-		})
-		return &tool.Error{Kind: tool.KindPermission, Message: refusedText(by, message, d.Steps)}
-	}
 	switch {
 	case d.Action == policy.Allow:
 		return nil
 	case d.Action == policy.Deny:
-		return refuse(byRule, "")
+		return l.refuseCall(t, c, d.Steps, byRule, "")
+	case l.waits.Load() != nil:
+		return errPostponed
 	case l.refused.Load():
 		return &tool.Error{Kind: tool.KindCanceled, Message: notRunText(skipRefused)}
 	}
 	l.send(event.PermissionAsked{CallID: c.ID, Tool: t.Name, Parts: l.parts(d.Steps)})
-	if p.approve == nil {
-		return refuse(byNobody, "")
+	if p.approve == nil && !l.repliesTo(c) {
+		return l.refuseCall(t, c, d.Steps, byNobody, "")
 	}
 	l.step(SignalApproval)
+	return l.getApproval(ctx, t, c, args, d.Steps)
+}
+
+// refuseCall records the refusal of a call with those steps, and returns its error.
+func (l *loop) refuseCall(
+	t tool.Tool, c call, steps []policy.Step, by, message string,
+) error {
+	message = l.scope.Redactor.Text(message)
+	l.send(event.PermissionReplied{CallID: c.ID, Answer: string(Refuse), By: by, Message: message})
+	l.permissions.addRefusal(event.Refusal{
+		AgentID: l.agentID, CallID: c.ID, Tool: t.Name, By: by, Message: message,
+		Parts: l.parts(steps),
+	})
+	return &tool.Error{Kind: tool.KindPermission, Message: refusedText(by, message, steps)}
+}
+
+// getApproval returns an error unless a human approves a call with those steps.
+func (l *loop) getApproval(
+	ctx context.Context, t tool.Tool, c call, args json.RawMessage, steps []policy.Step,
+) error {
+	p := l.permissions
+	refuse := func(by, message string) error {
+		l.refused.Store(true) // until the results of this answer are recorded
+		return l.refuseCall(t, c, steps, by, message)
+	}
 	a := Approval{
-		AgentID: l.agentID, CallID: c.ID, Tool: t.Name, Arguments: args, Steps: asked(d.Steps),
-		Always: policy.Exactly(d.Steps),
+		AgentID: l.agentID, CallID: c.ID, Tool: t.Name, Arguments: args, Steps: asked(steps),
+		Always: policy.Exactly(steps),
 	}
 	if l.env != nil {
 		a.WorkDir = l.env.Info().WorkDir
 	}
-	reply, err := p.ask(ctx, l.log, a)
+	var reply Reply
+	var err error
+	replied := l.repliesTo(c)
+	if replied {
+		reply = *l.in.Reply
+	} else {
+		reply, err = p.ask(ctx, l.log, a)
+	}
 	switch {
 	case ctx.Err() == nil && err == nil && reply.Verdict == AbortRun:
 		l.send(event.PermissionReplied{CallID: c.ID, Answer: string(AbortRun), By: byHuman})
@@ -228,19 +260,25 @@ func (l *loop) permit(ctx context.Context, t tool.Tool, c call, args json.RawMes
 		l.send(event.PermissionReplied{CallID: c.ID, Answer: string(AbortRun), By: byNobody})
 		return context.Cause(ctx)
 	case err != nil:
-		l.refused.Store(true) // nobody would answer the next question either
 		return refuse(byNobody, err.Error())
+	case reply.Verdict == Postpone:
+		if reason := l.cannotWait(c); reason != "" {
+			return refuse(byNobody, reason)
+		}
+		return l.postpone(ctx, t, a, reply.Until, l.parts(steps))
 	case reply.Verdict == ApproveAlways:
 		if reply.Always == nil {
 			reply.Always = a.Always
 		}
 		p.grant(reply.Always)
 	case reply.Verdict != ApproveOnce:
-		l.refused.Store(true) // until the results of this answer are recorded
 		return refuse(byHuman, reply.Message)
 	}
 	l.step(SignalApproved)
 	l.send(event.PermissionReplied{CallID: c.ID, Answer: string(reply.Verdict), By: byHuman})
+	if replied {
+		return l.checkFiles(ctx)
+	}
 	return nil
 }
 

@@ -24,7 +24,8 @@ const (
 	StatusVerifyFailed Status = "verify_failed"
 	// StatusLimit: a limit was reached; RunResult.Limit names it.
 	StatusLimit Status = "limit_reached"
-	// StatusAwaitingHuman: the model has a question for the user; the next input is the answer.
+	// StatusAwaitingHuman: the model has a question for the user, and the next input is the answer, or
+	// a call waits for an approval, and the next input has a Reply.
 	StatusAwaitingHuman Status = "awaiting_human"
 	// StatusModelError: a request to the model failed.
 	StatusModelError Status = "model_error"
@@ -54,6 +55,8 @@ var (
 	ErrBusy = errors.New("the session is busy")
 	// ErrAborted is the cause of an aborted run.
 	ErrAborted = errors.New("aborted")
+	// ErrExpired means that the time for an approval is over.
+	ErrExpired = errors.New("the time for the approval is over")
 	// ErrTimeLimit is the cause of a run that reached Limits.MaxDuration.
 	ErrTimeLimit = errors.New("the run's time is over")
 )
@@ -85,6 +88,8 @@ type RunResult struct {
 	Exit *tool.Exit
 	// Question is the model's question, with status awaiting_human.
 	Question string
+	// Approval is the call that waits for a decision, with status awaiting_human; nil without one.
+	Approval *event.PermissionAsked
 	// Undelivered are the messages of Session.Steer that came too late for the model.
 	Undelivered []string
 	// Usage sums the tokens of this run and its sub-agents, and CostUSD their prices; nil if the price

@@ -20,7 +20,7 @@ func (s *Session) restore(r *session.Record, started session.Started) error {
 	}
 	resumed := session.Resumed{Started: started, TornBytes: r.Torn}
 	for _, c := range r.Calls {
-		if c.Result == nil {
+		if c.Result == nil && r.Waiting == nil {
 			resumed.Interrupted = append(resumed.Interrupted, c.ID)
 		}
 	}
@@ -31,7 +31,9 @@ func (s *Session) restore(r *session.Record, started session.Started) error {
 	s.history.restore(r, s.registry)
 	s.budget.restore(r.Spent, r.Models)
 	s.agents.next = r.Agents
-	if err := s.interrupt(r.Calls); err != nil {
+	if r.Waiting != nil {
+		s.history.waiting = &waiting{asked: *r.Waiting, calls: r.Calls}
+	} else if err := s.interrupt(r.Calls); err != nil {
 		return err
 	}
 	n := len(r.Runs)
@@ -51,30 +53,42 @@ func (s *Session) interrupt(calls []session.OpenCall) error {
 	if len(calls) == 0 {
 		return nil
 	}
-	turn := session.Turn{Kind: session.TurnToolResults, Time: s.cfg.Clock.Now()}
+	turn, err := answerCalls(s.store, s.cfg.Clock, calls, func(c session.OpenCall) string {
+		return interruptedText(c.Started)
+	})
+	if err != nil {
+		return fmt.Errorf("agent: store the session: %w", err)
+	}
+	s.history.add(turn)
+	return nil
+}
+
+// answerCalls stores a result for each call without one, an error with a text, and returns the turn
+// of all results.
+func answerCalls(
+	store session.Store, clock llm.Clock, calls []session.OpenCall,
+	text func(session.OpenCall) string,
+) (session.Turn, error) {
+	turn := session.Turn{Kind: session.TurnToolResults, Time: clock.Now()}
 	for _, c := range calls {
 		if c.Result != nil {
 			turn.Results = append(turn.Results, *c.Result)
 			continue
 		}
-		text := interruptedText(c.Started)
+		text := text(c)
 		result := llm.ToolResult{
 			CallID: c.ID, Name: c.Name, Parts: []llm.Part{llm.Text(text)}, IsError: true,
 		}
-		err := s.store.Append(session.TypeToolResult, session.ToolResult{
+		err := store.Append(session.TypeToolResult, session.ToolResult{
 			RunID: c.RunID, ModelCall: c.ModelCall, Position: c.Position, Result: result,
 			ErrorKind: string(tool.KindCanceled), OutputSize: int64(len(text)),
 		})
 		if err != nil {
-			return fmt.Errorf("agent: store the session: %w", err)
+			return turn, err
 		}
 		turn.Results = append(turn.Results, result)
 	}
-	if err := s.store.Sync(); err != nil {
-		return fmt.Errorf("agent: store the session: %w", err)
-	}
-	s.history.add(turn)
-	return nil
+	return turn, store.Sync()
 }
 
 // takeNotes returns the notes for the next input.
@@ -107,7 +121,9 @@ func (h *history) restore(r *session.Record, tools *tool.Registry) {
 			if known, ok := tools.Get(p.ToolCall.Name); ok && known.Waits {
 				continue
 			}
-			h.loops.add(*p.ToolCall)
+			if r.Waiting == nil || i < len(r.Turns)-1 { // those that wait count when they have run
+				h.loops.add(*p.ToolCall)
+			}
 			h.count(*p.ToolCall)
 		}
 	}

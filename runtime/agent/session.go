@@ -116,7 +116,7 @@ func openSession(
 	}
 	s.budget.init(above, func() Limits { return s.limitsOf(agents.currentInput()) })
 	agents.s, agents.instructions = s, from.instructions
-	if from.record != nil && from.record.Status() == string(StatusAwaitingHuman) {
+	if from.record != nil && from.record.AwaitsHuman() {
 		s.state = SessionAwaitingInput
 	}
 	s.mode = newModes(&cfg)
@@ -372,11 +372,16 @@ func (s *Session) Run(ctx context.Context, in Input) (res RunResult, err error) 
 			return res, res.Err
 		}
 		in.Text, in.Parts, in.Hints, in.RunID = next, nil, nil, s.cfg.newID()
+		in.Reply = nil
 	}
 }
 
 func (s *Session) validate(in Input) error {
 	switch {
+	case in.Reply != nil:
+		if err := s.validateReply(in); err != nil {
+			return err
+		}
 	case strings.TrimSpace(in.Text) == "" && len(in.Parts) == 0:
 		return fmt.Errorf("agent: %w: the input is empty", ErrConfig)
 	case in.SessionID != "" && in.SessionID != s.id:

@@ -31,8 +31,10 @@ type Signal string
 
 // Signals.
 const (
-	SignalStart     Signal = "start"
-	SignalPrepared  Signal = "prepared"
+	SignalStart    Signal = "start"
+	SignalPrepared Signal = "prepared"
+	// SignalReply: a human has decided about the call with which the last run ended.
+	SignalReply     Signal = "reply"
 	SignalToolCalls Signal = "tool_calls"
 	SignalResults   Signal = "results"
 	// SignalContinue: after an answer without a call, the model gets another request.
@@ -62,6 +64,7 @@ var transitions = map[State]map[Signal]State{
 	StateIdle: {SignalStart: StatePreparing},
 	StatePreparing: {
 		SignalPrepared: StateModelRunning,
+		SignalReply:    StateToolRunning,
 		SignalError:    StateFailed,
 		SignalAbort:    StateAborted,
 		SignalDeadline: StateTimedOut,

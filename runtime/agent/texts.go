@@ -77,6 +77,24 @@ func interruptedText(started bool) string {
 		"what it changed before you repeat it."
 }
 
+// postponedText is the result of a call in events while it waits for an approval.
+const postponedText = "This call waits for the approval of the user."
+
+// unapprovedText is the result of a call that waited for an approval, or of one after it, when the
+// user goes on without a decision.
+func unapprovedText(waited bool) string {
+	if waited {
+		return "The user has not approved this call; it was not run."
+	}
+	return notRunText("the user has not approved an earlier call")
+}
+
+// outdatedText is the result of an approved call whose file is not the one that the user judged.
+func outdatedText(name string) string {
+	return fmt.Sprintf("%s has changed since the user was asked; nothing was done. Read it, and make "+
+		"the change again if it is still right.", name)
+}
+
 // resumedText tells a model that its session goes on after a run.
 func resumedText(last session.Run) string {
 	text := "This session goes on after its program ended"

@@ -91,6 +91,9 @@ type SessionEnd struct {
 // UserInput is the input of a run, or the answer to a question.
 type UserInput struct {
 	Text string `json:"text"`
+	// Reply is the decision about a call that waited for an approval, instead of a text: "once",
+	// "always" or "deny"; empty otherwise.
+	Reply string `json:"reply,omitempty"`
 }
 
 // ProcessingEnd ends a run.
@@ -221,7 +224,7 @@ type PermissionPart struct {
 // PermissionReplied is the decision about a call that needed an approval, or that rules deny.
 type PermissionReplied struct {
 	CallID string `json:"call_id"`
-	// Answer is "once", "always", "deny", or "abort", also if the run ended before an answer.
+	// Answer is "once", "always", "deny", "later", or "abort", also if the run ended before an answer.
 	Answer string `json:"answer"`
 	// By is "human", "rule" or, if nobody can be asked, "nobody".
 	By      string `json:"by"`
@@ -328,6 +331,8 @@ type Result struct {
 	Journal string `json:"journal,omitempty"`
 	// Resume is the command line that goes on with the session; empty after a completed run.
 	Resume string `json:"resume,omitempty"`
+	// Approval is the call that waits for the approval of a human; missing without one.
+	Approval *PermissionAsked `json:"approval,omitempty"`
 	// Guarantees are those of the environment.
 	Guarantees []env.Guarantee `json:"guarantees,omitempty"`
 	Patch      string          `json:"patch,omitempty"`

@@ -29,6 +29,8 @@ const (
 	TypeToolStarted = "tool_started"
 	// TypeToolResult follows every tool call, also a refused one; its data is a ToolResult.
 	TypeToolResult = "tool_result"
+	// TypeApprovalAsked makes the last answer wait for a human; its data is an ApprovalAsked.
+	TypeApprovalAsked = "approval_asked"
 	// TypePruned removes outputs from requests; its data is a Pruned.
 	TypePruned = "pruned"
 	// TypeCompacted replaces turns by a summary; its data is a Compacted.
@@ -83,6 +85,8 @@ type RunStarted struct {
 	RunID        string `json:"run_id"`
 	Instructions string `json:"instructions,omitempty"`
 	Limits       Limits `json:"limits"`
+	// Reply is the decision about the call that waited, instead of a first turn; empty otherwise.
+	Reply string `json:"reply,omitempty"`
 }
 
 // Limits end a run with status limit_reached, or timed_out for MaxDuration. A zero MaxToolRounds or
@@ -174,6 +178,24 @@ type ToolResult struct {
 	OutputSize   int64  `json:"output_size"`
 	OutputSHA256 string `json:"output_sha256,omitempty"`
 	DurationMS   int64  `json:"duration_ms"`
+}
+
+// ApprovalAsked is a call that waits for the approval of a human after its run has ended, as do the
+// calls after it in its answer.
+type ApprovalAsked struct {
+	event.PermissionAsked
+
+	// Files are the files that the call names to write or remove them, as they were then.
+	Files []FileState `json:"files,omitempty"`
+	// Expires is the time after which it cannot be approved; zero means never.
+	Expires time.Time `json:"expires,omitzero"`
+}
+
+// FileState tells two contents of a file apart.
+type FileState struct {
+	Name string `json:"name"`
+	// SHA256 is empty for a file that does not exist or cannot be read.
+	SHA256 string `json:"sha256,omitempty"`
 }
 
 // Pruned lists the calls whose outputs requests no longer have. The journal keeps them.

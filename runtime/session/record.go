@@ -39,7 +39,9 @@ type Record struct {
 	// Shortened means that the conversation was shortened after the last answer.
 	Shortened bool
 	Calls     []OpenCall
-	Runs      []Run
+	// Waiting is the call in Calls that a human has to approve; nil without one.
+	Waiting *ApprovalAsked
+	Runs    []Run
 	// Pruned are the calls without outputs in requests, and Compacted is the last summary.
 	Pruned    []string
 	Compacted Compacted
@@ -167,7 +169,8 @@ func (b *recordBuilder) add(e Entry) (err error) {
 	case TypeRunStarted:
 		run := Run{Time: e.Time, In: b.Started}
 		err = json.Unmarshal(e.Data, &run.RunStarted)
-		b.Runs, b.answers, b.task = append(b.Runs, run), 0, true
+		b.Runs, b.answers = append(b.Runs, run), 0
+		b.task = run.Reply == ""
 		b.before = slices.Clone(b.Models)
 	case TypeAgentStarted:
 		var a AgentStarted
@@ -192,14 +195,19 @@ func (b *recordBuilder) add(e Entry) (err error) {
 	case TypeToolStarted:
 		var s ToolStarted
 		err = json.Unmarshal(e.Data, &s)
+		b.settled(s.CallID)
 		if c := b.calls[s.CallID]; c != nil {
 			c.Started, c.RunID, c.ModelCall, c.Position = true, s.RunID, s.ModelCall, s.Position
 		}
 	case TypeToolResult:
 		var r ToolResult
 		if err = json.Unmarshal(e.Data, &r); err == nil {
+			b.settled(r.Result.CallID)
 			b.result(r)
 		}
+	case TypeApprovalAsked:
+		b.Waiting = &ApprovalAsked{}
+		return json.Unmarshal(e.Data, b.Waiting)
 	case TypeEnded:
 		b.Closed = true
 	}
@@ -264,6 +272,13 @@ func (b *recordBuilder) turn(t Turn) error {
 		}
 	}
 	return nil
+}
+
+// settled follows the start or the result of a call, which does not wait any more.
+func (b *recordBuilder) settled(call string) {
+	if b.Waiting != nil && b.Waiting.CallID == call {
+		b.Waiting = nil
+	}
 }
 
 func (b *recordBuilder) result(r ToolResult) {
@@ -364,6 +379,13 @@ func (r *Record) Status() string {
 		return r.Runs[n-1].Ended.Status
 	}
 }
+
+// AwaitsHuman reports whether the session has a question for a human, or a call that waits for an
+// approval.
+func (r *Record) AwaitsHuman() bool { return r.Waiting != nil || r.Status() == statusAwaitingHuman }
+
+// statusAwaitingHuman is agent.StatusAwaitingHuman.
+const statusAwaitingHuman = "awaiting_human"
 
 // StatusInterrupted is the status of a run without an end.
 const StatusInterrupted = "interrupted"

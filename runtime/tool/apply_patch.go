@@ -63,7 +63,7 @@ func applyPatch(ctx context.Context, call *Call, args applyPatchArgs) (Result, e
 			return Result{}, err
 		}
 		p.e = g.Environment // it gets other names for files behind symlinks
-		defer func() { g.reads.addAll(ctx, p.e, p.present()) }()
+		defer func() { g.reads.Add(ctx, p.e, p.present()) }()
 	}
 	for i, op := range ops {
 		if err := p.apply(ctx, op); err != nil {

@@ -49,8 +49,12 @@ func (r *Reads) add(e env.Environment, name string, info fs.FileInfo) {
 	r.files[changedName(e, name)] = stateOf(info)
 }
 
-// addAll records files as read in their present states. Those that cannot be read are left out.
-func (r *Reads) addAll(ctx context.Context, e env.Environment, names []string) {
+// Add records files as read in their present states. Those that cannot be read are left out. A nil
+// r records nothing.
+func (r *Reads) Add(ctx context.Context, e env.Environment, names []string) {
+	if r == nil {
+		return
+	}
 	const most = 8 // at once
 	slots := make(chan struct{}, most)
 	var wg sync.WaitGroup
@@ -114,7 +118,7 @@ func (r *Reads) over(
 	case t.Class == policy.ClassShell && t.Subjects != nil:
 		return e, func(ctx context.Context) {
 			for _, command := range t.Subjects(args) {
-				r.addAll(ctx, e, policy.Viewed(command))
+				r.Add(ctx, e, policy.Viewed(command))
 			}
 		}
 	case t.ReadOnly:
@@ -150,7 +154,7 @@ func (g *readingEnv) Open(ctx context.Context, name string) (fs.File, error) {
 func (g *readingEnv) ReadFiles(
 	ctx context.Context, names []string, limit int64,
 ) ([]env.FileContent, error) {
-	g.reads.addAll(ctx, g.Environment, names) // first, so that a change while they are read is noticed
+	g.reads.Add(ctx, g.Environment, names) // first, so that a change while they are read is noticed
 	return env.ReadFiles(ctx, g.Environment, names, limit)
 }
 
@@ -190,7 +194,7 @@ func (g *writingEnv) WriteFile(
 	}
 	written, err := g.Environment.WriteFile(ctx, name, content, opts)
 	if err == nil {
-		g.reads.addAll(ctx, g.Environment, []string{name})
+		g.reads.Add(ctx, g.Environment, []string{name})
 	}
 	return written, err
 }
