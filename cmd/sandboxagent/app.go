@@ -44,7 +44,7 @@ type program struct {
 	// stored is the session that the command goes on with; may be nil. held are the sessions that
 	// closeHeld closes.
 	stored *storedSession
-	held   []*session.Disk
+	held   []heldSession
 
 	// tools, wrapClient, wrapStore and patience are test seams: tools beside those of the profile, a
 	// client around that of the model, and a store around that of a session.
@@ -147,7 +147,7 @@ func (p *program) app() *cli.App {
 			p.policyCheckCommand(), p.policyExplainCommand(), p.policyTestCommand(),
 			p.policySuggestCommand(), p.policySchemaCommand(),
 			p.sessionsCommand(), p.showCommand(), p.resumeCommand(), p.removeSessionCommand(),
-			p.gcSessionsCommand(),
+			p.gcSessionsCommand(), p.rollbackCommand(), p.undoCommand(),
 			p.doctorCommand(), p.demoCommand(),
 			p.completionCommand(), p.versionCommand(),
 		},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,6 +61,17 @@ func (f *changeFinder) await() {
 	case <-f.taken:
 	case <-f.ctx.Done():
 	}
+}
+
+// first returns the first snapshot, or why it was not taken.
+func (f *changeFinder) first() (*patch, error) {
+	if f.await(); f.ctx.Err() != nil {
+		return nil, context.Cause(f.ctx)
+	}
+	if f.patch.before == nil {
+		return nil, cmp.Or(f.err, errors.New("the directory was not recorded"))
+	}
+	return &f.patch, nil
 }
 
 func (f *changeFinder) take() {

@@ -23,18 +23,23 @@ import (
 // directory. Its note is the ID of the last call that they include.
 const checkpointName = "workspace.tar"
 
-// checkpoints stores the changes to an uploaded working directory after each round of calls that
-// may have changed it, beside the next request to the model, so that the session can go on when its
-// environment is gone. A nil one does nothing.
+// checkpoints stores the changes to the working directory after each round of calls that may have
+// changed it, beside the next request to the model, so that the session can be rolled back, and go
+// on when the environment of an uploaded directory is gone. A nil one does nothing.
 type checkpoints struct {
 	env      *environment
 	sessions string
 	changing []string // names of tools
+	// held returns a session, and first the first snapshot of a directory in which the environment
+	// works in place, or why it has none.
+	held  func(id string) *heldSession
+	first func() (*patch, error)
 	// ctx is that of the stored changes during the run.
 	ctx context.Context //nolint:containedctx // it is that of the run, whose events come without one
 
 	// The sink of events owns the fields below, and finish after the run.
 	dir   string // of the session
+	files fileHistory
 	dirty bool
 	call  string // the last call of the root agent
 	// done is closed when the changes are stored, or failed is why they are not.
@@ -42,16 +47,20 @@ type checkpoints struct {
 	failed error
 }
 
-func newCheckpoints(ctx context.Context, j *job) *checkpoints {
-	if j.env.tree == nil || j.env.readOnly {
+func newCheckpoints(ctx context.Context, j *job, first func() (*patch, error)) *checkpoints {
+	if j.env.readOnly {
 		return nil
 	}
 	c := &checkpoints{
-		env: j.env, sessions: j.sessions, ctx: ctx,
+		env: j.env, sessions: j.sessions, ctx: ctx, held: j.held, first: first,
 		changing: changingNames(slices.Concat(j.config.Profile.Tools, j.config.Tools)),
 	}
 	if j.stored != nil {
 		c.call = j.stored.restored.Note
+		c.files.known = make(map[session.FileName]session.FileVersion)
+		for _, change := range fileChanges(j.stored.restored.Changes) {
+			c.files.known[change.Name] = change.After
+		}
 	}
 	return c
 }
@@ -62,6 +71,7 @@ func (c *checkpoints) event(e event.Event) error {
 	case event.SessionStart:
 		if e.AgentID == "" {
 			c.dir = filepath.Join(c.sessions, e.SessionID)
+			c.files.session = c.held(e.SessionID)
 		}
 	case event.ToolCallStart:
 		c.await()
@@ -122,11 +132,11 @@ func (c *checkpoints) finish(ctx context.Context) {
 
 // applied replaces the stored changes, which the directory of the host has now, by none.
 func (c *checkpoints) applied() {
-	if c == nil || c.dir == "" {
+	if c == nil || c.dir == "" || c.env.tree == nil {
 		return
 	}
 	err := replaceFile(filepath.Join(c.dir, checkpointName), 0o600, func(w io.Writer) error {
-		return workspace.SaveNone(w, c.call)
+		return workspace.SaveChanges(w, c.call, nil, nil)
 	})
 	if err != nil {
 		c.env.notify(fmt.Sprintf("the session still has the applied changes: %s", err))
@@ -140,15 +150,23 @@ func (c *checkpoints) close() {
 	}
 }
 
-// store replaces the file in the directory of a session.
+// store adds to the history of files, and replaces the file with the changes to an uploaded
+// directory.
 func (c *checkpoints) store(
 	ctx context.Context, e env.Environment, dir, call string,
 ) error {
+	if c.env.tree == nil {
+		return c.storeInPlace(ctx, e, call)
+	}
 	now, err := c.env.tree.Changes(ctx, e)
 	if err != nil {
 		return err
 	}
 	defer now.Close() //nolint:errcheck // it was only read
+	first := c.env.tree.Snapshot()
+	if err := c.files.add(call, first, now.Snapshot(), now.Unreadable()); err != nil {
+		return err
+	}
 	return replaceFile(filepath.Join(dir, checkpointName), 0o600, func(w io.Writer) error {
 		return now.Save(ctx, w, call)
 	})
@@ -191,7 +209,7 @@ func (s *storedSession) checkPlace(b backend) error {
 		return err
 	}
 	defer f.Close() //nolint:errcheck // it was only read
-	if c, err := workspace.ReadCheckpoint(f); err != nil || c.Files == 0 {
+	if c, err := workspace.ReadCheckpoint(f); err != nil || len(c.Changes) == 0 {
 		return err
 	}
 	return usagef("--env=%s: the session worked on a copy of the directory in %s, and its changes go "+

@@ -110,6 +110,9 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *environme
 	} else {
 		err = upload(ctx, e.plain, func(transfer, env.Info) bool { return true })
 	}
+	if err == nil && e.inPlace {
+		err = p.stored.finishRollback(ctx, e)
+	}
 	if err == nil && e.keeping != nil {
 		e.forget, err = storeKept(e.backend, e.keeping)
 	}
@@ -121,13 +124,18 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *environme
 		abandon = e.kill
 	}
 	p.kill.Store(&abandon)
+	e.wrapped = s.wrap(e.plain, logger)
+	return e, nil
+}
+
+// wrap returns an environment with the decorators of the flags.
+func (s *environmentSettings) wrap(e env.Environment, logger *slog.Logger) env.Environment {
 	filter := s.config.inherit
 	filter.Pass = s.given
-	e.wrapped = wrap.Apply(e.plain, wrap.Options{
+	return wrap.Apply(e, wrap.Options{
 		Logger: logger, Redact: s.redactor.Text, Vars: &filter,
-		ReadOnly: s.readOnly, Check: onlyReads(e.plain.Info()),
+		ReadOnly: s.readOnly, Check: onlyReads(e.Info()),
 	})
-	return e, nil
 }
 
 // workdirError turns mistakes in --workdir into usageErrors.

@@ -47,6 +47,8 @@ type job struct {
 	outputs int
 	// stored is the session to go on with; nil starts a new one.
 	stored *storedSession
+	// held returns an open session of the program.
+	held func(id string) *heldSession
 }
 
 // work runs a job, shows its progress, and returns its record. When it returns, all processes of
@@ -195,7 +197,12 @@ func attempt(ctx context.Context, j *job) (res outcome, err error) {
 	if p == nil {
 		j.config.Sinks = append(j.config.Sinks, changes.event)
 	}
-	stored := newCheckpoints(ctx, j)
+	stored := newCheckpoints(ctx, j, func() (*patch, error) {
+		if p != nil {
+			return p, nil
+		}
+		return changes.first()
+	})
 	if stored != nil {
 		j.config.Sinks = append(j.config.Sinks, stored.event)
 	}

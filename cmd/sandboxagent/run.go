@@ -317,7 +317,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 	hideKeys(s.config.inherit.Pass)
 	j := &job{
 		task: s.task, reply: s.reply, patch: s.patch, fetch: s.fetch,
-		interactive: p.interactive(), stored: p.stored,
+		interactive: p.interactive(), stored: p.stored, held: p.heldSession,
 	}
 	if c.Bool("verbose") {
 		j.outputs = verboseLines

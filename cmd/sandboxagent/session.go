@@ -227,7 +227,7 @@ func writeSession(b *strings.Builder, r *session.Record) {
 	if r.Torn > 0 {
 		fmt.Fprintf(b, "torn     the last %d bytes of the journal are no whole entry\n", r.Torn)
 	}
-	for _, t := range r.Conversation {
+	for i, t := range r.Conversation {
 		switch t.Kind {
 		case session.TurnUser, session.TurnSteering:
 			text := sanitize(strings.TrimSpace(t.Text()))
@@ -249,6 +249,17 @@ func writeSession(b *strings.Builder, r *session.Record) {
 					mark = "error"
 				}
 				fmt.Fprintf(b, "  %s: %s\n", mark, shorten(oneLine(res.Text()), maxResultLine))
+			}
+		}
+		for _, point := range r.Points {
+			switch {
+			case point.Turns != i+1:
+			case point.Lost:
+				fmt.Fprintf(b, "  @%d, changes of files are not known\n", point.Seq)
+			case point.Files > 0:
+				fmt.Fprintf(b, "  @%d, %d files changed\n", point.Seq, point.Files)
+			default:
+				fmt.Fprintf(b, "  @%d\n", point.Seq)
 			}
 		}
 	}

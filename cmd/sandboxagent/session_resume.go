@@ -71,8 +71,11 @@ Exit codes are those of run.`,
 
 // storedSession is an open session to go on with.
 type storedSession struct {
+	disk   *session.Disk
 	store  session.Store
 	record *session.Record
+	// point is that of a rollback.
+	point int64
 	// restored describes the changes that were made again in a new environment.
 	restored workspace.Checkpoint
 }
@@ -100,7 +103,6 @@ func (p *program) newStores(dir string) func(id string) (session.Store, error) {
 		if !ok || strings.Contains(id, "-agent_") {
 			return s, nil
 		}
-		p.held = append(p.held, d)
 		return p.hold(d), nil
 	}
 }
@@ -267,14 +269,30 @@ func lastSession() (string, error) {
 	return list[0].ID, nil
 }
 
-// recalledID returns the ID of the session that the command line goes on with; empty if none.
-func (p *program) recalledID() (id string, err error) {
+// recalledID returns the ID of the session that the command line goes on with, and the point of a
+// rollback; empty if none.
+func (p *program) recalledID() (id string, point int64, err error) {
 	l := &p.line
 	switch {
 	case l.command == runName:
-		return l.value(sessionName), nil
-	case l.command != resumeName:
-		return "", nil
+		return l.value(sessionName), 0, nil
+	case l.command == rollbackName && len(l.rest) == 1:
+		return splitPoint(l.rest[0])
+	case l.command == rollbackName:
+		return "", 0, usagef("give one session with a point, such as ID@12 (\"session show\" prints " +
+			"the points)")
+	case l.command != resumeName && l.command != undoName:
+		return "", 0, nil
+	}
+	id, err = l.resumedID()
+	return id, 0, err
+}
+
+// resumedID returns the ID in the arguments, and removes it from them, or with --last the last one.
+func (l *commandLine) resumedID() (id string, err error) {
+	switch {
+	case len(l.rest) > 1 && l.command == undoName:
+		return "", usagef("give the ID of one session (\"session list\" prints them)")
 	case !l.isOn(lastName) && len(l.rest) == 0:
 		return "", usagef("the ID of the session is missing (\"session list\" prints them), or --%s",
 			lastName)
@@ -297,7 +315,7 @@ func (l *commandLine) isOn(name string) bool {
 
 // recall opens the session that the command line goes on with, and adds its flags.
 func (p *program) recall(app *cli.App) (err error) {
-	id, err := p.recalledID()
+	id, point, err := p.recalledID()
 	if id == "" || err != nil {
 		return err
 	}
@@ -315,8 +333,7 @@ func (p *program) recall(app *cli.App) (err error) {
 	case err != nil:
 		return err
 	}
-	p.held = append(p.held, store)
-	p.stored = &storedSession{store: p.hold(store), record: record}
+	p.stored = &storedSession{disk: store, store: p.hold(store), record: record, point: point}
 	if record.Started.Parent != "" {
 		return usagef("%s is the session of a sub-agent; go on with %s", id, record.Started.Parent)
 	}
@@ -324,8 +341,14 @@ func (p *program) recall(app *cli.App) (err error) {
 	if err := json.Unmarshal(record.Started.Program, &before); err != nil {
 		return usagef("the session %s was not started by this program, or by another version", id)
 	}
-	if err := p.line.checkAgain(before.Again); err != nil {
-		return err
+	if !rollsBack(p.line.command) {
+		err := p.line.checkAgain(before.Again)
+		if err == nil {
+			err = p.stored.finishRollback(context.Background(), nil)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	given := p.line.given()
 	if err := p.enter(before.Dir, given); err != nil {
@@ -334,7 +357,7 @@ func (p *program) recall(app *cli.App) (err error) {
 	if dropped := p.line.merge(before, given, app.Command(p.line.command).Flags); len(dropped) > 0 {
 		p.printNote("flags of the session without effect here: " + strings.Join(dropped, " "))
 	}
-	if n := record.Planning; n != nil && !slices.Contains(given, "mode") {
+	if n := p.stored.record.Planning; n != nil && !slices.Contains(given, "mode") {
 		p.line.replaceMode(*n)
 	}
 	return nil
@@ -475,22 +498,39 @@ func (p *program) printNote(line string) {
 	}
 }
 
-// hold returns a store whose Close leaves the session locked, until closeHeld.
-func (p *program) hold(d *session.Disk) session.Store {
-	if p.wrapStore != nil {
-		return p.wrapStore(heldStore{d})
-	}
-	return heldStore{d}
+// heldSession is a session that the program has open.
+type heldSession struct {
+	disk *session.Disk
+	// store is disk, but its Close leaves the session open.
+	store session.Store
 }
 
-// heldStore is a store whose Close closes the journal only.
+// hold returns a store whose Close leaves the session open, until closeHeld.
+func (p *program) hold(d *session.Disk) session.Store {
+	held := heldSession{d, heldStore{d}}
+	if p.wrapStore != nil {
+		held.store = p.wrapStore(held.store)
+	}
+	p.held = append(p.held, held)
+	return held.store
+}
+
+// heldSession returns an open session.
+func (p *program) heldSession(id string) *heldSession {
+	i := slices.IndexFunc(p.held, func(h heldSession) bool {
+		return filepath.Base(h.disk.Dir()) == id
+	})
+	return &p.held[i]
+}
+
+// heldStore is a store whose Close only makes its entries durable.
 type heldStore struct{ *session.Disk }
 
-func (s heldStore) Close() error { return s.Journal.Close() }
+func (s heldStore) Close() error { return s.Sync() }
 
 // closeHeld lets other processes open the sessions of this one.
 func (p *program) closeHeld() {
-	for _, d := range p.held {
-		_ = d.Close() // the journal is closed
+	for _, h := range p.held {
+		_ = h.disk.Close() // its entries are durable
 	}
 }

@@ -79,5 +79,11 @@ func (c *Changes) WritePatch(ctx context.Context, to io.Writer) (snapshot.PatchS
 	return snapshot.WritePatch(ctx, to, c.w.before, c.after)
 }
 
+// Snapshot returns the state of the environment, until Close.
+func (c *Changes) Snapshot() *snapshot.Snapshot { return c.after }
+
+// Snapshot returns the recorded directory.
+func (w *Workspace) Snapshot() *snapshot.Snapshot { return w.before }
+
 // Close releases the recorded contents. The workspace stays open.
 func (c *Changes) Close() error { return c.after.Close() }

@@ -9,8 +9,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
+	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -32,8 +34,29 @@ type Checkpoint struct {
 	Note string `json:"note"`
 	// Unreadable are the names that may have changed but could not be read; their changes are missing.
 	Unreadable []string `json:"unreadable,omitempty"`
-	// Files is the number of changed files.
-	Files int `json:"-"`
+	// Changes are sorted by name.
+	Changes []Change `json:"-"`
+}
+
+// Change is a changed file or symlink with its states before and after.
+type Change struct {
+	Name          string
+	Before, After State
+}
+
+// State is that of a file or symlink in a snapshot; the zero State is that of a missing one.
+type State struct {
+	Mode   fs.FileMode `json:"mode"`
+	SHA256 string      `json:"sha256"`
+}
+
+// Differences returns the changes between two snapshots, sorted by name.
+func Differences(before, after *snapshot.Snapshot) []Change {
+	var list []Change
+	for _, name := range snapshot.Differences(before, after) {
+		list = append(list, Change{name, StateIn(before, name), StateIn(after, name)})
+	}
+	return list
 }
 
 // savedHead lists what a checkpoint has. Names are quoted as in Go, since JSON has no names that
@@ -41,27 +64,23 @@ type Checkpoint struct {
 type savedHead struct {
 	Checkpoint
 
-	Changes []savedChange `json:"changes"`
+	Saved []savedChange `json:"changes"`
 }
 
 // savedChange is a changed file with its states before and after; an empty one is a missing file.
 type savedChange struct {
-	Name   string     `json:"name"`
-	Before savedState `json:"before,omitzero"`
-	After  savedState `json:"after,omitzero"`
+	Name   string `json:"name"`
+	Before State  `json:"before,omitzero"`
+	After  State  `json:"after,omitzero"`
 }
 
-type savedState struct {
-	Mode   fs.FileMode `json:"mode"`
-	SHA256 string      `json:"sha256"`
-}
-
-func stateIn(s *snapshot.Snapshot, name string) savedState {
+// StateIn returns the state of a file in a snapshot.
+func StateIn(s *snapshot.Snapshot, name string) State {
 	f, ok := s.Lookup(name)
 	if !ok {
-		return savedState{}
+		return State{}
 	}
-	return savedState{f.Mode, hex.EncodeToString(f.SHA256[:])}
+	return State{f.Mode, hex.EncodeToString(f.SHA256[:])}
 }
 
 // Save writes the changes to w, for Restore: a tar stream of the changed files, after a list with
@@ -74,11 +93,11 @@ func (c *Changes) Save(ctx context.Context, w io.Writer, note string) error {
 }
 
 func (c *Changes) save(ctx context.Context, w io.Writer, note string) error {
-	head := savedHead{Checkpoint: Checkpoint{Note: note}, Changes: []savedChange{}}
+	head := savedHead{Checkpoint: Checkpoint{Note: note}, Saved: []savedChange{}}
 	var kept []string
 	for _, name := range c.names {
-		head.Changes = append(head.Changes, savedChange{
-			strconv.Quote(name), stateIn(c.w.before, name), stateIn(c.after, name),
+		head.Saved = append(head.Saved, savedChange{
+			strconv.Quote(name), StateIn(c.w.before, name), StateIn(c.after, name),
 		})
 		if _, ok := c.after.Lookup(name); ok {
 			kept = append(kept, name)
@@ -97,14 +116,59 @@ func (c *Changes) save(ctx context.Context, w io.Writer, note string) error {
 	return tw.Close()
 }
 
-// SaveNone writes what Save writes for no changes.
-func SaveNone(w io.Writer, note string) error {
-	head := savedHead{Checkpoint: Checkpoint{Note: note}, Changes: []savedChange{}}
+// SaveChanges writes a list of changes as Save does. Open returns the content of a file, or the
+// target of a symlink, with that SHA-256.
+func SaveChanges(
+	w io.Writer, note string, list []Change, open func(sha256 string) (*os.File, error),
+) error {
+	head := savedHead{Checkpoint: Checkpoint{Note: note}, Saved: []savedChange{}}
+	for _, c := range list {
+		head.Saved = append(head.Saved, savedChange{strconv.Quote(c.Name), c.Before, c.After})
+	}
 	tw, err := startCheckpoint(w, head)
 	if err != nil {
 		return err
 	}
+	for _, c := range list {
+		if c.After == (State{}) {
+			continue
+		}
+		if err := saveFile(tw, c, open); err != nil {
+			return fmt.Errorf("save the change of %s: %w", c.Name, err)
+		}
+	}
 	return tw.Close()
+}
+
+func saveFile(
+	tw *tar.Writer, c Change, open func(sha256 string) (*os.File, error),
+) error {
+	f, err := open(c.After.SHA256)
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	h := &tar.Header{
+		Typeflag: tar.TypeReg, Name: c.Name, Mode: int64(c.After.Mode.Perm()), Size: info.Size(),
+		Format: tar.FormatPAX,
+	}
+	if c.After.Mode.Type() == fs.ModeSymlink {
+		target, err := io.ReadAll(f)
+		if err != nil {
+			return err
+		}
+		h.Typeflag, h.Linkname, h.Size = tar.TypeSymlink, string(target), 0
+		return tw.WriteHeader(h)
+	}
+	if err := tw.WriteHeader(h); err != nil {
+		return err
+	}
+	_, err = io.Copy(tw, f)
+	return err
 }
 
 func startCheckpoint(w io.Writer, head savedHead) (*tar.Writer, error) {
@@ -129,24 +193,27 @@ func startCheckpoint(w io.Writer, head savedHead) (*tar.Writer, error) {
 // it, for instance because it was applied; otherwise the error is a *ConflictError with all such
 // names, and nothing is changed.
 func (w *Workspace) Restore(
-	ctx context.Context, e env.Environment, from io.Reader,
+	ctx context.Context, e env.Environment, from io.ReadSeeker,
 ) (Checkpoint, error) {
-	c, err := w.restore(ctx, e, from)
+	c, err := Restore(ctx, e, w.before, from)
 	if err != nil {
 		return Checkpoint{}, fmt.Errorf("restore the changes of %s: %w", w.dir, err)
 	}
 	return c, nil
 }
 
-func (w *Workspace) restore(
-	ctx context.Context, e env.Environment, from io.Reader,
+// Restore is Workspace.Restore for the working directory of e, of which now is a snapshot. A file
+// keeps its permissions, but for the right to execute. A Restore that was interrupted can be
+// repeated.
+func Restore(
+	ctx context.Context, e env.Environment, now *snapshot.Snapshot, from io.ReadSeeker,
 ) (Checkpoint, error) {
-	tr := tar.NewReader(from)
-	head, err := readCheckpointHead(tr)
+	head, err := readCheckpointHead(tar.NewReader(from))
 	if err != nil {
 		return Checkpoint{}, err
 	}
-	return head.Checkpoint, w.redo(ctx, e, head.Changes, tr)
+	r := restorer{env: e, now: now, from: from}
+	return head.Checkpoint, r.restore(ctx, head.Changes)
 }
 
 // ReadCheckpoint describes what Save has written.
@@ -155,39 +222,118 @@ func ReadCheckpoint(from io.Reader) (Checkpoint, error) {
 	return head.Checkpoint, err
 }
 
-// redo makes changes; contents has the files.
-func (w *Workspace) redo(
-	ctx context.Context, e env.Environment, list []savedChange, contents *tar.Reader,
-) error {
-	todo := make(map[string]string) // names to make, with the hashes of their contents
+// restorer makes changes in a working directory whose state is now.
+type restorer struct {
+	env  env.Environment
+	now  *snapshot.Snapshot
+	from io.ReadSeeker
+}
+
+func (r *restorer) restore(ctx context.Context, list []Change) error {
+	todo := make(map[string]string)  // names to make, with the hashes of their contents
+	edits := make(map[string]Change) // existing files that get another content
 	var gone []string
 	var conflicts []Conflict
 	for _, c := range list {
-		now := stateIn(w.before, c.Name)
+		now := StateIn(r.now, c.Name)
 		switch {
 		case now == c.After:
-		case now != c.Before && c.Before == savedState{}:
+		case now != c.Before && c.Before == State{}:
 			conflicts = append(conflicts, Conflict{c.Name, ErrAppeared})
 		case now != c.Before:
 			conflicts = append(conflicts, Conflict{c.Name, errChanged})
-		case c.After == savedState{}:
+		case c.After == State{}:
 			gone = append(gone, c.Name)
+		case now != State{} && now.Mode.IsRegular() && c.After.Mode.IsRegular():
+			edits[c.Name] = Change{c.Name, now, c.After}
 		default:
 			todo[c.Name] = c.After.SHA256
 		}
 	}
-	conflicts = append(conflicts, w.crossed(todo, gone)...)
+	conflicts = append(conflicts, r.crossed(todo, gone)...)
 	if len(conflicts) > 0 {
 		slices.SortFunc(conflicts, func(a, b Conflict) int { return cmp.Compare(a.Name, b.Name) })
 		return &ConflictError{conflicts}
 	}
+	if err := r.edit(ctx, edits); err != nil {
+		return err
+	}
+	return r.makeAndRemove(ctx, todo, gone)
+}
+
+// contents returns a reader of the files.
+func (r *restorer) contents() (*tar.Reader, error) {
+	if _, err := r.from.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	tr := tar.NewReader(r.from)
+	_, err := tr.Next() // the list of changes
+	return tr, err
+}
+
+// edit gives files other contents and permissions.
+func (r *restorer) edit(ctx context.Context, edits map[string]Change) error {
+	tr, err := r.contents()
+	if err != nil {
+		return err
+	}
+	done := 0
+	for done < len(edits) {
+		h, err := tr.Next()
+		if err != nil {
+			return fmt.Errorf("the checkpoint is damaged: %w", err)
+		}
+		c, ok := edits[h.Name]
+		if !ok {
+			continue
+		}
+		opts := env.WriteOptions{IfSHA256: c.Before.SHA256}
+		if c.Before.Mode != c.After.Mode {
+			info, err := r.env.Stat(ctx, c.Name)
+			if err != nil {
+				return err
+			}
+			opts.Mode = info.Mode().Perm() &^ 0o111
+			if c.After.Mode&0o100 != 0 {
+				opts.Mode |= opts.Mode & 0o444 >> 2
+			}
+		}
+		content := &checkedReader{from: tr, hash: sha256.New(), want: c.After.SHA256}
+		if _, err := r.env.WriteFile(ctx, c.Name, content, opts); err != nil {
+			return err
+		}
+		done++
+	}
+	return nil
+}
+
+// checkedReader ends with an error if what it has read has not the wanted hash.
+type checkedReader struct {
+	from io.Reader
+	hash hash.Hash
+	want string
+}
+
+func (r *checkedReader) Read(p []byte) (int, error) {
+	n, err := r.from.Read(p)
+	r.hash.Write(p[:n]) // a hash never fails
+	if errors.Is(err, io.EOF) && hex.EncodeToString(r.hash.Sum(nil)) != r.want {
+		err = errors.New("the checkpoint is damaged: a content has another hash")
+	}
+	return n, err
+}
+
+func (r *restorer) makeAndRemove(
+	ctx context.Context, todo map[string]string, gone []string,
+) error {
+	e := r.env
 	for _, name := range gone {
 		if err := removeFile(ctx, e, name); err != nil {
 			return err
 		}
 	}
 	for name := range todo {
-		if !w.before.IsDir(name) {
+		if !r.now.IsDir(name) {
 			continue
 		}
 		err := e.Remove(ctx, name, env.RemoveOptions{Recursive: true}) // it has no files any more
@@ -197,6 +343,10 @@ func (w *Workspace) redo(
 	}
 	if len(todo) == 0 {
 		return nil
+	}
+	contents, err := r.contents()
+	if err != nil {
+		return err
 	}
 	packErr, copyErr := tartree.Send(ctx, e, ".", func(_ context.Context, to io.Writer) error {
 		return copyEntries(to, contents, todo)
@@ -208,9 +358,9 @@ func (w *Workspace) redo(
 }
 
 // crossed returns the files of the workspace that are in the way: above or below a file to make.
-func (w *Workspace) crossed(todo map[string]string, gone []string) (conflicts []Conflict) {
+func (r *restorer) crossed(todo map[string]string, gone []string) (conflicts []Conflict) {
 	stays := make(map[string]bool)
-	for _, name := range w.before.Files() {
+	for _, name := range r.now.Files() {
 		stays[name] = true
 	}
 	for _, name := range gone {
@@ -248,12 +398,13 @@ func readCheckpointHead(tr *tar.Reader) (head savedHead, err error) {
 	if err != nil {
 		return head, fmt.Errorf("the checkpoint is damaged: %w", err)
 	}
-	for i := range head.Changes {
-		if head.Changes[i].Name, err = unquoteName(head.Changes[i].Name); err != nil {
+	for _, c := range head.Saved {
+		name, err := unquoteName(c.Name)
+		if err != nil {
 			return head, err
 		}
+		head.Changes = append(head.Changes, Change{name, c.Before, c.After})
 	}
-	head.Files = len(head.Changes)
 	for i := range head.Unreadable {
 		if head.Unreadable[i], err = unquoteName(head.Unreadable[i]); err != nil {
 			return head, err

@@ -35,7 +35,7 @@ func restore(t *testing.T, dir string, saved []byte) string {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	if read, err := workspace.ReadCheckpoint(bytes.NewReader(saved)); err != nil ||
-		read.Note != c.Note || read.Files != c.Files {
+		read.Note != c.Note || len(read.Changes) != len(c.Changes) {
 		t.Errorf("read %+v, %v, want %+v", read, err, c)
 	}
 	return envDir
@@ -45,11 +45,11 @@ func TestSaveNone(t *testing.T) {
 	host := t.TempDir()
 	put(t, host, tree{"a": text("a")})
 	var b bytes.Buffer
-	if err := workspace.SaveNone(&b, "note"); err != nil {
+	if err := workspace.SaveChanges(&b, "note", nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "restored", read(t, host), read(t, restore(t, host, b.Bytes())))
-	if c, err := workspace.ReadCheckpoint(&b); err != nil || c.Files != 0 {
+	if c, err := workspace.ReadCheckpoint(&b); err != nil || len(c.Changes) != 0 {
 		t.Errorf("%+v, %v", c, err)
 	}
 }
@@ -164,7 +164,7 @@ func TestRestoreDamaged(t *testing.T) {
 			t.Fatal(err)
 		}
 		fresh, _ := upload(t, w)
-		_, err := w.Restore(t.Context(), fresh, &b)
+		_, err := w.Restore(t.Context(), fresh, bytes.NewReader(b.Bytes()))
 		if err == nil || !strings.Contains(err.Error(), "it has the name") {
 			t.Errorf("a checkpoint with the name %q: %v", name, err)
 		}

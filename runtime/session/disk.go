@@ -36,6 +36,7 @@ type Disk struct {
 	mu      sync.Mutex
 	outputs map[string]string // call ID → file
 	backups int               // the number of backups that exist
+	objects int64             // bytes of all objects; negative until they are counted
 }
 
 var _ Store = (*Disk)(nil)
@@ -131,7 +132,7 @@ func newDisk(dir string, open func(d *Disk) error) (*Disk, error) {
 	case err != nil:
 		return nil, fmt.Errorf("lock the session: %w", err)
 	}
-	d := &Disk{dir: dir, lock: lock, outputs: map[string]string{}}
+	d := &Disk{dir: dir, lock: lock, outputs: map[string]string{}, objects: -1}
 	if err := open(d); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}

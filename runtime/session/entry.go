@@ -35,6 +35,10 @@ const (
 	TypePruned = "pruned"
 	// TypeCompacted replaces turns by a summary; its data is a Compacted.
 	TypeCompacted = "compaction"
+	// TypeSnapshot has the changes of files by a round of calls; its data is a Snapshot.
+	TypeSnapshot = "snapshot"
+	// TypeRolledBack removes the entries after a point; its data is a RolledBack.
+	TypeRolledBack = "rolled_back"
 	// TypeAgentStarted records a sub-agent that the session started; its data is an AgentStarted.
 	TypeAgentStarted = "agent"
 	// TypeMode is a change of the mode; its data is a Mode.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -55,12 +56,16 @@ type Record struct {
 	Models []event.ModelUsage
 	// Closed means that the session was closed; otherwise its program works on it, or has died.
 	Closed bool
+	// Points are the entries to which the session can be rolled back.
+	Points []Point
 	// Torn is the number of bytes of an incomplete last line, which is no part of the record.
 	Torn int64
 
 	outputs map[string]string // call ID → name of the file
 	writers int               // entries TypeStarted and TypeResumed
 	last    position
+
+	snapshots []recordedSnapshot
 }
 
 // OpenCall is a call of the last answer, at least one of whose calls has no result.
@@ -102,21 +107,16 @@ func Load(dir string) (*Record, error) {
 }
 
 func load(f *os.File, dir string) (*Record, error) {
-	r := &Record{Dir: dir, ID: filepath.Base(dir), outputs: make(map[string]string)}
-	b := recordBuilder{Record: r}
-	var failed error
-	r.last = readEntries(f, f.Name(), func(e Entry, err error) bool {
-		if err == nil {
-			if err = b.add(e); err != nil {
-				err = fmt.Errorf("%s: entry %d (%s): %w", f.Name(), e.Seq, e.Type, err)
-			}
+	b, err := readRecord(f, dir, nil)
+	if err == nil && len(b.found) > 0 {
+		if _, err = f.Seek(0, io.SeekStart); err == nil {
+			b, err = readRecord(f, dir, b.found)
 		}
-		failed = err
-		return err == nil
-	})
-	if failed != nil {
-		return nil, failed
 	}
+	if err != nil {
+		return nil, err
+	}
+	r := b.Record
 	if r.last.seq == 0 {
 		return nil, fmt.Errorf("%s: %w", f.Name(), errEmpty)
 	}
@@ -126,6 +126,25 @@ func load(f *os.File, dir string) (*Record, error) {
 	b.finish()
 	r.Agents = highestAgent(dir)
 	return r, nil
+}
+
+// readRecord reads a journal without the entries that rollbacks have removed.
+func readRecord(f *os.File, dir string, rollbacks []rollback) (*recordBuilder, error) {
+	b := &recordBuilder{
+		Record:    &Record{Dir: dir, ID: filepath.Base(dir), outputs: make(map[string]string)},
+		rollbacks: rollbacks, pointOf: make(map[string]int64),
+	}
+	var failed error
+	b.last = readEntries(f, f.Name(), func(e Entry, err error) bool {
+		if err == nil {
+			if err = b.add(e); err != nil {
+				err = fmt.Errorf("%s: entry %d (%s): %w", f.Name(), e.Seq, e.Type, err)
+			}
+		}
+		failed = err
+		return err == nil
+	})
+	return b, failed
 }
 
 // errEmpty means that the program died before it wrote the first entry.
@@ -144,13 +163,22 @@ type recordBuilder struct {
 	// runs before it.
 	agents []string
 	before []event.ModelUsage
+
+	// rollbacks are all of the journal, or none in the first reading, which finds them.
+	rollbacks, found []rollback
+	// pointOf has the point of each call with a result.
+	pointOf map[string]int64
 }
 
 func (b *recordBuilder) add(e Entry) (err error) {
 	if e.Seq == 1 {
 		b.Created = e.Time
 	}
-	b.Updated, b.Closed = e.Time, false
+	b.Updated = e.Time
+	b.Closed = b.Closed && e.Type == TypeSnapshot
+	if b.isDead(e.Seq) {
+		return b.addDead(e)
+	}
 	switch e.Type {
 	case TypeStarted, TypeResumed:
 		b.addAgents()
@@ -184,8 +212,12 @@ func (b *recordBuilder) add(e Entry) (err error) {
 	case TypeTurn:
 		var t Turn
 		if err = json.Unmarshal(e.Data, &t); err == nil {
-			err = b.turn(t)
+			err = b.turn(t, e.Seq)
 		}
+	case TypeSnapshot:
+		return b.addSnapshot(e)
+	case TypeRolledBack:
+		return b.rolledBack(e)
 	case TypePruned:
 		var p Pruned
 		err = json.Unmarshal(e.Data, &p)
@@ -203,7 +235,7 @@ func (b *recordBuilder) add(e Entry) (err error) {
 		var r ToolResult
 		if err = json.Unmarshal(e.Data, &r); err == nil {
 			b.settled(r.Result.CallID)
-			b.result(r)
+			b.result(r, e.Seq)
 		}
 	case TypeApprovalAsked:
 		b.Waiting = &ApprovalAsked{}
@@ -241,13 +273,16 @@ func (b *recordBuilder) use(m event.ModelUsage) {
 	b.Models = event.AddUsage(b.Models, m)
 }
 
-func (b *recordBuilder) turn(t Turn) error {
+func (b *recordBuilder) turn(t Turn, seq int64) error {
 	if err := b.flush(); err != nil {
 		return err
 	}
 	b.Turns, b.Conversation = append(b.Turns, t), append(b.Conversation, t)
 	if b.task {
 		b.Runs[len(b.Runs)-1].Task, b.task = t.Text(), false
+	}
+	if t.Kind == TurnUser {
+		b.point(seq, len(b.Conversation))
 	}
 	if t.Kind != TurnAssistant {
 		return nil
@@ -271,6 +306,9 @@ func (b *recordBuilder) turn(t Turn) error {
 			b.order = append(b.order, c)
 		}
 	}
+	if len(b.order) == 0 {
+		b.point(seq, len(b.Conversation))
+	}
 	return nil
 }
 
@@ -281,9 +319,16 @@ func (b *recordBuilder) settled(call string) {
 	}
 }
 
-func (b *recordBuilder) result(r ToolResult) {
+func (b *recordBuilder) result(r ToolResult, seq int64) {
 	if c := b.calls[r.Result.CallID]; c != nil {
 		c.Result, c.ModelCall = &r.Result, r.ModelCall
+		open := func(c *OpenCall) bool { return c.Result == nil }
+		if !slices.ContainsFunc(b.order, open) {
+			b.point(seq, len(b.Conversation)+1)
+			for _, c := range b.order {
+				b.pointOf[c.ID] = seq
+			}
+		}
 	}
 	if r.OutputFile != "" {
 		b.outputs[r.Result.CallID] = filepath.Base(r.OutputFile)
@@ -379,6 +424,9 @@ func (r *Record) Status() string {
 		return r.Runs[n-1].Ended.Status
 	}
 }
+
+// Last returns the number of the last entry.
+func (r *Record) Last() int64 { return r.last.seq }
 
 // AwaitsHuman reports whether the session has a question for a human, or a call that waits for an
 // approval.

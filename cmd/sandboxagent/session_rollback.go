@@ -1,0 +1,319 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/sandboxagent/sandboxagent/env/workspace"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
+)
+
+// Names of commands and flags that roll sessions back.
+const (
+	rollbackName  = "session rollback"
+	undoName      = "session undo"
+	keepFilesName = "keep-files"
+)
+
+func (p *program) rollbackCommand() *cli.Command {
+	return &cli.Command{
+		Name: rollbackName, Usage: "put a session and its files back to a point",
+		ArgsUsage: "[flags] ID@N",
+		UsageText: `
+sandboxagent session rollback ID@12
+sandboxagent session rollback --keep-files ID@12`,
+		Description: `
+The points are printed by "session show". The session forgets what came after, and its files get
+back what they had then, also what commands changed, but for files that git ignores. A file that was
+changed since by others is an error with its name, exit code 6, and nothing is changed. Prints the
+files with a letter each: A for added, M for modified, D for deleted.`,
+		Flags: append([]cli.Flag{keepFilesFlag()},
+			environmentFlags(groupEnvironment, "end after this `DURATION`")...),
+		Action: p.action(p.rollBack),
+	}
+}
+
+func (p *program) undoCommand() *cli.Command {
+	return &cli.Command{
+		Name: undoName, Usage: "take back the last changes of files of a session",
+		ArgsUsage: "[flags] ID|--last",
+		UsageText: `
+sandboxagent session undo --last
+sandboxagent session undo ID`,
+		Description: `
+Rolls the session back to the point before its last calls that changed files; see "session
+rollback".`,
+		Flags: append([]cli.Flag{
+			&cli.BoolFlag{
+				Name: lastName, Category: groupCommand, Usage: "take the session that was used last",
+			},
+			keepFilesFlag(),
+		}, environmentFlags(groupEnvironment, "end after this `DURATION`")...),
+		Action: p.action(p.rollBack),
+	}
+}
+
+func keepFilesFlag() cli.Flag {
+	return &cli.BoolFlag{
+		Name: keepFilesName, Category: groupCommand, Usage: "leave the files as they are",
+	}
+}
+
+// rollsBack reports whether a command rolls a session back.
+func rollsBack(command string) bool { return command == rollbackName || command == undoName }
+
+// pendingName is the file of a rollback that is under way: a checkpoint whose note is a pending.
+const pendingName = "rollback.tar"
+
+// pending describes a rollback.
+type pending struct {
+	// To is its point, and Last the last entry before it.
+	To   int64 `json:"to"`
+	Last int64 `json:"last"`
+	// InPlace means that its changes are for the directory in which the environment works; otherwise
+	// they are those of the session to an uploaded directory.
+	InPlace bool `json:"in_place"`
+}
+
+// rollBack is the commands session rollback and session undo.
+func (p *program) rollBack(ctx context.Context, c *cli.Context) (code int, err error) {
+	s := p.stored
+	if plan, _, err := s.pendingRollback(); err != nil || plan != nil && !c.Bool(keepFilesName) {
+		if err == nil {
+			err = p.finishIn(ctx, c, *plan)
+		}
+		p.notify("the rollback that was interrupted is finished")
+		return codeDone, err
+	}
+	point, err := s.pointOf(p.line.command)
+	if err != nil {
+		return 0, err
+	}
+	b, err := findBackend(backends(nil), s.record.Started.Backend)
+	if err != nil {
+		return 0, err
+	}
+	if c.Bool(keepFilesName) {
+		if err := os.RemoveAll(s.pendingFile()); err != nil {
+			return 0, err
+		}
+		return codeDone, s.forget(point)
+	}
+	back, err := s.record.ChangesBack(point)
+	if err != nil {
+		return 0, explainLost(err)
+	}
+	plan := pending{To: point, Last: s.record.Last(), InPlace: b.inPlace()}
+	list := back
+	if !plan.InPlace {
+		if list, err = s.copied(back); err != nil {
+			return 0, explainLost(err)
+		}
+	}
+	if len(back) == 0 {
+		return codeDone, s.forget(point)
+	}
+	if err := s.savePending(plan, list); err != nil {
+		return 0, err
+	}
+	err = p.finishIn(ctx, c, plan)
+	if conflict := (*workspace.ConflictError)(nil); errors.As(err, &conflict) { // nothing is changed
+		err = errors.Join(err, os.Remove(s.pendingFile()))
+	}
+	if err != nil {
+		return 0, err
+	}
+	for _, change := range back {
+		letter := "M"
+		switch (session.FileVersion{}) {
+		case change.Before:
+			letter = "A"
+		case change.After:
+			letter = "D"
+		}
+		if _, err := fmt.Fprintln(p.std.out, letter, row(string(change.Name))); err != nil {
+			return 0, err
+		}
+	}
+	p.notify("go on with: sandboxagent " + resumeName + " " + s.record.ID + " TASK")
+	return codeDone, nil
+}
+
+// finishIn finishes a rollback, in the environment that the flags select if it is in place.
+func (p *program) finishIn(ctx context.Context, c *cli.Context, plan pending) (err error) {
+	if !plan.InPlace {
+		return p.stored.finishRollback(ctx, nil)
+	}
+	settings, err := p.parseEnvironmentFlags(c)
+	if err != nil {
+		return err
+	}
+	settings.readOnly = false
+	e, err := p.open(ctx, settings) // which finishes it
+	if err != nil {
+		return err
+	}
+	return e.close()
+}
+
+// explainLost adds the remedy to an error about files.
+func explainLost(err error) error {
+	if errors.Is(err, session.ErrNoPoint) {
+		return usagef("%s (\"session show\" prints them as @N)", err)
+	}
+	return fmt.Errorf("%w; --%s rolls back the conversation only", err, keepFilesName)
+}
+
+// pointOf returns the point of a command.
+func (s *storedSession) pointOf(command string) (int64, error) {
+	points := s.record.Points
+	if command == undoName {
+		i := len(points) - 1
+		for i >= 0 && points[i].Files == 0 && !points[i].Lost {
+			i--
+		}
+		if i < 1 {
+			return 0, usagef("no call of the session %s has changed a file that it has recorded",
+				s.record.ID)
+		}
+		return points[i-1].Seq, nil
+	}
+	return s.point, nil
+}
+
+func (s *storedSession) pendingFile() string { return filepath.Join(s.record.Dir, pendingName) }
+
+// forget removes from the session what came after a point.
+func (s *storedSession) forget(point int64) error {
+	err := s.store.Append(session.TypeRolledBack, session.RolledBack{To: point})
+	if err == nil {
+		err = s.store.Sync()
+	}
+	return err
+}
+
+// copied returns the changes to an uploaded directory with other ones after them.
+func (s *storedSession) copied(back []session.FileChange) ([]session.FileChange, error) {
+	f, err := os.Open(filepath.Join(s.record.Dir, checkpointName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return back, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	c, err := workspace.ReadCheckpoint(f)
+	if err != nil {
+		return nil, err
+	}
+	return session.Compose(fileChanges(c.Changes), back)
+}
+
+// splitPoint returns the parts of ID@N.
+func splitPoint(text string) (id string, point int64, err error) {
+	id, n, ok := strings.Cut(text, "@")
+	if ok {
+		point, err = strconv.ParseInt(n, 10, 64)
+	}
+	if !ok || err != nil {
+		return "", 0, usagef("%q is no session with a point, such as ID@12 (\"session show\" prints the "+
+			"points as @N)", text)
+	}
+	return id, point, nil
+}
+
+func (s *storedSession) savePending(plan pending, list []session.FileChange) error {
+	note, err := json.Marshal(plan)
+	if err != nil {
+		return err
+	}
+	return replaceFile(s.pendingFile(), 0o600, func(w io.Writer) error {
+		return workspace.SaveChanges(w, string(note), workspaceChanges(list), s.disk.OpenObject)
+	})
+}
+
+// pendingRollback returns the rollback that was interrupted, with its changes; nil without one.
+func (s *storedSession) pendingRollback() (*pending, workspace.Checkpoint, error) {
+	f, err := os.Open(s.pendingFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, workspace.Checkpoint{}, nil
+	}
+	if err != nil {
+		return nil, workspace.Checkpoint{}, err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	c, err := workspace.ReadCheckpoint(f)
+	plan := &pending{}
+	if err == nil {
+		err = json.Unmarshal([]byte(c.Note), plan)
+	}
+	return plan, c, err
+}
+
+// finishRollback finishes a rollback that is under way, in an environment that works in place, or
+// otherwise, with nil, in the changes to an uploaded directory. Every step of it can be repeated.
+func (s *storedSession) finishRollback(ctx context.Context, e *environment) error {
+	if s == nil {
+		return nil
+	}
+	plan, c, err := s.pendingRollback()
+	if err != nil || plan == nil || plan.InPlace != (e != nil) {
+		return err
+	}
+	if plan.InPlace {
+		if err := s.putBack(ctx, e, c); err != nil {
+			return err
+		}
+	}
+	if s.record.Last() == plan.Last {
+		if err := s.forget(plan.To); err != nil {
+			return err
+		}
+	}
+	if plan.InPlace {
+		err = os.Remove(s.pendingFile())
+	} else {
+		err = os.Rename(s.pendingFile(), filepath.Join(s.record.Dir, checkpointName))
+	}
+	if err != nil {
+		return err
+	}
+	s.record, err = session.Load(s.record.Dir)
+	return err
+}
+
+// putBack makes the changes of a rollback in place. It changes nothing if others have changed one
+// of the files.
+func (s *storedSession) putBack(
+	ctx context.Context, e *environment, c workspace.Checkpoint,
+) error {
+	p := &patch{notify: e.notify}
+	for _, change := range c.Changes {
+		p.opts.Include = append(p.opts.Include, change.Name)
+	}
+	if err := p.take(ctx, e); err != nil {
+		return err
+	}
+	defer p.close()
+	f, err := os.Open(s.pendingFile())
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	_, err = workspace.Restore(ctx, e.plain, p.before, f)
+	if conflict := (*workspace.ConflictError)(nil); errors.As(err, &conflict) {
+		return fmt.Errorf("the session is not rolled back, since others have changed its files: %w; "+
+			"put these files back, or use --%s", conflict, keepFilesName)
+	}
+	return err
+}
