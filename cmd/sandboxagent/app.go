@@ -148,6 +148,7 @@ func (p *program) app() *cli.App {
 			p.policySuggestCommand(), p.policySchemaCommand(),
 			p.sessionsCommand(), p.showCommand(), p.resumeCommand(), p.removeSessionCommand(),
 			p.gcSessionsCommand(), p.rollbackCommand(), p.undoCommand(),
+			p.forkCommand(), p.exportCommand(), p.importCommand(),
 			p.doctorCommand(), p.demoCommand(),
 			p.completionCommand(), p.versionCommand(),
 		},

@@ -72,8 +72,12 @@ func keepFilesFlag() cli.Flag {
 // rollsBack reports whether a command rolls a session back.
 func rollsBack(command string) bool { return command == rollbackName || command == undoName }
 
-// pendingName is the file of a rollback that is under way: a checkpoint whose note is a pending.
-const pendingName = "rollback.tar"
+// Files of a rollback that is under way: pendingName, a pending as JSON, and changesName, a
+// checkpoint. The first exists only if the second is complete.
+const (
+	pendingName = "rollback.json"
+	changesName = "rollback.tar"
+)
 
 // pending describes a rollback.
 type pending struct {
@@ -88,7 +92,7 @@ type pending struct {
 // rollBack is the commands session rollback and session undo.
 func (p *program) rollBack(ctx context.Context, c *cli.Context) (code int, err error) {
 	s := p.stored
-	if plan, _, err := s.pendingRollback(); err != nil || plan != nil && !c.Bool(keepFilesName) {
+	if plan, err := s.pendingRollback(); err != nil || plan != nil && !c.Bool(keepFilesName) {
 		if err == nil {
 			err = p.finishIn(ctx, c, *plan)
 		}
@@ -104,10 +108,7 @@ func (p *program) rollBack(ctx context.Context, c *cli.Context) (code int, err e
 		return 0, err
 	}
 	if c.Bool(keepFilesName) {
-		if err := os.RemoveAll(s.pendingFile()); err != nil {
-			return 0, err
-		}
-		return codeDone, s.forget(point)
+		return codeDone, errors.Join(s.removePending(), s.forget(point))
 	}
 	back, err := s.record.ChangesBack(point)
 	if err != nil {
@@ -128,7 +129,7 @@ func (p *program) rollBack(ctx context.Context, c *cli.Context) (code int, err e
 	}
 	err = p.finishIn(ctx, c, plan)
 	if conflict := (*workspace.ConflictError)(nil); errors.As(err, &conflict) { // nothing is changed
-		err = errors.Join(err, os.Remove(s.pendingFile()))
+		err = errors.Join(err, s.removePending())
 	}
 	if err != nil {
 		return 0, err
@@ -191,7 +192,13 @@ func (s *storedSession) pointOf(command string) (int64, error) {
 	return s.point, nil
 }
 
-func (s *storedSession) pendingFile() string { return filepath.Join(s.record.Dir, pendingName) }
+// file returns a file in the directory of the session.
+func (s *storedSession) file(name string) string { return filepath.Join(s.record.Dir, name) }
+
+// removePending ends a rollback.
+func (s *storedSession) removePending() error {
+	return errors.Join(os.RemoveAll(s.file(pendingName)), os.RemoveAll(s.file(changesName)))
+}
 
 // forget removes from the session what came after a point.
 func (s *storedSession) forget(point int64) error {
@@ -204,7 +211,7 @@ func (s *storedSession) forget(point int64) error {
 
 // copied returns the changes to an uploaded directory with other ones after them.
 func (s *storedSession) copied(back []session.FileChange) ([]session.FileChange, error) {
-	f, err := os.Open(filepath.Join(s.record.Dir, checkpointName))
+	f, err := os.Open(s.file(checkpointName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return back, nil
 	}
@@ -233,31 +240,29 @@ func splitPoint(text string) (id string, point int64, err error) {
 }
 
 func (s *storedSession) savePending(plan pending, list []session.FileChange) error {
-	note, err := json.Marshal(plan)
+	err := replaceFile(s.file(changesName), 0o600, func(w io.Writer) error {
+		call := s.record.LastCall(plan.To)
+		return workspace.SaveChanges(w, call, workspaceChanges(list), s.disk.OpenObject)
+	})
 	if err != nil {
 		return err
 	}
-	return replaceFile(s.pendingFile(), 0o600, func(w io.Writer) error {
-		return workspace.SaveChanges(w, string(note), workspaceChanges(list), s.disk.OpenObject)
+	return replaceFile(s.file(pendingName), 0o600, func(w io.Writer) error {
+		return json.NewEncoder(w).Encode(plan)
 	})
 }
 
-// pendingRollback returns the rollback that was interrupted, with its changes; nil without one.
-func (s *storedSession) pendingRollback() (*pending, workspace.Checkpoint, error) {
-	f, err := os.Open(s.pendingFile())
+// pendingRollback returns the rollback that was interrupted; nil without one.
+func (s *storedSession) pendingRollback() (*pending, error) {
+	data, err := os.ReadFile(s.file(pendingName))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, workspace.Checkpoint{}, nil
+		return nil, nil
 	}
 	if err != nil {
-		return nil, workspace.Checkpoint{}, err
+		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // it was only read
-	c, err := workspace.ReadCheckpoint(f)
 	plan := &pending{}
-	if err == nil {
-		err = json.Unmarshal([]byte(c.Note), plan)
-	}
-	return plan, c, err
+	return plan, json.Unmarshal(data, plan)
 }
 
 // finishRollback finishes a rollback that is under way, in an environment that works in place, or
@@ -266,12 +271,12 @@ func (s *storedSession) finishRollback(ctx context.Context, e *environment) erro
 	if s == nil {
 		return nil
 	}
-	plan, c, err := s.pendingRollback()
+	plan, err := s.pendingRollback()
 	if err != nil || plan == nil || plan.InPlace != (e != nil) {
 		return err
 	}
 	if plan.InPlace {
-		if err := s.putBack(ctx, e, c); err != nil {
+		if err := s.putBack(ctx, e); err != nil {
 			return err
 		}
 	}
@@ -280,12 +285,13 @@ func (s *storedSession) finishRollback(ctx context.Context, e *environment) erro
 			return err
 		}
 	}
-	if plan.InPlace {
-		err = os.Remove(s.pendingFile())
-	} else {
-		err = os.Rename(s.pendingFile(), filepath.Join(s.record.Dir, checkpointName))
+	if !plan.InPlace {
+		err := os.Rename(s.file(changesName), s.file(checkpointName))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // it is done already
+			return err
+		}
 	}
-	if err != nil {
+	if err := s.removePending(); err != nil {
 		return err
 	}
 	s.record, err = session.Load(s.record.Dir)
@@ -294,9 +300,19 @@ func (s *storedSession) finishRollback(ctx context.Context, e *environment) erro
 
 // putBack makes the changes of a rollback in place. It changes nothing if others have changed one
 // of the files.
-func (s *storedSession) putBack(
-	ctx context.Context, e *environment, c workspace.Checkpoint,
-) error {
+func (s *storedSession) putBack(ctx context.Context, e *environment) error {
+	f, err := os.Open(s.file(changesName))
+	if err != nil {
+		return err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	c, err := workspace.ReadCheckpoint(f)
+	if err != nil {
+		return err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
 	p := &patch{notify: e.notify}
 	for _, change := range c.Changes {
 		p.opts.Include = append(p.opts.Include, change.Name)
@@ -305,11 +321,6 @@ func (s *storedSession) putBack(
 		return err
 	}
 	defer p.close()
-	f, err := os.Open(s.pendingFile())
-	if err != nil {
-		return err
-	}
-	defer f.Close() //nolint:errcheck // it was only read
 	_, err = workspace.Restore(ctx, e.plain, p.before, f)
 	if conflict := (*workspace.ConflictError)(nil); errors.As(err, &conflict) {
 		return fmt.Errorf("the session is not rolled back, since others have changed its files: %w; "+

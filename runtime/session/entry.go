@@ -53,7 +53,9 @@ const (
 type Started struct {
 	ID string `json:"id"`
 	// Parent is the session that started this one as a sub-agent's; empty for a root.
-	Parent  string `json:"parent_session,omitempty"`
+	Parent string `json:"parent_session,omitempty"`
+	// Forked is the session of which this one is a copy; empty without one.
+	Forked  string `json:"forked_session,omitempty"`
 	Profile string `json:"profile"`
 	Model   string `json:"model"`
 	Backend string `json:"backend,omitempty"`

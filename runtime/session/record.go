@@ -66,6 +66,10 @@ type Record struct {
 	last    position
 
 	snapshots []recordedSnapshot
+	// rollbacks are all of the journal, or none in the first reading, and pointOf has the point of
+	// each call with a result.
+	rollbacks []rollback
+	pointOf   map[string]int64
 }
 
 // OpenCall is a call of the last answer, at least one of whose calls has no result.
@@ -131,8 +135,10 @@ func load(f *os.File, dir string) (*Record, error) {
 // readRecord reads a journal without the entries that rollbacks have removed.
 func readRecord(f *os.File, dir string, rollbacks []rollback) (*recordBuilder, error) {
 	b := &recordBuilder{
-		Record:    &Record{Dir: dir, ID: filepath.Base(dir), outputs: make(map[string]string)},
-		rollbacks: rollbacks, pointOf: make(map[string]int64),
+		Record: &Record{
+			Dir: dir, ID: filepath.Base(dir), outputs: make(map[string]string), rollbacks: rollbacks,
+			pointOf: make(map[string]int64),
+		},
 	}
 	var failed error
 	b.last = readEntries(f, f.Name(), func(e Entry, err error) bool {
@@ -164,10 +170,8 @@ type recordBuilder struct {
 	agents []string
 	before []event.ModelUsage
 
-	// rollbacks are all of the journal, or none in the first reading, which finds them.
-	rollbacks, found []rollback
-	// pointOf has the point of each call with a result.
-	pointOf map[string]int64
+	// found are the rollbacks that the first reading finds.
+	found []rollback
 }
 
 func (b *recordBuilder) add(e Entry) (err error) {
@@ -176,7 +180,7 @@ func (b *recordBuilder) add(e Entry) (err error) {
 	}
 	b.Updated = e.Time
 	b.Closed = b.Closed && e.Type == TypeSnapshot
-	if b.isDead(e.Seq) {
+	if isDead(b.rollbacks, e.Seq) {
 		return b.addDead(e)
 	}
 	switch e.Type {

@@ -103,7 +103,7 @@ func (e *ChainError) Error() string {
 // ChangesBack returns the changes of files that lead from the last snapshot back to a point, sorted
 // by name. The error wraps ErrNoPoint or ErrFilesLost, or is a *ChainError.
 func (r *Record) ChangesBack(point int64) ([]FileChange, error) {
-	if !slices.ContainsFunc(r.Points, func(p Point) bool { return p.Seq == point }) {
+	if !r.HasPoint(point) {
 		return nil, fmt.Errorf("entry %d: %w", point, ErrNoPoint)
 	}
 	var back []FileChange
@@ -124,6 +124,11 @@ func (r *Record) ChangesBack(point int64) ([]FileChange, error) {
 		}
 	}
 	return back, nil
+}
+
+// HasPoint reports whether an entry is one of the Points.
+func (r *Record) HasPoint(seq int64) bool {
+	return slices.ContainsFunc(r.Points, func(p Point) bool { return p.Seq == seq })
 }
 
 // Compose returns the changes of first and then second as one list, sorted by name, without files
@@ -157,6 +162,23 @@ func Compose(first, second []FileChange) ([]FileChange, error) {
 	return list, nil
 }
 
+// LastCall returns the ID of the last call before a point; empty without one.
+func (r *Record) LastCall(point int64) (id string) {
+	for _, p := range r.Points {
+		if p.Seq != point {
+			continue
+		}
+		for _, t := range r.Conversation[:p.Turns] {
+			for _, part := range t.Parts {
+				if part.ToolCall != nil {
+					id = part.ToolCall.ID
+				}
+			}
+		}
+	}
+	return id
+}
+
 // recordedSnapshot is a Snapshot with the point whose files it has.
 type recordedSnapshot struct {
 	Snapshot
@@ -172,8 +194,8 @@ type rollback struct {
 }
 
 // isDead reports whether a rollback has removed an entry.
-func (b *recordBuilder) isDead(seq int64) bool {
-	return slices.ContainsFunc(b.rollbacks, func(r rollback) bool {
+func isDead(rollbacks []rollback, seq int64) bool {
+	return slices.ContainsFunc(rollbacks, func(r rollback) bool {
 		return seq > r.to && seq <= r.seq
 	})
 }
@@ -207,7 +229,7 @@ func (b *recordBuilder) addSnapshot(e Entry) error {
 	}
 	point, known := b.pointOf[s.Call]
 	switch {
-	case !known && b.isDead(e.Seq):
+	case !known && isDead(b.rollbacks, e.Seq):
 		return nil
 	case !known:
 		point = e.Seq
