@@ -274,6 +274,8 @@ func FuzzLoad(f *testing.F) {
 		session.TypeToolResult, `{"result":{"call_id":"a"},"output_file":"../x"}`)
 	f.Add(session.TypeRunStarted, `{}`, session.TypeRunEnded, `{"spent":{"turns":-1}}`)
 	f.Add(session.TypeAgentStarted, `{"session_id":"../s"}`, session.TypeResumed, `null`)
+	f.Add(session.TypeSnapshot, `{"call_id":"","changes":[{"name":"\"\\xff\""}]}`,
+		session.TypeRolledBack, `{"to":1}`)
 	f.Fuzz(func(t *testing.T, typ1, data1, typ2, data2 string) {
 		if !json.Valid([]byte(data1)) || !json.Valid([]byte(data2)) {
 			return

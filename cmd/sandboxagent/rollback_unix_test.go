@@ -1,0 +1,102 @@
+//go:build unix
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sandboxagent/sandboxagent/runtime/session"
+)
+
+// TestRollbackKilled kills the program in a rollback, before and after its entry of the journal, and
+// with files of which some are not put back yet. The next command finishes it.
+func TestRollbackKilled(t *testing.T) {
+	const script = `turns:
+  - calls: [{tool: shell, args: {command: "echo 1 > one; echo 1 > two; echo 1 > three"}}]
+  - calls: [{tool: shell, args: {command: "echo 2 > one; echo 2 > two; rm three; echo 2 > four"}}]
+  - text: done
+`
+	write := func(t *testing.T, dir string, files map[string]string) {
+		t.Helper()
+		for name, content := range files {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, tt := range map[string]struct {
+		kill string
+		// half are files that are not put back.
+		half map[string]string
+		next []string
+		says string
+	}{
+		"before the entry": {"before 1", nil, []string{"session", "undo", "--last"}, "is finished"},
+		"after the entry":  {"after 1", nil, []string{"session", "undo", "--last"}, "is finished"},
+		"with half of them": {
+			"before 1",
+			map[string]string{"one": "2\n", "four": "2\n"},
+			[]string{"session", "undo", "--last"},
+			"is finished",
+		},
+		"and resumed": {
+			"before 1",
+			map[string]string{"two": "2\n"},
+			[]string{"session", "resume", "--last", "go on", "--model=script:.state/none.yaml"},
+			"",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			state := filepath.Join(dir, ".state")
+			if err := os.Mkdir(state, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			write(t, state, map[string]string{"two.yaml": script, "none.yaml": "turns: [{text: ok}]"})
+			run := func(kill string, args ...string) *process {
+				t.Helper()
+				p := newProcess(t, append(args, "--sandbox=off")...)
+				p.dir, p.Dir = dir, dir
+				p.Env = append(p.Env, beVar+"=sandboxagent-killed", killVar+"="+kill,
+					"SANDBOXAGENT_STATE_DIR="+state, "SANDBOXAGENT_YES=true")
+				if err := p.Start(); err != nil {
+					t.Fatal(err)
+				}
+				return p
+			}
+			if code := run("", "run", "--model=script:.state/two.yaml", "x").code(t); code != codeDone {
+				t.Fatalf("exit code %d", code)
+			}
+			_ = run(tt.kill, "session", "undo", "--last").Wait()
+			pending, err := filepath.Glob(filepath.Join(state, "sessions", "*", pendingName))
+			if err != nil || len(pending) != 1 {
+				t.Fatalf("the rollback was not killed: %v, %v", pending, err)
+			}
+			write(t, dir, tt.half)
+			next := run("", tt.next...)
+			if code := next.code(t); code != codeDone ||
+				!strings.Contains(next.stderr.String(), tt.says) {
+				t.Errorf("exit code %d\n%s", code, next.stderr.String())
+			}
+			for _, file := range []string{"one", "two", "three"} {
+				if data, err := os.ReadFile(filepath.Join(dir, file)); string(data) != "1\n" {
+					t.Errorf("%s is %q, %v", file, data, err)
+				}
+			}
+			if _, err := os.Stat(filepath.Join(dir, "four")); err == nil {
+				t.Error("a new file is left")
+			}
+			r, err := session.Load(filepath.Dir(pending[0]))
+			if err != nil || len(r.Conversation) < 3 || r.Conversation[2].Kind != session.TurnToolResults ||
+				len(r.Conversation) > 3 && r.Conversation[3].Kind != session.TurnUser {
+				t.Errorf("the conversation is %+v, %v", r.Conversation, err)
+			}
+			if _, err := os.Stat(pending[0]); err == nil {
+				t.Error("the rollback is not finished")
+			}
+		})
+	}
+}

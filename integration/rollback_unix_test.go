@@ -1,0 +1,191 @@
+//go:build unix
+
+package integration_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
+	journal "github.com/sandboxagent/sandboxagent/runtime/session"
+)
+
+// rollbackRounds is the number of rounds of calls of a session.
+const rollbackRounds = 6
+
+// TestRollback runs sessions whose commands change a tree at random, rolls them back to points, and
+// compares the tree with a model: a directory in which the same commands have run.
+func TestRollback(t *testing.T) {
+	t.Parallel()
+	t.Run("local", func(t *testing.T) {
+		proveRollback(t, func(t *testing.T, dir string, vars []string, args ...string) ran {
+			return runCommand(t, dir, vars, append(args, "--yes")...)
+		}, true)
+	})
+	t.Run("ssh", func(t *testing.T) {
+		s := sshd(t, daemons.SSHDConfig{})
+		proveRollback(t, func(t *testing.T, dir string, vars []string, args ...string) ran {
+			args = append(args, "--yes", "--workdir="+dir, "--patch="+filepath.Join(t.TempDir(), "p"))
+			return runCommand(t, dir, vars, append(args, hostFlags(s)...)...)
+		}, true)
+	})
+	t.Run("docker", func(t *testing.T) {
+		d := sharedDocker(t)
+		proveRollback(t, func(t *testing.T, dir string, vars []string, args ...string) ran {
+			return d.run(t, dir, vars, append(args, "--apply")...)
+		}, false)
+	})
+}
+
+// proveRollback uses run for the commands of a session, which ends with the files of the
+// environment in the directory of the host.
+func proveRollback(
+	t *testing.T, run func(t *testing.T, dir string, vars []string, args ...string) ran,
+	inPlace bool,
+) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // it only makes commands
+	dir, model, outside := t.TempDir(), t.TempDir(), t.TempDir()
+	for _, d := range []string{dir, model} {
+		writeTree(t, d, map[string]string{"a": "a\n", "d/b": "b\n", "d/e/c": "\x00\xff"})
+		git(t, d, "init", "-q")
+	}
+	states := []map[string]string{filesIn(t, model)}
+	script := "turns:\n"
+	for range rollbackRounds {
+		commands := randomChanges(random)
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", commands)
+		cmd.Dir = model
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s\n%s", err, commands, out)
+		}
+		states = append(states, filesIn(t, model))
+		arguments, err := json.Marshal(map[string]string{"command": commands})
+		if err != nil {
+			t.Fatal(err)
+		}
+		script += fmt.Sprintf("  - calls: [{tool: shell, args: %s}]\n", arguments)
+	}
+	writeTree(t, outside, map[string]string{
+		"model.yaml": script + "  - text: done\n", "none.yaml": "turns: [{text: done}]\n",
+	})
+	vars := []string{"SANDBOXAGENT_STATE_DIR=" + filepath.Join(outside, "state")}
+	must := func(r ran) string {
+		t.Helper()
+		if r.code != 0 {
+			t.Fatalf("exit code %d\n%s\n%s", r.code, r.stdout, r.stderr)
+		}
+		return r.stdout
+	}
+	must(run(t, dir, vars, "run", "--model=script:"+filepath.Join(outside, "model.yaml"), "change"))
+	checkState(t, "after the run", states[rollbackRounds], filesIn(t, dir))
+	id := sessionIn(t, outside)
+	r, err := journal.Load(filepath.Join(outside, "state", "sessions", id))
+	if err != nil || len(r.Points) != rollbackRounds+2 {
+		t.Fatalf("points %+v, %v", r.Points, err)
+	}
+	for k := rollbackRounds; k >= 0; k-- {
+		if k > 0 && random.IntN(3) == 0 {
+			continue
+		}
+		must(runCommand(t, outside, vars, "session", "rollback",
+			fmt.Sprintf("%s@%d", id, r.Points[k].Seq)))
+		if !inPlace {
+			must(run(t, dir, vars, "session", "resume", id, "go on",
+				"--model=script:"+filepath.Join(outside, "none.yaml")))
+		}
+		checkState(t, fmt.Sprintf("at point %d", k), states[k], filesIn(t, dir))
+	}
+	got := runCommand(t, outside, vars, "session", "rollback",
+		fmt.Sprintf("%s@%d", id, r.Points[1].Seq))
+	if got.code != 2 || !strings.Contains(got.stderr, "none of the points") {
+		t.Errorf("a point that does not exist any more: exit code %d\n%s", got.code, got.stderr)
+	}
+}
+
+// sessionIn returns the ID of the only session.
+func sessionIn(t *testing.T, dir string) string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "state", "sessions", "*"))
+	if err != nil || len(names) != 1 {
+		t.Fatalf("sessions %v, %v", names, err)
+	}
+	return filepath.Base(names[0])
+}
+
+// randomChanges returns commands that change the tree of proveRollback: contents, also binary ones,
+// modes, symlinks, names, and files that become directories.
+func randomChanges(random *rand.Rand) string {
+	names := []string{"a", "d/b", "d/e/c", "new", "d/new", "x/y/z", "link"}
+	name := func() string { return names[random.IntN(len(names))] }
+	var lines []string
+	for range 1 + random.IntN(4) {
+		at, other, n := name(), name(), random.IntN(1000)
+		dir := "mkdir -p " + filepath.Dir(at) + " 2>/dev/null; "
+		lines = append(lines, []string{
+			fmt.Sprintf("rm -rf %s; %secho %d > %s", at, dir, n, at),
+			fmt.Sprintf("[ ! -f %s ] || [ -L %s ] || echo %d >> %s", at, at, n, at),
+			fmt.Sprintf(`rm -rf %s; %sprintf '\000\377%d' > %s`, at, dir, n, at),
+			fmt.Sprintf("rm -rf %s", at),
+			fmt.Sprintf("[ ! -f %s ] || [ -L %s ] || chmod a+x %s", at, at, at),
+			fmt.Sprintf("[ ! -f %s ] || [ -L %s ] || chmod a-x %s", at, at, at),
+			fmt.Sprintf("rm -rf %s; %sln -s %s %s", at, dir, other, at),
+			fmt.Sprintf("[ ! -e %s ] || { rm -rf moved%d; mv %s moved%d; }", at, n%3, at, n%3),
+			fmt.Sprintf("rm -rf %s; mkdir -p %s; echo %d > %s/in", at, at, n, at),
+			fmt.Sprintf("for i in 1 2 3 4 5; do echo %d > many$i; done", n),
+		}[random.IntN(10)]+" || true")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// filesIn returns the files below a directory, but for git's: contents with the right to execute,
+// and targets of symlinks.
+func filesIn(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := make(map[string]string)
+	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && d.Name() == ".git" {
+			return fs.SkipDir
+		}
+		rel, err := filepath.Rel(dir, name)
+		switch {
+		case err != nil || d.IsDir():
+			return err
+		case d.Type() == fs.ModeSymlink:
+			files[rel], err = os.Readlink(name)
+			files[rel] = "-> " + files[rel]
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		data, err := os.ReadFile(name)
+		files[rel] = fmt.Sprintf("%v %q", info.Mode()&0o100 != 0, data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func checkState(t *testing.T, when string, want, got map[string]string) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the files %s (-want +got):\n%s", when, diff)
+	}
+}

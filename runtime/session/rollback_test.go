@@ -1,0 +1,240 @@
+package session_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
+)
+
+func user(text string) session.Turn {
+	return session.Turn{Kind: session.TurnUser, Parts: []llm.Part{llm.Text(text)}}
+}
+
+// change is a file whose versions are named by letters; "" is a missing one.
+func change(name, before, after string) session.FileChange {
+	version := func(letter string) session.FileVersion {
+		if letter == "" {
+			return session.FileVersion{}
+		}
+		return session.FileVersion{Mode: 0o644, SHA256: letter}
+	}
+	return session.FileChange{
+		Name: session.FileName(name), Before: version(before), After: version(after),
+	}
+}
+
+// rolled returns a session of two inputs with three rounds, which change the file f from a to b, c
+// and d.
+func rolled(t *testing.T) *session.Disk {
+	t.Helper()
+	s := create(t)
+	round := func(call, before, after string) []any {
+		return []any{
+			session.TypeTurn, answer(call), session.TypeToolStarted,
+			session.ToolStarted{CallID: call},
+			session.TypeToolResult, result(call), session.TypeSnapshot,
+			session.Snapshot{
+				Call: call, Changes: []session.FileChange{change("f", before, after)},
+			},
+		}
+	}
+	write(t, s, session.TypeStarted, started("s"), session.TypeRunStarted, session.RunStarted{RunID: "r"},
+		session.TypeTurn, user("one")) // 3
+	write(t, s, round("1", "a", "b")...) // 7
+	write(t, s, round("2", "b", "c")...) // 11
+	write(t, s, session.TypeTurn, answer(), session.TypeRunEnded, session.RunEnded{
+		RunID: "r", Status: "completed", Spent: session.Spent{Turns: 3},
+	}, session.TypeRunStarted, session.RunStarted{RunID: "q"}, session.TypeTurn, user("two")) // 15
+	write(t, s, round("3", "c", "d")...)
+	return s
+}
+
+func texts(r *session.Record) (list []string) {
+	for _, turn := range r.Conversation {
+		for _, p := range turn.Parts {
+			if p.ToolCall != nil {
+				list = append(list, p.ToolCall.ID)
+			}
+		}
+		if text := turn.Text(); text != "" {
+			list = append(list, text)
+		}
+	}
+	return list
+}
+
+func TestRollback(t *testing.T) {
+	s := rolled(t)
+	r := load(t, s)
+	want := []session.Point{
+		{Seq: 3, Turns: 1},
+		{Seq: 6, Turns: 3, Files: 1},
+		{Seq: 10, Turns: 5, Files: 1},
+		{Seq: 12, Turns: 6},
+		{Seq: 15, Turns: 7},
+		{Seq: 18, Turns: 9, Files: 1},
+	}
+	if diff := cmp.Diff(want, r.Points); diff != "" {
+		t.Fatalf("the points (-want +got):\n%s", diff)
+	}
+	back := func(point int64, before, after string) {
+		t.Helper()
+		got, err := load(t, s).ChangesBack(point)
+		if diff := cmp.Diff([]session.FileChange{change("f", before, after)}, got); diff != "" || err != nil {
+			t.Errorf("back to %d (-want +got): %v\n%s", point, err, diff)
+		}
+	}
+	back(15, "d", "c")
+	back(6, "d", "b")
+	back(3, "d", "a")
+	if _, err := r.ChangesBack(4); !errors.Is(err, session.ErrNoPoint) {
+		t.Errorf("back to an entry that is no point: %v", err)
+	}
+	write(t, s, session.TypeRolledBack, session.RolledBack{To: 10})
+	r = load(t, s)
+	if diff := cmp.Diff([]string{"one", "1", "2"}, texts(r)); diff != "" ||
+		r.Status() != session.StatusRolledBack || r.Spent.Turns != 4 || len(r.Calls) != 0 {
+		t.Errorf("%s, %+v\n%s", r.Status(), r.Spent, diff)
+	}
+	back(6, "c", "b")
+	// What was taken back stays so after another rollback, and the session goes on from there.
+	write(t, s, session.TypeResumed, session.Resumed{Started: started("s")}, session.TypeRunStarted,
+		session.RunStarted{RunID: "p"}, session.TypeTurn, user("three"), session.TypeTurn, answer("4"))
+	write(t, s, session.TypeRolledBack, session.RolledBack{To: 6})
+	r = load(t, s)
+	if diff := cmp.Diff([]string{"one", "1"}, texts(r)); diff != "" || r.Spent.Turns != 5 {
+		t.Errorf("%+v\n%s", r.Spent, diff)
+	}
+	if got := r.LastCall(6); got != "1" {
+		t.Errorf("the last call is %q", got)
+	}
+	back(3, "b", "a")
+}
+
+func load(t *testing.T, s *session.Disk) *session.Record {
+	t.Helper()
+	r, err := session.Load(s.Dir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestRollbackWithoutFiles cannot go back over changes that are not known, or that others made.
+func TestRollbackWithoutFiles(t *testing.T) {
+	s := rolled(t)
+	write(t, s, session.TypeSnapshot, session.Snapshot{Call: "3", Lost: "the disk is full"})
+	_, err := load(t, s).ChangesBack(12)
+	if !errors.Is(err, session.ErrFilesLost) || !strings.Contains(err.Error(), "the disk is full") {
+		t.Errorf("lost: %v", err)
+	}
+	if _, err := load(t, s).ChangesBack(18); err != nil {
+		t.Errorf("nothing to take back: %v", err)
+	}
+	s = rolled(t)
+	write(t, s, session.TypeSnapshot, session.Snapshot{
+		Call: "?", Changes: []session.FileChange{change("f", "mine", "e"), change("g", "", "g")},
+	})
+	chain := (*session.ChainError)(nil)
+	if _, err := load(t, s).ChangesBack(3); !errors.As(err, &chain) ||
+		!slices.Equal(chain.Names, []string{"f"}) {
+		t.Errorf("changed by others: %v", err)
+	}
+}
+
+func TestCompose(t *testing.T) {
+	got, err := session.Compose(
+		[]session.FileChange{change("a", "1", "2"), change("b", "", "1"), change("c", "1", "2")},
+		[]session.FileChange{change("a", "2", "3"), change("b", "1", ""), change("d", "1", "")})
+	want := []session.FileChange{change("a", "1", "3"), change("c", "1", "2"), change("d", "1", "")}
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); err != nil || diff != "" {
+		t.Errorf("%v\n%s", err, diff)
+	}
+}
+
+// TestCopy copies a session until a point, and all of it.
+func TestCopy(t *testing.T) {
+	s := rolled(t)
+	sum := strings.Repeat("ab", 32)
+	if err := s.PutObject(sum, 4, strings.NewReader("text")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, s, session.TypeRolledBack, session.RolledBack{To: 15})
+	r := load(t, s)
+	for point, want := range map[int64][]string{
+		0: {"one", "1", "2", "two"}, 10: {"one", "1", "2"}, 3: {"one"},
+	} {
+		dir := filepath.Join(t.TempDir(), "copy")
+		err := r.Copy(dir, point, func(s *session.Started) { s.Forked = "s" })
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, copied := open(t, dir)
+		if diff := cmp.Diff(want, texts(copied)); diff != "" || copied.Started.ID != "copy" ||
+			copied.Started.Forked != "s" || copied.Status() != session.StatusRolledBack {
+			t.Errorf("until %d: %+v\n%s", point, copied.Started, diff)
+		}
+		f, err := d.OpenObject(sum)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if data, err := io.ReadAll(f); err != nil || string(data) != "text" {
+			t.Errorf("the object is %q, %v", data, err)
+		}
+		_ = f.Close() // it was only read
+		last := copied.Points[len(copied.Points)-1].Seq
+		if _, err := copied.ChangesBack(3); err != nil || point == 10 && last != 10 {
+			t.Errorf("back in the copy: %v, the last point is %d", err, last)
+		}
+	}
+}
+
+func TestObjects(t *testing.T) {
+	s := create(t)
+	sum := strings.Repeat("0", 64)
+	if _, err := s.OpenObject(sum); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing object: %v", err)
+	}
+	if _, err := s.OpenObject("../../x"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a name that is no hash: %v", err)
+	}
+	if err := s.PutObject(sum, session.MaxObjects+1, strings.NewReader("")); err == nil ||
+		!errors.Is(err, session.ErrFull) {
+		t.Errorf("too large: %v", err)
+	}
+	if err := s.PutObject(sum, session.MaxObjects, strings.NewReader("x")); err != nil {
+		t.Errorf("the last one: %v", err)
+	}
+	if err := s.PutObject(strings.Repeat("1", 64), 1, strings.NewReader("x")); !errors.Is(err,
+		session.ErrFull) {
+		t.Errorf("one more: %v", err)
+	}
+}
+
+// FuzzFileName reads names that are written.
+func FuzzFileName(f *testing.F) {
+	for _, name := range []string{"a", `"a`, "\xff", "ä\n", `"\xff"`, ""} {
+		f.Add(name)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		data, err := json.Marshal(session.FileName(name))
+		var back session.FileName
+		if err == nil {
+			err = json.Unmarshal(data, &back)
+		}
+		if err != nil || string(back) != name {
+			t.Errorf("%q is %s and then %q, %v", name, data, back, err)
+		}
+	})
+}
