@@ -11,8 +11,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
-// TestRollbackKilled kills the program in a rollback, before and after its entry of the journal, and
-// with files of which some are not put back yet. The next command finishes it.
+// TestRollbackKilled kills the program in a rollback, before and after its entry of the journal,
+// and with files of which some are not put back yet. The next command finishes it.
 func TestRollbackKilled(t *testing.T) {
 	const script = `turns:
   - calls: [{tool: shell, args: {command: "echo 1 > one; echo 1 > two; echo 1 > three"}}]

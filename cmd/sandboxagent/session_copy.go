@@ -267,7 +267,8 @@ func (p *program) importSession(_ context.Context, c *cli.Context) (code int, er
 	if err != nil {
 		return 0, usagef("%s: %s; it must be a file that \"session export\" has written", name, err)
 	}
-	if err := addSessions(temporary, filepath.Join(state, "sessions"), ids, c.Bool("keep-flags")); err != nil {
+	to := filepath.Join(state, "sessions")
+	if err := addSessions(temporary, to, ids, c.Bool("keep-flags")); err != nil {
 		return 0, err
 	}
 	_, err = fmt.Fprintln(p.std.out, ids[0])

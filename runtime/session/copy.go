@@ -10,8 +10,9 @@ import (
 )
 
 // Copy creates a session in the new directory dir with the entries of r: until a point, or all with
-// point 0. Change may change what its entries TypeStarted and TypeResumed have, after the ID is that
-// of dir. The outputs and objects come along, backups do not. After an error dir is removed.
+// point 0. Change gets the data of its entries TypeStarted and TypeResumed, with the ID of the new
+// session, and may change them. The outputs and objects come along, backups do not. After an error
+// dir is removed.
 func (r *Record) Copy(dir string, point int64, change func(*Started)) (err error) {
 	d, err := Create(dir, Options{})
 	if err != nil {

@@ -49,8 +49,8 @@ func rolled(t *testing.T) *session.Disk {
 			},
 		}
 	}
-	write(t, s, session.TypeStarted, started("s"), session.TypeRunStarted, session.RunStarted{RunID: "r"},
-		session.TypeTurn, user("one")) // 3
+	write(t, s, session.TypeStarted, started("s"), session.TypeRunStarted,
+		session.RunStarted{RunID: "r"}, session.TypeTurn, user("one")) // 3
 	write(t, s, round("1", "a", "b")...) // 7
 	write(t, s, round("2", "b", "c")...) // 11
 	write(t, s, session.TypeTurn, answer(), session.TypeRunEnded, session.RunEnded{
@@ -91,7 +91,8 @@ func TestRollback(t *testing.T) {
 	back := func(point int64, before, after string) {
 		t.Helper()
 		got, err := load(t, s).ChangesBack(point)
-		if diff := cmp.Diff([]session.FileChange{change("f", before, after)}, got); diff != "" || err != nil {
+		want := []session.FileChange{change("f", before, after)}
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("back to %d (-want +got): %v\n%s", point, err, diff)
 		}
 	}
@@ -170,10 +171,11 @@ func TestCopy(t *testing.T) {
 	if err := s.PutObject(sum, 4, strings.NewReader("text")); err != nil {
 		t.Fatal(err)
 	}
-	write(t, s, session.TypeRolledBack, session.RolledBack{To: 15})
+	write(t, s, session.TypeRolledBack, session.RolledBack{To: 15}, session.TypeTurn, user("three"))
 	r := load(t, s)
 	for point, want := range map[int64][]string{
-		0: {"one", "1", "2", "two"}, 10: {"one", "1", "2"}, 3: {"one"},
+		0: {"one", "1", "2", "two", "three"}, 21: {"one", "1", "2", "two", "three"},
+		10: {"one", "1", "2"}, 3: {"one"},
 	} {
 		dir := filepath.Join(t.TempDir(), "copy")
 		err := r.Copy(dir, point, func(s *session.Started) { s.Forked = "s" })
