@@ -81,9 +81,8 @@ const (
 
 // pending describes a rollback.
 type pending struct {
-	// To is its point, and Last the last entry before it.
-	To   int64 `json:"to"`
-	Last int64 `json:"last"`
+	// To is its point.
+	To int64 `json:"to"`
 	// InPlace means that its changes are for the directory in which the environment works; otherwise
 	// they are those of the session to an uploaded directory.
 	InPlace bool `json:"in_place"`
@@ -114,7 +113,7 @@ func (p *program) rollBack(ctx context.Context, c *cli.Context) (code int, err e
 	if err != nil {
 		return 0, explainLost(err)
 	}
-	plan := pending{To: point, Last: s.record.Last(), InPlace: b.inPlace()}
+	plan := pending{To: point, InPlace: b.inPlace()}
 	list := back
 	if !plan.InPlace {
 		if list, err = s.copied(back); err != nil {
@@ -128,7 +127,7 @@ func (p *program) rollBack(ctx context.Context, c *cli.Context) (code int, err e
 		return 0, err
 	}
 	err = p.finishIn(ctx, c, plan)
-	if conflict := (*workspace.ConflictError)(nil); errors.As(err, &conflict) { // nothing is changed
+	if changed := (*changedError)(nil); errors.As(err, &changed) { // and nothing is put back
 		err = errors.Join(err, s.removePending())
 	}
 	if err != nil {
@@ -166,6 +165,19 @@ func (p *program) finishIn(ctx context.Context, c *cli.Context, plan pending) (e
 	}
 	return e.close()
 }
+
+// changedError lists the files that others have changed since the session changed them.
+type changedError struct {
+	names []string
+	err   error
+}
+
+func (e *changedError) Error() string {
+	return fmt.Sprintf("the session is not rolled back, since others have changed its files: %s; put "+
+		"them back, or use --%s", someNames(e.names), keepFilesName)
+}
+
+func (e *changedError) Unwrap() error { return e.err }
 
 // explainLost adds the remedy to an error about files.
 func explainLost(err error) error {
@@ -280,10 +292,8 @@ func (s *storedSession) finishRollback(ctx context.Context, e *environment) erro
 			return err
 		}
 	}
-	if s.record.Last() == plan.Last {
-		if err := s.forget(plan.To); err != nil {
-			return err
-		}
+	if err := s.forget(plan.To); err != nil {
+		return err
 	}
 	if !plan.InPlace {
 		err := os.Rename(s.file(changesName), s.file(checkpointName))
@@ -323,8 +333,11 @@ func (s *storedSession) putBack(ctx context.Context, e *environment) error {
 	defer p.close()
 	_, err = workspace.Restore(ctx, e.plain, p.before, f)
 	if conflict := (*workspace.ConflictError)(nil); errors.As(err, &conflict) {
-		return fmt.Errorf("the session is not rolled back, since others have changed its files: %w; "+
-			"put these files back, or use --%s", conflict, keepFilesName)
+		var names []string
+		for _, c := range conflict.Conflicts {
+			names = append(names, c.Name)
+		}
+		return &changedError{names, err}
 	}
 	return err
 }

@@ -429,9 +429,6 @@ func (r *Record) Status() string {
 	}
 }
 
-// Last returns the number of the last entry.
-func (r *Record) Last() int64 { return r.last.seq }
-
 // AwaitsHuman reports whether the session has a question for a human, or a call that waits for an
 // approval.
 func (r *Record) AwaitsHuman() bool { return r.Waiting != nil || r.Status() == statusAwaitingHuman }
