@@ -36,7 +36,11 @@ func (c *client) request(req llm.Request) (wireRequest, error) {
 		}
 		body.Tools = append(body.Tools, tool)
 	}
-	if len(req.Tools) > 0 && !req.ParallelToolCalls {
+	switch {
+	case len(req.Tools) == 0:
+	case req.NoToolCalls:
+		body.ToolChoice = &wireToolChoice{Type: "none"}
+	case !req.ParallelToolCalls:
 		body.ToolChoice = &wireToolChoice{Type: "auto", DisableParallelToolUse: true}
 	}
 	if err := reason(&body, req); err != nil {

@@ -55,7 +55,7 @@ type wireThinking struct {
 }
 
 type wireToolChoice struct {
-	DisableParallelToolUse bool   `json:"disable_parallel_tool_use"`
+	DisableParallelToolUse bool   `json:"disable_parallel_tool_use,omitempty"`
 	Type                   string `json:"type"`
 }
 

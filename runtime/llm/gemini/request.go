@@ -37,6 +37,9 @@ func (c *client) request(req llm.Request) (wireRequest, error) {
 			})
 		}
 		b.Tools = append(b.Tools, tool)
+		if req.NoToolCalls {
+			b.ToolConfig = &wireToolConfig{wireFunctionCallingConfig{Mode: "NONE"}}
+		}
 	}
 	if more := req.Options["tools"]; more != nil {
 		var list []json.RawMessage

@@ -19,6 +19,7 @@ type wireRequest struct {
 	Contents          []wireContent         `json:"contents"`
 	SystemInstruction *wireContent          `json:"systemInstruction,omitempty"`
 	Tools             []any                 `json:"tools,omitempty"`
+	ToolConfig        *wireToolConfig       `json:"toolConfig,omitempty"`
 	GenerationConfig  *wireGenerationConfig `json:"generationConfig,omitempty"`
 }
 
@@ -47,6 +48,16 @@ type wireFunctionDeclaration struct {
 	Description          string          `json:"description,omitempty"`
 	Name                 string          `json:"name"`
 	ParametersJSONSchema json.RawMessage `json:"parametersJsonSchema,omitempty"`
+}
+
+// wireToolConfig is a ToolConfig (api/caching#toolconfig).
+type wireToolConfig struct {
+	FunctionCallingConfig wireFunctionCallingConfig `json:"functionCallingConfig"`
+}
+
+// wireFunctionCallingConfig is a FunctionCallingConfig (api/caching#functioncallingconfig).
+type wireFunctionCallingConfig struct {
+	Mode string `json:"mode"`
 }
 
 // wireContent is a Content (api/caching#content). Role is "user" or "model".

@@ -18,6 +18,7 @@ type chatBody struct {
 	ReasoningEffort     string        `json:"reasoning_effort"`
 	ParallelToolCalls   *bool         `json:"parallel_tool_calls"`
 	PromptCacheKey      string        `json:"prompt_cache_key"`
+	ToolChoice          any           `json:"tool_choice"`
 	StreamOptions       struct {
 		IncludeUsage       bool  `json:"include_usage"`
 		IncludeObfuscation *bool `json:"include_obfuscation"`
@@ -36,7 +37,7 @@ type chatBody struct {
 var chatUnread = []string{
 	"frequency_penalty", "logit_bias", "logprobs", "metadata", "n", "presence_penalty",
 	"response_format", "safety_identifier", "seed", "service_tier", "stop", "store", "temperature",
-	"tool_choice", "top_logprobs", "top_p", "user", "verbosity",
+	"top_logprobs", "top_p", "user", "verbosity",
 }
 
 type chatMessage struct {
@@ -113,7 +114,7 @@ func decodeChat(req *Request, _ map[string]json.RawMessage) (extras, error) {
 		ReasoningEffort: b.ReasoningEffort,
 		MaxOutputTokens: b.MaxCompletionTokens, ParallelToolCalls: b.ParallelToolCalls == nil ||
 			*b.ParallelToolCalls,
-		SessionID: b.PromptCacheKey,
+		SessionID: b.PromptCacheKey, NoToolCalls: b.ToolChoice == "none",
 	}
 	return extras{usage: b.StreamOptions.IncludeUsage}, nil
 }

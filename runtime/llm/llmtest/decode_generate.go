@@ -25,8 +25,14 @@ type generateBody struct {
 	ServiceTier       json.RawMessage   `json:"serviceTier"`
 	Store             json.RawMessage   `json:"store"`
 	SystemInstruction *generateContent  `json:"systemInstruction"`
-	ToolConfig        json.RawMessage   `json:"toolConfig"`
-	GenerationConfig  struct {
+	ToolConfig        struct {
+		FunctionCallingConfig struct {
+			Mode                 string          `json:"mode"`
+			AllowedFunctionNames json.RawMessage `json:"allowedFunctionNames"`
+		} `json:"functionCallingConfig"`
+		RetrievalConfig json.RawMessage `json:"retrievalConfig"`
+	} `json:"toolConfig"`
+	GenerationConfig struct {
 		CandidateCount     json.RawMessage `json:"candidateCount"`
 		FrequencyPenalty   json.RawMessage `json:"frequencyPenalty"`
 		MaxOutputTokens    int             `json:"maxOutputTokens"`
@@ -159,6 +165,7 @@ func decodeGenerate(req *Request, _ map[string]json.RawMessage) (extras, error) 
 	req.Request = llm.Request{
 		Model: model, System: system, Messages: r.messages, Tools: specs, ReasoningEffort: effort,
 		MaxOutputTokens: b.GenerationConfig.MaxOutputTokens, ParallelToolCalls: true,
+		NoToolCalls: b.ToolConfig.FunctionCallingConfig.Mode == "NONE",
 	}
 	return extras{thoughts: b.GenerationConfig.ThinkingConfig.IncludeThoughts}, nil
 }

@@ -163,6 +163,7 @@ func decodeMessages(req *Request, known map[string]json.RawMessage) (extras, err
 		Model: b.Model, System: system, Messages: r.messages, Tools: t.specs,
 		ReasoningEffort: b.OutputConfig.Effort,
 		MaxOutputTokens: b.MaxTokens, ParallelToolCalls: !b.ToolChoice.DisableParallel,
+		NoToolCalls: b.ToolChoice.Type == "none",
 	}
 	return extras{}, nil
 }

@@ -23,9 +23,10 @@ type responsesBody struct {
 		Summary         string `json:"summary"`
 		GenerateSummary string `json:"generate_summary"`
 	} `json:"reasoning"`
-	Store  *bool `json:"store"`
-	Stream bool  `json:"stream"`
-	Tools  []struct {
+	Store      *bool `json:"store"`
+	Stream     bool  `json:"stream"`
+	ToolChoice any   `json:"tool_choice"`
+	Tools      []struct {
 		Type        string          `json:"type"`
 		Name        string          `json:"name"`
 		Description string          `json:"description"`
@@ -37,8 +38,8 @@ type responsesBody struct {
 var responsesUnread = []string{
 	"background", "context_management", "conversation", "max_tool_calls", "metadata",
 	"previous_response_id", "prompt", "prompt_cache_options", "prompt_cache_retention",
-	"safety_identifier", "service_tier", "stream_options", "temperature", "text", "tool_choice",
-	"top_logprobs", "top_p", "truncation", "user",
+	"safety_identifier", "service_tier", "stream_options", "temperature", "text", "top_logprobs",
+	"top_p", "truncation", "user",
 }
 
 // The input items of a Responses request.
@@ -119,6 +120,7 @@ func decodeResponses(req *Request, known map[string]json.RawMessage) (extras, er
 		Model: b.Model, System: b.Instructions, Messages: conv.messages, Tools: t.specs,
 		ReasoningEffort: b.Reasoning.Effort, MaxOutputTokens: b.MaxOutputTokens,
 		ParallelToolCalls: b.ParallelToolCalls, SessionID: b.PromptCacheKey,
+		NoToolCalls: b.ToolChoice == "none",
 	}
 	var ex extras
 	for _, inc := range b.Include {

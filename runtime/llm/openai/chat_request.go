@@ -20,6 +20,9 @@ func chatRequest(req llm.Request) (goopenai.ChatCompletionRequest, error) {
 		// True is the default of servers, some of which reject the field.
 		body.ParallelToolCalls = false
 	}
+	if len(req.Tools) > 0 && req.NoToolCalls {
+		body.ToolChoice = noToolCalls
+	}
 	for _, t := range req.Tools {
 		body.Tools = append(body.Tools, goopenai.Tool{
 			Type: goopenai.ToolTypeFunction,

@@ -12,6 +12,9 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/internal/exchange"
 )
 
+// noToolCalls is the tool_choice of a request whose answer must have no tool calls.
+const noToolCalls = "none"
+
 // functionCallItem is a call by the model, as an input item.
 type functionCallItem struct {
 	Type      string `json:"type"`
@@ -38,6 +41,9 @@ func (c *client) responsesRequest(req llm.Request) (goopenai.CreateResponseReque
 	}
 	if len(req.Tools) > 0 {
 		body.ParallelToolCalls = &req.ParallelToolCalls
+		if req.NoToolCalls {
+			body.ToolChoice = noToolCalls
+		}
 	}
 	for _, t := range req.Tools {
 		// The library omits "strict" when false, and the default of the server is true.

@@ -111,6 +111,24 @@ func testSameBytes(t *testing.T, w Wire) {
 	}
 }
 
+// testNoToolCalls has tools that the answer must not call, which servers reject without tools.
+func testNoToolCalls(t *testing.T, w Wire) {
+	srv, c := w.Connect(t, func(*llmtest.Request) llmtest.Reply { return llmtest.Text("x") })
+	for i, forbidden := range []bool{false, true, true} {
+		req := w.Request()
+		if req.NoToolCalls = forbidden; i == 2 {
+			req.Tools = nil
+		}
+		if _, err := llm.Complete(t.Context(), c, req); err != nil {
+			t.Fatal(err)
+		}
+		got := srv.Requests()[i]
+		if want := forbidden && i != 2; got.NoToolCalls != want || len(got.Tools) != len(req.Tools) {
+			t.Errorf("request %d: sent %s", i, got.Body)
+		}
+	}
+}
+
 func testInvalidUTF8(t *testing.T, w Wire) {
 	srv, c := w.Connect(t, llmtest.Sequence(llmtest.Text("x")))
 	req := w.Request()

@@ -20,6 +20,7 @@ func Run(t *testing.T, w Wire) {
 		{"addresses and keys", testAddresses},
 		{"variables are not read", testVariables},
 		{"same request, same bytes", testSameBytes},
+		{"no tool calls", testNoToolCalls},
 		{"invalid UTF-8 is replaced", testInvalidUTF8},
 		{"unsendable", testUnsendable},
 		{"the request is not modified", testNotModified},
