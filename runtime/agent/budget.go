@@ -93,13 +93,17 @@ func (e *limitError) Error() string { return fmt.Sprintf("the limit of %s is rea
 var errWait = errors.New("other requests have reserved the rest")
 
 // reserve takes a request from b and the budgets above it: the tokens that input returns, and the
-// most tokens that its answer can have, at most answer. While the requests of other agents have
-// reserved the rest it waits. The error is a *limitError, or that of ctx.
+// most tokens that its answer can have, at most answer. An extra request is beyond the limit of
+// turns of b. While the requests of other agents have reserved the rest it waits. The error is a
+// *limitError, or that of ctx.
 func (b *budget) reserve(
-	ctx context.Context, input func() int64, answer int64, p profile.Price,
+	ctx context.Context, input func() int64, answer int64, p profile.Price, extra bool,
 ) (c cost, most int64, err error) {
 	for {
 		limits, in := b.chain(), input()
+		if extra {
+			limits[0].MaxTurns = 0
+		}
 		b.tree.mu.Lock()
 		most, err := b.room(limits, in, answer, p)
 		if err == nil {

@@ -70,7 +70,7 @@ func TestReserve(t *testing.T) {
 			root := newBudget(nil, tt.root)
 			b := newBudget(root, tt.own)
 			b.settle(cost{}, tt.spent, nil)
-			r, most, err := b.reserve(t.Context(), func() int64 { return tt.input }, tt.answer, price)
+			r, most, err := b.reserve(t.Context(), func() int64 { return tt.input }, tt.answer, price, false)
 			var over *limitError
 			if errors.As(err, &over) {
 				if over.name != tt.limit || over.value != tt.value {
@@ -95,19 +95,19 @@ func TestReserveWaits(t *testing.T) {
 		input := func() int64 { return 1000 }
 		root := newBudget(nil, Limits{MaxTokens: 10_000})
 		a, b := newBudget(root, Limits{}), newBudget(root, Limits{})
-		first, most, err := a.reserve(t.Context(), input, 50_000, profile.Price{})
+		first, most, err := a.reserve(t.Context(), input, 50_000, profile.Price{}, false)
 		if err != nil || most != 9000 {
 			t.Fatalf("%d, %v", most, err)
 		}
 		ended, cancel := context.WithCancelCause(t.Context())
 		stop := errors.New("stop")
 		cancel(stop)
-		if _, _, err := b.reserve(ended, input, 50_000, profile.Price{}); !errors.Is(err, stop) {
+		if _, _, err := b.reserve(ended, input, 50_000, profile.Price{}, false); !errors.Is(err, stop) {
 			t.Fatalf("it did not wait: %v", err)
 		}
 		got := make(chan int64)
 		go func() {
-			_, most, _ := b.reserve(t.Context(), input, 50_000, profile.Price{})
+			_, most, _ := b.reserve(t.Context(), input, 50_000, profile.Price{}, false)
 			got <- most
 		}()
 		synctest.Wait()
@@ -131,7 +131,7 @@ func TestBudgetHolds(t *testing.T) {
 		wg.Go(func() {
 			for {
 				input := rand.Int64N(20_000)
-				r, most, err := b.reserve(t.Context(), func() int64 { return input }, 8000, price)
+				r, most, err := b.reserve(t.Context(), func() int64 { return input }, 8000, price, false)
 				if err != nil {
 					return
 				}

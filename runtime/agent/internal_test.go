@@ -36,7 +36,7 @@ func TestTransitionsAreComplete(t *testing.T) {
 		}
 	}
 	for _, s := range append(final, StatePreparing, StateModelRunning, StateToolRunning,
-		StateReflecting, StateAwaitingHuman) {
+		StateReflecting, StateReporting, StateAwaitingHuman) {
 		if !reached[s] {
 			t.Errorf("nothing leads to %s", s)
 		}

@@ -28,26 +28,37 @@ func (l *loop) reserveNext(ctx context.Context) (ending, bool) {
 func (l *loop) reserve(
 	ctx context.Context, input func() int64, answer int64,
 ) (ending, bool) {
-	model := l.profile.WithModel(l.next.Model)
-	price := cmp.Or(model.Price, &profile.Price{})
-	tokens, dollars := l.budget.bounds()
-	if dollars && model.Price == nil {
-		return internalError(fmt.Errorf("%w: the price of the model %q is not known, and the limit of "+
-			"money needs it", ErrConfig, l.next.Model)), true
-	}
-	var err error
-	l.reserved, l.most, err = l.budget.reserve(ctx, input, answer, *price)
-	l.sent = false
+	err := l.take(ctx, input, answer, false)
 	var over *limitError
 	switch {
 	case errors.As(err, &over):
 		return l.limitReached(over.name, over.value), true
+	case errors.Is(err, ErrConfig):
+		return internalError(err), true
 	case err != nil:
 		return stopped(ctx), true
-	case !tokens && !dollars:
-		l.most = 0 // no limit but the profile's
 	}
 	return ending{}, false
+}
+
+// take is reserve with an error: a *limitError, that of ctx, or one that wraps ErrConfig. An extra
+// request is beyond MaxTurns.
+func (l *loop) take(
+	ctx context.Context, input func() int64, answer int64, extra bool,
+) (err error) {
+	model := l.profile.WithModel(l.next.Model)
+	price := cmp.Or(model.Price, &profile.Price{})
+	tokens, dollars := l.budget.bounds()
+	if dollars && model.Price == nil {
+		return fmt.Errorf("%w: the price of the model %q is not known, and the limit of money needs it",
+			ErrConfig, l.next.Model)
+	}
+	l.reserved, l.most, err = l.budget.reserve(ctx, input, answer, *price, extra)
+	l.sent = false
+	if !tokens && !dollars {
+		l.most = 0 // no limit but the profile's
+	}
+	return err
 }
 
 // settle ends the reservation of the current request, which took c, and whose answer used so much;

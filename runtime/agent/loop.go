@@ -38,6 +38,8 @@ type inputs struct {
 	agents   *subagents
 	verify   Verify
 	answer   func(ctx context.Context, question string) (string, error)
+	// finalAnswer is Config.FinalAnswer.
+	finalAnswer bool
 	// rules decide calls; nil allows everything. agentID is the sub-agent of the loop, or empty.
 	rules       *policy.Policy
 	mode        *modes
@@ -60,9 +62,11 @@ type loop struct {
 	machine machine
 	res     RunResult
 	rounds  int
-	checks  int // checks of Verify that have run
-	empty   int // answers in a row without text and calls
-	cuts    int // answers in a row that the output limit cut
+	checks  int  // checks of Verify that have run
+	empty   int  // answers in a row without text and calls
+	silent  bool // the last answer has no text
+	final   bool // the next request asks for the final answer
+	cuts    int  // answers in a row that the output limit cut
 	// partial is the text of these answers, which the next one continues.
 	partial string
 	// request is the last request, and model the profile of its model; tools and offered are the
@@ -134,6 +138,10 @@ func (l *loop) run(ctx context.Context) RunResult {
 	l.budget.begin(ctx)
 	e, err := l.work(ctx)
 	l.settleUnanswered()
+	if err == nil {
+		err = catchPanic(l.log, func() error { return l.report(ctx, e) })
+		l.settleUnanswered()
+	}
 	if err != nil {
 		e = internalError(err)
 	}

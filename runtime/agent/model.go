@@ -46,6 +46,7 @@ func (l *loop) buildRequest() (req llm.Request, unseen int) {
 		ReasoningEffort:   effort,
 		MaxOutputTokens:   l.answerTokens(),
 		ParallelToolCalls: l.model.SupportsParallelToolCalls,
+		NoToolCalls:       l.final,
 		Options:           l.model.Options,
 		SessionID:         l.sessionID,
 	}, unseen
@@ -158,6 +159,7 @@ func (l *loop) warnContext(used int64) {
 func (l *loop) recordAnswer(resp llm.Response) ([]call, error) {
 	parts, calls := l.uniqueCalls(resp.Message.Parts)
 	dollars := l.countTokens(resp, parts)
+	l.silent = strings.TrimSpace(resp.Message.Text()) == ""
 	text := l.partial + resp.Message.Text()
 	if text != "" {
 		l.res.Final = text

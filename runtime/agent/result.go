@@ -78,6 +78,8 @@ type RunResult struct {
 	// Final is the model's last text. Answers that the model continued after the output limit are one
 	// text.
 	Final string
+	// Reported means that Final is the answer to the request of Config.FinalAnswer.
+	Reported bool
 	// Err is the error that ended the run; nil if Status is completed, limit_reached,
 	// awaiting_human or timed_out_by_model.
 	Err error

@@ -419,7 +419,7 @@ func (s *Session) newLoop(in Input) *loop {
 			client: cfg.Client, profile: cfg.Profile, surroundings: s.surroundings,
 			settings: s.currentSettings, limits: func() Limits { return s.limitsOf(in) },
 			env: cfg.Env, registry: s.registry, policy: cfg.Policy, scope: scope, agents: s.agents,
-			verify: cfg.Verify, answer: cfg.Answer,
+			verify: cfg.Verify, answer: cfg.Answer, finalAnswer: cfg.FinalAnswer,
 			rules: cfg.Rules, mode: s.mode, permissions: s.permissions, agentID: s.origin.AgentID,
 			history: &s.history, budget: &s.budget, steering: &s.steering, store: s.store,
 			emit:  func(d event.Data) error { return s.emit(in.RunID, d) },

@@ -20,10 +20,12 @@ const (
 	// StateAwaitingHuman: the model has a question for the user, without whose answer the run ends, or
 	// the user has to approve a call.
 	StateAwaitingHuman State = "awaiting_human"
-	StateCompleted     State = "completed"
-	StateFailed        State = "failed"
-	StateAborted       State = "aborted"
-	StateTimedOut      State = "timed_out"
+	// StateReporting: the run ends, and the model writes its final answer.
+	StateReporting State = "reporting"
+	StateCompleted State = "completed"
+	StateFailed    State = "failed"
+	StateAborted   State = "aborted"
+	StateTimedOut  State = "timed_out"
 )
 
 // Signal is the reason of a step from one state to the next.
@@ -51,7 +53,9 @@ const (
 	SignalApproval Signal = "approval"
 	SignalApproved Signal = "approved"
 	// SignalRefused: a human refused a call, and the model gets the results of the answer.
-	SignalRefused  Signal = "refused"
+	SignalRefused Signal = "refused"
+	// SignalReport: the run ends without an answer, for which the model gets one more request.
+	SignalReport   Signal = "report"
 	SignalGiveUp   Signal = "give_up"
 	SignalLimit    Signal = "limit"
 	SignalError    Signal = "error"
@@ -74,6 +78,7 @@ var transitions = map[State]map[Signal]State{
 		SignalContinue:  StateModelRunning,
 		SignalFinal:     StateCompleted,
 		SignalCheck:     StateReflecting,
+		SignalReport:    StateReporting,
 		SignalLimit:     StateFailed,
 		SignalError:     StateFailed,
 		SignalAbort:     StateAborted,
@@ -85,6 +90,7 @@ var transitions = map[State]map[Signal]State{
 		SignalApproval: StateAwaitingHuman,
 		SignalFinal:    StateCompleted,
 		SignalCheck:    StateReflecting,
+		SignalReport:   StateReporting,
 		SignalGiveUp:   StateFailed,
 		SignalError:    StateFailed,
 		SignalAbort:    StateAborted,
@@ -94,6 +100,16 @@ var transitions = map[State]map[Signal]State{
 		SignalPassed:   StateCompleted,
 		SignalContinue: StateModelRunning,
 		SignalRejected: StateModelRunning,
+		SignalReport:   StateReporting,
+		SignalGiveUp:   StateFailed,
+		SignalError:    StateFailed,
+		SignalAbort:    StateAborted,
+		SignalDeadline: StateTimedOut,
+	},
+	StateReporting: {
+		SignalFinal:    StateCompleted,
+		SignalPassed:   StateCompleted,
+		SignalLimit:    StateFailed,
 		SignalGiveUp:   StateFailed,
 		SignalError:    StateFailed,
 		SignalAbort:    StateAborted,

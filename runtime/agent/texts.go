@@ -39,6 +39,16 @@ func verifyText(command string, res env.Result, output string) string {
 		"the cause, fix it, and finish again.", command, how, strings.TrimRight(output, "\n"))
 }
 
+// finalText asks a model for the final answer of a run, which ended at a limit unless that is empty.
+func finalText(limit string) string {
+	why := "You ended your work without an answer."
+	if limit != "" {
+		why = "This run ends here: its limit of " + strings.ReplaceAll(limit, "_", " ") + " is reached."
+	}
+	return why + " You can use no tool any more until the user writes again. Write your final report " +
+		"now: what is done, what is not done or not checked, and what the user should do next."
+}
+
 // duplicateText is the result of a call whose ID an earlier call of the same answer has.
 func duplicateText(id string) string {
 	return fmt.Sprintf("This call was not run: its ID %q was used by an earlier call of the same "+
