@@ -87,7 +87,7 @@ func (p *program) work(ctx context.Context, j *job) (record event.Result, answer
 	started := time.Now()
 	res, err := attempt(ctx, j)
 	ended := res.RunResult
-	answered = isAnswer(res.Status)
+	answered = isAnswer(res.RunResult)
 	if lerr := errors.Join(p.closeInTime(ctx, j.env), j.env.logError()); lerr != nil {
 		switch {
 		case res.Status == agent.StatusCompleted:
@@ -158,15 +158,15 @@ func (j *job) addSession(record *event.Result, res agent.RunResult) {
 	}
 }
 
-// isAnswer reports whether the last text of a run with that status is for the user. Other runs are
-// cut off, and their last text is about their next step.
-func isAnswer(s agent.Status) bool {
-	switch s {
+// isAnswer reports whether the last text of a run is for the user. Runs without such a text are cut
+// off, and their last text is about their next step.
+func isAnswer(res agent.RunResult) bool {
+	switch res.Status {
 	case agent.StatusCompleted, agent.StatusTaskFailed, agent.StatusVerifyFailed,
 		agent.StatusAwaitingHuman, agent.StatusGaveUpTime:
 		return true
 	}
-	return false
+	return res.Reported
 }
 
 // outcome is the result of an agent, with the findings of the program after it.

@@ -95,6 +95,10 @@ func runFlags() []cli.Flag {
 			Name: "max-cost", Category: groupTask, DefaultText: "no limit",
 			Usage: "end after `N` US dollars, with sub-agents",
 		},
+		&cli.BoolFlag{
+			Name: "final-answer", Category: groupTask, Value: true, DefaultText: "true",
+			Usage: "have the model report, with one more request, when a run ends without an answer",
+		},
 		&cli.IntFlag{
 			Name: "max-processes", Category: groupTask, DefaultText: "no limit",
 			Usage: "kill a command with more than `N` processes at once",
@@ -356,6 +360,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 		Program:  line,
 		Log:      j.env.log,
 
+		FinalAnswer:    c.Bool("final-answer"),
 		ReadFirst:      guard.readFirst,
 		Modes:          guard.modes,
 		ApproveTimeout: guard.approveTimeout,
