@@ -84,6 +84,9 @@ type Config struct {
 	// run stays. The request is not sent if a limit of tokens or money has no room for it; then, and
 	// if it fails, a warning "final_answer" has the reason. Sub-agents get such a request, too.
 	FinalAnswer bool
+	// Context decides how conversations get shorter. Nil removes old outputs of tools and then replaces
+	// all but the newest rounds by a summary of the model, when the context is full.
+	Context ContextManager
 	// Program is JSON for the program that uses the agent. The journals of its sessions, but for those
 	// of sub-agents, record it, so that the program can resume them; nil records nothing.
 	Program json.RawMessage
@@ -223,6 +226,9 @@ func (c *Config) setDefaults() {
 	}
 	if c.ObserverBuffer <= 0 {
 		c.ObserverBuffer = 1024
+	}
+	if c.Context == nil {
+		c.Context = whenFull{}
 	}
 	if c.Policy.MaxParallel <= 0 {
 		c.Policy.MaxParallel = DefaultMaxParallel

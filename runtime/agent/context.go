@@ -3,8 +3,8 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -42,9 +42,9 @@ const (
 	summarizedResult = 2_000
 )
 
-// errNotShorter means that a summary does not shorten the conversation enough.
-var errNotShorter = errors.New("the conversation is longer than the model's context, and a " +
-	"summary does not make it shorter")
+// errOverflow means that a conversation cannot be made as short as the model's context.
+var errOverflow = fmt.Errorf("the conversation is longer than the model's context, and %w",
+	ErrNotShorter)
 
 // room returns the tokens of the context that a request may have; 0 if they are not known.
 func (l *loop) room() int64 {
@@ -56,66 +56,79 @@ func (l *loop) room() int64 {
 	return model.ContextWindow - min(answer, model.ContextWindow/4)
 }
 
-// fitContext shortens the conversation if the next request leaves no room for the answer.
+// fitContext lets the context manager shorten the conversation before the next request.
 func (l *loop) fitContext(ctx context.Context) (ending, bool, error) {
 	l.next = l.settings()
-	room := l.room()
-	if room <= 0 || l.nextTokens() <= room {
-		return ending{}, false, nil
-	}
-	return l.shorten(ctx, room, leastSummarized)
+	return l.shorten(ctx, l.room(), false)
 }
 
-// shorten prunes the conversation, and if more than target tokens remain it replaces all but the
-// end by a summary, unless that end is nearly all: then the provider may find room for it.
-func (l *loop) shorten(ctx context.Context, target, least int64) (ending, bool, error) {
-	before := l.nextTokens()
-	pruned, err := l.prune(before)
-	if err != nil {
-		return ending{}, false, err
+// shorten carries out what the context manager decides: it removes outputs, and asks again, or
+// replaces turns.
+func (l *loop) shorten(ctx context.Context, limit int64, refused bool) (ending, bool, error) {
+	for range 2 {
+		c := Conversation{
+			SessionID: l.sessionID, Turns: slices.Clone(l.history.list()),
+			Pruned: maps.Clone(l.history.pruned), Tokens: l.nextTokens(), Limit: limit, Refused: refused,
+		}
+		s, err := l.manager.Shorten(ctx, c)
+		if err == nil {
+			err = s.validate(c)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return stopped(ctx), true, nil
+		case err != nil:
+			return internalError(fmt.Errorf("shorten the conversation: %w", err)), true, nil
+		}
+		if len(s.Prune) > 0 {
+			if err := l.prune(s.Prune, c.Tokens); err != nil {
+				return ending{}, false, err
+			}
+		}
+		switch {
+		case s.Replace > 0 && s.Text == "":
+			return l.summarizeOld(ctx, len(c.Turns)-s.Replace)
+		case s.Replace > 0:
+			return l.compact(ctx, len(c.Turns)-s.Replace, s.Text)
+		case len(s.Prune) == 0:
+			return ending{}, false, nil
+		}
 	}
-	if after := l.nextTokens(); pruned && after <= target && after < before {
-		return ending{}, false, nil
-	}
-	list := l.history.list()
-	keep := lastRounds(list, min(keptTokens, target/4))
-	old := llm.Request{Messages: messages(list[:len(list)-keep], l.history.pruned)}
-	if approxTokens(old) < least {
-		return ending{}, false, nil
-	}
+	return ending{}, false, nil
+}
+
+// summarizeOld replaces all turns but the last ones, keep, by a summary, unless the last summary was
+// just before: then a summary is no help.
+func (l *loop) summarizeOld(ctx context.Context, keep int) (ending, bool, error) {
 	if l.summaries > 0 && l.answersSince < answersBetween {
-		return l.overflow(errNotShorter), true, nil
+		return overflow(), true, nil
 	}
 	l.summaries++
 	l.answersSince = 0
-	return l.compact(ctx, keep)
+	return l.compact(ctx, keep, "")
 }
 
 // overflow is the end of a run whose conversation is too long.
-func (l *loop) overflow(err error) ending {
-	return ending{SignalError, StatusContextOverflow, fmt.Errorf("agent: %w", err)}
+func overflow() ending {
+	return ending{SignalError, StatusContextOverflow, fmt.Errorf("agent: %w", errOverflow)}
 }
 
-// prune removes old outputs, if that is worth it. Before is the estimate of the next request.
-func (l *loop) prune(before int64) (bool, error) {
-	ids, tokens := l.history.prunable()
-	if tokens < leastPruned {
-		return false, nil
-	}
+// prune removes the outputs of calls. Before is the estimate of the next request.
+func (l *loop) prune(ids []string, before int64) error {
 	if err := l.store.Append(session.TypePruned, session.Pruned{CallIDs: ids}); err != nil {
-		return false, err
+		return err
 	}
 	l.history.prune(ids)
 	l.send(event.ContextUpdated{
 		Action: event.ContextPruned, Before: before, After: l.nextTokens(), Outputs: len(ids),
 	})
-	return true, nil
+	return nil
 }
 
 // prunable returns the calls whose outputs can be removed, and the tokens of these.
-func (h *history) prunable() (ids []string, tokens int64) {
+func (c Conversation) prunable() (ids []string, tokens int64) {
 	users, protected := 0, int64(0)
-	for _, t := range slices.Backward(h.list()) {
+	for _, t := range slices.Backward(c.Turns) {
 		if t.Kind == session.TurnUser {
 			users++
 		}
@@ -123,7 +136,7 @@ func (h *history) prunable() (ids []string, tokens int64) {
 			continue
 		}
 		for _, r := range slices.Backward(t.Results) {
-			if r.IsError || r.Name == planExit || h.pruned[r.CallID] {
+			if r.IsError || r.Name == planExit || c.Pruned[r.CallID] {
 				continue
 			}
 			n := resultTokens(r)
@@ -149,18 +162,21 @@ func (h *history) prune(ids []string) {
 	h.contextTokens = 0
 }
 
-// compact replaces all turns but the last ones, keep, by a summary of the model.
-func (l *loop) compact(ctx context.Context, keep int) (ending, bool, error) {
+// compact replaces all turns but the last ones, keep, by a text; an empty one stands for a summary
+// of the model.
+func (l *loop) compact(ctx context.Context, keep int, text string) (ending, bool, error) {
 	list := l.history.list()
 	old, kept := list[:len(list)-keep], list[len(list)-keep:]
-	resp, e, over := l.summarize(ctx, old)
-	if over {
-		return e, true, nil
-	}
-	used, dollars := resp.Usage, l.pay(l.request, resp)
-	c := session.Compacted{
-		RunID: l.in.RunID, Summary: strings.TrimSpace(resp.Message.Text()), Keep: keep,
-		Model: l.next.Model, Usage: used, CostUSD: dollars,
+	c := session.Compacted{RunID: l.in.RunID, Summary: text, Keep: keep}
+	if text == "" {
+		resp, e, over := l.summarize(ctx, old)
+		if over {
+			return e, true, nil
+		}
+		c.Model, c.Usage, c.CostUSD = l.next.Model, resp.Usage, l.pay(l.request, resp)
+		if resp.Finish != llm.FinishContentFilter {
+			c.Summary = strings.TrimSpace(resp.Message.Text())
+		}
 	}
 	l.gather(&c, old)
 	c.Turn = session.Turn{
@@ -168,9 +184,8 @@ func (l *loop) compact(ctx context.Context, keep int) (ending, bool, error) {
 	}
 	before, after := l.estimate(list), l.estimate(slices.Concat([]session.Turn{c.Turn}, kept))
 	room := l.room()
-	if c.Summary == "" || resp.Finish == llm.FinishContentFilter || after > before*3/4 ||
-		room > 0 && after > room {
-		return l.overflow(errNotShorter), true, nil
+	if c.Summary == "" || text == "" && (after > before*3/4 || room > 0 && after > room) {
+		return overflow(), true, nil
 	}
 	if err := l.store.Append(session.TypeCompacted, c); err != nil {
 		return ending{}, false, err
@@ -179,7 +194,7 @@ func (l *loop) compact(ctx context.Context, keep int) (ending, bool, error) {
 	l.told = nil
 	l.mode.forget()
 	l.send(event.ContextUpdated{
-		Action: event.ContextCompacted, Before: before, After: after, Usage: used, CostUSD: dollars,
+		Action: event.ContextCompacted, Before: before, After: after, Usage: c.Usage, CostUSD: c.CostUSD,
 	})
 	return ending{}, false, nil
 }
@@ -221,7 +236,7 @@ func (l *loop) summarize(
 		case e.status != StatusContextOverflow:
 			return resp, e, true
 		case try > 0:
-			return resp, l.overflow(errNotShorter), true
+			return resp, overflow(), true
 		}
 		length /= 2
 	}
@@ -247,8 +262,7 @@ func lastRounds(list []session.Turn, most int64) (keep int) {
 		if keep > 0 && approxTokens(llm.Request{Messages: messages(rest, nil)}) > most {
 			break
 		}
-		// results belong to the answer before them, and messages to the results before them
-		if first := rest[0].Kind; first == session.TurnAssistant || first == session.TurnUser {
+		if startsRound(rest[0]) {
 			keep = n
 		}
 	}
@@ -421,7 +435,7 @@ func (l *loop) overflowed(ctx context.Context, e ending) (ending, bool, error) {
 	l.retried = true
 	l.settleUnanswered()
 	before := l.nextTokens()
-	end, over, err := l.shorten(ctx, before/2, 1) // the provider counts more than the estimate
+	end, over, err := l.shorten(ctx, before/2, true) // the provider counts more than the estimate
 	switch {
 	case over || err != nil:
 		return end, over, err

@@ -76,14 +76,7 @@ turns:
     text: I use tabs.
 `),
 		Profile: profile.Gemini("gemini-2.5-pro"), Store: session.InMemory(),
-		Tools: []tool.Tool{{
-			ToolSpec: llm.ToolSpec{
-				Name: "think", Description: "Thinks.", Schema: json.RawMessage(`{"type": "object"}`),
-			},
-			Run: func(context.Context, *tool.Call) (tool.Result, error) {
-				return tool.Result{Text: "thought"}, nil
-			},
-		}},
+		Tools: []tool.Tool{think()},
 		Sinks: []func(event.Event) error{func(e event.Event) error {
 			if e.Kind() == event.KindToolCallStart { // here a person would type something
 				return s.Steer("Use tabs.")
@@ -112,6 +105,18 @@ turns:
 	// tool_results
 	// steering
 	// assistant
+}
+
+// think is a tool that does nothing.
+func think() tool.Tool {
+	return tool.Tool{
+		ToolSpec: llm.ToolSpec{
+			Name: "think", Description: "Thinks.", Schema: json.RawMessage(`{"type": "object"}`),
+		},
+		Run: func(context.Context, *tool.Call) (tool.Result, error) {
+			return tool.Result{Text: "thought"}, nil
+		},
+	}
 }
 
 // scripted plays a model from a script.

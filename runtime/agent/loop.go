@@ -40,6 +40,7 @@ type inputs struct {
 	answer   func(ctx context.Context, question string) (string, error)
 	// finalAnswer is Config.FinalAnswer.
 	finalAnswer bool
+	manager     ContextManager
 	// rules decide calls; nil allows everything. agentID is the sub-agent of the loop, or empty.
 	rules       *policy.Policy
 	mode        *modes
@@ -301,7 +302,7 @@ func (l *loop) steer() error {
 	return nil
 }
 
-// makeRoom checks the limits, shortens the conversation if the context is full, and reserves the
+// makeRoom checks the limits, lets the context manager shorten the conversation, and reserves the
 // next request.
 func (l *loop) makeRoom(ctx context.Context) (ending, bool, error) {
 	if e, over := l.checkLimits(ctx); over {

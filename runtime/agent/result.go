@@ -53,6 +53,8 @@ var (
 	ErrIdle = errors.New("the session is idle")
 	// ErrBusy means that another run of the session has not ended.
 	ErrBusy = errors.New("the session is busy")
+	// ErrNotShorter means that a conversation cannot be made shorter.
+	ErrNotShorter = errors.New("a summary does not make it shorter")
 	// ErrAborted is the cause of an aborted run.
 	ErrAborted = errors.New("aborted")
 	// ErrExpired means that the time for an approval is over.

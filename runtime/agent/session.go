@@ -356,7 +356,7 @@ func (s *Session) Run(ctx context.Context, in Input) (res RunResult, err error) 
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if err := s.startRun(cancel); err != nil {
+	if _, err := s.enter(cancel); err != nil {
 		return RunResult{}, err
 	}
 	defer func() { res.Undelivered = s.endRun(res) }()
@@ -420,7 +420,8 @@ func (s *Session) newLoop(in Input) *loop {
 			settings: s.currentSettings, limits: func() Limits { return s.limitsOf(in) },
 			env: cfg.Env, registry: s.registry, policy: cfg.Policy, scope: scope, agents: s.agents,
 			verify: cfg.Verify, answer: cfg.Answer, finalAnswer: cfg.FinalAnswer,
-			rules: cfg.Rules, mode: s.mode, permissions: s.permissions, agentID: s.origin.AgentID,
+			manager: cfg.Context,
+			rules:   cfg.Rules, mode: s.mode, permissions: s.permissions, agentID: s.origin.AgentID,
 			history: &s.history, budget: &s.budget, steering: &s.steering, store: s.store,
 			emit:  func(d event.Data) error { return s.emit(in.RunID, d) },
 			clock: cfg.Clock, log: cfg.Log,
@@ -440,46 +441,54 @@ func (s *Session) nextFollowUp(last Status) (string, bool) {
 	return s.followUps.take()
 }
 
-func (s *Session) startRun(cancel context.CancelCauseFunc) error {
+// enter makes the session busy until leave, and returns its state before. The function cancel ends
+// what it is busy with.
+func (s *Session) enter(cancel context.CancelCauseFunc) (before SessionState, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.endReason != "":
-		return fmt.Errorf("agent: %w", ErrClosed)
+		return "", fmt.Errorf("agent: %w", ErrClosed)
 	case s.state == SessionProcessing:
-		return fmt.Errorf("agent: %w", ErrBusy)
+		return "", fmt.Errorf("agent: %w", ErrBusy)
 	}
-	s.state = SessionProcessing
-	s.cancel = cancel
-	return nil
+	before, s.state, s.cancel = s.state, SessionProcessing, cancel
+	return before, nil
 }
 
-// endRun sets the state that follows from the result, and ends the session after Close or a final
-// result. It returns the steering messages that no request delivered.
-func (s *Session) endRun(res RunResult) (undelivered []string) {
+// leave sets the state after enter, or ends the session after Close. It returns the steering
+// messages that no request delivered.
+func (s *Session) leave(state SessionState) (undelivered []string) {
 	s.mu.Lock()
 	s.cancel = nil
-	if s.endReason == "" && res.closesSession() {
-		s.endReason = string(res.Status)
-		if res.Err != nil {
-			s.endReason = res.Err.Error()
-		}
-	}
 	ends := s.endReason != ""
-	switch {
-	case ends:
-		s.state = SessionClosed
-	case res.Status == StatusAwaitingHuman:
-		s.state = SessionAwaitingInput
-	default:
-		s.state = SessionIdle
+	if ends {
+		state = SessionClosed
 	}
+	s.state = state
 	undelivered = s.steering.takeAll()
 	s.mu.Unlock()
 	if ends {
 		s.end()
 	}
 	return undelivered
+}
+
+// endRun sets the state that follows from the result, and ends the session after Close or a final
+// result. It returns the steering messages that no request delivered.
+func (s *Session) endRun(res RunResult) (undelivered []string) {
+	s.mu.Lock()
+	if s.endReason == "" && res.closesSession() {
+		s.endReason = string(res.Status)
+		if res.Err != nil {
+			s.endReason = res.Err.Error()
+		}
+	}
+	s.mu.Unlock()
+	if res.Status == StatusAwaitingHuman {
+		return s.leave(SessionAwaitingInput)
+	}
+	return s.leave(SessionIdle)
 }
 
 // Abort ends the current run and kills its commands; the session stays open. It does not wait for

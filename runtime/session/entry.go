@@ -223,7 +223,7 @@ type Compacted struct {
 	Plan string `json:"plan,omitempty"`
 	Keep int    `json:"keep"`
 	Turn Turn   `json:"turn"`
-	// Model, Usage and CostUSD are those of the summary.
+	// Model, Usage and CostUSD are those of the summary; empty if no model wrote it.
 	Model   string    `json:"model"`
 	Usage   llm.Usage `json:"usage"`
 	CostUSD *float64  `json:"cost_usd,omitempty"`

@@ -263,6 +263,9 @@ func (b *recordBuilder) compact(data json.RawMessage) error {
 	}
 	b.Turns = slices.Concat([]Turn{c.Turn}, b.Turns[len(b.Turns)-c.Keep:])
 	b.Compacted, b.Shortened = c, true
+	if c.Model == "" {
+		return nil
+	}
 	b.use(event.ModelUsage{Model: c.Model, Answers: 1, Usage: c.Usage, CostUSD: c.CostUSD})
 	return nil
 }
