@@ -81,12 +81,13 @@ func TestTrace(t *testing.T) {
 		calls(call("l", "look", nil), call("l2", "look", nil), call("l3", "look", nil)),
 		calls(call("e", "exit", nil), call("f", "touch", nil)),
 		calls(call("g", "touch", nil)),
+		{text: "so far", usage: usage},
 		{err: &llm.Error{Kind: llm.KindAuth, Message: "no"}},
 	}}
 	log := &trace{}
 	cfg := config(m, n.tool("look", true), touch, ask, exit)
 	cfg.Profile.SupportsParallelToolCalls = false
-	cfg.Limits.LoopWindow = 3
+	cfg.Limits.LoopWindow, cfg.FinalAnswer = 3, true
 	cfg.Store = func(string) (session.Store, error) { return log, nil }
 	cfg.Sinks = append(cfg.Sinks, log.sink)
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
