@@ -74,10 +74,37 @@ func (l *loop) runTools(ctx context.Context, calls []call) ([]tool.Outcome, erro
 	outcomes := make([]tool.Outcome, len(calls))
 	var failed error
 	skip := ""
+	ran := func(i, n int, err error) {
+		waits := errors.Is(err, errPostponed)
+		if failed == nil && !waits {
+			failed = err
+		}
+		for j := i; j < i+n; j++ {
+			if outcomes[j].Result.CallID != "" {
+				l.addToResult(calls[j], outcomes[j])
+			}
+			skip = skipAfter(outcomes[j], failed, skip)
+		}
+		switch {
+		case skip != "":
+		case waits:
+			skip = skipWaits
+		case l.refused.Load():
+			skip = skipRefused
+		}
+	}
+	if i := slices.IndexFunc(calls, l.repliesTo); i >= 0 { // before another call waits
+		var err error
+		outcomes[i], err = l.runTool(ctx, calls[i], "")
+		ran(i, 1, err)
+	}
 	for i, n := 0, 0; i < len(calls); i += n {
 		n = 1
-		if r := calls[i].result; r != nil {
+		switch r := calls[i].result; {
+		case r != nil:
 			outcomes[i] = tool.Outcome{Call: calls[i].ToolCall, Result: *r}
+			continue
+		case l.repliesTo(calls[i]):
 			continue
 		}
 		if skip == "" && l.profile.SupportsParallelToolCalls {
@@ -89,22 +116,7 @@ func (l *loop) runTools(ctx context.Context, calls []call) ([]tool.Outcome, erro
 		} else {
 			err = l.runConcurrently(ctx, calls[i:i+n], outcomes[i:i+n])
 		}
-		waits := errors.Is(err, errPostponed)
-		if failed == nil && !waits {
-			failed = err
-		}
-		for j := i; j < i+n; j++ {
-			if outcomes[j].Result.CallID != "" {
-				l.addToResult(calls[j], outcomes[j])
-			}
-			skip = skipAfter(outcomes[j], failed, skip)
-		}
-		if waits && skip == "" {
-			skip = skipWaits
-		}
-		if skip == "" && l.refused.Load() {
-			skip = skipRefused
-		}
+		ran(i, n, err)
 	}
 	if asked := l.waits.Load(); asked != nil {
 		l.history.waiting = newWaiting(*asked, calls, outcomes)
@@ -141,7 +153,7 @@ func (l *loop) countReadOnly(calls []call) int {
 	n := 0
 	for n < len(calls) {
 		t, ok := l.tools.Get(calls[n].Name)
-		if !ok || !t.ReadOnly || calls[n].result != nil {
+		if !ok || !t.ReadOnly || calls[n].result != nil || l.repliesTo(calls[n]) {
 			break
 		}
 		n++

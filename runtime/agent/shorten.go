@@ -125,6 +125,9 @@ func (s *Session) Compact(ctx context.Context) (err error) {
 
 // compactNow replaces what it can by a summary.
 func (l *loop) compactNow(ctx context.Context) error {
+	if l.history.waiting != nil {
+		return fmt.Errorf("agent: %w: a call waits for an approval", ErrBusy)
+	}
 	list := l.history.list()
 	before := l.estimate(list)
 	n := len(list) - lastRounds(list, min(keptTokens, before/8))
