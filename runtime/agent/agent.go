@@ -12,6 +12,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/profile"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
@@ -50,12 +51,21 @@ type SessionOptions struct {
 	Env env.Environment
 	// Tools are offered besides Config.Tools; they replace tools with the same name.
 	Tools []tool.Tool
+	// ID names the session; empty means a generated one.
+	ID string
+	// Surroundings replace those that the session would read from its environment, such as the
+	// recorded ones of a replay; nil reads them.
+	Surroundings *profile.Surroundings
 }
 
 // NewSession creates a session, for which it reads the project's instructions and the state of its
 // git repository. The caller closes the session.
 func (a *Agent) NewSession(ctx context.Context, o SessionOptions) (*Session, error) {
-	return a.newSession(ctx, a.cfg.newID(), o, nil)
+	id := o.ID
+	if id == "" {
+		id = a.cfg.newID()
+	}
+	return a.newSession(ctx, id, o, nil)
 }
 
 // Resume goes on with a session that was stored before, by this process or another one: store and
@@ -72,7 +82,7 @@ func (a *Agent) Resume(
 func (a *Agent) newSession(
 	ctx context.Context, id string, o SessionOptions, sink func(event.Event) error,
 ) (*Session, error) {
-	return a.open(ctx, id, o, lineage{}, sink)
+	return a.open(ctx, id, o, lineage{surroundings: o.Surroundings}, sink)
 }
 
 func (a *Agent) open(

@@ -241,8 +241,12 @@ func (l *loop) runTool(ctx context.Context, c call, skip string) (o tool.Outcome
 		if t.Class != policy.ClassAgent && t.Class != policy.ClassHuman {
 			given.Arguments = c.arguments // those of other agents and of people enter a history
 		}
-		o = l.tools.Run(ctx, scope, given)
-		o.Call = c.ToolCall
+		if l.execute == nil {
+			o = l.tools.Run(ctx, scope, given)
+		} else {
+			o = l.execute(ctx, l.tools, scope, given)
+		}
+		o.Call, o.Result.CallID, o.Result.Name = c.ToolCall, c.ID, c.Name
 		flush()
 		switch {
 		case unstored != nil:

@@ -44,6 +44,8 @@ type Config struct {
 	Env env.Environment
 	// Tools are offered besides the profile's; they replace tools of the profile with the same name.
 	Tools []tool.Tool
+	// Executor runs the calls of tools; nil runs each with [tool.Registry.Run].
+	Executor ToolExecutor
 	// Store creates the store of a session, such as session.OnDisk(dir); nil means session.InMemory,
 	// which keeps no record of it.
 	Store func(sessionID string) (session.Store, error)
@@ -104,6 +106,15 @@ type Config struct {
 	// newID is a test seam; nil means random UUIDs in order of time.
 	newID func() string
 }
+
+// ToolExecutor runs one call c of a tool that is offered, and returns its outcome. It may call
+// tools.Run, with s or a changed copy, or do without: then it calls s.Permit, and s.Starting right
+// before the effects of the call, itself. The agent sets the call, and the ID and the name of the
+// result. Read-only calls may overlap. Sub-agents have the same executor. When ctx ends, the
+// executor stops the call, waits for it, and returns.
+type ToolExecutor func(
+	ctx context.Context, tools *tool.Registry, s tool.Scope, c llm.ToolCall,
+) tool.Outcome
 
 // Settings can change during a session; a change takes effect with the next model call or tool
 // call.

@@ -202,7 +202,7 @@ func (l *loop) compact(ctx context.Context, keep int, text string) (ending, bool
 // estimate returns the tokens of a request with these turns.
 func (l *loop) estimate(turns []session.Turn) int64 {
 	req, _ := l.buildRequest()
-	req.Messages = messages(turns, l.history.pruned)
+	req.Messages = session.Messages(turns, l.history.pruned)
 	return approxTokens(req)
 }
 
@@ -259,7 +259,7 @@ func (l *loop) ask(ctx context.Context, req llm.Request) (llm.Response, error) {
 func lastRounds(list []session.Turn, most int64) (keep int) {
 	for n := 1; n <= len(list); n++ {
 		rest := list[len(list)-n:]
-		if keep > 0 && approxTokens(llm.Request{Messages: messages(rest, nil)}) > most {
+		if keep > 0 && approxTokens(llm.Request{Messages: session.Messages(rest, nil)}) > most {
 			break
 		}
 		if startsRound(rest[0]) {
@@ -311,7 +311,7 @@ func transcript(turns []session.Turn, pruned map[string]bool) string {
 			for _, r := range t.Results {
 				text, kind := cutMiddle(r.Text(), summarizedResult), "result"
 				if pruned[r.CallID] {
-					text = prunedText
+					text = session.PrunedText
 				}
 				if r.IsError {
 					kind = "error"

@@ -50,32 +50,6 @@ func (h *history) list() []session.Turn {
 	return slices.Clip(h.turns)
 }
 
-// messages converts turns to messages, without the outputs of the pruned calls. Equal turns give
-// equal messages.
-func messages(turns []session.Turn, pruned map[string]bool) []llm.Message {
-	out := make([]llm.Message, 0, len(turns))
-	for _, t := range turns {
-		switch t.Kind {
-		case session.TurnUser, session.TurnSteering:
-			out = append(out, llm.Message{Role: llm.RoleUser, Parts: t.Parts})
-		case session.TurnAssistant:
-			out = append(out, llm.Message{Role: llm.RoleAssistant, Parts: t.Parts})
-		case session.TurnToolResults:
-			parts := make([]llm.Part, len(t.Results))
-			for i := range t.Results {
-				parts[i] = llm.Part{Kind: llm.PartToolResult, ToolResult: &t.Results[i]}
-				if pruned[t.Results[i].CallID] {
-					r := t.Results[i]
-					r.Parts = []llm.Part{llm.Text(prunedText)}
-					parts[i].ToolResult = &r
-				}
-			}
-			out = append(out, llm.Message{Role: llm.RoleTool, Parts: parts})
-		}
-	}
-	return out
-}
-
 // withoutImages replaces each image by a text, and returns the number of images.
 func withoutImages(list []llm.Message) ([]llm.Message, int) {
 	n := 0

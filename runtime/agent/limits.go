@@ -9,6 +9,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
 )
 
@@ -92,7 +93,7 @@ func (l *loop) nextTokens() int64 {
 		return queued + approxTokens(req)
 	}
 	list := l.history.list()
-	later := messages(list[min(l.history.counted, len(list)):], l.history.pruned)
+	later := session.Messages(list[min(l.history.counted, len(list)):], l.history.pruned)
 	return queued + l.history.contextTokens + approxTokens(llm.Request{Messages: later})
 }
 

@@ -35,6 +35,7 @@ type inputs struct {
 	registry *tool.Registry
 	policy   ToolPolicy
 	scope    tool.Scope
+	execute  ToolExecutor
 	agents   *subagents
 	verify   Verify
 	answer   func(ctx context.Context, question string) (string, error)

@@ -34,7 +34,7 @@ func (l *loop) buildRequest() (req llm.Request, unseen int) {
 	if l.in.Instructions != "" {
 		instructions = l.in.Instructions
 	}
-	list := messages(l.history.list(), l.history.pruned)
+	list := session.Messages(l.history.list(), l.history.pruned)
 	if !l.model.SupportsVision {
 		list, unseen = withoutImages(list)
 	}
@@ -169,11 +169,14 @@ func (l *loop) recordAnswer(resp llm.Response) ([]call, error) {
 		l.partial, l.cuts = "", 0
 	}
 	if len(parts) > 0 {
-		err := l.record(session.Turn{
+		turn := session.Turn{
 			Kind: session.TurnAssistant, Parts: parts, Usage: resp.Usage, CostUSD: dollars,
 			Model: resp.Model, ResponseID: resp.ResponseID,
-		})
-		if err != nil {
+		}
+		if resp.Finish == llm.FinishLength || resp.Finish == llm.FinishContentFilter {
+			turn.Finish = resp.Finish
+		}
+		if err := l.record(turn); err != nil {
 			return nil, err
 		}
 	}

@@ -93,7 +93,7 @@ func (whenFull) Shorten(_ context.Context, c Conversation) (Shortening, error) {
 		return Shortening{Prune: ids}, nil
 	}
 	n := len(c.Turns) - lastRounds(c.Turns, min(keptTokens, c.Limit/4))
-	old := llm.Request{Messages: messages(c.Turns[:n], c.Pruned)}
+	old := llm.Request{Messages: session.Messages(c.Turns[:n], c.Pruned)}
 	if !c.Refused && approxTokens(old) < leastSummarized || n == 0 {
 		return Shortening{}, nil
 	}
@@ -131,7 +131,7 @@ func (l *loop) compactNow(ctx context.Context) error {
 	list := l.history.list()
 	before := l.estimate(list)
 	n := len(list) - lastRounds(list, min(keptTokens, before/8))
-	old := llm.Request{Messages: messages(list[:n], l.history.pruned)}
+	old := llm.Request{Messages: session.Messages(list[:n], l.history.pruned)}
 	// A single turn is the task or the last summary, and stays. A quarter less is the least progress.
 	if n < 2 || approxTokens(old) < before/4 {
 		return fmt.Errorf("agent: the conversation is short: %w", ErrNotShorter)

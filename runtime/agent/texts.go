@@ -125,9 +125,6 @@ func movedText(info env.Info) string {
 		info.Backend, info.WorkDir)
 }
 
-// prunedText stands for an output that was removed.
-const prunedText = "[This output was removed to save context. Call the tool again if you need it.]"
-
 // summarySystem is the system prompt of the request for a summary.
 const summarySystem = "You summarize the work of a coding agent, so that another agent can go on " +
 	"with it without the conversation. You call no tools and answer with the summary only."

@@ -91,7 +91,7 @@ func Open(dir string, opts Options) (*Disk, *Record, error) {
 		if err != nil {
 			return err
 		}
-		if r, err = load(f, dir); err == nil && r.Torn > 0 {
+		if r, err = load(f, dir, nil); err == nil && r.Torn > 0 {
 			err = errors.Join(f.Truncate(r.last.offset), syncFile(f))
 		}
 		if err != nil {

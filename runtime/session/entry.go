@@ -156,6 +156,8 @@ type Turn struct {
 	CostUSD    *float64  `json:"cost_usd,omitempty"`
 	Model      string    `json:"model,omitempty"`
 	ResponseID string    `json:"response_id,omitempty"`
+	// Finish is the reason why an answer was cut; empty for a complete one.
+	Finish llm.FinishReason `json:"finish,omitempty"`
 }
 
 // Text returns the texts of the turn, joined.

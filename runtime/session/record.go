@@ -107,14 +107,15 @@ func Load(dir string) (*Record, error) {
 		return nil, fmt.Errorf("session %s: %w", filepath.Base(dir), err)
 	}
 	defer f.Close() //nolint:errcheck // it was only read
-	return load(f, dir)
+	return load(f, dir, nil)
 }
 
-func load(f *os.File, dir string) (*Record, error) {
-	b, err := readRecord(f, dir, nil)
+// load also fills rec, unless that is nil.
+func load(f *os.File, dir string, rec *Recording) (*Record, error) {
+	b, err := readRecord(f, dir, nil, rec)
 	if err == nil && len(b.found) > 0 {
 		if _, err = f.Seek(0, io.SeekStart); err == nil {
-			b, err = readRecord(f, dir, b.found)
+			b, err = readRecord(f, dir, b.found, rec)
 		}
 	}
 	if err != nil {
@@ -133,8 +134,14 @@ func load(f *os.File, dir string) (*Record, error) {
 }
 
 // readRecord reads a journal without the entries that rollbacks have removed.
-func readRecord(f *os.File, dir string, rollbacks []rollback) (*recordBuilder, error) {
+func readRecord(
+	f *os.File, dir string, rollbacks []rollback, rec *Recording,
+) (*recordBuilder, error) {
+	if rec != nil {
+		*rec = Recording{}
+	}
 	b := &recordBuilder{
+		rec: rec,
 		Record: &Record{
 			Dir: dir, ID: filepath.Base(dir), outputs: make(map[string]string), rollbacks: rollbacks,
 			pointOf: make(map[string]int64),
@@ -160,6 +167,8 @@ var errEmpty = errors.New("the journal has no entry")
 type recordBuilder struct {
 	*Record
 
+	// rec, unless it is nil, gets the requests, inputs and results too.
+	rec *Recording
 	// calls are those of the last answer, by their IDs, and answers the answers of the current run.
 	calls   map[string]*OpenCall
 	order   []*OpenCall
@@ -261,6 +270,7 @@ func (b *recordBuilder) compact(data json.RawMessage) error {
 	if c.Keep < 0 || c.Keep > len(b.Turns) {
 		return fmt.Errorf("it keeps %d of %d turns", c.Keep, len(b.Turns))
 	}
+	b.rec.addSummary(b, c)
 	b.Turns = slices.Concat([]Turn{c.Turn}, b.Turns[len(b.Turns)-c.Keep:])
 	b.Compacted, b.Shortened = c, true
 	if c.Model == "" {
@@ -284,6 +294,7 @@ func (b *recordBuilder) turn(t Turn, seq int64) error {
 	if err := b.flush(); err != nil {
 		return err
 	}
+	b.rec.addTurn(b, t)
 	b.Turns, b.Conversation = append(b.Turns, t), append(b.Conversation, t)
 	if b.task {
 		b.Runs[len(b.Runs)-1].Task, b.task = t.Text(), false
@@ -327,6 +338,7 @@ func (b *recordBuilder) settled(call string) {
 }
 
 func (b *recordBuilder) result(r ToolResult, seq int64) {
+	b.rec.addResult(r)
 	if c := b.calls[r.Result.CallID]; c != nil {
 		c.Result, c.ModelCall = &r.Result, r.ModelCall
 		open := func(c *OpenCall) bool { return c.Result == nil }
