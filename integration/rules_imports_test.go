@@ -85,6 +85,8 @@ var arrows = map[string]string{
 	"runtime/profile": "internal/lazyregexp runtime/llm runtime/tool",
 	"runtime/agent": "env env/search env/wrap internal/... policy policy/redact runtime/event " +
 		"runtime/llm runtime/profile runtime/session runtime/tool",
+	"runtime/recording": "env internal/lazyregexp policy runtime/agent runtime/event runtime/llm " +
+		"runtime/profile runtime/session runtime/tool",
 
 	"cmd/sandboxd":     "env/sandboxd",
 	"cmd/sandboxagent": "...",
