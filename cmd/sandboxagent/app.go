@@ -45,6 +45,8 @@ type program struct {
 	// closeHeld closes.
 	stored *storedSession
 	held   []heldSession
+	// replay is the replay of a recorded session; may be nil.
+	replay *replaying
 
 	// tools, wrapClient, wrapStore and patience are test seams: tools beside those of the profile, a
 	// client around that of the model, and a store around that of a session.
@@ -109,7 +111,11 @@ func (p *program) runCommandLine(ctx context.Context, app *cli.App) error {
 		return writeHelp(p.std.err, app, l.command)
 	}
 	defer p.closeHeld()
-	if err := p.recall(app); err != nil {
+	err := p.openReplay(app)
+	if err == nil {
+		err = p.recall(app)
+	}
+	if err != nil {
 		p.reportUnstarted(ctx, err)
 		return err
 	}
@@ -148,7 +154,7 @@ func (p *program) app() *cli.App {
 			p.policySuggestCommand(), p.policySchemaCommand(),
 			p.sessionsCommand(), p.showCommand(), p.resumeCommand(), p.removeSessionCommand(),
 			p.gcSessionsCommand(), p.rollbackCommand(), p.undoCommand(),
-			p.forkCommand(), p.exportCommand(), p.importCommand(),
+			p.forkCommand(), p.exportCommand(), p.importCommand(), p.testSessionsCommand(),
 			p.doctorCommand(), p.demoCommand(),
 			p.completionCommand(), p.versionCommand(),
 		},

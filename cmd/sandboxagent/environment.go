@@ -73,14 +73,14 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *environme
 			e.closeLog()
 		}
 	}()
-	recording, err := startRecording(ctx, s)
+	reading, err := startReading(ctx, s)
 	if err != nil {
 		return nil, err
 	}
 	upload := func(
 		ctx context.Context, to env.Environment, which func(transfer, env.Info) bool,
 	) (err error) {
-		if e.tree, err = recording.upload(ctx, to, p.notify); err == nil {
+		if e.tree, err = reading.upload(ctx, to, p.notify); err == nil {
 			err = s.upload(ctx, to, p.notify, which)
 		}
 		if err == nil {
@@ -101,7 +101,7 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *environme
 		e.opened, err = s.backend.open(ctx, s.config)
 	}
 	if err != nil {
-		return nil, errors.Join(err, recording.discard())
+		return nil, errors.Join(err, reading.discard())
 	}
 	if fills {
 		err = s.upload(ctx, e.plain, p.notify, func(t transfer, info env.Info) bool {
@@ -117,7 +117,7 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *environme
 		e.forget, err = storeKept(e.backend, e.keeping)
 	}
 	if err != nil {
-		return nil, errors.Join(err, e.plain.Close(), recording.discard())
+		return nil, errors.Join(err, e.plain.Close(), reading.discard())
 	}
 	abandon := e.abandon
 	if abandon == nil {
@@ -150,16 +150,16 @@ func workdirError(err error) error {
 	return err
 }
 
-// recording is a directory of the host that is read while the environment for it is opened.
-type recording struct {
+// reading is a directory of the host that is read while the environment for it is opened.
+type reading struct {
 	done chan struct{}
 	tree *workspace.Workspace
 	err  error
 	told bool // upload has returned err
 }
 
-// startRecording starts to read the directory to copy into the environment; nil if none is copied.
-func startRecording(ctx context.Context, s environmentSettings) (*recording, error) {
+// startReading starts to read the directory to copy into the environment; nil if none is copied.
+func startReading(ctx context.Context, s environmentSettings) (*reading, error) {
 	if !s.copyTree || s.noUpload || s.backend.inPlace() || s.existing != nil {
 		return nil, nil
 	}
@@ -167,7 +167,7 @@ func startRecording(ctx context.Context, s environmentSettings) (*recording, err
 	if _, err := os.Stat(dir); err != nil {
 		return nil, workdirError(err)
 	}
-	r := &recording{done: make(chan struct{})}
+	r := &reading{done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
 		state, _ := stateDir() // without one, Apply records nothing
@@ -178,7 +178,7 @@ func startRecording(ctx context.Context, s environmentSettings) (*recording, err
 }
 
 // upload copies the directory into an environment.
-func (r *recording) upload(
+func (r *reading) upload(
 	ctx context.Context, e env.Environment, notify func(string),
 ) (*workspace.Workspace, error) {
 	if r == nil {
@@ -200,7 +200,7 @@ func (r *recording) upload(
 
 // discard waits for the reading and discards its result, but for a mistake in --workdir that upload
 // has not returned.
-func (r *recording) discard() error {
+func (r *reading) discard() error {
 	if r == nil {
 		return nil
 	}

@@ -49,6 +49,8 @@ type job struct {
 	stored *storedSession
 	// held returns an open session of the program.
 	held func(id string) *heldSession
+	// replay is the recording that the model replays; may be nil.
+	replay *replaying
 }
 
 // work runs a job, shows its progress, and returns its record. When it returns, all processes of
@@ -124,7 +126,11 @@ func (p *program) work(ctx context.Context, j *job) (record event.Result, answer
 	if res.unfound != nil {
 		record.ChangesIncomplete = res.unfound.Error()
 	}
-	j.addSession(&record, ended)
+	if j.replay.playsTools() {
+		record.DurationMS = res.Duration.Milliseconds()
+	} else {
+		j.addSession(&record, ended)
+	}
 	if len(record.ControlFiles) > 0 {
 		show.notify("files that make other programs run commands have changed: " +
 			someNames(record.ControlFiles))
@@ -144,7 +150,7 @@ func (j *job) addSession(record *event.Result, res agent.RunResult) {
 		return
 	}
 	record.Journal = journal
-	if res.Status == agent.StatusCompleted {
+	if res.Status == agent.StatusCompleted || j.replay != nil { // the recording has no answer left
 		return
 	}
 	record.Resume = "sandboxagent " + resumeName + " " + record.SessionID
@@ -183,6 +189,10 @@ type outcome struct {
 // attempt runs the agent, with a snapshot of the working directory before and after. In every case
 // the result has a status, and a configured patch is written.
 func attempt(ctx context.Context, j *job) (res outcome, err error) {
+	if j.replay.playsTools() {
+		res.RunResult, err = j.replay.play(ctx, j)
+		return res, err
+	}
 	p, err := startPatch(ctx, j.patch, j.env)
 	if err != nil {
 		res.patch, err = unstarted(ctx, j.patch.file, err)
@@ -269,10 +279,13 @@ func runAgent(ctx context.Context, j *job) (res agent.RunResult, err error) {
 	if err == nil {
 		defer a.Close() //nolint:errcheck // the run's result reports a store that fails
 		in := agent.Input{Text: j.task, Parts: j.parts, Hints: j.hints, Reply: j.reply}
-		if j.stored == nil {
-			res, err = a.Run(ctx, in)
-		} else {
+		switch {
+		case j.stored != nil:
 			res, err = j.stored.run(ctx, a, in)
+		case j.replay != nil:
+			res, err = j.replay.run(ctx, a, in)
+		default:
+			res, err = a.Run(ctx, in)
 		}
 	}
 	if res.Status == "" {

@@ -28,7 +28,7 @@ import (
 const anyKey = "SANDBOXAGENT_API_KEY"
 
 const modelForms = "openai/MODEL, anthropic/MODEL, gemini/MODEL, openai-compatible/MODEL with " +
-	"--base-url, or script:FILE"
+	"--base-url, script:FILE or replay:SESSION"
 
 // provider is a service of models.
 type provider struct {
@@ -146,7 +146,13 @@ func openModel(c *cli.Context) (model, error) {
 // openModels is openModel, and returns the kinds of sub-agents too. With a limit of money the
 // prices of all their models must be known.
 func (p *program) openModels(c *cli.Context, limits agent.Limits) (model, []agent.Kind, error) {
-	m, err := openModel(c)
+	var m model
+	var err error
+	if p.replay != nil {
+		m, err = p.replay.openModel(c)
+	} else {
+		m, err = openModel(c)
+	}
 	if err != nil {
 		return m, nil, err
 	}

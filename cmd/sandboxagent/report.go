@@ -24,6 +24,8 @@ type report struct {
 	out    io.Writer
 	enc    *event.Encoder
 	last   event.Event
+	// still means that the record has the time of the last event.
+	still bool
 }
 
 func newReport(format string, out io.Writer) (*report, error) {
@@ -52,7 +54,10 @@ func (r *report) finish(record event.Result, answered bool) error {
 		return json.NewEncoder(r.out).Encode(record)
 	case formatStream:
 		e := r.last
-		e.Seq, e.Time, e.Data = e.Seq+1, time.Now(), record
+		e.Seq, e.Data = e.Seq+1, record
+		if !r.still {
+			e.Time = time.Now()
+		}
 		return r.enc.Encode(e)
 	}
 	text := record.Text

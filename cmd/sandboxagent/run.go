@@ -42,6 +42,7 @@ codes: 0 done, 1 the task failed, 2 usage, 3 a limit was reached, 4 a human is n
 				Name: sessionName, Category: groupTask, DefaultText: "a new one",
 				Usage: "go on with the stored session `ID`, and with its flags",
 			},
+			toolsFlag(),
 		}, runFlags()...),
 		Action: p.action(p.runTask),
 	}
@@ -198,6 +199,7 @@ func (p *program) readTask(ctx context.Context, c *cli.Context, s *runSettings) 
 			return err
 		}
 	}
+	args = p.replay.task(args)
 	switch {
 	case len(args) == 0:
 		return usagef("the task is missing; give it as one argument, or as - to read it from " +
@@ -278,6 +280,7 @@ func (p *program) runTask(ctx context.Context, c *cli.Context) (int, error) {
 		return codeTimeout, nil
 	}
 	j.sink = report.event
+	report.still = j.replay.playsTools()
 	record, answered := p.work(ctx, j)
 	if err := report.finish(record, answered); err != nil {
 		p.printLine("write the result: " + err.Error())
@@ -290,7 +293,7 @@ func (p *program) runTask(ctx context.Context, c *cli.Context) (int, error) {
 		p.printLine("go on with: " + record.Resume)
 	}
 	if record.Error != "" {
-		p.printLine(record.Error)
+		p.printLine(p.printMiss(record.Error))
 	}
 	return record.ExitCode, nil
 }
@@ -298,6 +301,9 @@ func (p *program) runTask(ctx context.Context, c *cli.Context) (int, error) {
 // prepare validates everything possible before the first request to the model, and gets the consent
 // of the user last.
 func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err error) {
+	if p.replay.playsTools() {
+		return p.prepareReplay(ctx, c)
+	}
 	s, err := p.parseRunFlags(ctx, c)
 	if err != nil {
 		return nil, err
@@ -321,13 +327,15 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 	hideKeys(s.config.inherit.Pass)
 	j := &job{
 		task: s.task, reply: s.reply, patch: s.patch, fetch: s.fetch,
-		interactive: p.interactive(), stored: p.stored, held: p.heldSession,
+		interactive: p.interactive(), stored: p.stored, held: p.heldSession, replay: p.replay,
 	}
 	if c.Bool("verbose") {
 		j.outputs = verboseLines
 	}
-	if j.parts, err = p.attachments(ctx, c); err != nil {
-		return nil, err
+	if p.replay == nil { // which has the recorded ones
+		if j.parts, err = p.attachments(ctx, c); err != nil {
+			return nil, err
+		}
 	}
 	defer func() {
 		if err != nil {
@@ -339,6 +347,9 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 	}
 	if j.sessions, err = p.openSessions(ctx, s.yes || guard.rules != nil, j.env); err != nil {
 		return nil, err
+	}
+	if p.replay != nil {
+		m.client = p.replay.client(j.env.plain.Info().WorkDir)
 	}
 	if p.wrapClient != nil {
 		m.client = p.wrapClient(m.client)

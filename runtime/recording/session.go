@@ -158,4 +158,3 @@ func (e *MissError) Error() string {
 	}
 	return text
 }
-
