@@ -82,7 +82,7 @@ func TestHelpFlag(t *testing.T) {
 	for _, want := range []string{`
   -m, --model MODEL        use MODEL: openai/MODEL, anthropic/MODEL,
                            gemini/MODEL, openai-compatible/MODEL with
-                           --base-url, or script:FILE
+                           --base-url, script:FILE or replay:SESSION
 `, `
       --yes                allow the model to act without a sandbox
 `, `

@@ -256,7 +256,7 @@ func (p *program) testSessionsCommand() *cli.Command {
 		ArgsUsage: "[flags] DIR...",
 		UsageText: `
 sandboxagent session test testdata/sessions
-sandboxagent session test ~/.local/state/sandboxagent/sessions/ID`,
+sandboxagent session test sessions/first sessions/second`,
 		Description: `
 Each DIR is the directory of a session, or one with such directories. All runs of each session are
 replayed with the recorded answers and results of tools: nothing runs, and no file is written. A

@@ -3,6 +3,7 @@ package recording
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -16,6 +17,8 @@ import (
 type Client struct {
 	s   *Session
 	dir string
+	// ended is the kind of the error of a request after the end of a run that was cut.
+	ended llm.ErrorKind
 
 	mu    sync.Mutex
 	lanes map[string]*lane
@@ -36,7 +39,7 @@ type lane struct {
 // NewClient returns a client for a new session that works in the directory dir, which replaces the
 // recorded working directory in answers; empty keeps that.
 func (s *Session) NewClient(dir string) *Client {
-	c := &Client{s: s, dir: cmp.Or(dir, s.workDir()), lanes: make(map[string]*lane, len(s.agents))}
+	c := &Client{s: s, dir: cmp.Or(dir, s.workDir()), ended: llm.KindReplay, lanes: map[string]*lane{}}
 	for id, rec := range s.agents {
 		c.lanes[id] = &lane{rec: rec}
 	}
@@ -82,7 +85,11 @@ func (c *Client) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 		}
 		answer, err := c.answer(req)
 		if err != nil {
-			yield(llm.Delta{}, &llm.Error{Kind: llm.KindReplay, Provider: "recording", Err: err})
+			e := &llm.Error{Kind: llm.KindReplay, Provider: "recording", Err: err}
+			if errors.Is(err, errCut) {
+				e.Kind = c.ended
+			}
+			yield(llm.Delta{}, e)
 			return
 		}
 		for _, d := range c.deltas(answer) {
@@ -93,6 +100,9 @@ func (c *Client) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Delt
 	}
 }
 
+// errCut means that a run was cut here when it was recorded, which is no miss.
+var errCut = errors.New("the recording of the run ends here")
+
 // answer returns the recorded answer to a request.
 func (c *Client) answer(req llm.Request) (session.Turn, error) {
 	c.mu.Lock()
@@ -101,14 +111,14 @@ func (c *Client) answer(req llm.Request) (session.Turn, error) {
 	miss := &MissError{Agent: strings.TrimPrefix(id, "-")}
 	l := c.lanes[id]
 	if l == nil {
-		l = &lane{rec: &session.Recording{}}
+		l = &lane{rec: &session.Recording{Record: &session.Record{}}}
 		c.lanes[id] = l
 	}
 	l.asked++
 	if end := l.end(); end != "" {
 		l.run++
 		l.asked--
-		return session.Turn{}, fmt.Errorf("the recording of the run ends here: %s", end)
+		return session.Turn{}, fmt.Errorf("%w: %s", errCut, end)
 	}
 	if l.next < len(l.rec.Exchanges) {
 		x := l.rec.Exchanges[l.next]

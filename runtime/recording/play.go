@@ -23,7 +23,11 @@ type Player struct {
 }
 
 // NewPlayer returns a player, which plays once.
-func (s *Session) NewPlayer() *Player { return &Player{s: s, client: s.NewClient("")} }
+func (s *Session) NewPlayer() *Player {
+	p := &Player{s: s, client: s.NewClient("")}
+	p.client.ended = llm.KindStream // which leaves the session open for the next run
+	return p
+}
 
 // PlayOptions are options of a replay. The zero value plays all runs.
 type PlayOptions struct {

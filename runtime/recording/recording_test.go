@@ -6,9 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -97,7 +94,7 @@ func record(t *testing.T, cfg agent.Config, inputs ...string) string {
 		t.Fatal(err)
 	}
 	for _, in := range inputs {
-		if res, err := s.Submit(t.Context(), in); err != nil && res.Status != agent.StatusModelError {
+		if res, err := s.Submit(t.Context(), in); err != nil && res.RunID == "" {
 			t.Fatal(err)
 		}
 	}
@@ -239,27 +236,12 @@ func TestMiss(t *testing.T) {
 			[]string{"request 1 differs", "\n-Looks at a thing.", "\n+Sees."}},
 		"task": {func(*agent.Config) {}, recording.PlayOptions{Task: "look away"},
 			[]string{"request 1 differs", "\n-look around", "\n+look away"}},
-		"policy": {func(c *agent.Config) {
-			c.Rules = &policy.Policy{Rules: []policy.Rule{
-				{Permission: policy.ClassShell, Action: policy.Allow},
-				{Permission: policy.ClassShell, Pattern: "look", Action: policy.Ask},
-				{Permission: "look", Action: policy.Deny, Pattern: "nothing"},
-			}}
-			c.Tools[0].Subjects = func(json.RawMessage) []string { return []string{"look"} }
-			c.Tools[0].Class = policy.ClassShell
-		}, recording.PlayOptions{}, nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			cfg := simple(nil, &n)
 			tt.change(&cfg)
 			_, err := play(t, s, cfg, tt.options)
-			if len(tt.want) == 0 {
-				if err != nil {
-					t.Error(err)
-				}
-				return
-			}
 			var miss *recording.MissError
 			if !errors.As(err, &miss) || miss.Number != 1 || miss.Nearest != 1 {
 				t.Fatalf("the error is %v", err)
@@ -280,7 +262,3 @@ func TestMiss(t *testing.T) {
 		}
 	})
 }
-
-var _ = slices.Equal[[]string]
-var _ = os.Rename
-var _ = filepath.Join

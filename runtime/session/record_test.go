@@ -273,6 +273,8 @@ func FuzzLoad(f *testing.F) {
 		`{"kind":"assistant","parts":[{"kind":"tool_call","tool_call":{"id":"a"}}]}`,
 		session.TypeToolResult, `{"result":{"call_id":"a"},"output_file":"../x"}`)
 	f.Add(session.TypeRunStarted, `{}`, session.TypeRunEnded, `{"spent":{"turns":-1}}`)
+	f.Add(session.TypeRunStarted, `{}`, session.TypeCompacted, `{"summary":"s"}`)
+	f.Add(session.TypeRunStarted, `{}`, session.TypeTurn, `{"kind":"user"}`)
 	f.Add(session.TypeAgentStarted, `{"session_id":"../s"}`, session.TypeResumed, `null`)
 	f.Add(session.TypeSnapshot, `{"call_id":"","changes":[{"name":"\"\\xff\""}]}`,
 		session.TypeRolledBack, `{"to":1}`)
@@ -291,6 +293,13 @@ func FuzzLoad(f *testing.F) {
 			r.Status()
 			r.Total()
 			closeSession(t, again)
+		}
+		if rec, err := session.LoadRecording(s.Dir()); err == nil {
+			for _, x := range rec.Exchanges {
+				if n := len(x.Request().Messages); x.Run >= len(rec.Runs) || !x.Summary && n > 2 {
+					t.Errorf("%+v has %d messages", x, n)
+				}
+			}
 		}
 	})
 }
