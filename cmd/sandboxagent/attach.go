@@ -51,6 +51,9 @@ func attachFlags() []cli.Flag {
 // attachments reads the data for the task: standard input, unless it is a terminal or the task
 // itself, and the files of attachFlags.
 func (p *program) attachments(ctx context.Context, c *cli.Context) (parts []llm.Part, err error) {
+	if p.replay != nil {
+		return nil, nil // the recording has them
+	}
 	files := c.StringSlice("file")
 	uses := 0 // of standard input
 	for _, name := range append(files, c.Args().First()) {

@@ -126,11 +126,7 @@ func (p *program) work(ctx context.Context, j *job) (record event.Result, answer
 	if res.unfound != nil {
 		record.ChangesIncomplete = res.unfound.Error()
 	}
-	if j.replay.playsTools() {
-		record.DurationMS = res.Duration.Milliseconds()
-	} else {
-		j.addSession(&record, ended)
-	}
+	j.addSession(&record, ended)
 	if len(record.ControlFiles) > 0 {
 		show.notify("files that make other programs run commands have changed: " +
 			someNames(record.ControlFiles))
@@ -139,8 +135,13 @@ func (p *program) work(ctx context.Context, j *job) (record event.Result, answer
 	return record, answered
 }
 
-// addSession adds to a record the files of the session, and how it goes on after its run.
+// addSession adds to a record the files of the session, and how it goes on after its run. A replay
+// that runs nothing has no files, and took the recorded time.
 func (j *job) addSession(record *event.Result, res agent.RunResult) {
+	if j.replay.playsTools() {
+		record.DurationMS = res.Duration.Milliseconds()
+		return
+	}
 	if record.SessionID == "" {
 		return
 	}

@@ -236,8 +236,14 @@ func (p *program) prepareReplay(ctx context.Context, c *cli.Context) (*job, erro
 	return j, nil
 }
 
-// client is the client of a replay with live tools, in the directory dir.
-func (r *replaying) client(dir string) llm.Client { return r.recorded.NewClient(dir) }
+// client returns the client of a replay with live tools, in the environment e; without a replay it
+// is live.
+func (r *replaying) client(live llm.Client, e *environment) llm.Client {
+	if r == nil {
+		return live
+	}
+	return r.recorded.NewClient(e.plain.Info().WorkDir)
+}
 
 // printMiss writes the lines of an error of a replay but the first, such as a difference, to
 // standard error, and returns the first.

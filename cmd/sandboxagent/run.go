@@ -332,10 +332,8 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 	if c.Bool("verbose") {
 		j.outputs = verboseLines
 	}
-	if p.replay == nil { // which has the recorded ones
-		if j.parts, err = p.attachments(ctx, c); err != nil {
-			return nil, err
-		}
+	if j.parts, err = p.attachments(ctx, c); err != nil {
+		return nil, err
 	}
 	defer func() {
 		if err != nil {
@@ -348,9 +346,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 	if j.sessions, err = p.openSessions(ctx, s.yes || guard.rules != nil, j.env); err != nil {
 		return nil, err
 	}
-	if p.replay != nil {
-		m.client = p.replay.client(j.env.plain.Info().WorkDir)
-	}
+	m.client = p.replay.client(m.client, j.env)
 	if p.wrapClient != nil {
 		m.client = p.wrapClient(m.client)
 	}
