@@ -80,14 +80,14 @@ type Config struct {
 	// Answer returns the answer of the user to a question of the model. With nil a question ends the
 	// run, with status awaiting_human, and the next input is the answer.
 	Answer func(ctx context.Context, question string) (string, error)
-	// FinalAnswer lets the model write the answer of a run that ends without one: at a limit of turns,
-	// tool rounds or tool calls, or without text in the last answer, such as by the exit tool without a
-	// reason. One more request, beyond MaxTurns and without tools, asks for a report. The status of the
-	// run stays. The request is not sent if a limit of tokens or money has no room for it; then, and
-	// if it fails, a warning "final_answer" has the reason. Sub-agents get such a request, too.
+	// FinalAnswer lets the model write the answer of a run that ends without one: at a limit of
+	// turns, tool rounds or tool calls, or without text in the last answer, such as by the exit tool
+	// without a reason. One more request, beyond MaxTurns and without tool calls, asks for a report.
+	// The status of the run stays. The request is not sent if a limit of tokens or money has no room
+	// for it; then, and if it fails, a warning "final_answer" has the reason. Sub-agents report, too.
 	FinalAnswer bool
-	// Context decides how conversations get shorter. Nil removes old outputs of tools and then replaces
-	// all but the newest rounds by a summary of the model, when the context is full.
+	// Context decides how conversations get shorter. Nil removes old outputs of tools, and then
+	// replaces all but the newest rounds by a summary of the model, when the context is full.
 	Context ContextManager
 	// Program is JSON for the program that uses the agent. The journals of its sessions, but for those
 	// of sub-agents, record it, so that the program can resume them; nil records nothing.

@@ -97,8 +97,8 @@ func (l *loop) shorten(ctx context.Context, limit int64, refused bool) (ending, 
 	return ending{}, false, nil
 }
 
-// summarizeOld replaces all turns but the last ones, keep, by a summary, unless the last summary was
-// just before: then a summary is no help.
+// summarizeOld replaces all turns but the last ones, keep, by a summary, unless the last summary
+// was just before: then a summary is no help.
 func (l *loop) summarizeOld(ctx context.Context, keep int) (ending, bool, error) {
 	if l.summaries > 0 && l.answersSince < answersBetween {
 		return overflow(), true, nil

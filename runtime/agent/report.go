@@ -18,10 +18,10 @@ const reportTokens = 16_000
 // errNoReport means that the model wrote no text when it was asked for the final answer.
 var errNoReport = errors.New("the model answered without text")
 
-// report lets the model write the answer of a run that ends as e without one, if that is configured.
-// A failure is a warning, and leaves the end as it is; only the error of the store is returned.
+// report lets the model write the answer of a run that ends as e without one, if that is
+// configured. A failure is a warning, and leaves the end as it is. The error is one of the store.
 func (l *loop) report(ctx context.Context, e ending) error {
-	if !l.finalAnswer || ctx.Err() != nil || l.failure() != nil || !l.lacksAnswer(e) {
+	if !l.finalAnswer || l.failure() != nil || !l.lacksAnswer(e) {
 		return nil
 	}
 	l.agents.stop() // what the report is about does not change any more

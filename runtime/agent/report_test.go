@@ -179,7 +179,8 @@ func TestNoFinalAnswerAfterAbort(t *testing.T) {
 	m = &model{answers: []answer{{before: abort}}}
 	cfg.Client = m
 	s = newSession(t, cfg)
-	if res, _ := s.Submit(t.Context(), "go"); res.Status != agent.StatusAborted || len(m.requests) != 1 {
+	if res, _ := s.Submit(t.Context(), "go"); res.Status != agent.StatusAborted ||
+		len(m.requests) != 1 {
 		t.Errorf("%s after %d requests", res.Status, len(m.requests))
 	}
 }
@@ -237,5 +238,33 @@ func TestFinalAnswerOfSubagent(t *testing.T) {
 				t.Errorf("the sub-agent sent %d requests, not %d", got, tt.requests)
 			}
 		})
+	}
+}
+
+// TestFinalAnswerStopsAgents has a sub-agent that still runs at a limit of its parent.
+func TestFinalAnswerStopsAgents(t *testing.T) {
+	started, stopped := make(chan struct{}), make(chan struct{})
+	wait := answer{before: func(ctx context.Context, _ llm.Request) {
+		close(started)
+		<-ctx.Done()
+		close(stopped)
+	}}
+	look := looks(1, llm.Usage{})[0]
+	look.before = func(context.Context, llm.Request) { <-started }
+	report := answer{text: "the report", before: func(context.Context, llm.Request) {
+		select {
+		case <-stopped:
+		default:
+			t.Error("the agent still runs")
+		}
+	}}
+	c := &cast{scripts: map[string][]answer{
+		"": {calls(spawn("a", nil)), look, report}, "agent_1": {wait},
+	}}
+	var n callLog
+	cfg := treeConfig(c, n.tool("look", true))
+	cfg.FinalAnswer, cfg.Limits.MaxToolRounds = true, 2
+	if res := submit(t, newSession(t, cfg), "go"); res.Final != "the report" {
+		t.Errorf("%s, %q", res.Status, res.Final)
 	}
 }

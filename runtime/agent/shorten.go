@@ -43,8 +43,8 @@ type Shortening struct {
 	Prune []string
 	// Replace is the number of turns at the start that Text replaces. The next turn must be of kind
 	// user or assistant, so that calls keep their results. The model sees Text as a summary, with the
-	// words of the user, the names of files and the last failures of these turns. An empty Text lets the
-	// model write the summary, which must be shorter than the turns.
+	// words of the user, the names of files and the last failures of these turns. An empty Text lets
+	// the model write the summary, which must make the conversation shorter.
 	Replace int
 	Text    string
 }
@@ -67,14 +67,14 @@ func (s Shortening) validate(c Conversation) error {
 	case n < 0 || n >= len(c.Turns):
 		return fmt.Errorf("%d of %d turns cannot be replaced; the last one stays", n, len(c.Turns))
 	case !startsRound(c.Turns[n]):
-		return fmt.Errorf("the first %d turns cannot be replaced: the next one, of kind %s, belongs to them",
-			n, c.Turns[n].Kind)
+		return fmt.Errorf("the first %d turns cannot be replaced: the next one, of kind %s, belongs to "+
+			"them", n, c.Turns[n].Kind)
 	}
 	return nil
 }
 
-// startsRound reports whether t does not belong to the turns before it: results belong to an answer,
-// and messages to the results before them.
+// startsRound reports whether t does not belong to the turns before it: results belong to an
+// answer, and messages to the results before them.
 func startsRound(t session.Turn) bool {
 	return t.Kind == session.TurnAssistant || t.Kind == session.TurnUser
 }
@@ -101,9 +101,9 @@ func (whenFull) Shorten(_ context.Context, c Conversation) (Shortening, error) {
 }
 
 // Compact replaces all turns of an idle session but the newest rounds by a summary of the model, as
-// the loop does when the context is full. The request counts in the limits of the session. The error
-// wraps ErrNotShorter, ErrBusy, ErrClosed or that of the model, or names a limit; it leaves the
-// conversation as it is. Close cancels Compact.
+// the loop does when the context is full. The request counts in the limits of the session. The
+// error wraps ErrNotShorter, ErrBusy, ErrClosed or that of the model, or names a limit; it leaves
+// the conversation as it is. Abort and Close cancel Compact.
 func (s *Session) Compact(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

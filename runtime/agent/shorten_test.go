@@ -121,7 +121,13 @@ func TestCompactStates(t *testing.T) {
 	var s *agent.Session
 	var busy error
 	during := func(ctx context.Context, _ llm.Request) { busy = s.Compact(ctx) }
-	m := &model{answers: []answer{{text: "ok", before: during}, calls(call("e", "exit", nil))}}
+	m := &model{answers: []answer{
+		{text: "ok", before: during},
+		{text: "ok"},
+		{text: "ok"},
+		{text: "ok"},
+		calls(call("e", "exit", nil)),
+	}}
 	s = newSession(t, config(m, exitTool(2, "which one?")))
 	if err := s.Compact(t.Context()); !errors.Is(err, agent.ErrNotShorter) || len(m.requests) > 0 {
 		t.Errorf("an empty session: %v", err)
@@ -131,9 +137,12 @@ func TestCompactStates(t *testing.T) {
 		t.Errorf("in a run: %v", busy)
 	}
 	submit(t, s, "go on")
+	for range 3 {
+		submit(t, s, "again")
+	}
 	if err := s.Compact(t.Context()); !errors.Is(err, agent.ErrNotShorter) ||
-		s.State() != agent.SessionAwaitingInput {
-		t.Errorf("with a question: %v, %s", err, s.State())
+		s.State() != agent.SessionAwaitingInput || len(m.requests) != 5 {
+		t.Errorf("with a question: %v, %s, %d requests", err, s.State(), len(m.requests))
 	}
 	_ = s.Close()
 	if err := s.Compact(t.Context()); !errors.Is(err, agent.ErrClosed) {
@@ -191,12 +200,16 @@ func (f managerFunc) Shorten(
 func TestContextManager(t *testing.T) {
 	var summaries int
 	var sent []llm.Request
-	read := readFiles(&summaries)
+	read, dir := readFiles(&summaries), t.TempDir()
 	m := modelFunc(func(req llm.Request) answer {
-		sent = append(sent, req)
+		if sent = append(sent, req); len(sent) == 5 { // the text is no answer of a model
+			r, err := session.Load(filepath.Join(dir, "id1"))
+			if err != nil || r.Spent.Turns != 4 || len(r.Models) != 1 {
+				t.Errorf("in the run: %+v, %v", r, err)
+			}
+		}
 		return read(req)
 	})
-	dir := t.TempDir()
 	cfg := config(m, reader(100))
 	cfg.Store, cfg.Profile.ContextWindow = session.OnDisk(dir), 5000
 	asked := 0
@@ -247,8 +260,8 @@ func TestContextManager(t *testing.T) {
 	}
 }
 
-// TestContextManagerSummary has a manager that lets the model write a summary, and one that is asked
-// after a refusal.
+// TestContextManagerSummary has a manager that lets the model write a summary, when the server
+// refuses a request.
 func TestContextManagerSummary(t *testing.T) {
 	var summaries, refusals int
 	read := readFiles(&summaries)

@@ -39,14 +39,15 @@ func verifyText(command string, res env.Result, output string) string {
 		"the cause, fix it, and finish again.", command, how, strings.TrimRight(output, "\n"))
 }
 
-// finalText asks a model for the final answer of a run, which ended at a limit unless that is empty.
+// finalText asks a model for the final answer of a run, which ended at a limit unless that is
+// empty.
 func finalText(limit string) string {
 	why := "You ended your work without an answer."
 	if limit != "" {
 		why = "This run ends here: its limit of " + strings.ReplaceAll(limit, "_", " ") + " is reached."
 	}
-	return why + " You can use no tool any more until the user writes again. Write your final report " +
-		"now: what is done, what is not done or not checked, and what the user should do next."
+	return why + " You can use no tool any more until the user writes again. Write your final " +
+		"report now: what is done, what is not done or not checked, and what the user should do next."
 }
 
 // duplicateText is the result of a call whose ID an earlier call of the same answer has.

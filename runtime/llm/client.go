@@ -45,8 +45,8 @@ type Request struct {
 	MaxOutputTokens int `json:"max_output_tokens,omitempty"`
 	// ParallelToolCalls allows several tool calls in one answer.
 	ParallelToolCalls bool `json:"parallel_tool_calls,omitempty"`
-	// NoToolCalls forbids tool calls in the answer; Tools stay, for the calls in Messages. Some servers
-	// ignore it.
+	// NoToolCalls forbids tool calls in the answer; Tools stay, for the calls in Messages. Some
+	// servers ignore it.
 	NoToolCalls bool `json:"no_tool_calls,omitempty"`
 	// Options are extra fields of the request body, by the names of the provider.
 	Options map[string]any `json:"options,omitempty"`
