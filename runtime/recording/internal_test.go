@@ -48,11 +48,13 @@ func TestNormalizers(t *testing.T) {
 		"durations": {
 			equal: [][2]string{
 				{"[exit code 0 after 3ms]", "[exit code 0 after 1m2.5s]"},
-				{"ok pkg 0.012s", "ok pkg 1.5s"}, {"done in 45 ms", "done in 7 ms"},
+				{"ok pkg 0.012s", "ok pkg 1.5s"},
+				{"done in 45 ms", "done in 7 ms"},
 			},
 			different: [][2]string{
 				{"[exit code 0 after 3ms]", "[exit code 1 after 3ms]"},
-				{"the timeout is 10s", "the timeout is 20s"}, {"version 1.2", "version 1.3"},
+				{"the timeout is 10s", "the timeout is 20s"},
+				{"version 1.2", "version 1.3"},
 			},
 		},
 		"images": {
@@ -88,7 +90,8 @@ func TestWorkingDirectory(t *testing.T) {
 		{"in /home/me/x and /home/me/x/y: /home/me/x.", "/home/me/x", "in D and D/y: D."},
 		{"/home/me/xy /home/me/x-1 a/home/me/x", "/home/me/x", "/home/me/xy /home/me/x-1 a/home/me/x"},
 		{`{"path":"/w/f"}`, "/w/", `{"path":"D/f"}`},
-		{"/etc", "/", "/etc"}, {"/etc", "", "/etc"},
+		{"/etc", "/", "/etc"},
+		{"/etc", "", "/etc"},
 	}
 	for _, tt := range tests {
 		if got := replaceDir(tt.text, tt.dir, "D"); got != tt.want {
@@ -158,10 +161,14 @@ func TestExecute(t *testing.T) {
 		"ran":     {id: "ran", args: args, text: "seen"},
 		"failed":  {id: "failed", args: args, text: "gone", kind: "not_found"},
 		"refused": {id: "refused", args: args, deny: true, text: "no", kind: "permission_denied"},
-		"refused now": {id: "ran", args: args, deny: true, differs: "is refused now", kind: tool.KindOther},
+		"refused now": {
+			id: "ran", args: args, deny: true, differs: "is refused now", kind: tool.KindOther,
+		},
 		"allowed now": {id: "refused", args: args, differs: "is allowed now", kind: tool.KindOther},
-		"arguments":   {id: "ran", args: `{"at":"b"}`, differs: `arguments {"at":"b"} is not`, kind: tool.KindOther},
-		"unknown":     {id: "new", args: args, differs: "is not recorded", kind: tool.KindOther},
+		"arguments": {
+			id: "ran", args: `{"at":"b"}`, differs: `arguments {"at":"b"} is not`, kind: tool.KindOther,
+		},
+		"unknown": {id: "new", args: args, differs: "is not recorded", kind: tool.KindOther},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -202,5 +209,3 @@ func TestApprover(t *testing.T) {
 		}
 	}
 }
-
-

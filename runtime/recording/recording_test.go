@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
@@ -80,11 +81,18 @@ func config(p profile.Profile, m llm.Client, n *looks) agent.Config {
 	}
 }
 
+// past is the clock of recordings, whose date no replay has.
+type past struct{}
+
+func (past) Now() time.Time { return time.Date(2001, 2, 3, 4, 5, 6, 0, time.UTC) }
+
+func (past) Sleep(ctx context.Context, _ time.Duration) error { return context.Cause(ctx) }
+
 // record runs inputs in a session that is stored in a directory, which it returns.
 func record(t *testing.T, cfg agent.Config, inputs ...string) string {
 	t.Helper()
 	dir := t.TempDir()
-	cfg.Store = session.OnDisk(dir)
+	cfg.Store, cfg.Clock = session.OnDisk(dir), past{}
 	a, err := agent.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -168,6 +176,7 @@ func TestWires(t *testing.T) {
 			}
 			var n looks
 			s := open(t, record(t, config(w.profile, client, &n), "first", "second"))
+			s.Runs[1].Ended.DurationMS = 123_456
 			again := n
 			if c, err := live(t, s, config(w.profile, nil, &again)); err != nil || c.Remaining() != 2 {
 				t.Errorf("with live tools: %v, %d answers are left", err, c.Remaining())
@@ -189,6 +198,7 @@ func TestWires(t *testing.T) {
 			}
 			for _, want := range []string{
 				"/tmp/tmp.abcd0001 after 1.1ms", `"status":"completed"`, "Seen again.", s.ID,
+				`"duration_ms":123456`,
 				s.Runs[1].RunID,
 			} {
 				if !strings.Contains(first, want) {
@@ -229,13 +239,21 @@ func TestMiss(t *testing.T) {
 		options recording.PlayOptions
 		want    []string
 	}{
-		"system prompt": {func(c *agent.Config) { c.Profile.Instructions = "Be bad." },
+		"system prompt": {
+			func(c *agent.Config) { c.Profile.Instructions = "Be bad." },
 			recording.PlayOptions{},
-			[]string{"request 1 differs from the recorded one\n", "\n-Be good.", "\n+Be bad."}},
-		"tool": {func(c *agent.Config) { c.Tools[0].Description = "Sees." }, recording.PlayOptions{},
-			[]string{"request 1 differs", "\n-Looks at a thing.", "\n+Sees."}},
-		"task": {func(*agent.Config) {}, recording.PlayOptions{Task: "look away"},
-			[]string{"request 1 differs", "\n-look around", "\n+look away"}},
+			[]string{"request 1 differs from the recorded one\n", "\n-Be good.", "\n+Be bad."},
+		},
+		"tool": {
+			func(c *agent.Config) { c.Tools[0].Description = "Sees." },
+			recording.PlayOptions{},
+			[]string{"request 1 differs", "\n-Looks at a thing.", "\n+Sees."},
+		},
+		"task": {
+			func(*agent.Config) {},
+			recording.PlayOptions{Task: "look away"},
+			[]string{"request 1 differs", "\n-look around", "\n+look away"},
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -2,8 +2,10 @@ package recording_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"iter"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,7 +69,10 @@ turns:
 	"approvals": {
 		script: `
 turns:
-  - {calls: [{tool: look, args: {at: good}}, {tool: look, args: {at: bad}}, {tool: look, args: {at: x}}]}
+  - calls:
+      - {tool: look, args: {at: good}}
+      - {tool: look, args: {at: bad}}
+      - {tool: look, args: {at: x}}
   - {text: ok}
 `,
 		change: func(c *agent.Config) {
@@ -304,10 +309,7 @@ func cutJournal(t *testing.T, dir string) {
 // TestEnds reports a replay that ends before its recording, or in another way.
 func TestEnds(t *testing.T) {
 	var n looks
-	cfg := simple(scripted(t, script), &n)
-	s := open(t, record(t, cfg, "go"))
-	early := simple(nil, &n)
-	early.Tools = append(early.Tools, tool.ExitTool())
+	s := open(t, record(t, simple(scripted(t, script), &n), "go"))
 	s.Runs[0].Limits.MaxToolRounds = 1
 	_, err := play(t, s, simple(nil, &n), recording.PlayOptions{})
 	if err == nil || !strings.Contains(err.Error(), "ended with limit_reached, not with completed") {
@@ -338,3 +340,51 @@ func TestOpenErrors(t *testing.T) {
 	}
 }
 
+// FuzzPlay replays journals with any data in two entries of a run.
+func FuzzPlay(f *testing.F) {
+	f.Add(session.TypeTurn, `{"kind":"user","parts":[{"kind":"text","text":"go"}]}`,
+		session.TypeTurn, `{"kind":"assistant","parts":[{"kind":"text","text":"yes"}]}`)
+	f.Add(session.TypePrompt, `{"tools":[{"schema":{}}],"model":"m"}`, session.TypeTurn,
+		`{"kind":"assistant","parts":[{"kind":"reasoning"},{"kind":"tool_call"}],"finish":"length"}`)
+	f.Add(session.TypeCompacted, `{"summary":"s","turn":{"kind":"steering"}}`, session.TypeToolResult,
+		`{"result":{"call_id":"a","parts":[{"kind":"image"}]},"output_size":-1}`)
+	f.Add(session.TypeRunEnded, `{"status":"completed"}`, session.TypeRunStarted, `{"limits":null}`)
+	f.Fuzz(func(t *testing.T, typ1, data1, typ2, data2 string) {
+		if !json.Valid([]byte(data1)) || !json.Valid([]byte(data2)) {
+			return
+		}
+		dir := filepath.Join(t.TempDir(), "s")
+		journal, err := session.Create(dir, session.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		input := session.Turn{Kind: session.TurnUser, Parts: []llm.Part{llm.Text("go")}}
+		for _, e := range []struct {
+			typ  string
+			data any
+		}{
+			{session.TypeStarted, session.Started{ID: "s", Backend: "local", WorkDir: "/w"}},
+			{session.TypeRunStarted, session.RunStarted{RunID: "r"}},
+			{session.TypeTurn, input},
+			{typ1, json.RawMessage(data1)},
+			{typ2, json.RawMessage(data2)},
+		} {
+			if err := journal.Append(e.typ, e.data); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := journal.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s, err := recording.Open(dir)
+		if err != nil {
+			return
+		}
+		cfg := simple(nil, new(looks))
+		cfg.Log = slog.New(slog.DiscardHandler)
+		res, _ := s.NewPlayer().Play(t.Context(), cfg, recording.PlayOptions{})
+		if res.Status == agent.StatusInternalError {
+			t.Errorf("the run ended with %v", res.Err)
+		}
+	})
+}
