@@ -223,8 +223,9 @@ func (p *program) prepareReplay(ctx context.Context, c *cli.Context) (*job, erro
 		},
 		config: agent.Config{
 			Profile: m.profile, Tools: p.tools, Rules: guard.rules, Redactor: guard.redactor,
-			Modes: guard.modes, FinalAnswer: c.Bool("final-answer"), Subagents: agent.Subagents{Kinds: kinds},
-			Log: slog.New(slog.DiscardHandler),
+			Modes: guard.modes, Subagents: agent.Subagents{Kinds: kinds},
+			FinalAnswer: c.Bool("final-answer"),
+			Log:         slog.New(slog.DiscardHandler),
 		},
 	}
 	if c.Bool("verbose") {

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -16,9 +15,6 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
-
-// errPostponed means that a call, or one before it, waits for an approval after the end of the run.
-var errPostponed = errors.New("the call waits for an approval")
 
 // waiting is an answer with a call that waits for an approval. Calls of it without a result run, or
 // get one, at the start of the next run.
@@ -133,7 +129,7 @@ func (l *loop) postpone(
 	l.waits.Store(&asked)
 	l.res.Approval = &asked.PermissionAsked
 	l.send(event.PermissionReplied{CallID: a.CallID, Answer: string(Postpone), By: byNobody})
-	return errPostponed
+	return ErrPostponed
 }
 
 // fileStates returns the states of the files that a call names to write or remove them.

@@ -75,7 +75,7 @@ func (l *loop) runTools(ctx context.Context, calls []call) ([]tool.Outcome, erro
 	var failed error
 	skip := ""
 	ran := func(i, n int, err error) {
-		waits := errors.Is(err, errPostponed)
+		waits := errors.Is(err, ErrPostponed)
 		if failed == nil && !waits {
 			failed = err
 		}
@@ -174,7 +174,7 @@ func (l *loop) runConcurrently(ctx context.Context, calls []call, outcomes []too
 		})
 	}
 	wg.Wait()
-	waits := func(err error) bool { return err == nil || errors.Is(err, errPostponed) }
+	waits := func(err error) bool { return err == nil || errors.Is(err, ErrPostponed) }
 	if i := slices.IndexFunc(errs, func(err error) bool { return !waits(err) }); i >= 0 {
 		return errs[i]
 	}
@@ -182,7 +182,7 @@ func (l *loop) runConcurrently(ctx context.Context, calls []call, outcomes []too
 }
 
 // runTool runs one call, or refuses it, between its journal entries and its events. A panic, such
-// as one of the store, is an error; the call has a result nevertheless. The error is errPostponed,
+// as one of the store, is an error; the call has a result nevertheless. The error is ErrPostponed,
 // and the outcome empty, if the call waits for an approval.
 func (l *loop) runTool(ctx context.Context, c call, skip string) (o tool.Outcome, err error) {
 	if skip == skipWaits {
@@ -192,13 +192,13 @@ func (l *loop) runTool(ctx context.Context, c call, skip string) (o tool.Outcome
 		case c.overLimit:
 			skip = skipLimit
 		case !c.duplicate:
-			return tool.Outcome{}, errPostponed
+			return tool.Outcome{}, ErrPostponed
 		}
 	}
 	l.send(event.ToolCallStart{CallID: c.ID, Name: c.Name, Arguments: c.Arguments})
 	defer func() {
 		switch {
-		case errors.Is(err, errPostponed):
+		case errors.Is(err, ErrPostponed):
 			l.send(toolCallEnd(l.refuse(c, tool.KindPermission, postponedText)))
 			return
 		case o.Result.CallID == "":
@@ -251,7 +251,7 @@ func (l *loop) runTool(ctx context.Context, c call, skip string) (o tool.Outcome
 		switch {
 		case unstored != nil:
 			return tool.Outcome{}, unstored
-		case errors.Is(denied, errPostponed):
+		case errors.Is(denied, ErrPostponed):
 			return tool.Outcome{}, denied
 		}
 	}

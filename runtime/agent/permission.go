@@ -201,7 +201,7 @@ func (l *loop) permit(ctx context.Context, t tool.Tool, c call, args json.RawMes
 	case d.Action == policy.Deny:
 		return l.refuseCall(t, c, d.Steps, byRule, "")
 	case l.waits.Load() != nil:
-		return errPostponed
+		return ErrPostponed
 	case l.refused.Load():
 		return &tool.Error{Kind: tool.KindCanceled, Message: notRunText(skipRefused)}
 	}

@@ -57,6 +57,9 @@ var (
 	ErrNotShorter = errors.New("a summary does not make it shorter")
 	// ErrAborted is the cause of an aborted run.
 	ErrAborted = errors.New("aborted")
+	// ErrPostponed means that a call, or one before it, waits for an approval after the end of its
+	// run. It is the error of tool.Scope.Permit then.
+	ErrPostponed = errors.New("the call waits for an approval")
 	// ErrExpired means that the time for an approval is over.
 	ErrExpired = errors.New("the time for the approval is over")
 	// ErrTimeLimit is the cause of a run that reached Limits.MaxDuration.

@@ -82,7 +82,10 @@ func (p *Player) playRun(
 	limits.MaxDuration = 0 // no time passes
 	in.RunID, in.Limits = recorded.RunID, &limits
 	p.client.begin(run)
-	p.run, p.answers = run, p.s.Inputs[run][min(1, len(p.s.Inputs[run])):]
+	p.run, p.answers = run, p.s.Inputs[run]
+	if in.Reply == nil && len(p.answers) > 0 {
+		p.answers = p.answers[1:]
+	}
 	played.Update(func(s *agent.Settings) { s.Model, s.ReasoningEffort = p.s.Model(run) })
 	res, err := played.Run(ctx, in)
 	res.Duration = p.duration()

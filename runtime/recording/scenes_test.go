@@ -388,3 +388,55 @@ func FuzzPlay(f *testing.F) {
 		}
 	})
 }
+
+// TestPostponed replays calls that waited for an approval after the end of their run: one was
+// approved, one refused, and one left.
+func TestPostponed(t *testing.T) {
+	var n looks
+	cfg := simple(scripted(t, `
+turns:
+  - {calls: [{tool: look, args: {at: a}}, {tool: look, args: {at: b}}]}
+  - {calls: [{tool: look, args: {at: c}}]}
+  - {text: done}
+`), &n)
+	dir := t.TempDir()
+	cfg.Store = session.OnDisk(dir)
+	cfg.Rules = &policy.Policy{Default: policy.Ask}
+	cfg.Approve = func(context.Context, agent.Approval) (agent.Reply, error) {
+		return agent.Reply{Verdict: agent.Postpone}, nil
+	}
+	a, err := agent.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := a.NewSession(t.Context(), agent.SessionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, in := range []agent.Input{
+		{Text: "go"},
+		{Reply: &agent.Reply{Verdict: agent.ApproveOnce}},
+		{Reply: &agent.Reply{Verdict: agent.Refuse, Message: "no"}},
+		{Text: "leave it"},
+	} {
+		if _, err := s.Run(t.Context(), in); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := a.Close(); err != nil || n != 1 {
+		t.Fatalf("%v, %d looks", err, n)
+	}
+	cfg.Approve, cfg.Client = nil, nil
+	out, err := play(t, open(t, filepath.Join(dir, s.ID())), cfg, recording.PlayOptions{})
+	if err != nil || n != 1 {
+		t.Fatalf("%v, %d looks:\n%s", err, n, out)
+	}
+	for want, times := range map[string]int{
+		`"answer":"later"`: 3, `"status":"awaiting_human"`: 3, `"reply":"once"`: 1,
+		`"reply":"deny"`: 1, "The reason: no": 2, `"status":"completed"`: 1,
+	} {
+		if got := strings.Count(out, want); got != times {
+			t.Errorf("%d times %s:\n%s", got, want, out)
+		}
+	}
+}

@@ -94,7 +94,10 @@ func (s *Session) Model(run int) (model, effort string) {
 // Input returns the input of a run, by its index in Runs: the text and the parts after it.
 func (s *Session) Input(run int) agent.Input {
 	var in agent.Input
-	if turns := s.Inputs[run]; len(turns) > 0 {
+	turns := s.Inputs[run]
+	if verdict := s.Runs[run].Reply; verdict != "" {
+		in.Reply = &agent.Reply{Verdict: agent.Verdict(verdict)}
+	} else if len(turns) > 0 {
 		in.Parts = turns[0].Parts
 	}
 	if len(in.Parts) > 0 && in.Parts[0].Kind == llm.PartText {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/policy"
@@ -18,6 +19,8 @@ import (
 type tools struct {
 	calls   map[string]llm.ToolCall
 	results map[string]session.ToolResult
+	// waited are the calls that waited for an approval.
+	waited []string
 	// fail receives the differences.
 	fail func(error)
 }
@@ -25,6 +28,7 @@ type tools struct {
 func (s *Session) newTools(fail func(error)) *tools {
 	t := &tools{
 		calls: map[string]llm.ToolCall{}, results: map[string]session.ToolResult{}, fail: fail,
+		waited: s.Waited,
 	}
 	for _, x := range s.Exchanges {
 		for _, p := range x.Answer.Parts {
@@ -63,6 +67,9 @@ func (t *tools) execute(
 	}
 	s.Cache, s.Reads, s.Backups, s.Spool, s.Outputs = nil, nil, nil, nil, nil
 	o := only.Run(ctx, s, c)
+	if o.Err != nil && errors.Is(o.Err, agent.ErrPostponed) {
+		return o
+	}
 	refused := o.Err != nil && o.Err.Kind == tool.KindPermission
 	switch was := tool.ErrorKind(recorded.ErrorKind) == tool.KindPermission; {
 	case refused && !was:
@@ -114,6 +121,9 @@ func (t *tools) approver() func(context.Context, agent.Approval) (agent.Reply, e
 		}
 	}
 	return func(_ context.Context, a agent.Approval) (agent.Reply, error) {
+		if slices.Contains(t.waited, a.CallID) {
+			return agent.Reply{Verdict: agent.Postpone}, nil
+		}
 		if r := t.results[a.CallID]; tool.ErrorKind(r.ErrorKind) == tool.KindPermission {
 			return agent.Reply{Verdict: agent.Refuse}, nil
 		}

@@ -252,7 +252,9 @@ func (b *recordBuilder) add(e Entry) (err error) {
 		}
 	case TypeApprovalAsked:
 		b.Waiting = &ApprovalAsked{}
-		return json.Unmarshal(e.Data, b.Waiting)
+		if err = json.Unmarshal(e.Data, b.Waiting); b.rec != nil {
+			b.rec.Waited = append(b.rec.Waited, b.Waiting.CallID)
+		}
 	case TypeEnded:
 		b.Closed = true
 	}

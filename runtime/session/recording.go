@@ -19,6 +19,8 @@ type Recording struct {
 	Inputs [][]Turn
 	// Results are the results of tool calls, in order.
 	Results []ToolResult
+	// Waited are the calls that waited for an approval after the end of their run.
+	Waited []string
 }
 
 // Exchange is a request to a model, as the journal determines it, with its answer.
