@@ -230,6 +230,22 @@ func simple(m llm.Client, n *looks) agent.Config {
 	return config(profile.Profile{ID: "p", Model: "m", Instructions: "Be good."}, m, n)
 }
 
+// TestClient sends the recorded requests themselves.
+func TestClient(t *testing.T) {
+	s := open(t, record(t, simple(scripted(t, script), new(looks)), "go"))
+	c := s.NewClient("")
+	want := []llm.FinishReason{llm.FinishToolCalls, llm.FinishToolCalls, llm.FinishStop}
+	for i, x := range s.Exchanges {
+		resp, err := llm.Complete(t.Context(), c, x.Request())
+		if err != nil || resp.Finish != want[i] || resp.Message.Text() != x.Answer.Text() {
+			t.Errorf("the answer %d is %+v, %v", i+1, resp, err)
+		}
+	}
+	if n := c.Remaining(); n > 0 {
+		t.Errorf("%d answers are left", n)
+	}
+}
+
 // TestMiss changes what requests have, and expects the difference.
 func TestMiss(t *testing.T) {
 	var n looks

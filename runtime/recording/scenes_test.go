@@ -131,6 +131,11 @@ turns:
 		inputs: []string{"go", "once more"},
 		want:   []string{"ends here: model_error", "again", `"status":"completed"`},
 	},
+	"a later run that failed": {
+		script: "turns: [{text: one}, {error: {kind: server, message: too much}}, {text: two}]",
+		inputs: []string{"go", "again", "once more"},
+		want:   []string{"one", "ends here: model_error", "two"},
+	},
 	"another model": {
 		script: "turns: [{text: one}, {text: two}]",
 		change: func(c *agent.Config) { c.Settings.Model, c.Settings.ReasoningEffort = "n", "high" },
