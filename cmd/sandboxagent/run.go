@@ -371,8 +371,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 		ReadFirst:      guard.readFirst,
 		Modes:          guard.modes,
 		ApproveTimeout: guard.approveTimeout,
-
-		Subagents: agent.Subagents{Kinds: kinds},
+		Subagents:      agent.Subagents{Kinds: kinds},
 	}
 	j.hints = p.placeHints(j, s.existing != nil)
 	if s.readOnly {
