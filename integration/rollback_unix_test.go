@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,7 +42,7 @@ func TestRollback(t *testing.T) {
 	t.Run("docker", func(t *testing.T) {
 		d := sharedDocker(t)
 		proveRollback(t, func(t *testing.T, dir string, vars []string, args ...string) ran {
-			return d.run(t, dir, vars, append(args, "--apply")...)
+			return d.run(t, dir, vars, slices.Insert(args, 1, "--apply")...)
 		}, false)
 	})
 }
@@ -93,6 +94,16 @@ func proveRollback(
 	r, err := journal.Load(filepath.Join(outside, "state", "sessions", id))
 	if err != nil || len(r.Points) != rollbackRounds+2 {
 		t.Fatalf("points %+v, %v", r.Points, err)
+	}
+	if k := random.IntN(rollbackRounds); !inPlace { // a fork has its changes alone
+		point := fmt.Sprintf("%s@%d", id, r.Points[k].Seq)
+		fork := strings.TrimSpace(must(runCommand(t, outside, vars, "session", "fork", point)))
+		patch := filepath.Join(outside, "fork.patch")
+		must(run(t, dir, vars, "session", "resume", fork, "go on", "--apply=false", "--patch="+patch,
+			"--model=script:"+filepath.Join(outside, "none.yaml")))
+		checkState(t, "beside a fork", states[rollbackRounds], filesIn(t, dir))
+		git(t, model, "apply", "--allow-empty", patch)
+		checkState(t, fmt.Sprintf("of a fork at point %d", k), states[k], filesIn(t, model))
 	}
 	for k := rollbackRounds; k >= 0; k-- {
 		if k > 0 && random.IntN(3) == 0 {

@@ -48,7 +48,7 @@ type checkpoints struct {
 }
 
 func newCheckpoints(ctx context.Context, j *job, first func() (*patch, error)) *checkpoints {
-	if j.env.readOnly {
+	if j.env.readOnly || j.held == nil {
 		return nil
 	}
 	c := &checkpoints{

@@ -47,7 +47,7 @@ type job struct {
 	outputs int
 	// stored is the session to go on with; nil starts a new one.
 	stored *storedSession
-	// held returns an open session of the program.
+	// held returns an open session of the program; nil stores no changes.
 	held func(id string) *heldSession
 	// replay is the recording that the model replays; may be nil.
 	replay *replaying

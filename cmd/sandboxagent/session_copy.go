@@ -46,7 +46,7 @@ func (p *program) exportCommand() *cli.Command {
 		ArgsUsage: "[flags] ID FILE|-",
 		UsageText: `
 sandboxagent session export ID session.tar.gz
-sandboxagent session export ID - | ssh host sandboxagent session import -`,
+sandboxagent session export ID - > session.tar.gz`,
 		Description: `
 Writes the session and those of its sub-agents, with long outputs and stored files, but without
 backups.`,

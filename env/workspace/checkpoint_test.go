@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -174,4 +176,30 @@ func TestRestoreDamaged(t *testing.T) {
 func write(w io.Writer, content string) error {
 	_, err := io.WriteString(w, content)
 	return err
+}
+
+// TestRestoreDamagedEdit restores the change of a file whose content has another hash.
+func TestRestoreDamagedEdit(t *testing.T) {
+	host := t.TempDir()
+	put(t, host, tree{"a": text("old\n")})
+	w := open(t, host, workspace.Options{})
+	e, dir := upload(t, w)
+	change := workspace.Change{Name: "a", Before: workspace.StateIn(w.Snapshot(), "a")}
+	change.After = workspace.State{Mode: change.Before.Mode, SHA256: strings.Repeat("0", 64)}
+	content := filepath.Join(t.TempDir(), "content")
+	if err := os.WriteFile(content, []byte("new\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	err := workspace.SaveChanges(&b, "", []workspace.Change{change}, func(string) (*os.File, error) {
+		return os.Open(content)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.Restore(t.Context(), e, bytes.NewReader(b.Bytes()))
+	if err == nil || !strings.Contains(err.Error(), "another hash") {
+		t.Errorf("restored: %v", err)
+	}
+	same(t, "after it", tree{"a": text("old\n")}, read(t, dir))
 }
