@@ -45,7 +45,8 @@ const (
 	TypeMode = "mode"
 	// TypeRunEnded ends a run; its data is a RunEnded.
 	TypeRunEnded = "run_ended"
-	// TypeEnded is the last entry of a closed session, until it is resumed; its data is an Ended.
+	// TypeEnded ends a session, until it is resumed; its data is an Ended. Only a TypeSnapshot of a
+	// program that compared its files at last may follow.
 	TypeEnded = "session_ended"
 )
 
