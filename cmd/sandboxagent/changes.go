@@ -65,7 +65,10 @@ func (f *changeFinder) await() {
 
 // first returns the first snapshot, or why it was not taken.
 func (f *changeFinder) first() (*patch, error) {
-	if f.await(); f.ctx.Err() != nil {
+	f.await()
+	select {
+	case <-f.taken:
+	default:
 		return nil, context.Cause(f.ctx)
 	}
 	if f.patch.before == nil {

@@ -83,7 +83,8 @@ func (c *checkpoints) event(e event.Event) error {
 			c.call = d.CallID
 		}
 	case event.Status:
-		if e.AgentID == "" && d.From == string(agent.StateToolRunning) && c.dirty {
+		if e.AgentID == "" && d.From == string(agent.StateToolRunning) && c.dirty &&
+			d.Signal != string(agent.SignalApproval) { // whose round goes on
 			c.start(c.ctx, c.env.plain)
 		}
 	}
@@ -159,8 +160,11 @@ func (c *checkpoints) store(
 		return c.storeInPlace(ctx, e, call)
 	}
 	now, err := c.env.tree.Changes(ctx, e)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
 		return err
+	case err != nil:
+		return errors.Join(err, c.files.lose(call, err))
 	}
 	defer now.Close() //nolint:errcheck // it was only read
 	first := c.env.tree.Snapshot()

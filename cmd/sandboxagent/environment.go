@@ -110,7 +110,7 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *environme
 	} else {
 		err = upload(ctx, e.plain, func(transfer, env.Info) bool { return true })
 	}
-	if err == nil && e.inPlace {
+	if err == nil {
 		err = p.stored.finishRollback(ctx, e)
 	}
 	if err == nil && e.keeping != nil {

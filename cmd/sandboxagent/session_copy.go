@@ -14,7 +14,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -91,8 +90,14 @@ func (p *program) forkSession(_ context.Context, c *cli.Context) (code int, err 
 	if err != nil {
 		return 0, err
 	}
-	if r.Started.Parent != "" {
+	switch {
+	case r.Started.Parent != "":
 		return 0, usagef("%s is the session of a sub-agent; fork %s", id, r.Started.Parent)
+	case r.Waiting != nil && point == 0:
+		return 0, usagef("a call waits for an approval, which would count in both sessions: decide "+
+			"about it first, or fork a point (\"session show %s\")", id)
+	case fileExists(filepath.Join(dir, pendingName)):
+		return 0, unfinished(id)
 	}
 	var back []session.FileChange
 	copied := fileExists(filepath.Join(dir, checkpointName))
@@ -105,17 +110,23 @@ func (p *program) forkSession(_ context.Context, c *cli.Context) (code int, err 
 		return 0, explainFork(fmt.Errorf("entry %d: %w", point, session.ErrNoPoint))
 	}
 	to := filepath.Join(filepath.Dir(dir), uuid.Must(uuid.NewV7()).String())
-	err = r.Copy(to, point, func(s *session.Started) { s.Forked = id })
-	if err == nil && copied {
-		if err = forkChanges(r, to, point, back); err != nil {
-			err = errors.Join(err, session.Remove(to))
-		}
+	o := session.CopyOptions{
+		Point: point, Change: func(s *session.Started) { s.Forked = id },
 	}
-	if err != nil {
+	if copied {
+		o.Finish = func(at string) error { return forkChanges(r, at, point, back) }
+	}
+	if err := r.Copy(to, o); err != nil {
 		return 0, err
 	}
 	_, err = fmt.Fprintln(p.std.out, filepath.Base(to))
 	return codeDone, err
+}
+
+// unfinished is the error of a session whose rollback was interrupted.
+func unfinished(id string) error {
+	return usagef("a rollback of the session was interrupted; finish it first with \"%s %s\"", undoName,
+		id)
 }
 
 // explainFork adds the remedy to an error about a point.
@@ -186,6 +197,9 @@ func (p *program) exportSession(_ context.Context, c *cli.Context) (code int, er
 	if r.Started.Parent != "" {
 		return 0, usagef("%s is the session of a sub-agent; export %s", id, r.Started.Parent)
 	}
+	if fileExists(filepath.Join(dir, pendingName)) {
+		return 0, unfinished(id)
+	}
 	write := func(w io.Writer) error { return writeExport(w, filepath.Dir(dir), id) }
 	if name == "-" {
 		return codeDone, write(p.std.out)
@@ -203,8 +217,11 @@ func writeExport(w io.Writer, dir, id string) error {
 		switch {
 		case err != nil:
 			return err
-		case name != "." && owner != id && !strings.HasPrefix(owner, id+"-agent_"):
-			return fs.SkipDir
+		case name != "." && owner != id && !isAgentOf(owner, id):
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
 		case !d.Type().IsRegular() || !exported().MatchString(rest):
 			return nil
 		}
@@ -231,10 +248,11 @@ func writeEntry(tw *tar.Writer, root fs.FS, name string) error {
 	return err
 }
 
-// Bounds of an import: the bytes of all files, and their number.
+// Bounds of an import: the bytes of all files and of one journal, and the number of files.
 const (
-	maxImport      = 8 << 30
-	maxImportFiles = 100_000
+	maxImport        = 8 << 30
+	maxImportJournal = 1 << 30
+	maxImportFiles   = 100_000
 )
 
 // importSession is the command session import.
@@ -287,7 +305,8 @@ func extractExport(from io.Reader, dir string) (ids []string, err error) {
 		return nil, err
 	}
 	defer root.Close() //nolint:errcheck // it has no state
-	tr := tar.NewReader(io.LimitReader(packed, maxImport))
+	tr := tar.NewReader(packed)
+	left := int64(maxImport)
 	for n := 0; ; n++ {
 		h, err := tr.Next()
 		switch {
@@ -299,7 +318,10 @@ func extractExport(from io.Reader, dir string) (ids []string, err error) {
 			return nil, err
 		case n >= maxImportFiles:
 			return nil, fmt.Errorf("it has more than %d files", maxImportFiles)
+		case h.Size > left, path.Base(h.Name) == session.JournalName && h.Size > maxImportJournal:
+			return nil, fmt.Errorf("%q is too large", h.Name)
 		}
+		left -= h.Size // also of a sparse file, which is written whole
 		id, rest, _ := strings.Cut(h.Name, "/")
 		child := len(ids) > 0 && isAgentOf(id, ids[0])
 		switch {
@@ -317,11 +339,13 @@ func extractExport(from io.Reader, dir string) (ids []string, err error) {
 
 var sessionID = lazyregexp.New(`^[0-9A-Za-z][-_0-9A-Za-z]{0,127}$`)
 
+// agentIDs is the end of the ID of a sub-agent's session, also of one in another one.
+var agentIDs = lazyregexp.New(`^(-agent(_[0-9]+)+)+$`)
+
 // isAgentOf reports whether the session id is that of a sub-agent of another one.
 func isAgentOf(id, root string) bool {
-	n, ok := strings.CutPrefix(id, root+"-agent_")
-	_, err := strconv.ParseUint(n, 10, 32)
-	return ok && err == nil
+	rest, ok := strings.CutPrefix(id, root)
+	return ok && agentIDs().MatchString(rest)
 }
 
 // extractFile writes a file. The name of an object must be its hash.
@@ -378,20 +402,26 @@ func addSessions(from, to string, ids []string, keepFlags bool) (err error) {
 		if err != nil {
 			return err
 		}
-		if fileExists(filepath.Join(to, id)) {
-			return usagef("the session %s exists already", id)
+		switch {
+		case fileExists(filepath.Join(to, id)):
+			return usagef("the session %s exists already; \"session rm\" removes it", id)
+		case r.Waiting != nil && !keepFlags:
+			return usagef("a call of the session %s waits for an approval, and its rules are not "+
+				"imported; decide about it first, or import it with --keep-flags", id)
 		}
-		if err := r.Copy(filepath.Join(to, id), 0, change); err != nil {
+		o := session.CopyOptions{Change: change}
+		if !keepFlags { // whose rollback could change any file
+			o.Lost = "the session was imported"
+		}
+		if changes := filepath.Join(from, id, checkpointName); fileExists(changes) {
+			o.Finish = func(at string) error {
+				return copyFile(filepath.Join(at, checkpointName), changes)
+			}
+		}
+		if err := r.Copy(filepath.Join(to, id), o); err != nil {
 			return err
 		}
 		added = append(added, id)
-		changes := filepath.Join(from, id, checkpointName)
-		if !fileExists(changes) {
-			continue
-		}
-		if err := copyFile(filepath.Join(to, id, checkpointName), changes); err != nil {
-			return err
-		}
 	}
 	return nil
 }

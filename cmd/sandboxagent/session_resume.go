@@ -20,6 +20,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/policy/redact"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
 // Names of flags and commands that go on with a session.
@@ -341,6 +342,11 @@ func (p *program) recall(app *cli.App) (err error) {
 	if err := json.Unmarshal(record.Started.Program, &before); err != nil {
 		return usagef("the session %s was not started by this program, or by another version", id)
 	}
+	if !slices.Contains(before.Flags, "--read-only=true") {
+		if err := p.markLost(); err != nil {
+			return err
+		}
+	}
 	if !rollsBack(p.line.command) {
 		err := p.line.checkAgain(before.Again)
 		if err == nil {
@@ -361,6 +367,35 @@ func (p *program) recall(app *cli.App) (err error) {
 		p.line.replaceMode(*n)
 	}
 	return nil
+}
+
+// markLost stores that the changes of the last calls are not known, if the program died before it
+// has stored them.
+func (p *program) markLost() error {
+	s := p.stored
+	if s.record.Status() != session.StatusInterrupted {
+		return nil
+	}
+	known, err := p.toolRegistry()
+	if err != nil {
+		return err
+	}
+	var all []tool.Tool
+	for _, name := range known.Names() {
+		t, _ := known.Get(name)
+		all = append(all, t)
+	}
+	call := s.record.Unrecorded(changingNames(all))
+	if call == "" {
+		return nil
+	}
+	if err := s.store.Append(session.TypeSnapshot, session.Snapshot{
+		Call: call, Lost: "the program was killed before they were stored",
+	}); err != nil {
+		return err
+	}
+	s.record, err = session.Load(s.record.Dir)
+	return err
 }
 
 // given returns the names of the flags in the arguments.

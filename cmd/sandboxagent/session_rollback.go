@@ -86,21 +86,32 @@ type pending struct {
 	// InPlace means that its changes are for the directory in which the environment works; otherwise
 	// they are those of the session to an uploaded directory.
 	InPlace bool `json:"in_place"`
+	// Dir is that directory.
+	Dir string `json:"dir,omitempty"`
 }
 
 // rollBack is the commands session rollback and session undo.
 func (p *program) rollBack(ctx context.Context, c *cli.Context) (code int, err error) {
 	s := p.stored
-	if plan, err := s.pendingRollback(); err != nil || plan != nil && !c.Bool(keepFilesName) {
-		if err == nil {
-			err = p.finishIn(ctx, c, *plan)
+	plan, err := s.pendingRollback()
+	if err != nil {
+		return 0, err
+	}
+	if plan != nil && !c.Bool(keepFilesName) {
+		if err := p.finishIn(ctx, c, *plan); err != nil {
+			return 0, err
 		}
-		p.notify("the rollback that was interrupted is finished")
-		return codeDone, err
+		p.notify(fmt.Sprintf("the rollback to @%d that was interrupted is finished", plan.To))
+		if p.line.command == undoName || s.point == plan.To {
+			return codeDone, nil
+		}
 	}
 	point, err := s.pointOf(p.line.command)
 	if err != nil {
 		return 0, err
+	}
+	if !s.record.HasPoint(point) {
+		return 0, explainLost(fmt.Errorf("entry %d: %w", point, session.ErrNoPoint))
 	}
 	b, err := findBackend(backends(nil), s.record.Started.Backend)
 	if err != nil {
@@ -113,7 +124,7 @@ func (p *program) rollBack(ctx context.Context, c *cli.Context) (code int, err e
 	if err != nil {
 		return 0, explainLost(err)
 	}
-	plan := pending{To: point, InPlace: b.inPlace()}
+	plan = &pending{To: point, InPlace: b.inPlace(), Dir: s.record.Started.WorkDir}
 	list := back
 	if !plan.InPlace {
 		if list, err = s.copied(back); err != nil {
@@ -123,10 +134,10 @@ func (p *program) rollBack(ctx context.Context, c *cli.Context) (code int, err e
 	if len(back) == 0 {
 		return codeDone, s.forget(point)
 	}
-	if err := s.savePending(plan, list); err != nil {
+	if err := s.savePending(*plan, list); err != nil {
 		return 0, err
 	}
-	err = p.finishIn(ctx, c, plan)
+	err = p.finishIn(ctx, c, *plan)
 	if changed := (*changedError)(nil); errors.As(err, &changed) { // and nothing is put back
 		err = errors.Join(err, s.removePending())
 	}
@@ -174,7 +185,7 @@ type changedError struct {
 
 func (e *changedError) Error() string {
 	return fmt.Sprintf("the session is not rolled back, since others have changed its files: %s; put "+
-		"them back, or use --%s", someNames(e.names), keepFilesName)
+		"them back, or roll back with --%s", someNames(e.names), keepFilesName)
 }
 
 func (e *changedError) Unwrap() error { return e.err }
@@ -244,7 +255,7 @@ func splitPoint(text string) (id string, point int64, err error) {
 	if ok {
 		point, err = strconv.ParseInt(n, 10, 64)
 	}
-	if !ok || err != nil {
+	if !ok || err != nil || point < 1 {
 		return "", 0, usagef("%q is no session with a point, such as ID@12 (\"session show\" prints the "+
 			"points as @N)", text)
 	}
@@ -284,10 +295,14 @@ func (s *storedSession) finishRollback(ctx context.Context, e *environment) erro
 		return nil
 	}
 	plan, err := s.pendingRollback()
-	if err != nil || plan == nil || plan.InPlace != (e != nil) {
+	if err != nil || plan == nil || plan.InPlace && e == nil {
 		return err
 	}
 	if plan.InPlace {
+		if !e.inPlace || e.plain.Info().WorkDir != plan.Dir {
+			return usagef("a rollback of the session was interrupted in %s; finish it first with "+
+				"\"%s %s\"", plan.Dir, undoName, s.record.ID)
+		}
 		if err := s.putBack(ctx, e); err != nil {
 			return err
 		}

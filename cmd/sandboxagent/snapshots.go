@@ -48,9 +48,7 @@ func (h *fileHistory) add(call string, first, now *snapshot.Snapshot, unreadable
 			return h.lose(call, err)
 		}
 	}
-	if h.known = versions; len(s.Changes) == 0 {
-		return nil
-	}
+	h.known = versions
 	return h.session.store.Append(session.TypeSnapshot, s)
 }
 
@@ -100,14 +98,14 @@ func workspaceChanges(list []session.FileChange) (changes []workspace.Change) {
 // storeInPlace stores the changes to a directory in which the environment works in place.
 func (c *checkpoints) storeInPlace(ctx context.Context, e env.Environment, call string) error {
 	p, err := c.first()
-	if err != nil {
-		return c.files.lose(call, err)
+	var found changes
+	if err == nil {
+		found, err = p.changes(ctx, e)
 	}
-	found, err := p.changes(ctx, e)
-	if err != nil {
-		if ctx.Err() != nil {
-			return err
-		}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return err
+	case err != nil:
 		return c.files.lose(call, err)
 	}
 	defer found.Close() //nolint:errcheck // it was only read

@@ -14,8 +14,10 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/tartree"
@@ -415,7 +417,11 @@ func readCheckpointHead(tr *tar.Reader) (head savedHead, err error) {
 
 func unquoteName(quoted string) (string, error) {
 	name, err := strconv.Unquote(quoted)
-	if err != nil || path.Clean("/"+name) != "/"+name || name == "" || name[0] == '/' {
+	git := slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool {
+		return strings.EqualFold(part, ".git")
+	})
+	if err != nil || path.Clean("/"+name) != "/"+name || name == "" || name[0] == '/' || git ||
+		runtime.GOOS == "windows" && strings.Contains(name, "\\") {
 		return "", fmt.Errorf("the checkpoint is damaged: it has the name %s", quoted)
 	}
 	return name, nil

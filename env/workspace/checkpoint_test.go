@@ -156,7 +156,9 @@ func TestRestoreDamaged(t *testing.T) {
 		!strings.Contains(err.Error(), `the content of "b"`) {
 		t.Errorf("another content: %v", err)
 	}
-	for _, name := range []string{"/etc/x", "../x", ".", "", "a/../../x", "a//b"} {
+	for _, name := range []string{
+		"/etc/x", "../x", ".", "", "a/../../x", "a//b", ".git/config", "a/.GIT/hooks/x",
+	} {
 		list := fmt.Sprintf(`{"changes":[{"name":%s,"after":{"mode":420,"sha256":"x"}}]}`,
 			strconv.Quote(strconv.Quote(name)))
 		var b bytes.Buffer

@@ -370,3 +370,54 @@ func TestPostponedSubagent(t *testing.T) {
 		t.Errorf("%s, refused %+v, %v ran", res.Status, res.Refused, n.calls())
 	}
 }
+
+// TestPostponedByOtherRules decides about a call of which no rule asks any more, as in another
+// program: the decision counts.
+func TestPostponedByOtherRules(t *testing.T) {
+	for verdict, ran := range map[agent.Verdict]string{agent.Refuse: "1", agent.ApproveOnce: "1 2 3"} {
+		for _, rules := range []string{"", "default: allow"} {
+			var n callLog
+			_, cfg, s := postponed(t, &n, time.Time{})
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			cfg.Rules = nil
+			if rules != "" {
+				cfg.Rules = rulesOf(t, rules)
+			}
+			s = resume(t, cfg, s.Dir())
+			res, err := s.Run(t.Context(), agent.Input{Reply: &agent.Reply{Verdict: verdict}})
+			if got := strings.Join(n.calls(), " "); err != nil || got != ran ||
+				res.Status != agent.StatusCompleted {
+				t.Errorf("%s with the rules %q: %s ran, %s, %v", verdict, rules, got, res.Status, err)
+			}
+		}
+	}
+}
+
+// TestPostponedRepeats postpones calls of which rules ask only because they repeat others.
+func TestPostponedRepeats(t *testing.T) {
+	var n callLog
+	m := &model{answers: []answer{
+		calls(call("1", "a", nil)), calls(call("2", "a", nil)),
+		calls(call("3", "a", nil), call("4", "a", nil)),
+		{text: "done"},
+	}}
+	cfg := config(m, n.tool("a", false))
+	cfg.Rules = rulesOf(t, "rules: [{permission: a, action: allow}]")
+	cfg.Approve, cfg.Store = later(time.Time{}), session.OnDisk(t.TempDir())
+	s := newSession(t, cfg)
+	submit(t, s, "go")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = resume(t, cfg, s.Dir())
+	res, err := s.Run(t.Context(), agent.Input{Reply: &agent.Reply{Verdict: agent.ApproveOnce}})
+	if err != nil || res.Approval == nil || res.Approval.CallID != "4" {
+		t.Errorf("%v, %+v", err, res.Approval)
+	}
+	_, err = s.Run(t.Context(), agent.Input{Reply: &agent.Reply{Verdict: agent.Refuse}})
+	if got := strings.Join(n.calls(), " "); err != nil || got != "1 2 3" {
+		t.Errorf("%v, %s ran", err, got)
+	}
+}

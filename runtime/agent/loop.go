@@ -200,6 +200,7 @@ func (l *loop) work(ctx context.Context) (e ending, err error) {
 	if l.in.Reply != nil {
 		l.offerTools()
 		calls := l.history.waiting.openCalls()
+		l.history.markOpen(calls)
 		outcomes, err := l.runTools(ctx, calls)
 		if err != nil {
 			return ending{}, err

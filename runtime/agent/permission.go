@@ -167,6 +167,15 @@ func (l *loop) markRepeats(calls []call) {
 	}
 }
 
+// markOpen marks the calls at the end of a counted answer that repeat those before them.
+func (h *history) markOpen(calls []call) {
+	n := h.equal
+	for i := len(calls) - 1; i >= 0 && sign(calls[i].ToolCall) == h.last; i-- {
+		calls[i].repeats = n >= repeated
+		n--
+	}
+}
+
 // count returns the number of calls in a row that equal c, with it.
 func (h *history) count(c llm.ToolCall) int {
 	if s := sign(c); s == h.last {
@@ -182,10 +191,14 @@ func (h *history) count(c llm.ToolCall) int {
 func (l *loop) permit(ctx context.Context, t tool.Tool, c call, args json.RawMessage) error {
 	p := l.permissions
 	rules := l.mode.rulesOr(l.rules)
-	if rules == nil {
+	replied := l.repliesTo(c)
+	if rules == nil && !replied {
 		return nil
 	}
-	d := l.decide(rules, t, c, args)
+	d := policy.Decision{Action: policy.Allow}
+	if rules != nil {
+		d = l.decide(rules, t, c, args)
+	}
 	if d.Action == policy.Ask {
 		select {
 		case p.asking <- struct{}{}:
@@ -196,17 +209,18 @@ func (l *loop) permit(ctx context.Context, t tool.Tool, c call, args json.RawMes
 		d = l.decide(rules, t, c, args) // with the grants made meanwhile
 	}
 	switch {
-	case d.Action == policy.Allow:
-		return nil
 	case d.Action == policy.Deny:
 		return l.refuseCall(t, c, d.Steps, byRule, "")
+	case replied: // the decision of the human counts, also if no rule asks any more
+	case d.Action == policy.Allow:
+		return nil
 	case l.waits.Load() != nil:
 		return ErrPostponed
 	case l.refused.Load():
 		return &tool.Error{Kind: tool.KindCanceled, Message: notRunText(skipRefused)}
 	}
 	l.send(event.PermissionAsked{CallID: c.ID, Tool: t.Name, Parts: l.parts(d.Steps)})
-	if p.approve == nil && !l.repliesTo(c) {
+	if p.approve == nil && !replied {
 		return l.refuseCall(t, c, d.Steps, byNobody, "")
 	}
 	l.step(SignalApproval)

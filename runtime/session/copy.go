@@ -5,33 +5,66 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
-// Copy creates a session in the new directory dir with the entries of r: until a point, or all with
-// point 0. Change gets the data of its entries TypeStarted and TypeResumed, with the ID of the new
-// session, and may change them. The outputs and objects come along, backups do not. After an error
-// dir is removed.
-func (r *Record) Copy(dir string, point int64, change func(*Started)) (err error) {
+// copySuffix ends the name of a directory in which a copy is made.
+const copySuffix = ".copy"
+
+// CopyOptions are options of Copy.
+type CopyOptions struct {
+	// Point is the last entry that is copied, one of Points; zero copies all.
+	Point int64
+	// Change may change the data of the entries TypeStarted and TypeResumed, which have the ID of the
+	// copy; nil leaves them.
+	Change func(*Started)
+	// Lost, unless it is empty, is why the copy has no changes of files: see Snapshot.
+	Lost string
+	// Finish adds to the copy in a directory; nil adds nothing.
+	Finish func(dir string) error
+}
+
+// Copy creates a session in the new directory dir with the entries of r. The outputs and objects
+// come along, backups do not. The directory appears when all is there; after an error it does not
+// exist. That of a copy that was interrupted is removed by the next copy to dir.
+func (r *Record) Copy(dir string, o CopyOptions) (err error) {
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("copy the session %s to %s: %w", r.ID, dir, fs.ErrExist)
+	}
+	at := dir + copySuffix
+	if err := os.RemoveAll(at); err != nil {
+		return err
+	}
+	if err = r.copyTo(at, filepath.Base(dir), o); err == nil && o.Finish != nil {
+		err = o.Finish(at)
+	}
+	if err == nil {
+		err = os.Rename(at, dir)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("copy the session %s: %w", r.ID, err), os.RemoveAll(at))
+	}
+	return nil
+}
+
+func (r *Record) copyTo(dir, id string, o CopyOptions) (err error) {
 	d, err := Create(dir, Options{})
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err = errors.Join(err, d.Close()); err != nil {
-			err = errors.Join(fmt.Errorf("copy the session %s: %w", r.ID, err), os.RemoveAll(dir))
-		}
-	}()
+	defer func() { err = errors.Join(err, d.Close()) }()
 	var last int64
 	for e, err := range Read(filepath.Join(r.Dir, JournalName)) {
 		if err != nil {
 			return err
 		}
-		if point > 0 && !r.isBefore(e, point) {
+		if o.Point > 0 && !r.isBefore(e, o.Point) {
 			continue
 		}
-		data, err := changedEntry(e, filepath.Base(dir), change)
+		data, err := changedEntry(e, id, o)
 		if err == nil {
 			err = d.Append(e.Type, data)
 		}
@@ -40,12 +73,16 @@ func (r *Record) Copy(dir string, point int64, change func(*Started)) (err error
 		}
 		last++
 	}
-	if point > 0 {
+	if o.Point > 0 {
 		if err := d.Append(TypeRolledBack, RolledBack{To: last}); err != nil {
 			return err
 		}
 	}
-	for _, name := range []string{outputsName, objectsName} {
+	names := []string{outputsName}
+	if o.Lost == "" {
+		names = append(names, objectsName)
+	}
+	for _, name := range names {
 		if err := copyFiles(filepath.Join(dir, name), filepath.Join(r.Dir, name)); err != nil {
 			return err
 		}
@@ -56,18 +93,19 @@ func (r *Record) Copy(dir string, point int64, change func(*Started)) (err error
 // isBefore reports whether an entry belongs to the session at a point.
 func (r *Record) isBefore(e Entry, point int64) bool {
 	if e.Type == TypeSnapshot {
-		var s Snapshot
-		at, ok := int64(0), false
-		if json.Unmarshal(e.Data, &s) == nil {
-			at, ok = r.pointOf[s.Call]
-		}
-		return ok && at <= point
+		return slices.ContainsFunc(r.snapshots, func(s recordedSnapshot) bool {
+			return s.seq == e.Seq && s.point <= point
+		})
 	}
 	return e.Seq <= point && !isDead(r.rollbacks, e.Seq)
 }
 
 // changedEntry returns the data of an entry for another session.
-func changedEntry(e Entry, id string, change func(*Started)) (any, error) {
+func changedEntry(e Entry, id string, o CopyOptions) (any, error) {
+	change := o.Change
+	if change == nil {
+		change = func(*Started) {}
+	}
 	switch e.Type {
 	case TypeStarted:
 		var s Started
@@ -81,6 +119,12 @@ func changedEntry(e Entry, id string, change func(*Started)) (any, error) {
 		s.ID = id
 		change(&s.Started)
 		return s, err
+	case TypeSnapshot:
+		if o.Lost != "" {
+			var s Snapshot
+			err := json.Unmarshal(e.Data, &s)
+			return Snapshot{Call: s.Call, Lost: o.Lost}, err
+		}
 	}
 	return e.Data, nil
 }

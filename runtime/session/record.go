@@ -113,6 +113,9 @@ func Load(dir string) (*Record, error) {
 // load also fills rec, unless that is nil.
 func load(f *os.File, dir string, rec *Recording) (*Record, error) {
 	b, err := readRecord(f, dir, nil, rec)
+	if err == nil && len(b.found) == 0 && b.short != nil {
+		err = fmt.Errorf("%s: %w", f.Name(), b.short)
+	}
 	if err == nil && len(b.found) > 0 {
 		if _, err = f.Seek(0, io.SeekStart); err == nil {
 			b, err = readRecord(f, dir, b.found, rec)
@@ -179,8 +182,10 @@ type recordBuilder struct {
 	agents []string
 	before []event.ModelUsage
 
-	// found are the rollbacks that the first reading finds.
+	// found are the rollbacks that the first reading finds, and short is a mistake in a summary unless
+	// it finds some.
 	found []rollback
+	short error
 }
 
 func (b *recordBuilder) add(e Entry) (err error) {
@@ -269,8 +274,11 @@ func (b *recordBuilder) compact(data json.RawMessage) error {
 	if err := b.flush(); err != nil {
 		return err
 	}
-	if c.Keep < 0 || c.Keep > len(b.Turns) {
-		return fmt.Errorf("it keeps %d of %d turns", c.Keep, len(b.Turns))
+	switch err := fmt.Errorf("it keeps %d of %d turns", c.Keep, len(b.Turns)); {
+	case c.Keep < 0, c.Keep > len(b.Turns) && len(b.rollbacks) > 0:
+		return err
+	case c.Keep > len(b.Turns): // a rollback may have brought them back
+		b.short, c.Keep = err, len(b.Turns)
 	}
 	b.rec.addSummary(b, c)
 	b.Turns = slices.Concat([]Turn{c.Turn}, b.Turns[len(b.Turns)-c.Keep:])
@@ -395,6 +403,7 @@ func (b *recordBuilder) addAgents() {
 // finish adds the results of the last answer to the history, or, if one is missing, to Calls.
 func (b *recordBuilder) finish() {
 	b.addAgents()
+	b.placeSnapshots()
 	if b.flush() == nil {
 		return
 	}
@@ -475,6 +484,7 @@ func List(dir string, failed func(dir string, err error)) ([]*Record, error) {
 		r, err := Load(at)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
+		case strings.HasSuffix(e.Name(), copySuffix):
 		case err != nil:
 			failed(at, err)
 		case r.Started.Parent == "":

@@ -109,6 +109,9 @@ func (r *Record) ChangesBack(point int64) ([]FileChange, error) {
 	var back []FileChange
 	for _, s := range slices.Backward(r.snapshots) {
 		if s.point <= point {
+			if s.Lost != "" && len(back) > 0 { // which the one after it has, too
+				return nil, fmt.Errorf("%w: %s", ErrFilesLost, s.Lost)
+			}
 			break
 		}
 		if s.Lost != "" {
@@ -183,7 +186,7 @@ func (r *Record) LastCall(point int64) (id string) {
 type recordedSnapshot struct {
 	Snapshot
 
-	point int64
+	seq, point int64
 }
 
 // rollback is an entry TypeRolledBack, with what the session had used.
@@ -207,6 +210,16 @@ func (b *recordBuilder) addDead(e Entry) error {
 		b.Started = Started{}
 		b.writers++
 		return json.Unmarshal(e.Data, &b.Started)
+	case TypeTurn: // no other call gets its IDs
+		var t Turn
+		if err := json.Unmarshal(e.Data, &t); err != nil {
+			return err
+		}
+		for _, p := range t.Parts {
+			if p.ToolCall != nil {
+				b.CallIDs = append(b.CallIDs, p.ToolCall.ID)
+			}
+		}
 	case TypeSnapshot:
 		return b.addSnapshot(e)
 	case TypeRolledBack:
@@ -234,13 +247,46 @@ func (b *recordBuilder) addSnapshot(e Entry) error {
 	case !known:
 		point = e.Seq
 	}
-	b.snapshots = append(b.snapshots, recordedSnapshot{s, point})
-	i := slices.IndexFunc(b.Points, func(p Point) bool { return p.Seq == point })
-	if i >= 0 {
-		b.Points[i].Files += len(s.Changes)
-		b.Points[i].Lost = b.Points[i].Lost || s.Lost != ""
-	}
+	b.snapshots = append(b.snapshots, recordedSnapshot{s, e.Seq, point})
 	return nil
+}
+
+// placeSnapshots gives each snapshot in the middle of a round the point at its end, and adds up the
+// files of the points.
+func (b *recordBuilder) placeSnapshots() {
+	for i, s := range b.snapshots {
+		at := slices.IndexFunc(b.Points, func(p Point) bool { return p.Seq >= s.point })
+		if at >= 0 {
+			b.snapshots[i].point = b.Points[at].Seq
+			b.Points[at].Files += len(s.Changes)
+			b.Points[at].Lost = b.Points[at].Lost || s.Lost != ""
+		}
+	}
+}
+
+// Unrecorded returns the last call of the tools called names after the last snapshot; empty if none
+// was started.
+func (r *Record) Unrecorded(names []string) (id string) {
+	last := ""
+	if n := len(r.snapshots); n > 0 {
+		last = r.snapshots[n-1].Call
+	}
+	for _, t := range r.Conversation {
+		for _, p := range t.Parts {
+			c := p.ToolCall
+			if c == nil {
+				continue
+			}
+			open := slices.IndexFunc(r.Calls, func(o OpenCall) bool { return o.ID == c.ID })
+			switch {
+			case c.ID == last:
+				id = ""
+			case slices.Contains(names, c.Name) && (open < 0 || r.Calls[open].Started):
+				id = c.ID
+			}
+		}
+	}
+	return id
 }
 
 // rolledBack is an entry TypeRolledBack of the first reading.

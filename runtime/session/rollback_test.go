@@ -178,7 +178,9 @@ func TestCopy(t *testing.T) {
 		10: {"one", "1", "2"}, 3: {"one"},
 	} {
 		dir := filepath.Join(t.TempDir(), "copy")
-		err := r.Copy(dir, point, func(s *session.Started) { s.Forked = "s" })
+		err := r.Copy(dir, session.CopyOptions{
+			Point: point, Change: func(s *session.Started) { s.Forked = "s" },
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -239,4 +241,73 @@ func FuzzFileName(f *testing.F) {
 			t.Errorf("%q is %s and then %q, %v", name, data, back, err)
 		}
 	})
+}
+
+// TestRollbackAfterLoss has a snapshot with the changes of a round whose own were lost.
+func TestRollbackAfterLoss(t *testing.T) {
+	s := create(t)
+	write(t, s, session.TypeStarted, started("s"), session.TypeRunStarted, session.RunStarted{},
+		session.TypeTurn, user("one"), session.TypeTurn, answer("1"), session.TypeToolResult, result("1"),
+		session.TypeSnapshot, session.Snapshot{Call: "1", Lost: "a reason"},
+		session.TypeTurn, answer("2"), session.TypeToolResult, result("2"),
+		session.TypeSnapshot, session.Snapshot{
+			Call: "2", Changes: []session.FileChange{change("f", "a", "c")},
+		})
+	if _, err := load(t, s).ChangesBack(5); !errors.Is(err, session.ErrFilesLost) {
+		t.Errorf("back to the lost state: %v", err)
+	}
+}
+
+// TestRollbackOfSummary brings back turns that a summary replaced, and summarizes again.
+func TestRollbackOfSummary(t *testing.T) {
+	s := create(t)
+	write(t, s, session.TypeStarted, started("s"), session.TypeRunStarted, session.RunStarted{})
+	for _, text := range []string{"one", "two", "three", "four"} {
+		write(t, s, session.TypeTurn, user(text))
+	}
+	write(t, s, session.TypeCompacted, session.Compacted{Keep: 1, Turn: user("summary")},
+		session.TypeRolledBack, session.RolledBack{To: 6},
+		session.TypeCompacted, session.Compacted{Keep: 3, Turn: user("another")})
+	if r := load(t, s); len(r.Turns) != 4 || r.Turns[1].Text() != "two" {
+		t.Errorf("the turns are %+v", r.Turns)
+	}
+	write(t, s, session.TypeCompacted, session.Compacted{Keep: 9})
+	if _, err := session.Load(s.Dir()); err == nil {
+		t.Error("a summary that keeps more turns than there are is no mistake")
+	}
+	other := create(t)
+	write(t, other, session.TypeStarted, started("s"), session.TypeCompacted,
+		session.Compacted{Keep: 1})
+	if _, err := session.Load(other.Dir()); err == nil {
+		t.Error("the same without a rollback is no mistake")
+	}
+}
+
+// TestSnapshotInRound has a snapshot before the last result of a round, and calls that a rollback
+// removed.
+func TestSnapshotInRound(t *testing.T) {
+	s := create(t)
+	write(t, s, session.TypeStarted, started("s"), session.TypeRunStarted, session.RunStarted{},
+		session.TypeTurn, user("one"), session.TypeTurn, answer("1", "2"),
+		session.TypeToolStarted, session.ToolStarted{CallID: "1"}, session.TypeToolResult, result("1"),
+		session.TypeSnapshot, session.Snapshot{
+			Call: "1", Changes: []session.FileChange{change("f", "a", "b")},
+		}, session.TypeToolResult, result("2"))
+	r := load(t, s)
+	if last := r.Points[len(r.Points)-1]; last.Seq != 8 || last.Files != 1 {
+		t.Errorf("the points are %+v", r.Points)
+	}
+	if back, err := r.ChangesBack(8); err != nil || len(back) > 0 {
+		t.Errorf("back to the end of the round: %v, %v", back, err)
+	}
+	if got := r.Unrecorded([]string{"x"}); got != "2" {
+		t.Errorf("unrecorded is %q", got)
+	}
+	if got := r.Unrecorded([]string{"y"}); got != "" {
+		t.Errorf("of another tool %q is unrecorded", got)
+	}
+	write(t, s, session.TypeRolledBack, session.RolledBack{To: 3})
+	if r := load(t, s); !slices.Equal(r.CallIDs, []string{"1", "2"}) {
+		t.Errorf("the IDs of calls are %q", r.CallIDs)
+	}
 }
