@@ -46,8 +46,11 @@ type replaying struct {
 	tools bool
 	// all means that all runs are played.
 	all bool
-	// failed is the difference that ended the replay.
+	// failed is the difference that ended the replay, and played means that it came to its end.
 	failed error
+	played bool
+	// live is the client of a replay with live tools.
+	live *recording.Client
 }
 
 // playsTools reports whether nothing runs; r may be nil.
@@ -58,6 +61,7 @@ func (r *replaying) playsTools() bool { return r != nil && r.tools }
 var (
 	replayFlags = [...]string{
 		"agents", "models", "policy", "deny", "ask", "allow", "mode", "redact", "read-only",
+		"final-answer",
 	}
 	shownFlags = [...]string{"model", toolsName, "output", "quiet", "verbose"}
 )
@@ -125,16 +129,34 @@ func (p *program) addRecordedFlags(app *cli.App, in session.Started) error {
 			return !slices.Contains(given, flagName(f)) && !slices.Contains(shownFlags[:], flagName(f))
 		})
 	}
+	own := p.replay.isOwn()
+	if !own && !p.replay.tools && len(before.Flags) > 0 {
+		p.printNote("the flags of a session outside of your sessions do not count")
+	}
 	before.Flags = slices.DeleteFunc(before.Flags, func(f string) bool {
+		name := flagName(f)
 		if p.replay.tools {
-			return !slices.Contains(replayFlags[:], flagName(f))
+			return !slices.Contains(replayFlags[:], name)
 		}
-		return slices.Contains(unreplayedFlags[:], flagName(f))
+		return !own || slices.Contains(unreplayedFlags[:], name) || slices.Contains(ownFlags[:], name)
 	})
 	if dropped := l.merge(before, given, app.Command(l.command).Flags); len(dropped) > 0 {
 		p.printNote("flags of the session without effect here: " + strings.Join(dropped, " "))
 	}
 	return nil
+}
+
+// isOwn reports whether the recording is one of the user's sessions, whose flags are the user's.
+func (r *replaying) isOwn() bool {
+	dir, err := sessionsDir()
+	if err != nil {
+		return false
+	}
+	at, err := filepath.EvalSymlinks(filepath.Dir(r.recorded.Dir))
+	if err == nil {
+		dir, err = filepath.EvalSymlinks(dir)
+	}
+	return err == nil && at == dir
 }
 
 // findRecording returns the directory of a session, which is its ID or a directory.
@@ -180,7 +202,11 @@ func (r *replaying) run(
 	}
 	recorded := r.recorded.Input(0)
 	recorded.Text = in.Text
-	return s.Run(ctx, recorded) // the agent closes it
+	res, err := s.Run(ctx, recorded)                           // the agent closes it
+	if miss := r.live.Err(); miss != nil && ctx.Err() == nil { // also one of a report or a sub-agent
+		res.Status, err = agent.StatusModelError, miss
+	}
+	return res, err
 }
 
 // play plays the recording with its results of tools.
@@ -190,6 +216,7 @@ func (r *replaying) play(ctx context.Context, j *job) (agent.RunResult, error) {
 		o = recording.PlayOptions{}
 	}
 	res, err := r.recorded.NewPlayer().Play(ctx, j.config, o)
+	r.played = err == nil
 	if err == nil {
 		return res, res.Err
 	}
@@ -243,7 +270,8 @@ func (r *replaying) client(live llm.Client, e *environment) llm.Client {
 	if r == nil {
 		return live
 	}
-	return r.recorded.NewClient(e.plain.Info().WorkDir)
+	r.live = r.recorded.NewClient(e.plain.Info().WorkDir)
+	return r.live
 }
 
 // printMiss writes the lines of an error of a replay but the first, such as a difference, to
@@ -316,7 +344,7 @@ func recordings(dir string) ([]string, error) {
 	var found []string
 	for _, e := range entries {
 		at := filepath.Join(dir, e.Name())
-		if isSession(at) && !strings.Contains(e.Name(), "-agent_") {
+		if isSession(at) && !recording.IsAgent(e.Name()) {
 			found = append(found, at)
 		}
 	}
@@ -337,11 +365,11 @@ func (p *program) testSession(ctx context.Context, dir string) error {
 		"sandboxagent", runName, "--quiet", "--model=" + replayPrefix + dir,
 		"--" + toolsName + "=" + toolsRecorded,
 	}
-	code := q.run(ctx, args)
+	_ = q.run(ctx, args) // the code of a session that failed, too
 	switch {
 	case q.replay.failed != nil:
 		return q.replay.failed
-	case q.replay.recorded == nil || code == codeUsage:
+	case !q.replay.played:
 		return errors.New(strings.TrimPrefix(strings.TrimSpace(problem.String()), "sandboxagent: "))
 	}
 	return nil

@@ -125,8 +125,8 @@ func (p *program) forkSession(_ context.Context, c *cli.Context) (code int, err 
 
 // unfinished is the error of a session whose rollback was interrupted.
 func unfinished(id string) error {
-	return usagef("a rollback of the session was interrupted; finish it first with \"%s %s\"", undoName,
-		id)
+	return usagef("a rollback of the session was interrupted; finish it first with \"%s %s\"",
+		undoName, id)
 }
 
 // explainFork adds the remedy to an error about a point.

@@ -28,13 +28,19 @@ func (l *loop) report(ctx context.Context, e ending) error {
 	l.next = l.settings()
 	message := finalText(l.res.Limit)
 	input := func() int64 { return l.nextTokens() + approxTokens(llm.Request{System: message}) }
-	answer := cmp.Or(l.profile.WithModel(l.next.Model).AnswerTokens, reportTokens)
-	answer = min(answer, reportTokens)
+	model := l.profile.WithModel(l.next.Model)
+	most := cmp.Or(model.AnswerTokens, model.MaxOutputTokens)
+	answer := min(cmp.Or(most, reportTokens), reportTokens)
+	if room := model.ContextWindow - input(); room > 0 {
+		answer = min(answer, room)
+	}
 	if err := l.take(ctx, input, answer, true); err != nil {
 		l.warnReport(err)
 		return nil
 	}
-	l.most = cmp.Or(l.most, answer)
+	if l.most == 0 && most > 0 { // a model that is not known may accept less
+		l.most = answer
+	}
 	l.step(SignalReport)
 	if err := l.recordText(session.TurnSteering, message); err != nil {
 		return err

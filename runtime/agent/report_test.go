@@ -83,6 +83,7 @@ func TestFinalAnswer(t *testing.T) {
 			var n callLog
 			cfg := config(m, n.tool("look", true), exitTool(tt.code, tt.reason))
 			cfg.Limits, cfg.FinalAnswer = tt.limits, true
+			cfg.Profile.ContextWindow, cfg.Profile.MaxOutputTokens = 100_000, 50_000
 			ev := watch(&cfg)
 			s := newSession(t, cfg)
 			res, _ := s.Submit(t.Context(), "go")

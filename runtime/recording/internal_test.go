@@ -120,6 +120,7 @@ func TestDifference(t *testing.T) {
 
 // TestExecute plays recorded results, and refuses calls that differ from the recorded ones.
 func TestExecute(t *testing.T) {
+	const refusal = "The user refused this call; it was not run."
 	recorded := func(id, kind, text string) session.ToolResult {
 		r := session.ToolResult{ErrorKind: kind, OutputSize: int64(len(text)), Result: llm.ToolResult{
 			CallID: id, Name: "look", IsError: kind != "", Parts: []llm.Part{llm.Text(text)},
@@ -127,7 +128,8 @@ func TestExecute(t *testing.T) {
 		return r
 	}
 	results := []session.ToolResult{
-		recorded("ran", "", "seen"), recorded("refused", "permission_denied", "no"),
+		recorded("ran", "", "seen"), recorded("refused", "permission_denied", refusal),
+		recorded("outside", "permission_denied", "outside of the directory"),
 		recorded("failed", "not_found", "gone"),
 	}
 	args := `{"at":"a"}`
@@ -160,7 +162,10 @@ func TestExecute(t *testing.T) {
 	}{
 		"ran":     {id: "ran", args: args, text: "seen"},
 		"failed":  {id: "failed", args: args, text: "gone", kind: "not_found"},
-		"refused": {id: "refused", args: args, deny: true, text: "no", kind: "permission_denied"},
+		"refused": {id: "refused", args: args, deny: true, text: refusal, kind: "permission_denied"},
+		"error of the tool": {
+			id: "outside", args: args, text: "outside of the directory", kind: "permission_denied",
+		},
 		"refused now": {
 			id: "ran", args: args, deny: true, differs: "is refused now", kind: tool.KindOther,
 		},
@@ -196,14 +201,27 @@ func TestExecute(t *testing.T) {
 	}
 }
 
-// TestApprover repeats recorded approvals; nobody is asked where nobody could be.
+// TestApprover repeats recorded approvals. An error of a tool is no refusal.
 func TestApprover(t *testing.T) {
 	s := &Session{Recording: &session.Recording{Results: []session.ToolResult{
 		{Result: llm.ToolResult{CallID: "a"}},
-		{Result: llm.ToolResult{CallID: "b"}, ErrorKind: string(tool.KindPermission)},
+		{
+			Result: llm.ToolResult{CallID: "b", Parts: []llm.Part{
+				llm.Text("The user refused this call; it was not run."),
+			}},
+			ErrorKind: string(tool.KindPermission),
+		},
+		{
+			Result: llm.ToolResult{CallID: "c", Parts: []llm.Part{
+				llm.Text("../x is outside of the working directory"),
+			}},
+			ErrorKind: string(tool.KindPermission),
+		},
 	}}}
 	approve := s.newTools(nil).approver()
-	for id, want := range map[string]agent.Verdict{"a": agent.ApproveOnce, "b": agent.Refuse} {
+	for id, want := range map[string]agent.Verdict{
+		"a": agent.ApproveOnce, "b": agent.Refuse, "c": agent.ApproveOnce,
+	} {
 		if r, err := approve(t.Context(), agent.Approval{CallID: id}); err != nil || r.Verdict != want {
 			t.Errorf("%s: %+v, %v", id, r, err)
 		}

@@ -100,7 +100,7 @@ func (p *Player) playRun(
 		return res, context.Cause(ctx)
 	case p.client.Err() != nil:
 		return res, p.client.Err()
-	case errors.Is(err, agent.ErrConfig):
+	case errors.Is(err, agent.ErrConfig), res.Status == agent.StatusInternalError:
 		return res, err
 	case cut(recorded) == "" && string(res.Status) != recorded.Ended.Status:
 		return res, fmt.Errorf("run %d ended with %s, not with %s as it was recorded", run+1,

@@ -60,10 +60,9 @@ func Open(dir string) (*Session, error) {
 			continue
 		}
 		child, err := session.LoadRecording(filepath.Join(filepath.Dir(dir), e.Name()))
-		if err != nil {
-			return nil, err
+		if err == nil { // otherwise its requests are none of those that are recorded
+			s.agents[rest] = child
 		}
-		s.agents[rest] = child
 	}
 	return s, nil
 }
@@ -72,6 +71,9 @@ var suffix = lazyregexp.New(`(?:-agent(?:_\d+)+)+$`)
 
 // agentSuffix returns the end of a session's ID that names a sub-agent; empty for a root.
 func agentSuffix(id string) string { return suffix().FindString(id) }
+
+// IsAgent reports whether the session with an ID is that of a sub-agent.
+func IsAgent(id string) bool { return agentSuffix(id) != "" }
 
 // Surroundings returns the recorded surroundings of the session, for agent.SessionOptions; nil if
 // the journal has none.

@@ -2,6 +2,7 @@ package recording
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -65,13 +66,19 @@ func (t *tools) execute(
 	if err != nil {
 		return t.differs(c, err.Error())
 	}
+	was := wasRefused(recorded)
+	if strings.HasPrefix(recorded.Result.Text(), unasked) { // whoever can be asked now
+		s.Permit = func(context.Context, tool.Tool, json.RawMessage) error {
+			return &tool.Error{Kind: tool.KindPermission, Message: recorded.Result.Text()}
+		}
+	}
 	s.Cache, s.Reads, s.Backups, s.Spool, s.Outputs = nil, nil, nil, nil, nil
 	o := only.Run(ctx, s, c)
 	if o.Err != nil && errors.Is(o.Err, agent.ErrPostponed) {
 		return o
 	}
 	refused := o.Err != nil && o.Err.Kind == tool.KindPermission
-	switch was := tool.ErrorKind(recorded.ErrorKind) == tool.KindPermission; {
+	switch {
 	case refused && !was:
 		return t.differs(c, fmt.Sprintf("the call %s of %s is refused now; it was not when it was "+
 			"recorded: %s", c.ID, c.Name, o.Result.Text()))
@@ -112,19 +119,27 @@ func (t *tools) differs(c llm.ToolCall, message string) tool.Outcome {
 // one with a reason, somebody was to be asked.
 const unasked = "This call needs the approval of the user, who cannot be asked; it was not run.\n"
 
-// approver returns the function that repeats the recorded approvals and refusals; nil if nobody
-// could be asked.
-func (t *tools) approver() func(context.Context, agent.Approval) (agent.Reply, error) {
-	for _, r := range t.results {
-		if strings.HasPrefix(r.Result.Text(), unasked) {
-			return nil
-		}
+// wasRefused reports whether a rule or a human refused a call. Tools have errors of that kind, too.
+func wasRefused(r session.ToolResult) bool {
+	if tool.ErrorKind(r.ErrorKind) != tool.KindPermission {
+		return false
 	}
+	starts := []string{
+		"The user refused this call", "This call needs the approval of the user",
+		"A rule of the user denies this call",
+	}
+	return slices.ContainsFunc(starts, func(start string) bool {
+		return strings.HasPrefix(r.Result.Text(), start)
+	})
+}
+
+// approver returns the function that repeats the recorded approvals and refusals.
+func (t *tools) approver() func(context.Context, agent.Approval) (agent.Reply, error) {
 	return func(_ context.Context, a agent.Approval) (agent.Reply, error) {
-		if slices.Contains(t.waited, a.CallID) {
+		switch {
+		case slices.Contains(t.waited, a.CallID):
 			return agent.Reply{Verdict: agent.Postpone}, nil
-		}
-		if r := t.results[a.CallID]; tool.ErrorKind(r.ErrorKind) == tool.KindPermission {
+		case wasRefused(t.results[a.CallID]):
 			return agent.Reply{Verdict: agent.Refuse}, nil
 		}
 		return agent.Reply{Verdict: agent.ApproveOnce}, nil

@@ -89,7 +89,7 @@ func (r *Recording) addTurn(b *recordBuilder, t Turn) {
 }
 
 func (r *Recording) addSummary(b *recordBuilder, c Compacted) {
-	if r == nil {
+	if r == nil || c.Model == "" { // which was no request
 		return
 	}
 	r.Exchanges = append(r.Exchanges, Exchange{
