@@ -22,7 +22,7 @@ var ErrFull = fmt.Errorf("the stored files of the session would have more than %
 // PutObject stores, durably, the content of a file under its SHA-256, in hex digits, unless it is
 // stored already. The error is ErrFull if it has no place.
 func (d *Disk) PutObject(sha256 string, size int64, content io.Reader) error {
-	name := d.object(sha256)
+	name := objectFile(d.dir, sha256)
 	if _, err := os.Stat(name); err == nil {
 		return nil
 	}
@@ -47,16 +47,19 @@ func (d *Disk) PutObject(sha256 string, size int64, content io.Reader) error {
 }
 
 // OpenObject opens a stored content. A missing one is fs.ErrNotExist.
-func (d *Disk) OpenObject(sha256 string) (*os.File, error) {
+func (d *Disk) OpenObject(sha256 string) (*os.File, error) { return openObject(d.dir, sha256) }
+
+// OpenObject is Disk.OpenObject of a session that is not open.
+func (r *Record) OpenObject(sha256 string) (*os.File, error) { return openObject(r.Dir, sha256) }
+
+func openObject(dir, sha256 string) (*os.File, error) {
 	if raw, err := hex.DecodeString(sha256); err != nil || len(raw) != 32 {
 		return nil, fmt.Errorf("object %q: %w", sha256, fs.ErrNotExist)
 	}
-	return os.Open(d.object(sha256))
+	return os.Open(objectFile(dir, sha256))
 }
 
-func (d *Disk) object(sha256 string) string {
-	return filepath.Join(d.dir, objectsName, sha256)
-}
+func objectFile(dir, sha256 string) string { return filepath.Join(dir, objectsName, sha256) }
 
 // reserve counts the bytes of a new object.
 func (d *Disk) reserve(size int64) error {

@@ -117,12 +117,8 @@ func (r *Record) ChangesBack(point int64) ([]FileChange, error) {
 		if s.Lost != "" {
 			return nil, fmt.Errorf("%w: %s", ErrFilesLost, s.Lost)
 		}
-		inverse := make([]FileChange, len(s.Changes))
-		for i, c := range s.Changes {
-			inverse[i] = FileChange{c.Name, c.After, c.Before}
-		}
 		var err error
-		if back, err = Compose(back, inverse); err != nil {
+		if back, err = Compose(back, Invert(s.Changes)); err != nil {
 			return nil, err
 		}
 	}
@@ -132,6 +128,23 @@ func (r *Record) ChangesBack(point int64) ([]FileChange, error) {
 // HasPoint reports whether an entry is one of the Points.
 func (r *Record) HasPoint(seq int64) bool {
 	return slices.ContainsFunc(r.Points, func(p Point) bool { return p.Seq == seq })
+}
+
+// Start returns the first point of the session, its first input; zero without one.
+func (r *Record) Start() int64 {
+	if len(r.Points) == 0 {
+		return 0
+	}
+	return r.Points[0].Seq
+}
+
+// Invert returns the changes that take others back.
+func Invert(list []FileChange) []FileChange {
+	inverse := make([]FileChange, len(list))
+	for i, c := range list {
+		inverse[i] = FileChange{c.Name, c.After, c.Before}
+	}
+	return inverse
 }
 
 // Compose returns the changes of first and then second as one list, sorted by name, without files
