@@ -52,7 +52,7 @@ func postponed(t *testing.T, n *callLog, until time.Time) (*model, agent.Config,
 }
 
 // TestPostponedCall approves, refuses and leaves a call that waits, in the process that asked and
-// in another one, whose clock says that a day has passed.
+// in another one, a day later by its clock.
 func TestPostponedCall(t *testing.T) {
 	for _, tt := range []struct {
 		name    string

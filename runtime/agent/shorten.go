@@ -49,7 +49,7 @@ type Shortening struct {
 	Text    string
 }
 
-// validate reports what is wrong with a change of c.
+// validate returns an error for a change of c that cannot be made.
 func (s Shortening) validate(c Conversation) error {
 	for _, id := range s.Prune {
 		has := slices.ContainsFunc(c.Turns, func(t session.Turn) bool {
