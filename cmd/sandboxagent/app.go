@@ -111,9 +111,9 @@ func (p *program) runCommandLine(ctx context.Context, app *cli.App) error {
 		return writeHelp(p.std.err, app, l.command)
 	}
 	defer p.closeHeld()
-	err := p.openReplay(app)
+	err := p.recall(app)
 	if err == nil {
-		err = p.recall(app)
+		err = p.line.checkModel()
 	}
 	if err != nil {
 		p.reportUnstarted(ctx, err)
@@ -156,6 +156,7 @@ func (p *program) app() *cli.App {
 			p.gcSessionsCommand(), p.rollbackCommand(), p.undoCommand(),
 			p.forkCommand(), p.diffSessionsCommand(), p.exportCommand(), p.importCommand(),
 			p.testSessionsCommand(),
+			p.configShowCommand(), p.configPathCommand(), p.configSchemaCommand(),
 			p.doctorCommand(), p.demoCommand(),
 			p.completionCommand(), p.versionCommand(),
 		},
@@ -163,6 +164,9 @@ func (p *program) app() *cli.App {
 	for _, c := range app.Commands {
 		c.HideHelp = true
 		c.OnUsageError = onUsageError
+		if readsFiles(c.Flags) {
+			c.Flags = append(c.Flags, profileNameFlag())
+		}
 	}
 	return app
 }

@@ -14,19 +14,24 @@ import (
 	"github.com/xrash/smetrics"
 
 	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
+	"github.com/sandboxagent/sandboxagent/policy"
 )
 
 const helpFlag = "--help"
 
 // commandLine is the arguments of the program in the order that package flag parses, with the flags
-// that environment variables set.
+// that environment variables and files set.
 type commandLine struct {
 	// command is the name of the command, of one or two words, or only the first of two; may be empty.
 	command string
 	// flags are the flags as --NAME=VALUE, rest the arguments.
 	flags, rest []string
-	// variables has the environment variables of those flags that one set.
-	variables map[string]string
+	// sources has the flags, as --NAME, that something else than an argument set.
+	sources map[string]source
+	// rules are those of the project, which tighten the policy; may be nil.
+	rules *policy.Policy
+	// userModel is the model that the user's file sets; may be empty.
+	userModel string
 	// help is true if the arguments have a help flag.
 	help bool
 }
@@ -84,10 +89,7 @@ func parseCommandLine(app *cli.App, args []string) (l commandLine, err error) {
 	if missing != "" {
 		err = cmp.Or(err, usagef("%s needs a value", missing))
 	}
-	if l.help || err != nil {
-		return l, err
-	}
-	return l, l.addVariables(command.Flags)
+	return l, err
 }
 
 // add validates the value of a flag and adds both.
@@ -103,9 +105,12 @@ func (l *commandLine) add(f cli.Flag, value string) error {
 	return nil
 }
 
-// value returns the last value of a flag, without its variable; empty if it is not set.
-func (l *commandLine) value(name string) (value string) {
-	for _, f := range l.flags {
+// value returns the last value of a flag; empty if it is not set.
+func (l *commandLine) value(name string) string { return lastValue(l.flags, name) }
+
+// lastValue returns the last value of a flag in flags, which are of the form --NAME=VALUE.
+func lastValue(flags []string, name string) (value string) {
+	for _, f := range flags {
 		if v, ok := strings.CutPrefix(f, "--"+name+"="); ok {
 			value = v
 		}
@@ -123,45 +128,6 @@ func variable(flag string) (name, value string) {
 	return name, value
 }
 
-// addVariables adds the flags whose environment variables are set. A flag in the arguments goes
-// before its variable. A variable whose flag has no effect with the selected backend is ignored, so
-// that the same variables serve all commands and backends. --all, which makes a command act on more
-// than the user's own, has no variable, and neither have the flags about one session.
-func (l *commandLine) addVariables(flags []cli.Flag) error {
-	var selected backend
-	if f, ok := findFlag(flags, "env").(cli.DocGenerationFlag); ok {
-		_, value := variable("env")
-		// parseBackend reports an unknown one
-		selected, _ = findBackend(backends(nil), cmp.Or(l.value("env"), value, f.GetValue()))
-	}
-	// A flag excludes the variable of another one.
-	for flag, other := range map[string]string{
-		"env-id": "env", "quiet": "verbose", "verbose": "quiet",
-		"apply": noUploadFlag, "upload-ignored": noUploadFlag,
-	} {
-		value := l.value(other)
-		if on, err := strconv.ParseBool(value); value != "" && (on || err != nil) {
-			flags = slices.DeleteFunc(slices.Clone(flags), func(f cli.Flag) bool {
-				return f.Names()[0] == flag
-			})
-		}
-	}
-	l.variables = make(map[string]string)
-	for _, f := range flags {
-		flag := f.Names()[0]
-		name, value := variable(flag)
-		if slices.Contains(withoutVariables[:], flag) || value == "" || l.value(flag) != "" ||
-			selected != nil && !obeys(selected, flag) {
-			continue
-		}
-		l.variables["--"+flag] = name
-		if err := l.add(f, value); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // withoutVariables are the flags that no variable sets.
 var withoutVariables = [...]string{
 	"all", sessionName, lastName, answerName, approveName, refuseName,
@@ -169,15 +135,15 @@ var withoutVariables = [...]string{
 
 var leadingFlag = lazyregexp.New(`^--[a-z-]+`)
 
-// nameSource makes a usageError about a flag name the variable that set the flag instead.
+// nameSource makes a usageError about a flag name what set the flag instead.
 func (l *commandLine) nameSource(err error) {
 	var usage *usageError
 	if !errors.As(err, &usage) {
 		return
 	}
 	flag := leadingFlag().FindString(usage.message)
-	if name := l.variables[flag]; name != "" {
-		usage.message = "the variable " + name + strings.TrimPrefix(usage.message, flag)
+	if s, ok := l.sources[flag]; ok {
+		usage.message = s.subject() + strings.TrimPrefix(usage.message, flag)
 	}
 }
 
@@ -282,18 +248,12 @@ func findCommand(app *cli.App, words []string) (_ *cli.Command, rest []string, e
 func unknownFlag(app *cli.App, flags []cli.Flag, given givenFlag) error {
 	arg, _, _ := strings.Cut(given.arg, "=")
 	var owners []string
-	best, limit := "", min(3, len(given.name)/2)
 	for _, c := range app.Commands {
 		if findFlag(c.Flags, given.name) != nil {
 			owners = append(owners, c.Name)
 		}
 	}
-	for _, f := range flags {
-		name := f.Names()[0]
-		if d := smetrics.WagnerFischer(given.name, name, 1, 1, 1); d <= limit {
-			best, limit = name, d-1
-		}
-	}
+	best := similar(given.name, flags)
 	const remedy = `put arguments that start with a dash after "--"`
 	switch {
 	case len(given.name) > 1 && len(owners) > 0:
@@ -303,6 +263,21 @@ func unknownFlag(app *cli.App, flags []cli.Flag, given givenFlag) error {
 		return usagef("unknown flag %s; did you mean --%s?", arg, best)
 	}
 	return usagef("unknown flag %s; %s", arg, remedy)
+}
+
+// similar returns the name of the flag that name resembles most; empty if it resembles none.
+func similar(name string, flags []cli.Flag) (best string) {
+	limit := min(3, len(name)/2)
+	for _, f := range flags {
+		n := f.Names()[0]
+		if len(name)-len(n) > limit { // it may be very long
+			continue
+		}
+		if d := smetrics.WagnerFischer(name, n, 1, 1, 1); d <= limit {
+			best, limit = n, d-1
+		}
+	}
+	return best
 }
 
 // usageError is a mistake in the arguments, the environment variables or the configuration.

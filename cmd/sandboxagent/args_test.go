@@ -174,11 +174,16 @@ func TestVariables(t *testing.T) {
 		{name: "no part in help", vars: "TIMEOUT=soon", args: "exec --help", want: "--help"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("HOME", t.TempDir()) // without a file
 			for _, v := range strings.Fields(tt.vars) {
 				name, value, _ := strings.Cut(v, "=")
 				t.Setenv("SANDBOXAGENT_"+name, value)
 			}
-			l, err := parseCommandLine((&program{}).app(), strings.Fields(tt.args))
+			app := (&program{}).app()
+			l, err := parseCommandLine(app, strings.Fields(tt.args))
+			if err == nil && !l.help {
+				err = l.addSettings(app, programLine{})
+			}
 			l.nameSource(err)
 			text := ""
 			if err != nil {

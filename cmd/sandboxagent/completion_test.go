@@ -27,7 +27,7 @@ func TestComplete(t *testing.T) {
 		{line: "env moon _"},
 		{line: "run --max-t", want: "--max-turns --max-tool-rounds --max-tokens"},
 		{line: "env gc -", want: "--help --dry-run --all --env --kubeconfig --context --namespace" +
-			" --as --as-group --host --identity --known-hosts --accept-new-host-key"},
+			" --as --as-group --host --identity --known-hosts --accept-new-host-key --profile-name"},
 		{line: "exec --env _", want: "local docker k8s ssh"},
 		{line: "exec --env=d", want: "--env=docker"},
 		{line: "exec --env = d", want: "docker"},

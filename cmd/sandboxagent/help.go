@@ -26,12 +26,14 @@ const (
 	groupFiles       = "files"
 	groupPolicy      = "policy"
 	groupOutput      = "output"
+	groupConfig      = "configuration"
 )
 
 // groups are the groups of flags in the order in which help lists them.
 var groups = [...]string{
 	groupTask, groupCommand, groupModel, groupPolicy, groupEnvironment, groupSandbox, groupRemote,
 	groupContainer, groupDocker, groupK8s, groupSSH, groupFiles, groupOutput,
+	groupConfig,
 }
 
 // The columns of the texts in a list of commands and in a list of flags.
@@ -86,8 +88,8 @@ func (h *helpWriter) list(app *cli.App, first string) {
 	}
 	h.text.WriteByte('\n')
 	h.wrap(0, `"`+name+` COMMAND --help" describes a command. Flags stand before or after arguments; `+
-		`"--" ends them. Nearly each flag has a variable: SANDBOXAGENT_MAX_TURNS sets `+
-		`--max-turns.`)
+		`"--" ends them. Nearly each flag has a variable, SANDBOXAGENT_MAX_TURNS for --max-turns, `+
+		`and a key in `+configName+` ("config --help").`)
 }
 
 // command describes c.

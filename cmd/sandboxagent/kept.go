@@ -217,9 +217,16 @@ func (p *program) selectExisting(c *cli.Context, s *environmentSettings, id stri
 	}
 	for _, f := range c.Command.Flags {
 		name := f.Names()[0]
-		ignored := p.line.variables["--"+name] != "" && !protects(kept.backend, f)
-		if configuresNew(name) && c.IsSet(name) && !ignored {
-			return usagef("--%s has no effect with --env-id, since it configures a new environment", name)
+		if !configuresNew(name) || !c.IsSet(name) {
+			continue
+		}
+		const reason = " has no effect with --env-id, since it configures a new environment"
+		source, ok := p.line.sources["--"+name]
+		switch weakened := protects(kept.backend, f); {
+		case !ok || weakened && source.variable != "":
+			return usagef("--%s%s", name, reason)
+		case weakened: // a file is not edited for one environment
+			p.notify(source.subject() + reason)
 		}
 	}
 	s.existing, s.backend = kept, kept.backend

@@ -197,10 +197,15 @@ func readFile(file string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return readOpen(f, limit)
+}
+
+// readOpen reads f, which has at most limit bytes, and closes it.
+func readOpen(f *os.File, limit int64) ([]byte, error) {
 	defer f.Close() //nolint:errcheck // it was only read
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	if err == nil && int64(len(data)) > limit {
-		err = fmt.Errorf("%s has more than %d bytes", file, limit)
+		err = fmt.Errorf("%s has more than %d bytes", f.Name(), limit)
 	}
 	return data, err
 }

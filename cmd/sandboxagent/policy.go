@@ -230,6 +230,18 @@ func readPolicy(file string) (*policy.Policy, error) {
 // repositoryPolicy is the policy in a working directory, which may only tighten that of the user.
 const repositoryPolicy = ".sandboxagent/policy.yaml"
 
+// tightened adds the rules in the project's file, which may only tighten, to rules.
+func (p *program) tightened(rules *policy.Policy) (*policy.Policy, error) {
+	own := p.line.rules
+	if own == nil {
+		return rules, nil
+	}
+	if err := p.checkPermissions(own); err != nil {
+		return nil, err
+	}
+	return rules.Tighten(own), nil
+}
+
 // tighten adds the policy in the working directory.
 func (j *job) tighten(ctx context.Context) error {
 	data, err := env.ReadFile(ctx, j.env.plain, repositoryPolicy, maxTable)
@@ -274,7 +286,7 @@ sandboxagent policy explain --allow shell:make -- make`,
 		Description: `
 One argument is a text for the shell, several are the words of one command. Each line is a part of
 the command with the decision and the rule that made it. A policy in ` + repositoryPolicy + `
-of the current directory counts, too. Exit codes: 0 allow, 1 deny, 4 ask.`,
+of the current directory and rules of its ` + configName + ` count, too. Exit codes: 0 allow, 1 deny, 4 ask.`,
 		Flags: append(policyFlags(), &cli.StringFlag{
 			Name: "output", Aliases: []string{"o"}, Category: groupOutput, Value: formatText,
 			Usage: "write in `FORMAT`: text or json",
@@ -364,6 +376,9 @@ func (p *program) explainPolicy(_ context.Context, c *cli.Context) (int, error) 
 		rules = rules.Tighten(own)
 	case !errors.Is(err, fs.ErrNotExist):
 		return 0, usagef("%s", err)
+	}
+	if rules, err = p.tightened(rules); err != nil {
+		return 0, err
 	}
 	command := words[0]
 	if len(words) > 1 {

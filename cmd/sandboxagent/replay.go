@@ -124,9 +124,14 @@ func (p *program) addRecordedFlags(app *cli.App, in session.Started) error {
 			return usagef("--%s has no effect on a replay: its effect is recorded", name)
 		}
 	}
-	if p.replay.tools { // the variables of today had no effect on the recording
+	if p.replay.tools { // the variables and files of today had no effect on the recording
 		l.flags = slices.DeleteFunc(l.flags, func(f string) bool {
-			return !slices.Contains(given, flagName(f)) && !slices.Contains(shownFlags[:], flagName(f))
+			name := flagName(f)
+			drop := !slices.Contains(given, name) && !slices.Contains(shownFlags[:], name)
+			if drop {
+				delete(l.sources, "--"+name)
+			}
+			return drop
 		})
 	}
 	own := p.replay.isOwn()

@@ -319,6 +319,10 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 	if err != nil {
 		return nil, err
 	}
+	rules, err := p.tightened(guard.rules)
+	if err != nil {
+		return nil, err
+	}
 	s.redactor = guard.redactor
 	line, err := p.recordLine(s.config.vars)
 	if err != nil {
@@ -361,7 +365,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 		Limits:   s.limits,
 		Verify:   agent.Verify{Command: s.verify},
 		Backups:  s.backend.inPlace(),
-		Rules:    guard.rules,
+		Rules:    rules,
 		Approve:  guard.approve,
 		Redactor: guard.redactor,
 		Program:  line,

@@ -166,8 +166,8 @@ func (s *storedSession) task(command string, args []string, answer string) ([]st
 type programLine struct {
 	// Dir is the working directory of the program.
 	Dir string `json:"dir"`
-	// Flags are those of the run as --NAME=VALUE, with those that variables set, whose names are in
-	// Variables.
+	// Flags are those of the run as --NAME=VALUE, with those that variables and files set, whose names
+	// are in Variables.
 	Flags     []string `json:"flags"`
 	Variables []string `json:"variables,omitempty"`
 	// Again are flags without their values, which have secrets: --NAME, or --var=NAME.
@@ -203,7 +203,7 @@ func (p *program) recordLine(set []string) (json.RawMessage, error) {
 			line.Again = append(line.Again, "--"+name)
 		default:
 			line.Flags = append(line.Flags, f)
-			if p.line.variables["--"+name] != "" {
+			if _, ok := p.line.sources["--"+name]; ok {
 				line.Variables = append(line.Variables, name)
 			}
 		}
@@ -314,10 +314,18 @@ func (l *commandLine) isOn(name string) bool {
 	return err == nil && on
 }
 
-// recall opens the session that the command line goes on with, and adds its flags.
+// recall opens the session that the command line goes on with, if any, and adds the flags of
+// variables, files and the session.
 func (p *program) recall(app *cli.App) (err error) {
 	id, point, err := p.recalledID()
-	if id == "" || err != nil {
+	if err != nil {
+		return err
+	}
+	if id == "" {
+		err := p.line.addSettings(app, programLine{})
+		if err == nil {
+			err = p.openReplay(app)
+		}
 		return err
 	}
 	dir, err := findSession(id)
@@ -342,6 +350,13 @@ func (p *program) recall(app *cli.App) (err error) {
 	if err := json.Unmarshal(record.Started.Program, &before); err != nil {
 		return usagef("the session %s was not started by this program, or by another version", id)
 	}
+	given := p.line.given()
+	if err := p.line.addSettings(app, before); err != nil {
+		return err
+	}
+	if err := p.openReplay(app); err != nil {
+		return err
+	}
 	if !slices.Contains(before.Flags, "--read-only=true") {
 		if err := p.markLost(); err != nil {
 			return err
@@ -356,7 +371,6 @@ func (p *program) recall(app *cli.App) (err error) {
 			return err
 		}
 	}
-	given := p.line.given()
 	if err := p.enter(before.Dir, given); err != nil {
 		return err
 	}
@@ -401,7 +415,8 @@ func (p *program) markLost() error {
 // given returns the names of the flags in the arguments.
 func (l *commandLine) given() (names []string) {
 	for _, f := range l.flags {
-		if name := flagName(f); l.variables["--"+name] == "" {
+		name := flagName(f)
+		if _, ok := l.sources["--"+name]; !ok {
 			names = append(names, name)
 		}
 	}
@@ -423,13 +438,13 @@ func (l *commandLine) checkAgain(flags []string) error {
 }
 
 // merge adds the flags of a session, and returns those that have no effect with the selected
-// environment. The given flags of the arguments go before them, and they before variables, unless
-// a variable set them too.
+// environment. The given flags of the arguments go before them, and they before variables and
+// files, unless one of these set them too.
 func (l *commandLine) merge(
 	before programLine, given []string, flags []cli.Flag,
 ) (dropped []string) {
-	var set []string // by variables
-	for name := range l.variables {
+	var set []string // by variables and files
+	for name := range l.sources {
 		set = append(set, strings.TrimPrefix(name, "--"))
 	}
 	replaced := func(name, value string) bool {
@@ -460,9 +475,9 @@ func (l *commandLine) merge(
 	has := func(list []string, name string) bool {
 		return slices.ContainsFunc(list, func(f string) bool { return flagName(f) == name })
 	}
-	for _, name := range set { // a recalled flag goes before its variable
+	for _, name := range set { // a recalled flag goes before its variable and its key in a file
 		if has(recalled, name) && !slices.Contains(addingFlags[:], name) {
-			delete(l.variables, "--"+name)
+			delete(l.sources, "--"+name)
 			l.flags = slices.DeleteFunc(l.flags, func(f string) bool { return flagName(f) == name })
 		}
 	}

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"cmp"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/urfave/cli/v2"
+)
+
+// configName is the name of configuration files.
+const configName = "sandboxagent.yaml"
+
+// profileName is the flag that selects a profile of the user's file.
+const profileName = "profile-name"
+
+func profileNameFlag() cli.Flag {
+	return &cli.StringFlag{
+		Name: profileName, Category: groupConfig,
+		Usage: "use the profile `NAME` of your " + configName,
+	}
+}
+
+// argumentsOnly are the flags that no file sets: consents, and those about one call of the program.
+var argumentsOnly = [...]string{
+	"yes", "accept-new-host-key", profileName, sessionName, lastName, answerName, approveName,
+	refuseName, toolsName, keepFilesName, "keep-flags", "env-id", "file", "image-file", "patch",
+	"args", "tty", "interactive", "all", "dry-run", "older-than", "json", originName,
+}
+
+// readsFiles reports whether a file may set one of flags.
+func readsFiles(flags []cli.Flag) bool {
+	return slices.ContainsFunc(flags, func(f cli.Flag) bool {
+		return !slices.Contains(argumentsOnly[:], f.Names()[0])
+	})
+}
+
+// fileFlags returns the flags that a file may set, each once.
+func fileFlags(app *cli.App) []cli.Flag {
+	return slices.DeleteFunc(uniqueFlags(allFlags(app)), func(f cli.Flag) bool {
+		return slices.Contains(argumentsOnly[:], f.Names()[0])
+	})
+}
+
+// source is what set a flag beside the arguments: a variable, or a key of a file.
+type source struct {
+	// variable is the name of the variable; empty for a file.
+	variable string
+	// place is FILE:LINE, key the key, profile the profile of the user's file that has it.
+	place, key, profile string
+	// repository: the file is that of a project that the user does not trust.
+	repository bool
+}
+
+// subject names s at the start of a message about the flag.
+func (s source) subject() string {
+	if s.variable != "" {
+		return "the variable " + s.variable
+	}
+	return s.place + ": " + s.key
+}
+
+// String names s for the output of config show.
+func (s source) String() string {
+	switch {
+	case s.variable != "":
+		return "variable " + s.variable
+	case s.profile != "":
+		return s.place + ", profile " + s.profile
+	}
+	return s.place
+}
+
+// setting is a flag that a source sets. Only a list has several values.
+type setting struct {
+	name   string
+	values []string
+	source
+}
+
+// settings are what sets flags beside the arguments.
+type settings struct {
+	variables, project, profile, user []setting
+	// rules are those of the project, which tighten the policy.
+	rules []setting
+}
+
+// bySource returns the settings of each source, the strongest one first.
+func (s settings) bySource() [][]setting {
+	return [][]setting{s.variables, s.project, s.profile, s.user}
+}
+
+// value returns the value of a flag that is no list; empty if nothing sets it.
+func (s settings) value(name string) string {
+	for _, list := range s.bySource() {
+		if v := findSetting(list, name); v != nil {
+			return v.values[0]
+		}
+	}
+	return ""
+}
+
+func findSetting(list []setting, name string) *setting {
+	i := slices.IndexFunc(list, func(s setting) bool { return s.name == name })
+	if i < 0 {
+		return nil
+	}
+	return &list[i]
+}
+
+// variableSettings returns the flags that variables set. --all, which makes a command act on more
+// than the user's own, has no variable, and neither have the flags about one session.
+func variableSettings(flags []cli.Flag) (list []setting) {
+	for _, f := range flags {
+		flag := f.Names()[0]
+		name, value := variable(flag)
+		if value != "" && !slices.Contains(withoutVariables[:], flag) {
+			list = append(list, setting{flag, []string{value}, source{variable: name}})
+		}
+	}
+	return list
+}
+
+// settingsReader reads the settings of a command line.
+type settingsReader struct {
+	app  *cli.App
+	line *commandLine
+	// before is the command line of the session that goes on; empty if none.
+	before programLine
+	settings
+}
+
+// value returns the value of a flag from the arguments, those of the session, variables or files.
+func (r *settingsReader) value(name string) string {
+	recalled := lastValue(r.before.Flags, name)
+	if slices.Contains(r.before.Variables, name) {
+		return cmp.Or(r.line.value(name), r.settings.value(name), recalled)
+	}
+	return cmp.Or(r.line.value(name), recalled, r.settings.value(name))
+}
+
+// read reads variables, and files if one of flags may be in them. With an error it has what could
+// be read.
+func (r *settingsReader) read(flags []cli.Flag) error {
+	r.variables = variableSettings(flags)
+	if !readsFiles(flags) {
+		return nil
+	}
+	user, err := readUserConfig(r.app)
+	r.user = user.keys
+	if err != nil {
+		return err
+	}
+	if name := r.value(profileName); name != "" {
+		if r.profile, err = user.profile(name); err != nil {
+			if s := findSetting(r.variables, profileName); s != nil && r.line.value(profileName) == "" {
+				r.line.sources["--"+profileName] = s.source
+			}
+			return err
+		}
+	}
+	return r.readProject(user)
+}
+
+// addSettings adds the flags that variables and files set. A flag in the arguments goes before all
+// of them. A setting whose flag has no effect with the selected backend, or that the command lacks,
+// is ignored, so that the same settings serve all commands and backends. before is the command line
+// of the session that goes on. With an error l has the other flags.
+func (l *commandLine) addSettings(app *cli.App, before programLine) error {
+	flags := app.Command(l.command).Flags
+	l.sources = make(map[string]source)
+	r := settingsReader{app: app, line: l, before: before}
+	err := r.read(flags)
+	var selected backend
+	if f, ok := findFlag(flags, "env").(cli.DocGenerationFlag); ok {
+		// parseBackend reports an unknown one
+		selected, _ = findBackend(backends(nil), cmp.Or(r.value("env"), f.GetValue()))
+	}
+	for _, list := range r.bySource() {
+		err = cmp.Or(err, l.take(flags, selected, list))
+	}
+	for _, list := range [][]setting{r.profile, r.settings.user} {
+		if s := findSetting(list, "model"); s != nil && l.userModel == "" {
+			l.userModel = s.values[0]
+		}
+	}
+	if err == nil {
+		l.rules, err = parseRules(r.rules)
+	}
+	return err
+}
+
+// take adds the settings of one source to flags that no stronger source has set.
+func (l *commandLine) take(flags []cli.Flag, selected backend, list []setting) (err error) {
+	without := l.excluded()
+	unsandboxed := l.value("sandbox") == sandboxOff
+	for _, s := range list {
+		f := findFlag(flags, s.name)
+		if f == nil || l.value(s.name) != "" || slices.Contains(without, s.name) ||
+			selected != nil && !obeys(selected, s.name) {
+			continue
+		}
+		// A file, which is not edited for one call, has no part in a sandbox that is off.
+		if unsandboxed && s.variable == "" && f.(documentedFlag).GetCategory() == groupSandbox {
+			continue
+		}
+		l.sources["--"+s.name] = s.source
+		for _, value := range s.values {
+			err = cmp.Or(err, l.add(f, value))
+		}
+	}
+	return err
+}
+
+// excluded returns the flags that weaker sources cannot set, since another flag excludes them.
+func (l *commandLine) excluded() (names []string) {
+	for flag, other := range map[string]string{
+		"env-id": "env", "quiet": "verbose", "verbose": "quiet", "allow-write": "read-only",
+		"apply": noUploadFlag, "upload-ignored": noUploadFlag,
+	} {
+		value := l.value(other)
+		if on, err := strconv.ParseBool(value); value != "" && (on || err != nil) {
+			names = append(names, flag)
+		}
+	}
+	return names
+}
+
+// projectDir returns the directory whose project's file counts: that of --workdir, if it is one of
+// this machine, else that of the program.
+func (r *settingsReader) projectDir() string {
+	dir := r.value("workdir")
+	if r.workdirElsewhere() {
+		dir = ""
+	}
+	if filepath.IsAbs(dir) || slices.Contains(r.line.given(), "workdir") {
+		return dir
+	}
+	return filepath.Join(r.before.Dir, dir)
+}
+
+// workdirElsewhere reports whether --workdir is no directory of this machine.
+func (r *settingsReader) workdirElsewhere() bool {
+	b, err := findBackend(backends(nil), r.value("env"))
+	if err != nil { // it is the default, or invalid
+		return false
+	}
+	_, remote := b.(remoteBackend)
+	without, _ := strconv.ParseBool(r.value(noUploadFlag))
+	return remote && b.inPlace() || without && obeys(b, noUploadFlag)
+}
