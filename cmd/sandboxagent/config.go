@@ -180,7 +180,7 @@ func (l *commandLine) addSettings(app *cli.App, before programLine) error {
 	for _, list := range r.bySource() {
 		err = cmp.Or(err, l.take(flags, selected, list))
 	}
-	for _, list := range [][]setting{r.profile, r.settings.user} {
+	for _, list := range [][]setting{r.profile, r.user} {
 		if s := findSetting(list, "model"); s != nil && l.userModel == "" {
 			l.userModel = s.values[0]
 		}

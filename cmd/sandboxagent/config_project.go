@@ -248,6 +248,6 @@ func (l *commandLine) checkModel() error {
 		l.value("base-url") == "" && os.Getenv(anyKey) == "" {
 		return nil
 	}
-	return usagef("--model: a repository may not select %s: --base-url and %s are for your own model; "+
-		"give --model", model, anyKey)
+	return usagef("--model: a repository may not select %s: --base-url and %s are for your own "+
+		"model; give --model", model, anyKey)
 }

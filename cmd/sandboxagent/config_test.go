@@ -69,8 +69,9 @@ func TestPrecedence(t *testing.T) {
 			vars: "MODEL=v", args: "run x", want: "--model=v -- x",
 		},
 		{
-			name: "a flag goes before all", user: "model: openai/u\nvar: [A=1]\n", project: "model: openai/p",
-			vars: "MODEL=v", args: "run -m f -e B=2 x", want: "--model=f --var=B=2 -- x",
+			name: "a flag goes before all", user: "model: openai/u\nvar: [A=1]\n",
+			project: "model: openai/p",
+			vars:    "MODEL=v", args: "run -m f -e B=2 x", want: "--model=f --var=B=2 -- x",
 		},
 		{
 			name: "a profile goes before its file", user: "model: openai/u\n" + profiles,
@@ -78,7 +79,8 @@ func TestPrecedence(t *testing.T) {
 		},
 		{
 			name: "the project goes before a profile", user: profiles, project: "model: openai/p\n",
-			vars: "PROFILE_NAME=ci", args: "run x", want: "--profile-name=ci --model=openai/p --quiet=true -- x",
+			vars: "PROFILE_NAME=ci", args: "run x",
+			want: "--profile-name=ci --model=openai/p --quiet=true -- x",
 		},
 		{
 			name: "excluded by a profile", user: "quiet: true\n" + profiles,
@@ -168,7 +170,8 @@ func TestPrecedence(t *testing.T) {
 		},
 		{
 			name: "another one for the key", vars: "API_KEY=k", project: "model: anthropic/p\n",
-			args: "run x", err: "PROJECT:1: model: a repository may not select anthropic/p: --base-url and " +
+			args: "run x",
+			err: "PROJECT:1: model: a repository may not select anthropic/p: --base-url and " +
 				"SANDBOXAGENT_API_KEY are for your own model; give --model",
 		},
 		{
@@ -384,8 +387,8 @@ func TestParseConfig(t *testing.T) {
 	}
 	t.Setenv("HOME", filepath.FromSlash("/home/me"))
 	t.Setenv("USERPROFILE", filepath.FromSlash("/home/me"))
-	c, err := parseConfig([]byte("sandbox: off\nuser: 1000\ncpus: 0.5\nlabel: []\nwritable-root: True\n"+
-		"trusted: [~/p]\n"), "f", flags)
+	c, err := parseConfig([]byte("sandbox: off\nuser: 1000\ncpus: 0.5\nlabel: []\n"+
+		"writable-root: True\ntrusted: [~/p]\n"), "f", flags)
 	if err != nil {
 		t.Fatal(err)
 	}

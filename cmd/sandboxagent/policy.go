@@ -286,7 +286,8 @@ sandboxagent policy explain --allow shell:make -- make`,
 		Description: `
 One argument is a text for the shell, several are the words of one command. Each line is a part of
 the command with the decision and the rule that made it. A policy in ` + repositoryPolicy + `
-of the current directory and rules of its ` + configName + ` count, too. Exit codes: 0 allow, 1 deny, 4 ask.`,
+of the current directory and rules of its ` + configName + ` count, too. Exit codes: 0 allow,
+1 deny, 4 ask.`,
 		Flags: append(policyFlags(), &cli.StringFlag{
 			Name: "output", Aliases: []string{"o"}, Category: groupOutput, Value: formatText,
 			Usage: "write in `FORMAT`: text or json",
