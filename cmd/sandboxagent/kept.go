@@ -222,10 +222,10 @@ func (p *program) selectExisting(c *cli.Context, s *environmentSettings, id stri
 		}
 		const reason = " has no effect with --env-id, since it configures a new environment"
 		source, ok := p.line.sources["--"+name]
-		switch weakened := protects(kept.backend, f); {
-		case !ok || weakened && source.variable != "":
+		switch protective := protects(kept.backend, f); {
+		case !ok || protective && source.variable != "":
 			return usagef("--%s%s", name, reason)
-		case weakened: // a file is not edited for one environment
+		case protective: // a file is not edited for one environment
 			p.notify(source.subject() + reason)
 		}
 	}
