@@ -266,6 +266,26 @@ func TestEnvIDProtection(t *testing.T) {
 	}
 }
 
+// TestEnvIDFile checks that a key of a file that protects gives a note beside --env-id, since no file
+// is edited for one environment.
+func TestEnvIDFile(t *testing.T) {
+	t.Parallel()
+	d := newFakeDocker(t, nil)
+	p := d.call(t, func(p *process) {
+		d.keep(t, p, "ccc1")
+		file := filepath.Join(p.Dir, configName)
+		if err := os.WriteFile(file, []byte("image: i\nnetwork: none\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}, "exec", "--env-id=c", "--", "true")
+	const note = configName + ":2: network has no effect with --env-id"
+	got := p.stderr.String()
+	if !strings.Contains(got, note) || !strings.Contains(got, "is gone") ||
+		strings.Count(got, "no effect") != 1 {
+		t.Errorf("exit code %d, stderr %q", p.ProcessState.ExitCode(), got)
+	}
+}
+
 // TestDemoWithoutImage checks that the demonstration in a container names the image that it needs.
 func TestDemoWithoutImage(t *testing.T) {
 	t.Parallel()
