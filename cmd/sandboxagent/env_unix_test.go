@@ -266,8 +266,8 @@ func TestEnvIDProtection(t *testing.T) {
 	}
 }
 
-// TestEnvIDFile checks that a key of a file that protects gives a note beside --env-id, since no file
-// is edited for one environment.
+// TestEnvIDFile checks that a key of a file that protects gives a note beside --env-id, since no
+// file is edited for one environment.
 func TestEnvIDFile(t *testing.T) {
 	t.Parallel()
 	d := newFakeDocker(t, nil)
