@@ -269,14 +269,16 @@ func (p *program) prepareReplay(ctx context.Context, c *cli.Context) (*job, erro
 	return j, nil
 }
 
-// client returns the client of a replay with live tools, in the environment e; without a replay it
-// is live.
-func (r *replaying) client(live llm.Client, e *environment) llm.Client {
-	if r == nil {
-		return live
+// client returns the client of a run in e; that of its model is live.
+func (p *program) client(live llm.Client, e *environment) llm.Client {
+	if p.replay != nil {
+		p.replay.live = p.replay.recorded.NewClient(e.plain.Info().WorkDir)
+		live = p.replay.live
 	}
-	r.live = r.recorded.NewClient(e.plain.Info().WorkDir)
-	return r.live
+	if p.wrapClient != nil {
+		live = p.wrapClient(live)
+	}
+	return live
 }
 
 // printMiss writes the lines of an error of a replay but the first, such as a difference, to

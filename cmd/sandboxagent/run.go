@@ -350,12 +350,8 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 	if j.sessions, err = p.openSessions(ctx, s.yes || guard.rules != nil, j.env); err != nil {
 		return nil, err
 	}
-	m.client = p.replay.client(m.client, j.env)
-	if p.wrapClient != nil {
-		m.client = p.wrapClient(m.client)
-	}
 	j.config = agent.Config{
-		Client:   m.client,
+		Client:   p.client(m.client, j.env),
 		Profile:  m.profile,
 		Env:      j.env.wrapped,
 		Tools:    p.tools,
