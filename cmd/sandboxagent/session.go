@@ -66,7 +66,8 @@ func (p *program) gcSessionsCommand() *cli.Command {
 sandboxagent session gc --older-than 720h
 sandboxagent session gc --older-than 720h --dry-run`,
 		Description: `
-Removes sessions that were not used for a time, and prints their IDs. Sessions in use stay.`,
+Removes sessions that were not used for a time, and prints their IDs. Sessions in use stay. What
+forks and imports left that were interrupted more than a day ago is removed, too.`,
 		Flags: []cli.Flag{
 			&cli.DurationFlag{
 				Name: "older-than", Category: groupCommand,
@@ -301,6 +302,9 @@ func (p *program) removeSessions(_ context.Context, c *cli.Context) (int, error)
 	return codeDone, nil
 }
 
+// copyAge is the age from which on session gc takes a copy for interrupted.
+const copyAge = 24 * time.Hour
+
 // gcSessions is the command session gc.
 func (p *program) gcSessions(_ context.Context, c *cli.Context) (int, error) {
 	if err := noArguments(c); err != nil {
@@ -317,6 +321,11 @@ func (p *program) gcSessions(_ context.Context, c *cli.Context) (int, error) {
 	list, err := session.List(dir, func(dir string, err error) { p.printLine(err.Error()) })
 	if err != nil {
 		return 0, err
+	}
+	if !c.Bool("dry-run") { // one that is younger may be under way
+		if err := session.RemoveCopies(dir, time.Now().Add(-max(age, copyAge))); err != nil {
+			return 0, err
+		}
 	}
 	for _, r := range list {
 		if time.Since(r.Updated) <= age || session.InUse(r.Dir) {

@@ -276,7 +276,11 @@ func (p *program) importSession(_ context.Context, c *cli.Context) (code int, er
 	if err != nil {
 		return 0, err
 	}
-	temporary, err := os.MkdirTemp(state, "import-")
+	to := filepath.Join(state, "sessions")
+	var temporary string
+	if err = os.MkdirAll(to, 0o700); err == nil {
+		temporary, err = os.MkdirTemp(to, "import-*"+session.CopySuffix)
+	}
 	if err != nil {
 		return 0, err
 	}
@@ -285,7 +289,6 @@ func (p *program) importSession(_ context.Context, c *cli.Context) (code int, er
 	if err != nil {
 		return 0, usagef("%s: %s; it must be a file that \"session export\" has written", name, err)
 	}
-	to := filepath.Join(state, "sessions")
 	if err := addSessions(temporary, to, ids, c.Bool("keep-flags")); err != nil {
 		return 0, err
 	}

@@ -9,10 +9,36 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
+	"time"
 )
 
-// copySuffix ends the name of a directory in which a copy is made.
-const copySuffix = ".copy"
+// CopySuffix ends the name of a directory in which a copy is made: List does not list it, and
+// RemoveCopies removes it.
+const CopySuffix = ".copy"
+
+// RemoveCopies removes from the sessions in the directory dir the directories of copies that were
+// interrupted: those whose names end in CopySuffix, if they were not changed since before.
+func RemoveCopies(dir string, before time.Time) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, e := range entries {
+		if !e.IsDir() || !strings.HasSuffix(e.Name(), CopySuffix) {
+			continue
+		}
+		info, ierr := e.Info()
+		switch {
+		case errors.Is(ierr, fs.ErrNotExist): // it was renamed, or removed
+		case ierr != nil:
+			err = errors.Join(err, ierr)
+		case info.ModTime().Before(before):
+			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	return err
+}
 
 // CopyOptions are options of Copy.
 type CopyOptions struct {
@@ -29,12 +55,12 @@ type CopyOptions struct {
 
 // Copy creates a session in the new directory dir with the entries of r. The outputs and objects
 // come along, backups do not. The directory appears when all is there; after an error it does not
-// exist. That of a copy that was interrupted is removed by the next copy to dir.
+// exist. RemoveCopies, or the next copy to dir, removes that of a copy that was interrupted.
 func (r *Record) Copy(dir string, o CopyOptions) (err error) {
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("copy the session %s to %s: %w", r.ID, dir, fs.ErrExist)
 	}
-	at := dir + copySuffix
+	at := dir + CopySuffix
 	if err := os.RemoveAll(at); err != nil {
 		return err
 	}

@@ -484,7 +484,7 @@ func List(dir string, failed func(dir string, err error)) ([]*Record, error) {
 		r, err := Load(at)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-		case strings.HasSuffix(e.Name(), copySuffix):
+		case strings.HasSuffix(e.Name(), CopySuffix):
 		case err != nil:
 			failed(at, err)
 		case r.Started.Parent == "":
