@@ -1,28 +1,46 @@
-//go:build unix
-
 package integration_test
 
 import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 )
 
-// resumer runs sessions in containers of a daemon, with state and a workspace of their own.
+// resumer runs sessions with environments of one backend, with state and a workspace of their own.
 type resumer struct {
-	*dockerHost
+	*resumeBackend
 	server           *llmtest.Server
 	mark, dir, state string
 }
 
-func newResumer(t *testing.T, d *dockerHost, server *llmtest.Server) *resumer {
+// resumeBackend has the environments of sessions that go on.
+type resumeBackend struct {
+	// command makes an execution of the program in dir with environments that have the mark.
+	command func(t testing.TB, dir, mark string, args ...string) *exec.Cmd
+	// awaitNone waits until no environment with the mark is left.
+	awaitNone func(t testing.TB, mark string)
+	// workspace makes an empty workspace; nil means one of this machine.
+	workspace func(t testing.TB) string
+	// noUpload means that the backend has the flag --no-upload.
+	noUpload bool
+	// step is the number of entries of the journal from one kill to the next.
+	step int
+}
+
+func newResumer(t *testing.T, b *resumeBackend, server *llmtest.Server) *resumer {
 	t.Helper()
-	r := &resumer{d, server, newMark(), t.TempDir(), t.TempDir()}
+	r := &resumer{b, server, newMark(), t.TempDir(), t.TempDir()}
+	if b.workspace != nil {
+		r.dir = b.workspace(t)
+	}
 	git(t, r.dir, "init", "-q")
 	writeTree(t, r.dir, map[string]string{"kept": "kept\n", "gone": "gone\n"})
 	return r
@@ -33,7 +51,7 @@ func (r *resumer) start(t *testing.T, args ...string) *program {
 	t.Helper()
 	p := &program{marker: r.mark}
 	p.Cmd = r.command(t, r.dir, r.mark, append(args, "--model=openai-compatible/m",
-		"--base-url="+r.server.URL(), "--ttl=3s")...)
+		"--base-url="+r.server.URL())...)
 	p.Env = append(p.Env, "SANDBOXAGENT_STATE_DIR="+r.state, "SANDBOXAGENT_API_KEY="+r.server.Key())
 	p.Stdout, p.Stderr = &p.stdout, &p.stderr
 	if err := p.Start(); err != nil {
@@ -68,31 +86,84 @@ func (r *resumer) check(t *testing.T, want string) {
 	}
 }
 
-// TestDockerResume kills runs in containers, and goes on in other containers with the changes so
-// far.
-func TestDockerResume(t *testing.T) {
+// TestResume kills runs, and goes on in other environments with the changes so far.
+func TestResume(t *testing.T) {
 	t.Parallel()
-	d := sharedDocker(t)
+	t.Run("docker", func(t *testing.T) {
+		t.Parallel()
+		d := sharedDocker(t)
+		b := &resumeBackend{
+			command: func(t testing.TB, dir, mark string, args ...string) *exec.Cmd {
+				return d.command(t, dir, mark, append(args, "--ttl=3s")...)
+			},
+			awaitNone: func(t testing.TB, mark string) {
+				await(t, "the end of all containers", func() bool {
+					left, err := d.containers(t.Context(), mark)
+					return err == nil && len(left) == 0
+				})
+			},
+			noUpload: true, step: 1,
+		}
+		if testing.Short() {
+			b.step = 6
+		}
+		proveResume(t, b, "--apply")
+	})
+	t.Run("k8s", func(t *testing.T) {
+		t.Parallel()
+		k := sharedKube(t)
+		b := &resumeBackend{
+			command: func(t testing.TB, dir, mark string, args ...string) *exec.Cmd {
+				return k.command(t, dir, mark, append(args, "--ttl=20s", "--image="+daemons.Debian)...)
+			},
+			awaitNone: k.awaitNone, step: 5,
+		}
+		if testing.Short() {
+			b.step = 12
+		}
+		proveResume(t, b, "--apply")
+	})
+	t.Run("ssh", func(t *testing.T) {
+		t.Parallel()
+		s := sshd(t, daemons.SSHDConfig{Account: &daemons.Account{}})
+		b := &resumeBackend{
+			command: func(t testing.TB, dir, _ string, args ...string) *exec.Cmd {
+				args = append(args, "--yes", "--ttl=3s", "--workdir="+dir)
+				cmd := exec.CommandContext(t.Context(), command(t), append(args, hostFlags(s)...)...)
+				cmd.Env = os.Environ()
+				return cmd
+			},
+			awaitNone: func(t testing.TB, _ string) {
+				await(t, "the end of all helpers", func() bool { return len(s.Processes()) == 0 })
+			},
+			workspace: s.MakeDir, step: 1,
+		}
+		if testing.Short() {
+			b.step = 3
+		}
+		proveResume(t, b)
+	})
+}
+
+// proveResume runs a session with the flags whole, and kills it after entries of its journal.
+func proveResume(t *testing.T, b *resumeBackend, flags ...string) {
 	server := llmtest.NewServer(t, llmtest.Careful(3))
-	whole := newResumer(t, d, server)
-	if code, stderr := whole.run(t, "run", "--apply", "write it"); code != 0 {
+	whole := newResumer(t, b, server)
+	args := slices.Concat([]string{"run"}, flags, []string{"write it"})
+	if code, stderr := whole.run(t, args...); code != 0 {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}
 	whole.check(t, "0\n1\n2\n")
 	entries := whole.entries()
-	step := 1
-	if testing.Short() {
-		step = 6
-	}
-	for n := 3; n < entries; n += step {
+	for n := 3; n < entries; n += b.step {
 		t.Run(fmt.Sprintf("killed after %d of %d", n, entries), func(t *testing.T) {
-			r := newResumer(t, d, server)
-			p := r.start(t, "run", "--apply", "write it")
+			r := newResumer(t, b, server)
+			p := r.start(t, args...)
 			await(t, "the entry", func() bool { return r.entries() >= n })
 			_ = p.Process.Kill()
 			_ = p.Wait() // it was killed
-			if _, err := os.Stat(filepath.Join(r.dir, "log")); err == nil {
-				return // it was done already
+			if _, err := os.Stat(filepath.Join(r.dir, "log")); err == nil && len(flags) > 0 {
+				return // the changes were applied already
 			}
 			if code, stderr := r.run(t, "session", "resume", "--last"); code != 0 &&
 				!strings.Contains(stderr, "is done") {
@@ -102,20 +173,13 @@ func TestDockerResume(t *testing.T) {
 				t.Errorf("exit code %d\n%s", code, stderr)
 			}
 			r.check(t, "0\n1\n2\n")
-			r.awaitNone(t)
+			b.awaitNone(t, r.mark)
 		})
 	}
-	t.Run("without apply", func(t *testing.T) { resumeLater(t, newResumer(t, d, server)) })
-	whole.awaitNone(t)
-}
-
-// awaitNone waits until no container of the tests is left.
-func (r *resumer) awaitNone(t *testing.T) {
-	t.Helper()
-	await(t, "the end of all containers", func() bool {
-		left, err := r.containers(t.Context(), r.mark)
-		return err == nil && len(left) == 0
-	})
+	if len(flags) > 0 { // which apply the changes to the host
+		t.Run("without apply", func(t *testing.T) { resumeLater(t, newResumer(t, b, server)) })
+	}
+	b.awaitNone(t, whole.mark)
 }
 
 // resumeLater runs a session without --apply, goes on with it, and applies its changes at last.
@@ -154,9 +218,11 @@ func resumeLater(t *testing.T, r *resumer) {
 	if _, err := os.Stat(filepath.Join(r.dir, "log")); err == nil {
 		t.Error("a rejected change came back")
 	}
-	code, stderr = r.run(t, "session", "resume", "--last", "again", "--no-upload", "--apply=false")
-	if code != 0 || !strings.Contains(stderr, "are lost with its environment") {
-		t.Errorf("without an upload: exit code %d\n%s", code, stderr)
+	if r.noUpload {
+		code, stderr = r.run(t, "session", "resume", "--last", "again", "--no-upload", "--apply=false")
+		if code != 0 || !strings.Contains(stderr, "are lost with its environment") {
+			t.Errorf("without an upload: exit code %d\n%s", code, stderr)
+		}
 	}
-	r.awaitNone(t)
+	r.awaitNone(t, r.mark)
 }
