@@ -109,7 +109,7 @@ func (f *changeFinder) finish(ctx context.Context) (stats snapshot.PatchStats, e
 		return stats, f.err
 	}
 	defer f.patch.close()
-	found, err := f.patch.changes(ctx, f.env.plain)
+	found, err := f.patch.changes(ctx, f.env.plain, false)
 	if err != nil {
 		return stats, err
 	}

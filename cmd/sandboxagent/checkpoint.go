@@ -159,7 +159,7 @@ func (c *checkpoints) store(
 	if c.env.tree == nil {
 		return c.storeInPlace(ctx, e, call)
 	}
-	now, err := c.env.tree.Changes(ctx, e)
+	now, err := c.env.tree.ChangesSoFar(ctx, e)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return err

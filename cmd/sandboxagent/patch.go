@@ -140,7 +140,7 @@ func (p *patch) finish(ctx context.Context, e env.Environment, done bool) (file 
 		return "", nil
 	}
 	defer p.close()
-	found, err := p.changes(ctx, e)
+	found, err := p.changes(ctx, e, false)
 	ctx = context.WithoutCancel(ctx)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", p.flag(), err)
@@ -235,8 +235,11 @@ func someNames(names []string) string {
 	return strings.Join(list, ", ")
 }
 
-// changes compares the working directory with its first snapshot.
-func (p *patch) changes(ctx context.Context, e env.Environment) (changes, error) {
+// changes compares the working directory with its first snapshot. TrustTimes is for a record of
+// work that goes on: see snapshot.Options.
+func (p *patch) changes(
+	ctx context.Context, e env.Environment, trustTimes bool,
+) (changes, error) {
 	ctx, e, stop := watch(ctx, e)
 	defer stop()
 	if p.tree != nil {
@@ -250,7 +253,7 @@ func (p *patch) changes(ctx context.Context, e env.Environment) (changes, error)
 		return found, nil
 	}
 	opts := p.opts
-	opts.Base = p.before
+	opts.Base, opts.TrustTimes = p.before, trustTimes
 	after, err := snapshot.Take(ctx, e, p.dir, opts)
 	if err != nil {
 		return nil, err

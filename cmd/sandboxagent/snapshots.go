@@ -100,7 +100,7 @@ func (c *checkpoints) storeInPlace(ctx context.Context, e env.Environment, call 
 	p, err := c.first()
 	var found changes
 	if err == nil {
-		found, err = p.changes(ctx, e)
+		found, err = p.changes(ctx, e, true)
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:

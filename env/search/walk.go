@@ -23,6 +23,11 @@ type Entry struct {
 	// always sets them, Walk if WalkOptions.Details is set.
 	Size    int64
 	ModTime time.Time
+	// Stamp, unless it is zero, is equal as long as neither the content nor the mode of the file of
+	// this name changes, so far as the change times of the system show: a program that has mapped the
+	// file into its memory may write for a while without a new one. It is zero for a file that was
+	// changed less than two seconds ago, on systems other than Linux, and without details.
+	Stamp uint64
 	// Err is the error of listing a directory, reading an ignore file, or reading the details. Glob
 	// never returns such an entry.
 	Err error
@@ -34,8 +39,8 @@ type WalkOptions struct {
 	NoIgnore bool
 	// MaxDepth bounds the levels of the walk: 1 means only the entries of root itself, 0 all.
 	MaxDepth int
-	// Details sets Size, ModTime and the permission bits of each entry, which may cost a system call
-	// per file.
+	// Details sets Size, ModTime, Stamp and the permission bits of each entry, which may cost a system
+	// call per file.
 	Details bool
 }
 
@@ -187,5 +192,6 @@ func (e *Entry) fill(d fs.DirEntry) error {
 		return err
 	}
 	e.Mode, e.Size, e.ModTime = info.Mode(), info.Size(), info.ModTime()
+	e.Stamp = stamp(info)
 	return nil
 }

@@ -32,7 +32,8 @@ func (t *taker) list(ctx context.Context, opts Options) error {
 		}
 		return opts.Exclude != nil && opts.Exclude(entry.Name, entry.Mode.IsDir())
 	}
-	err := search.Walk(ctx, t.e, t.dir, search.WalkOptions{}, func(entry search.Entry) error {
+	detailed := search.WalkOptions{Details: true}
+	err := search.Walk(ctx, t.e, t.dir, detailed, func(entry search.Entry) error {
 		if leftOut(entry) {
 			if entry.Mode.IsDir() {
 				return fs.SkipDir
@@ -41,7 +42,7 @@ func (t *taker) list(ctx context.Context, opts Options) error {
 		}
 		switch entry.Mode.Type() {
 		case 0, fs.ModeSymlink:
-			return t.want(entry.Name)
+			return t.want(entry.Name, details{entry.Stamp, entry.ModTime.UnixNano()})
 		case fs.ModeDir:
 			if validTreeName(entry.Name) {
 				t.s.dirs[entry.Name] = true
@@ -64,7 +65,8 @@ func (t *taker) list(ctx context.Context, opts Options) error {
 	}
 	more = append(more, tracked...)
 	more = slices.DeleteFunc(more, func(name string) bool {
-		return t.wanted[name] || !validTreeName(name) || opts.omits(name)
+		_, wanted := t.wanted[name]
+		return wanted || !validTreeName(name) || opts.omits(name)
 	})
 	return t.wantExisting(ctx, more)
 }
@@ -82,11 +84,17 @@ func (o *Options) omits(name string) bool {
 	return false
 }
 
-func (t *taker) want(name string) error {
-	if !validTreeName(name) || t.wanted[name] {
+// details are those of a wanted file that the walk has found, else zero.
+type details struct {
+	stamp   uint64
+	modTime int64
+}
+
+func (t *taker) want(name string, d details) error {
+	if _, ok := t.wanted[name]; ok || !validTreeName(name) {
 		return nil
 	}
-	t.wanted[name] = true
+	t.wanted[name] = d
 	return t.checkEntries()
 }
 
@@ -134,7 +142,7 @@ func (t *taker) wantExisting(ctx context.Context, names []string) error {
 			case below && kind.IsDir():
 				deeper = append(deeper, candidate{pathname.Join(c.dir, first), rest})
 			case !below && (kind == 0 || kind == fs.ModeSymlink):
-				if err := t.want(pathname.Join(c.dir, first)); err != nil {
+				if err := t.want(pathname.Join(c.dir, first), details{}); err != nil {
 					return err
 				}
 			}

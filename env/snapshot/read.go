@@ -42,11 +42,31 @@ type taker struct {
 	maxFile    int64
 	maxEntries int
 	// wanted are the names of the files to read.
-	wanted map[string]bool
+	wanted map[string]details
 	bytes  int64
 	// large counts the files that were left out for their size.
 	large int
 	buf   []byte
+}
+
+// takeOver takes the wanted files from the base that are unchanged by their stamps.
+func (t *taker) takeOver() {
+	base := t.s.base
+	if base == nil {
+		return
+	}
+	base.mu.Lock()
+	defer base.mu.Unlock()
+	for name, d := range t.wanted {
+		if d.stamp == 0 || base.stamps[name] != d.stamp {
+			continue
+		}
+		state := base.files[name]
+		state.offset, state.modTime = -1, d.modTime
+		t.s.files[name] = state
+		t.bytes += state.size
+		delete(t.wanted, name)
+	}
 }
 
 // readAll reads all wanted files, in batches whose names fit into one request of any transport.
@@ -134,7 +154,7 @@ func (t *taker) stream(ctx context.Context, names []string) (err error) {
 			return err
 		}
 		name := strings.TrimPrefix(h.Name, "./")
-		if !t.wanted[name] {
+		if _, ok := t.wanted[name]; !ok {
 			continue // It is below a directory that has replaced a file.
 		}
 		switch h.Typeflag {
@@ -188,6 +208,9 @@ func (t *taker) store(name string, state fileState, r io.Reader) error {
 	if s.base != nil {
 		if old, ok := s.base.files[name]; ok && old.sha256 == state.sha256 && old.size == size {
 			state.offset = -1 // The next content overwrites this one.
+			if old.mode == state.mode {
+				s.base.keepStamp(name, t.wanted[name].stamp)
+			}
 		}
 	}
 	if state.offset >= 0 {
@@ -199,7 +222,18 @@ func (t *taker) store(name string, state fileState, r io.Reader) error {
 		s.size += size
 	}
 	s.files[name] = state
+	s.keepStamp(name, t.wanted[name].stamp)
 	return nil
+}
+
+// keepStamp remembers the stamp of a file that was read after it, and had the state of s.
+func (s *Snapshot) keepStamp(name string, stamp uint64) {
+	if stamp == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stamps[name] = stamp
 }
 
 // errLeftOut means that a file is left out for its size. It ends the stream, and read requests the

@@ -15,6 +15,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
@@ -42,6 +43,10 @@ type Snapshot struct {
 	named bool // the spool has a name, which Close removes
 	size  int64
 	taken time.Time
+
+	mu sync.Mutex // guards stamps
+	// stamps are those of files that had the content and mode of the snapshot when last read.
+	stamps map[string]uint64
 }
 
 // A gitMode is the mode of a file in git.
@@ -70,6 +75,9 @@ type Options struct {
 	// git ignores them now. The new snapshot shares unchanged contents with it, so that the caller
 	// closes Base last.
 	Base *Snapshot
+	// TrustTimes takes a file from Base without reading it, if the times in the environment say that
+	// it is unchanged since a snapshot found it so: see search.Entry.Stamp.
+	TrustTimes bool
 	// Include are names, relative to the directory, of files that belong to the snapshot though git
 	// ignores them. Missing ones are left out.
 	Include []string
@@ -130,15 +138,15 @@ func Take(ctx context.Context, e interface {
 	}()
 	s := &Snapshot{
 		files: make(map[string]fileState), dirs: make(map[string]bool),
-		unreadable: make(map[string]error),
-		base:       opts.Base, taken: time.Now(),
+		unreadable: make(map[string]error), stamps: make(map[string]uint64),
+		base: opts.Base, taken: time.Now(),
 	}
 	t := &taker{
 		e: e, dir: dir, s: s,
 		maxBytes:   tartree.Limit(opts.MaxBytes, DefaultMaxBytes),
 		maxFile:    tartree.Limit(opts.MaxFileBytes, DefaultMaxFileBytes),
 		maxEntries: int(tartree.Limit(int64(opts.MaxEntries), DefaultMaxEntries)),
-		wanted:     make(map[string]bool),
+		wanted:     make(map[string]details),
 	}
 	if err := t.list(ctx, opts); err != nil {
 		return nil, err
@@ -146,6 +154,9 @@ func Take(ctx context.Context, e interface {
 	s.spool, s.named, err = newSpool(opts.SpoolDir)
 	if err != nil {
 		return nil, err
+	}
+	if opts.TrustTimes {
+		t.takeOver()
 	}
 	if err := t.readAll(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())

@@ -26,15 +26,30 @@ const maxTakes = 3
 // workspace. Files that git ignores, unless they were uploaded, and directories of version control
 // systems are not part of the changes. The caller closes the result.
 func (w *Workspace) Changes(ctx context.Context, e env.Environment) (*Changes, error) {
-	c, err := w.changes(ctx, e)
+	return w.changesOr(ctx, e, false)
+}
+
+// ChangesSoFar is Changes while the work goes on: it does not read files again that are unchanged
+// by their times, as snapshot.Options.TrustTimes has it.
+func (w *Workspace) ChangesSoFar(ctx context.Context, e env.Environment) (*Changes, error) {
+	return w.changesOr(ctx, e, true)
+}
+
+func (w *Workspace) changesOr(
+	ctx context.Context, e env.Environment, trustTimes bool,
+) (*Changes, error) {
+	c, err := w.changes(ctx, e, trustTimes)
 	if err != nil {
 		return nil, fmt.Errorf("changes of %s: %w", w.dir, err)
 	}
 	return c, nil
 }
 
-func (w *Workspace) changes(ctx context.Context, e env.Environment) (*Changes, error) {
+func (w *Workspace) changes(
+	ctx context.Context, e env.Environment, trustTimes bool,
+) (*Changes, error) {
 	o := w.snapshotOptions(w.before, nil)
+	o.TrustTimes = trustTimes
 	var made []string
 	for range maxTakes {
 		after, err := snapshot.Take(ctx, e, "", o)

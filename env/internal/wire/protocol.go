@@ -201,6 +201,8 @@ type FileInfo struct {
 	// Seconds and Nanos are the modification time since 1970.
 	Seconds int64 `json:"s,omitempty"`
 	Nanos   int64 `json:"n,omitempty"`
+	// Stamp is that of a search.Entry.
+	Stamp uint64 `json:"stamp,omitempty"`
 	// Error is why an entry of a directory has no description; Mode then holds its type only.
 	Error *Error `json:"error,omitempty"`
 }

@@ -89,7 +89,7 @@ func (w *walk) entry(e search.Entry) error {
 func toEntry(i *wire.FileInfo) search.Entry {
 	return search.Entry{
 		Name: string(i.Name), Mode: i.Mode, Size: i.Size, ModTime: i.ModTime(),
-		Err: i.Error.Err(),
+		Stamp: i.Stamp, Err: i.Error.Err(),
 	}
 }
 

@@ -2,9 +2,12 @@ package client
 
 import (
 	"context"
+	"io/fs"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -20,6 +23,7 @@ type recorder struct {
 	stats   search.GrepStats
 	glob    search.GlobOptions
 	walk    search.WalkOptions
+	entries []search.Entry
 }
 
 func (a *recorder) Grep(
@@ -40,9 +44,14 @@ func (a *recorder) Glob(_ context.Context, opts search.GlobOptions) ([]search.En
 }
 
 func (a *recorder) Walk(
-	_ context.Context, _ string, opts search.WalkOptions, _ func(search.Entry) error,
+	_ context.Context, _ string, opts search.WalkOptions, fn func(search.Entry) error,
 ) error {
 	a.walk = opts
+	for _, e := range a.entries {
+		if err := fn(e); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -108,6 +117,20 @@ func TestSearchOptions(t *testing.T) {
 				t.Errorf("sent %+v, received %+v, error %v", opts, e.walk, err)
 			}
 		})
+	})
+	t.Run("Entry", func(t *testing.T) {
+		e.entries = []search.Entry{{
+			Name: "a\xff", Mode: fs.ModeSymlink | 0o751, Size: 5, ModTime: time.Unix(1, 2),
+			Stamp: math.MaxUint64,
+		}}
+		var got []search.Entry
+		err := c.Walk(t.Context(), ".", search.WalkOptions{}, func(e search.Entry) error {
+			got = append(got, e)
+			return nil
+		})
+		if diff := cmp.Diff(e.entries, got); diff != "" || err != nil {
+			t.Errorf("error %v (-sent +received)\n%s", err, diff)
+		}
 	})
 	t.Run("GrepStats", func(t *testing.T) {
 		each(t, func(t *testing.T, stats search.GrepStats) {

@@ -150,7 +150,7 @@ func toWalkEntry(e search.Entry) wire.WalkEntry {
 	return wire.WalkEntry{
 		Name: wire.Text(e.Name), Size: e.Size, Mode: e.Mode,
 		Seconds: e.ModTime.Unix(), Nanos: int64(e.ModTime.Nanosecond()),
-		Error: entryError(e.Err),
+		Stamp: e.Stamp, Error: entryError(e.Err),
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -28,7 +29,7 @@ func TestWalkStreams(t *testing.T) {
 			return fmt.Errorf("root %q, options %+v", root, opts)
 		}
 		entries := []search.Entry{
-			{Name: "a\xff", Mode: 0o644, Size: 5, ModTime: day},
+			{Name: "a\xff", Mode: 0o644, Size: 5, ModTime: day, Stamp: math.MaxUint64},
 			{Name: "b", Mode: fs.ModeDir, Err: &fs.PathError{Op: "open", Path: "b", Err: fs.ErrPermission}},
 		}
 		for _, entry := range entries {
@@ -70,7 +71,7 @@ func TestWalkStreams(t *testing.T) {
 	}
 	var path *fs.PathError
 	if got[0].Name != "a\xff" || got[0].Size != 5 || !got[0].ModTime().Equal(day) ||
-		got[0].Mode != 0o644 {
+		got[0].Mode != 0o644 || got[0].Stamp != math.MaxUint64 {
 		t.Errorf("the first entry is %+v", got[0])
 	}
 	if err := got[1].Error.Err(); !errors.As(err, &path) || !errors.Is(err, fs.ErrPermission) ||
