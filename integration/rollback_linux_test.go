@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -21,35 +23,36 @@ import (
 // rollbackRounds is the number of rounds of calls of a session.
 const rollbackRounds = 6
 
-// TestRollback runs sessions whose commands change a tree at random, rolls them back to points, and
-// compares the tree with a model: a directory in which the same commands have run.
+// TestRollback runs sessions whose commands change a tree at random, compares their points, takes
+// changes back, and rolls them back to points. The tree must be that of a model, a directory in which
+// the same commands have run. On this machine the tree has 10,000 more files for some rounds.
 func TestRollback(t *testing.T) {
 	t.Parallel()
 	t.Run("local", func(t *testing.T) {
 		proveRollback(t, func(t *testing.T, dir string, vars []string, args ...string) ran {
 			return runCommand(t, dir, vars, append(args, "--yes")...)
-		}, true)
+		}, true, 10_000)
 	})
 	t.Run("ssh", func(t *testing.T) {
 		s := sshd(t, daemons.SSHDConfig{})
 		proveRollback(t, func(t *testing.T, dir string, vars []string, args ...string) ran {
 			args = append(args, "--yes", "--workdir="+dir, "--patch="+filepath.Join(t.TempDir(), "p"))
 			return runCommand(t, dir, vars, append(args, hostFlags(s)...)...)
-		}, true)
+		}, true, 10)
 	})
 	t.Run("docker", func(t *testing.T) {
 		d := sharedDocker(t)
 		proveRollback(t, func(t *testing.T, dir string, vars []string, args ...string) ran {
 			return d.run(t, dir, vars, slices.Insert(args, 1, "--apply")...)
-		}, false)
+		}, false, 10)
 	})
 }
 
 // proveRollback uses run for the commands of a session, which ends with the files of the
-// environment in the directory of the host.
+// environment in the directory of the host. Many is the number of files that come and go together.
 func proveRollback(
 	t *testing.T, run func(t *testing.T, dir string, vars []string, args ...string) ran,
-	inPlace bool,
+	inPlace bool, many int,
 ) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -61,8 +64,15 @@ func proveRollback(
 	}
 	states := []map[string]string{filesIn(t, model)}
 	script := "turns:\n"
-	for range rollbackRounds {
+	for round := range rollbackRounds {
 		commands := randomChanges(random)
+		switch round {
+		case 1:
+			commands += fmt.Sprintf("\nmkdir many; i=0; while [ $i -lt %d ]; do "+
+				"echo $i > many/$i; i=$((i+1)); done", many)
+		case 3:
+			commands += "\nrm -r many"
+		}
 		cmd := exec.CommandContext(t.Context(), "sh", "-c", commands)
 		cmd.Dir = model
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -103,23 +113,66 @@ func proveRollback(
 		git(t, model, "apply", "--allow-empty", patch)
 		checkState(t, fmt.Sprintf("of a fork at point %d", k), states[k], filesIn(t, model))
 	}
-	for k := rollbackRounds; k >= 0; k-- {
+	for range 3 {
+		i, j := random.IntN(rollbackRounds+1), random.IntN(rollbackRounds+1)
+		from, to := fmt.Sprintf("%s@%d", id, r.Points[i].Seq), fmt.Sprintf("%s@%d", id, r.Points[j].Seq)
+		diff := must(runCommand(t, outside, vars, "session", "diff", from, to))
+		if diff := cmp.Diff(changedNames(states[i], states[j]), namesInDiff(diff)); diff != "" {
+			t.Errorf("the files in the diff of points %d and %d (-want +got):\n%s", i, j, diff)
+		}
+	}
+	goOn := func(k int, when string) {
+		t.Helper()
+		if !inPlace {
+			must(run(t, dir, vars, "session", "resume", id, "go on",
+				"--model=script:"+filepath.Join(outside, "none.yaml")))
+		}
+		checkState(t, fmt.Sprintf("%s point %d", when, k), states[k], filesIn(t, dir))
+	}
+	last := rollbackRounds
+	for last > 0 && maps.Equal(states[last], states[last-1]) {
+		last--
+	}
+	must(runCommand(t, outside, vars, "session", "undo", id))
+	goOn(max(last-1, 0), "after undo, at")
+	for k := last - 1; k >= 0; k-- {
 		if k > 0 && random.IntN(3) == 0 {
 			continue
 		}
 		must(runCommand(t, outside, vars, "session", "rollback",
 			fmt.Sprintf("%s@%d", id, r.Points[k].Seq)))
-		if !inPlace {
-			must(run(t, dir, vars, "session", "resume", id, "go on",
-				"--model=script:"+filepath.Join(outside, "none.yaml")))
-		}
-		checkState(t, fmt.Sprintf("at point %d", k), states[k], filesIn(t, dir))
+		goOn(k, "at")
 	}
 	got := runCommand(t, outside, vars, "session", "rollback",
 		fmt.Sprintf("%s@%d", id, r.Points[1].Seq))
 	if got.code != 2 || !strings.Contains(got.stderr, "none of the points") {
 		t.Errorf("a point that does not exist any more: exit code %d\n%s", got.code, got.stderr)
 	}
+}
+
+// changedNames returns the sorted names of files that differ.
+func changedNames(before, after map[string]string) (names []string) {
+	all := maps.Clone(before)
+	maps.Copy(all, after)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if before[name] != after[name] {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+var diffName = regexp.MustCompile(
+	`(?m)^(?:new file (.+), mode \d+|deleted file (.+)|mode of (.+) from \d+ to \d+|` +
+		`binary file (.+)|\+\+\+ b/(.+))$`)
+
+// namesInDiff returns the sorted names of the files in the output of session diff.
+func namesInDiff(diff string) (names []string) {
+	for _, m := range diffName.FindAllStringSubmatch(diff, -1) {
+		names = append(names, strings.Join(m[1:], ""))
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // sessionIn returns the ID of the only session.

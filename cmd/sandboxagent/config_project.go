@@ -182,18 +182,20 @@ func limitOf(s setting) float64 {
 	return n
 }
 
-// limited reports whether the user's file has a limit that is stricter than s.
+// limited reports whether the limit of the user's file, or else the default, is stricter than s.
 func (r *settingsReader) limited(s setting) bool {
 	if !slices.Contains(limitKeys[:], s.name) {
 		return false
 	}
-	for _, list := range [][]setting{r.profile, r.user} {
-		if own := findSetting(list, s.name); own != nil {
-			limit := limitOf(*own)
-			return limit > 0 && limit <= limitOf(s)
+	f := findFlag(allFlags(r.app), s.name).(documentedFlag)
+	own := setting{name: s.name, values: []string{f.GetDefaultText()}} // a text if none
+	for _, list := range [][]setting{r.user, r.profile} {
+		if found := findSetting(list, s.name); found != nil {
+			own = *found
 		}
 	}
-	return false
+	limit := limitOf(own)
+	return limit > 0 && limit <= limitOf(s)
 }
 
 // projectWorkdir returns the directory that s names from the root of its project on. In a project

@@ -137,6 +137,17 @@ func TestPrecedence(t *testing.T) {
 			want:    "--env=docker --profile-name=ci --timeout=10m --max-turns=20 --memory=2GiB -- x",
 		},
 		{
+			name: "limits of the project that are laxer than the defaults",
+			project: "memory: 5GiB\ncpus: 3\npids: 5000\nmax-tool-rounds: 201\n" +
+				"max-retry-wait: 6m\napprove-timeout: 11m\n",
+			args: "run --env=docker x", want: "--env=docker -- x",
+		},
+		{
+			name: "a limit of the project below that of the user above the default",
+			user: "memory: 8GiB\n", project: "memory: 6GiB\n",
+			args: "run --env=docker x", want: "--env=docker --memory=6GiB -- x",
+		},
+		{
 			name: "a limit of the project alone", project: "max-turns: 30\n", args: "run x",
 			want: "--max-turns=30 -- x",
 		},

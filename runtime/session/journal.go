@@ -65,7 +65,8 @@ func newJournal(f *os.File, opts Options, ids func() string) *Journal {
 	return j
 }
 
-// Append adds an entry with data as JSON. After an error every call returns that error.
+// Append adds an entry with data as JSON. After an error every call returns that error, which is
+// ErrInUse if another process has written to the file, though this one has the lock.
 func (j *Journal) Append(typ string, data any) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -86,7 +87,14 @@ func (j *Journal) Append(typ string, data any) error {
 	if len(line) > MaxLine {
 		return j.fail(fmt.Errorf("journal entry %s: %d bytes are more than %d", typ, len(line), MaxLine))
 	}
-	if _, err := j.file.Write(line); err != nil {
+	info, err := j.file.Stat()
+	if err == nil && info.Size() != j.last.offset {
+		err = ErrInUse
+	}
+	if err == nil {
+		_, err = j.file.Write(line)
+	}
+	if err != nil {
 		return j.fail(fmt.Errorf("write the session journal: %w", err))
 	}
 	j.last = position{e.Seq, e.ID, j.last.offset + int64(len(line))}

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -89,6 +90,30 @@ func TestOneWriter(t *testing.T) {
 		if err != nil || e.Seq == 2 && e.ID != "1.2" { // appendAll writes no TypeStarted
 			t.Errorf("entry %d has the ID %q, %v", e.Seq, e.ID, err)
 		}
+	}
+}
+
+// TestFence opens a session twice, as where a file system keeps no locks: the first writer stops.
+func TestFence(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the file of a lock cannot be removed")
+	}
+	s := create(t)
+	appendAll(t, s, "one")
+	if err := os.Remove(filepath.Join(s.Dir(), "lock")); err != nil {
+		t.Fatal(err)
+	}
+	other, _ := open(t, s.Dir())
+	appendAll(t, other, "two")
+	for range 2 {
+		if err := s.Append("note", "lost"); !errors.Is(err, session.ErrInUse) {
+			t.Errorf("the first writer: %v", err)
+		}
+	}
+	appendAll(t, other, "three")
+	want := []string{"one", "two", "three"}
+	if texts, err := readAll(journalPath(s)); err != nil || !cmp.Equal(texts, want) {
+		t.Errorf("%q, %v", texts, err)
 	}
 }
 
