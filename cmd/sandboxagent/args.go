@@ -30,6 +30,9 @@ type commandLine struct {
 	sources map[string]source
 	// rules are those of the project, which tighten the policy; may be nil.
 	rules *policy.Policy
+	// project is the directory of the project whose file counts; trusted is the name of this file if
+	// the user trusts the project. Both may be empty.
+	project, trusted string
 	// userModel is the model that the user's file sets; may be empty.
 	userModel string
 	// help is true if the arguments have a help flag.

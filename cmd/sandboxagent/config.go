@@ -26,7 +26,7 @@ func profileNameFlag() cli.Flag {
 var argumentsOnly = [...]string{
 	"yes", "accept-new-host-key", profileName, sessionName, lastName, answerName, approveName,
 	refuseName, toolsName, keepFilesName, "keep-flags", "env-id", "file", "image-file", "patch",
-	"args", "tty", "interactive", "all", "dry-run", "older-than", "json", originName,
+	"args", "tty", "interactive", "all", "dry-run", "older-than", "json", "base", originName,
 }
 
 // readsFiles reports whether a file may set one of flags.
@@ -81,14 +81,14 @@ type setting struct {
 
 // settings are what sets flags beside the arguments.
 type settings struct {
-	variables, project, profile, user []setting
+	variables, ofProject, profile, user []setting
 	// rules are those of the project, which tighten the policy.
 	rules []setting
 }
 
 // bySource returns the settings of each source, the strongest one first.
 func (s settings) bySource() [][]setting {
-	return [][]setting{s.variables, s.project, s.profile, s.user}
+	return [][]setting{s.variables, s.ofProject, s.profile, s.user}
 }
 
 // value returns the value of a flag that is no list; empty if nothing sets it.
@@ -144,7 +144,7 @@ func (r *settingsReader) value(name string) string {
 // be read.
 func (r *settingsReader) read(flags []cli.Flag) error {
 	r.variables = variableSettings(flags)
-	if !readsFiles(flags) {
+	if !readsFiles(flags) || r.line.value(toolsName) == toolsRecorded {
 		return nil
 	}
 	user, err := readUserConfig(r.app)
@@ -159,6 +159,9 @@ func (r *settingsReader) read(flags []cli.Flag) error {
 			}
 			return err
 		}
+	}
+	if rollsBack(r.line.command) { // a session may have changed the file
+		return nil
 	}
 	return r.readProject(user)
 }
@@ -177,8 +180,11 @@ func (l *commandLine) addSettings(app *cli.App, before programLine) error {
 		// parseBackend reports an unknown one
 		selected, _ = findBackend(backends(nil), cmp.Or(r.value("env"), f.GetValue()))
 	}
-	for _, list := range r.bySource() {
-		err = cmp.Or(err, l.take(flags, selected, list))
+	for i, list := range r.bySource() {
+		if foreignAddress(r, r.bySource()[i:]) {
+			list = slices.DeleteFunc(slices.Clone(list), func(s setting) bool { return s.name == baseURLName })
+		}
+		err = cmp.Or(err, l.take(flags, selected, r.value("sandbox") == sandboxOff, list))
 	}
 	for _, list := range [][]setting{r.profile, r.user} {
 		if s := findSetting(list, "model"); s != nil && l.userModel == "" {
@@ -191,10 +197,26 @@ func (l *commandLine) addSettings(app *cli.App, before programLine) error {
 	return err
 }
 
+// foreignAddress reports whether the address of a model in the first of lists, the settings of a
+// source and the weaker ones, is for their model, and a stronger source sets one of another provider.
+func foreignAddress(r settingsReader, lists [][]setting) bool {
+	model := r.value("model")
+	if s := findSetting(r.ofProject, "model"); s != nil && s.repository && s.values[0] == model {
+		return false // checkModel decides
+	}
+	for _, list := range lists {
+		if s := findSetting(list, "model"); s != nil {
+			return providerOf(s.values[0]) != providerOf(model)
+		}
+	}
+	return false
+}
+
 // take adds the settings of one source to flags that no stronger source has set.
-func (l *commandLine) take(flags []cli.Flag, selected backend, list []setting) (err error) {
+func (l *commandLine) take(
+	flags []cli.Flag, selected backend, unsandboxed bool, list []setting,
+) (err error) {
 	without := l.excluded()
-	unsandboxed := l.value("sandbox") == sandboxOff
 	for _, s := range list {
 		f := findFlag(flags, s.name)
 		if f == nil || l.value(s.name) != "" || slices.Contains(without, s.name) ||
@@ -202,7 +224,7 @@ func (l *commandLine) take(flags []cli.Flag, selected backend, list []setting) (
 			continue
 		}
 		// A file, which is not edited for one call, has no part in a sandbox that is off.
-		if unsandboxed && s.variable == "" && f.(documentedFlag).GetCategory() == groupSandbox {
+		if unsandboxed && s.variable == "" && s.name != "sandbox" && f.(documentedFlag).GetCategory() == groupSandbox {
 			continue
 		}
 		l.sources["--"+s.name] = s.source
@@ -227,17 +249,23 @@ func (l *commandLine) excluded() (names []string) {
 	return names
 }
 
-// projectDir returns the directory whose project's file counts: that of --workdir, if it is one of
-// this machine, else that of the program.
-func (r *settingsReader) projectDir() string {
+// project returns the directory of the project whose file counts, and the directory in which the
+// program starts: --workdir, if it is one of this machine, else that of the program. A session that
+// goes on elsewhere without a new --workdir has its project.
+func (r *settingsReader) project() (root, start string, err error) {
 	dir := r.value("workdir")
 	if r.workdirElsewhere() {
 		dir = ""
 	}
-	if filepath.IsAbs(dir) || slices.Contains(r.line.given(), "workdir") {
-		return dir
+	switch {
+	case slices.Contains(r.line.given(), "workdir"):
+		return projectRoot(dir)
+	case r.before.Project != "":
+		return projectRoot(r.before.Project)
+	case !filepath.IsAbs(dir):
+		dir = filepath.Join(r.before.Dir, dir)
 	}
-	return filepath.Join(r.before.Dir, dir)
+	return projectRoot(dir)
 }
 
 // workdirElsewhere reports whether --workdir is no directory of this machine.

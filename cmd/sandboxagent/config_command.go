@@ -19,9 +19,11 @@ import (
 // originName is the flag of config show that shows sources.
 const originName = "origin"
 
+const configShowName = "config show"
+
 func (p *program) configShowCommand() *cli.Command {
 	return &cli.Command{
-		Name: "config show", Usage: "print the flags that variables and files set",
+		Name: configShowName, Usage: "print the flags that variables and files set",
 		ArgsUsage: "[flags]",
 		UsageText: `
 sandboxagent config show --origin
@@ -133,7 +135,7 @@ func (p *program) configPath(_ context.Context, c *cli.Context) (int, error) {
 	if err := noArguments(c); err != nil {
 		return 0, err
 	}
-	root, err := projectRoot(".")
+	root, _, err := projectRoot(".")
 	if err != nil {
 		return 0, usagef("the current directory is unknown: %s", err)
 	}

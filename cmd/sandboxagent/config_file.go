@@ -13,6 +13,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/sandboxagent/sandboxagent/policy"
 )
 
 // maxConfig bounds a configuration file, in bytes.
@@ -170,15 +172,10 @@ func (c *configParser) parseTrusted(at source, n *yaml.Node) error {
 	c.only(at)
 	dirs, err := c.list(at, n)
 	for _, dir := range dirs {
-		if rest, ok := strings.CutPrefix(dir, "~/"); ok {
-			if home, err := os.UserHomeDir(); err == nil {
-				dir = filepath.Join(home, rest)
-			}
-		}
-		if !filepath.IsAbs(dir) {
+		if !strings.HasPrefix(dir, "~/") && !filepath.IsAbs(dir) {
 			return usagef("%s: %.60q is not the absolute name of a directory", at.subject(), dir)
 		}
-		c.trusted = append(c.trusted, dir)
+		c.trusted = append(c.trusted, c.absolute(dir))
 	}
 	return err
 }
@@ -213,7 +210,32 @@ func (c *configParser) setting(at source, key string, n *yaml.Node) ([]setting, 
 	if err != nil || len(s.values) == 0 { // an empty list sets nothing
 		return nil, err
 	}
+	if slices.Contains(fileKeys[:], key) {
+		for i, name := range s.values {
+			s.values[i] = c.absolute(name)
+		}
+	}
 	return []setting{s}, nil
+}
+
+// fileKeys are keys whose values are names of files or directories.
+var fileKeys = [...]string{
+	"agents", "models", "policy", "log", "helper-binary", "identity", "known-hosts", "kubeconfig",
+	"pod-template",
+}
+
+// absolute returns a name of a file as the directory of the configuration has it, so that it means
+// the same file everywhere; ~/ is the home directory. That of a built-in policy stays.
+func (c *configParser) absolute(name string) string {
+	if rest, ok := strings.CutPrefix(name, "~/"); ok {
+		if home, err := os.UserHomeDir(); err == nil {
+			return filepath.Join(home, rest)
+		}
+	}
+	if filepath.IsAbs(name) || slices.Contains(policy.Presets(), name) {
+		return name
+	}
+	return filepath.Join(filepath.Dir(c.file), name)
 }
 
 // list returns the texts of a list.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -29,21 +30,20 @@ var repositoryKeys = [...]string{"model", "image", "workdir", "network", "read-o
 var repositoryProviders = [...]string{"openai", "anthropic", "gemini"}
 
 // projectRoot returns the project of a directory: the nearest directory from it upwards that has a
-// .git, else the directory itself, without symlinks.
-func projectRoot(dir string) (string, error) {
-	dir, err := filepath.Abs(dir)
-	if err == nil {
-		dir, err = filepath.EvalSymlinks(dir)
+// .git, else the directory itself; and this directory. Both are absolute, without symlinks.
+func projectRoot(dir string) (root, abs string, err error) {
+	if abs, err = filepath.Abs(dir); err == nil {
+		abs, err = filepath.EvalSymlinks(abs)
 	}
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
-	for at := dir; ; at = filepath.Dir(at) {
+	for at := abs; ; at = filepath.Dir(at) {
 		if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
-			return at, nil
+			return at, abs, nil
 		}
 		if at == filepath.Dir(at) {
-			return dir, nil
+			return abs, abs, nil
 		}
 	}
 }
@@ -51,15 +51,17 @@ func projectRoot(dir string) (string, error) {
 // readProject reads the file of the project, which may be missing. One that user does not trust may
 // set little.
 func (r *settingsReader) readProject(user configuration) error {
-	root, err := projectRoot(r.projectDir())
+	root, start, err := r.project()
 	if err != nil {
 		return nil // the command reports a directory that is missing
 	}
-	c, err := readProjectConfig(r.app, root)
+	r.line.project = root
+	trusted := trusts(user.trusted, root)
+	c, parseErr := readProjectConfig(r.app, root, trusted)
 	if c.userOnly.key != "" {
 		return usagef("%s belongs in %s only", c.userOnly.subject(), userConfigName())
 	}
-	trusted := trusts(user.trusted, root)
+	var workdir *setting
 	for _, s := range c.keys {
 		s.repository = !trusted
 		if s.name == string(policy.Deny) || s.name == string(policy.Ask) {
@@ -70,31 +72,63 @@ func (r *settingsReader) readProject(user configuration) error {
 			if err := s.checkRepository(root); err != nil {
 				return err
 			}
-			if r.limited(s) {
-				continue
-			}
 		}
-		if s.name == "workdir" && !r.workdirElsewhere() {
-			if s.values[0], err = projectWorkdir(s, root); err != nil {
-				return err
-			}
-		} else if s.name == "workdir" && !trusted {
-			continue
+		switch {
+		case !trusted && r.limited(s):
+		case s.name == "workdir":
+			workdir = &s
+		default:
+			r.ofProject = append(r.ofProject, s)
 		}
-		r.project = append(r.project, s)
 	}
-	return err
+	if trusted {
+		r.line.trusted = filepath.Join(root, configName)
+	}
+	if workdir != nil {
+		err = r.addWorkdir(*workdir, root, start)
+	}
+	return cmp.Or(err, parseErr)
+}
+
+// addWorkdir adds the working directory that the file in root sets, for a program that starts in
+// start. A session that goes on has its own. A repository that is not trusted sets it to no
+// directory above start, in which commands could change more, and outside of local for runs only,
+// since other commands upload no directory without --workdir.
+func (r *settingsReader) addWorkdir(s setting, root, start string) error {
+	elsewhere := r.workdirElsewhere()
+	local := slices.Contains([]string{"", "local"}, r.value("env"))
+	uploads := slices.Contains([]string{runName, configShowName}, r.line.command)
+	switch {
+	case r.before.Dir != "", s.repository && (elsewhere || !local && !uploads):
+		return nil
+	case !elsewhere:
+		dir, err := projectWorkdir(s, root)
+		if err != nil {
+			return err
+		}
+		if below, err := filepath.Rel(dir, start); s.repository && err == nil && below != "." &&
+			filepath.IsLocal(below) {
+			return nil
+		}
+		s.values = []string{dir}
+	}
+	r.ofProject = append(r.ofProject, s)
+	return nil
 }
 
 // readProjectConfig reads the file in the directory root, unless it is the user's.
-func readProjectConfig(app *cli.App, root string) (configuration, error) {
+func readProjectConfig(app *cli.App, root string, trusted bool) (configuration, error) {
 	name := filepath.Join(root, configName)
 	found, err := os.Lstat(name)
 	if err != nil {
 		return configuration{}, nil
 	}
-	if own, err := os.Lstat(configFile(configName)); err == nil && os.SameFile(own, found) {
+	if own, err := os.Stat(configFile(configName)); err == nil && os.SameFile(own, found) {
 		return configuration{}, nil
+	}
+	if !trusted && !ownedHere(found) {
+		return configuration{}, usagef("%s belongs to another user: if you trust it, list %s under %s "+
+			"in %s", name, root, trustedKey, userConfigName())
 	}
 	data, err := readInside(root, configName)
 	if path := (*fs.PathError)(nil); errors.As(err, &path) {
@@ -238,15 +272,20 @@ func parseRules(list []setting) (*policy.Policy, error) {
 	return p, nil
 }
 
+// baseURLName is the flag with the address of a model.
+const baseURLName = "base-url"
+
+// providerOf returns the provider of a model.
+func providerOf(model string) string {
+	name, _, _ := strings.Cut(model, "/")
+	return name
+}
+
 // checkModel keeps a repository from selecting which key goes to the address, or who gets the key,
 // that the user has for a model of another provider.
 func (l *commandLine) checkModel() error {
-	provider := func(model string) string {
-		name, _, _ := strings.Cut(model, "/")
-		return name
-	}
 	model := l.value("model")
-	if !l.sources["--model"].repository || provider(model) == provider(l.userModel) ||
+	if !l.sources["--model"].repository || providerOf(model) == providerOf(l.userModel) ||
 		l.value("base-url") == "" && os.Getenv(anyKey) == "" {
 		return nil
 	}

@@ -148,6 +148,48 @@ func TestPrecedence(t *testing.T) {
 			args: "run --env=docker x", want: "--env=docker --memory=6GiB -- x",
 		},
 		{
+			name:    "a mistake after a key that counts",
+			project: "workdir: .\nmax-truns: 3\nread-only: true\n", args: "run x",
+			err: "PROJECT:2: max-truns is unknown; did you mean max-turns?",
+		},
+		{
+			name: "the address of a model of another provider",
+			user: "model: openai-compatible/q\nbase-url: http://h\n",
+			args: "run --model=openai/p x", want: "--model=openai/p -- x",
+		},
+		{
+			name: "the address of a model of the same provider",
+			user: "model: openai-compatible/q\nbase-url: http://h\n",
+			args: "run --model=openai-compatible/p x",
+			want: "--model=openai-compatible/p --base-url=http://h -- x",
+		},
+		{
+			name: "an address without a model", user: "base-url: http://h\n",
+			args: "run --model=openai/p x", want: "--model=openai/p --base-url=http://h -- x",
+		},
+		{
+			name: "the address of a profile's model",
+			user: "model: openai/p\nprofiles: {own: {model: openai-compatible/q, base-url: http://h}}\n",
+			args: "run --profile-name=own x",
+			want: "--profile-name=own --model=openai-compatible/q --base-url=http://h -- x",
+		},
+		{
+			name: "a sandbox that the user's file has off", user: "sandbox: off\n",
+			project: "network: none\n", args: "exec a", want: "--sandbox=off -- a",
+		},
+		{
+			name: "a file of the user elsewhere", user: "models: m.yaml\npolicy: read-only\n",
+			args: "run x", want: "--models=CONFIG/m.yaml --policy=read-only -- x",
+		},
+		{
+			name: "an upload that the repository adds", project: "workdir: sub\n",
+			args: "exec --env=docker a", want: "--env=docker -- a",
+		},
+		{
+			name: "a rollback reads no file of the project", project: "yes: true\n",
+			args: "session undo --last", want: "--last=true --",
+		},
+		{
 			name: "a limit of the project alone", project: "max-turns: 30\n", args: "run x",
 			want: "--max-turns=30 -- x",
 		},
@@ -212,10 +254,119 @@ func TestPrecedence(t *testing.T) {
 			}
 			want := strings.NewReplacer("USER", user, "PROJECT", project,
 				"ROOT", filepath.Dir(project)).Replace(tt.err)
-			if got := l.text(err); got != tt.want || text != want {
-				t.Errorf("got %q\nerror %q\nwant %q\nerror %q", got, text, tt.want, want)
+			wanted := strings.ReplaceAll(tt.want, "CONFIG", filepath.Dir(user))
+			if got := l.text(err); got != wanted || text != want {
+				t.Errorf("got %q\nerror %q\nwant %q\nerror %q", got, text, wanted, want)
 			}
 		})
+	}
+}
+
+// TestRecalledSettings goes on twice with a session, whose flags come from arguments and files.
+func TestRecalledSettings(t *testing.T) {
+	for _, tt := range []struct {
+		name, user, project, args string
+		// laterUser and laterProject are the files at the end; empty means the same ones.
+		laterUser, laterProject, want string
+	}{
+		{
+			name: "rules of both", user: "deny: [shell:a]\n", args: "--deny=shell:b",
+			want: "--deny=shell:a --deny=shell:b",
+		},
+		{
+			name: "an address of another provider", args: "",
+			user:      "model: openai-compatible/q\nbase-url: http://h\n",
+			laterUser: "model: openai/p\n", want: "--model=openai/p",
+		},
+		{
+			name: "a limit of the repository", project: "max-turns: 10\n",
+			laterProject: "max-turns: 20\n", want: "--max-turns=20",
+		},
+		{
+			name: "a laxer limit of the repository", args: "--max-turns=5",
+			project: "max-turns: 10\n", want: "--max-turns=5",
+		},
+		{
+			name: "a limit of a former file of the user", user: "max-turns: 5\n",
+			laterUser: "{}", laterProject: "max-turns: 10\n", want: "--max-turns=5",
+		},
+		{
+			name: "the directory of the repository", project: "workdir: sub\n", laterProject: "{}",
+			want: "--workdir=ROOT/sub",
+		},
+		{
+			name: "rules of the project, from its directory", project: "workdir: sub\ntimeout: 1m\n",
+			want: "--timeout=1m --workdir=ROOT/sub",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			user, project := configure(t, tt.user, tt.project)
+			root := filepath.Dir(project)
+			if err := os.Mkdir(filepath.Join(root, "sub", ".git"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			app := (&program{}).app()
+			var before programLine
+			for i, args := range []string{"run " + tt.args, "run", "run"} {
+				l, err := parseCommandLine(app, strings.Fields(args))
+				given := l.given()
+				if err == nil {
+					err = l.addSettings(app, before)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				l.merge(before, given, app.Command(runName).Flags)
+				if i == 2 {
+					slices.Sort(l.flags)
+					if got := strings.Join(l.flags, " "); got != strings.ReplaceAll(tt.want, "ROOT", root) {
+						t.Errorf("got %s, want %s", got, tt.want)
+					}
+				}
+				record, err := (&program{line: l}).recordLine(nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				before = programLine{}
+				if err := json.Unmarshal(record, &before); err != nil {
+					t.Fatal(err)
+				}
+				if i == 1 {
+					rewrite(t, user, tt.laterUser)
+					rewrite(t, project, tt.laterProject)
+				}
+			}
+		})
+	}
+}
+
+// rewrite replaces a file, unless content is empty.
+func rewrite(t *testing.T, name, content string) {
+	t.Helper()
+	if content == "" {
+		return
+	}
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestGivenAgain checks that a secret is given again in arguments, unless a file had it.
+func TestGivenAgain(t *testing.T) {
+	for variable, ok := range map[string]bool{"": false, "base-url": true} {
+		configure(t, "base-url: http://h\n", "")
+		app := (&program{}).app()
+		l, err := parseCommandLine(app, []string{"run"})
+		before := programLine{Again: []string{"--base-url"}, Variables: []string{variable}}
+		if err == nil {
+			err = l.addSettings(app, before)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.checkAgain(before); (err == nil) != ok {
+			t.Errorf("set by %q before: %v", variable, err)
+		}
 	}
 }
 
@@ -257,8 +408,8 @@ func TestRepositoryKeys(t *testing.T) {
 			if !errors.As(err, &usage) || !strings.HasPrefix(err.Error(), project+":1: "+name+" ") {
 				t.Errorf("%v", err)
 			}
-			if len(r.project) > 0 {
-				t.Errorf("it sets %v", r.project)
+			if len(r.ofProject) > 0 {
+				t.Errorf("it sets %v", r.ofProject)
 			}
 		})
 	}

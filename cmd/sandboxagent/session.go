@@ -323,7 +323,7 @@ func (p *program) gcSessions(_ context.Context, c *cli.Context) (int, error) {
 		return 0, err
 	}
 	if !c.Bool("dry-run") { // one that is younger may be under way
-		if err := session.RemoveCopies(dir, time.Now().Add(-max(age, copyAge))); err != nil {
+		if err := session.RemoveCopies(dir, time.Now().Add(-copyAge)); err != nil {
 			return 0, err
 		}
 	}

@@ -170,6 +170,10 @@ type programLine struct {
 	// are in Variables.
 	Flags     []string `json:"flags"`
 	Variables []string `json:"variables,omitempty"`
+	// Repository are those of Variables that a repository set which the user does not trust.
+	Repository []string `json:"repository,omitempty"`
+	// Project is the directory of the project whose file counted; empty if none could.
+	Project string `json:"project,omitempty"`
 	// Again are flags without their values, which have secrets: --NAME, or --var=NAME.
 	Again []string `json:"again,omitempty"`
 }
@@ -191,7 +195,7 @@ func (p *program) recordLine(set []string) (json.RawMessage, error) {
 		return nil, err
 	}
 	secrets := redact.New(redact.Patterns, secretValues(slices.Concat(os.Environ(), set)))
-	line := programLine{Dir: dir}
+	line := programLine{Dir: dir, Project: p.line.project}
 	for _, f := range p.line.flags {
 		name, value := cutValue(f)
 		variable, content, _ := strings.Cut(value, "=")
@@ -201,10 +205,17 @@ func (p *program) recordLine(set []string) (json.RawMessage, error) {
 			line.Again = append(line.Again, "--var="+variable)
 		case secrets.Text(f) != f:
 			line.Again = append(line.Again, "--"+name)
-		default:
-			line.Flags = append(line.Flags, f)
 			if _, ok := p.line.sources["--"+name]; ok {
 				line.Variables = append(line.Variables, name)
+			}
+		default:
+			line.Flags = append(line.Flags, f)
+			source, ok := p.line.sources["--"+name]
+			if ok && !slices.Contains(addingFlags[:], name) {
+				line.Variables = append(line.Variables, name)
+			}
+			if source.repository {
+				line.Repository = append(line.Repository, name)
 			}
 		}
 	}
@@ -363,7 +374,7 @@ func (p *program) recall(app *cli.App) (err error) {
 		}
 	}
 	if !rollsBack(p.line.command) {
-		err := p.line.checkAgain(before.Again)
+		err := p.line.checkAgain(before)
 		if err == nil {
 			err = p.stored.finishRollback(context.Background(), nil)
 		}
@@ -424,12 +435,13 @@ func (l *commandLine) given() (names []string) {
 }
 
 // checkAgain returns an error if a flag is missing whose value the session does not have.
-func (l *commandLine) checkAgain(flags []string) error {
-	for _, again := range flags {
+func (l *commandLine) checkAgain(before programLine) error {
+	given := append(l.given(), before.Variables...)
+	for _, again := range before.Again {
 		name, variable := cutValue(again)
 		if !slices.ContainsFunc(l.flags, func(f string) bool {
 			n, value := cutValue(f)
-			return n == name && (variable == "" || strings.HasPrefix(value, variable+"="))
+			return n == name && slices.Contains(given, n) && (variable == "" || strings.HasPrefix(value, variable+"="))
 		}) {
 			return usagef("%s is not recorded, since its value has a secret: give it again", again)
 		}
@@ -447,22 +459,31 @@ func (l *commandLine) merge(
 	for name := range l.sources {
 		set = append(set, strings.TrimPrefix(name, "--"))
 	}
+	// fresh means that a variable or a file set the flag, and sets it again. A repository replaces only
+	// flags of its own.
+	fresh := func(name string) bool {
+		return slices.Contains(before.Variables, name) && slices.Contains(set, name) &&
+			!slices.Contains(addingFlags[:], name) &&
+			(!l.sources["--"+name].repository || slices.Contains(before.Repository, name))
+	}
 	replaced := func(name, value string) bool {
 		variable, _, _ := strings.Cut(value, "=")
 		switch {
-		case findFlag(flags, name) == nil,
-			slices.Contains(before.Variables, name) && slices.Contains(set, name):
+		case findFlag(flags, name) == nil, fresh(name), name == baseURLName && fresh("model") &&
+			providerOf(lastValue(before.Flags, "model")) != providerOf(l.value("model")):
 			return true
+		case slices.Contains(addingFlags[:], name):
+			return slices.Contains(l.flags, "--"+name+"="+value)
 		case name == "var":
 			return slices.ContainsFunc(l.flags, func(f string) bool {
 				return strings.HasPrefix(f, "--var="+variable+"=")
 			})
 		case slices.Contains(given, name):
-			return !slices.Contains(addingFlags[:], name)
+			return true
 		}
 		others := map[string]string{
-			"base-url": "model", // an address of one provider is none of another
-			"env":      "env-id", "env-id": "env", "apply": noUploadFlag, "upload-ignored": noUploadFlag,
+			baseURLName: "model", // an address of one provider is none of another
+			"env":       "env-id", "env-id": "env", "apply": noUploadFlag, "upload-ignored": noUploadFlag,
 		}
 		return others[name] != "" && slices.Contains(given, others[name])
 	}
