@@ -33,6 +33,8 @@ type environment struct {
 	inPlace bool
 	// readOnly: no tool changes anything.
 	readOnly bool
+	// trusted is the file of a project whose settings the user trusts; may be empty.
+	trusted string
 	// keep leaves the environment running on close.
 	keep bool
 	// forget removes the stored way to reattach; nil if none is stored.
@@ -54,7 +56,7 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *environme
 	e := &environment{
 		backend: s.backend.name(), log: slog.New(slog.DiscardHandler), keep: s.keep,
 		notify: p.notify, applying: &p.applying, endTime: p.endTime(),
-		inPlace: s.backend.inPlace(), readOnly: s.readOnly,
+		inPlace: s.backend.inPlace(), readOnly: s.readOnly, trusted: p.line.trusted,
 	}
 	var logger *slog.Logger
 	if s.log != "" {

@@ -39,6 +39,9 @@ func newTreeGuard(ctx context.Context, e *environment, topOnly bool) *treeGuard 
 	if e.account == "" {
 		if dir, err := filepath.EvalSymlinks(info.WorkDir); err == nil {
 			opts.Dir = dir
+			if name, err := filepath.Rel(dir, e.trusted); err == nil && e.trusted != "" {
+				opts.Settings = []string{filepath.ToSlash(name)}
+			}
 		}
 	}
 	return &treeGuard{env: e, opts: opts, ctx: ctx}

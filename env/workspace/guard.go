@@ -30,10 +30,14 @@ type GuardOptions struct {
 	// TopOnly guards only the working directory itself and its .git, not the directories below, which
 	// have to be searched twice.
 	TopOnly bool
+	// Settings are files from which programs outside take settings, relative to the working directory.
+	// Those that commands make or change are disarmed.
+	Settings []string
 }
 
-// Disarmed is one file that a command made or changed so that git outside of the environment would
-// run programs of the command's choice, and that git ignores now.
+// Disarmed is one file that a command made or changed so that git, or a program with
+// GuardOptions.Settings, would outside of the environment do what the command chose, and that these
+// ignore now.
 type Disarmed struct {
 	// Name is the file, relative to the working directory, and Reason why git would run programs.
 	Name, Reason string
@@ -70,9 +74,10 @@ type GuardReport struct {
 //
 // Methods may be called concurrently, before Finish.
 type Guard struct {
-	e       env.Environment
-	dir     string
-	topOnly bool
+	e        env.Environment
+	dir      string
+	topOnly  bool
+	settings []string
 	// kept is the strength of the protection of the repository by other means, see isKept.
 	kept     env.Strength
 	recorded chan struct{}
@@ -92,7 +97,8 @@ func StartGuard(ctx context.Context, e env.Environment, opts GuardOptions) *Guar
 	info := e.Info()
 	g := &Guard{
 		e: e, dir: cmp.Or(filepath.ToSlash(opts.Dir), info.WorkDir), topOnly: opts.TopOnly,
-		kept: info.Strength(env.KeptHooks), recorded: make(chan struct{}),
+		settings: opts.Settings,
+		kept:     info.Strength(env.KeptHooks), recorded: make(chan struct{}),
 	}
 	go func() {
 		defer close(g.recorded)
@@ -158,6 +164,8 @@ type guardState struct {
 	repositories map[string]gitDir
 	// pointers are the entries .git that are files or symlinks.
 	pointers gitDir
+	// settings are the files of GuardOptions.Settings that exist.
+	settings gitDir
 	// control are the files of package controlfile, with what shows that they have changed.
 	control map[string]string
 	// closed is what cannot be listed or described.
@@ -223,7 +231,7 @@ func (g *Guard) findOuter(ctx context.Context) error {
 func (g *Guard) scan(ctx context.Context, topOnly bool) (*guardState, error) {
 	s := &guardState{
 		repositories: make(map[string]gitDir), pointers: make(gitDir),
-		control: make(map[string]string),
+		settings: make(gitDir), control: make(map[string]string),
 	}
 	// A search does not follow a .git that is a symlink.
 	dirs, dotGits := append([]string{".", gitrepo.DirName}, g.outer...), []string{gitrepo.DirName}
@@ -259,6 +267,13 @@ func (g *Guard) scan(ctx context.Context, topOnly bool) (*guardState, error) {
 			return nil, err
 		}
 		return func() { s.pointers[name] = f }, err
+	})
+	each(slices.Clone(g.settings), func(name string) (func(), error) {
+		f, err := g.readPointer(ctx, name)
+		if f == nil {
+			return nil, err
+		}
+		return func() { s.settings[name] = f }, err
 	})
 	wg.Wait()
 	if f := s.pointers[gitrepo.DirName]; f != nil && topOnly {

@@ -329,3 +329,34 @@ func TestGuardSettings(t *testing.T) {
 		}
 	}
 }
+
+// TestGuardTrusted has a file whose settings a program outside trusts.
+func TestGuardTrusted(t *testing.T) {
+	for script, want := range map[string]string{
+		"echo evil >settings":                    "former",
+		"rm settings; ln -s file settings":       "former",
+		"echo former >settings; echo x >other":   "former",
+		"rm settings":                            "",
+		"mv settings s; cp s settings; echo >>s": "former",
+	} {
+		g := newGuarded(t)
+		g.run(t, "echo former >settings")
+		guard := workspace.StartGuard(t.Context(), g.e, workspace.GuardOptions{
+			Dir: g.dir, TopOnly: true, Settings: []string{"settings", "new"},
+		})
+		guard.Wait(t.Context())
+		g.run(t, script+"; echo new >new")
+		guard.Check(t.Context())
+		r, err := guard.Finish(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(filepath.Join(g.dir, "settings"))
+		if got := strings.TrimSpace(string(text)); got != want || err == nil != (want != "") {
+			t.Errorf("after %s the settings are %q, %v; %v", script, got, err, r.Disarmed)
+		}
+		if _, err := os.Stat(filepath.Join(g.dir, "new")); err == nil || g.content("new.disarmed") != "new\n" {
+			t.Errorf("after %s the new file is still there: %v", script, r.Disarmed)
+		}
+	}
+}

@@ -32,6 +32,11 @@ func (g *Guard) judge(ctx context.Context, now *guardState) {
 			delete(now.pointers, name)
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(now.settings)) {
+		if old, f := g.before.settings[name], now.settings[name]; !f.equal(old) {
+			g.disarm(ctx, name, old, f.target, "a command changed settings that you trust")
+		}
+	}
 	for _, dir := range slices.Sorted(maps.Keys(now.repositories)) {
 		old, known := g.before.repositories[dir]
 		reasons := g.armed(dir, old, now.repositories[dir])
@@ -324,7 +329,7 @@ func operand(name string) string {
 const maxKept = 100
 
 // noteText is the content of a note, with the file, the reason, and the names to rename.
-const noteText = `sandboxagent has renamed %s, so that git does not run programs of a command:
+const noteText = `sandboxagent has renamed %s, so that nothing outside does what a command chose:
 %s.%s
 If you want this: mv %s %s
 `
