@@ -277,7 +277,7 @@ func (l *loop) storeResult(c call, o tool.Outcome, durable bool) error {
 	e := session.ToolResult{
 		RunID: c.runID, ModelCall: c.modelCall, Position: c.position, Result: o.Result,
 		OutputFile: o.Output.File, OutputSize: o.Output.Size, OutputSHA256: o.Output.SHA256,
-		DurationMS: o.Duration.Milliseconds(),
+		DurationMS: o.Duration.Milliseconds(), Changes: o.Changes,
 	}
 	if o.Err != nil {
 		e.ErrorKind = string(o.Err.Kind)
@@ -443,7 +443,7 @@ func (l *loop) addToResult(c call, o tool.Outcome) {
 	if o.Result.IsError {
 		f := Failure{
 			Source: FailureTool, Kind: string(tool.KindOther), Message: o.Result.Text(),
-			Tool: c.Name, Arguments: c.Arguments, Time: o.Started,
+			Tool: c.Name, CallID: c.ID, Arguments: c.Arguments, Time: o.Started,
 		}
 		if o.Err != nil {
 			f.Kind = string(o.Err.Kind)

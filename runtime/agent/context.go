@@ -244,12 +244,18 @@ func (l *loop) summarize(
 
 // ask sends a request whose answer nobody sees.
 func (l *loop) ask(ctx context.Context, req llm.Request) (llm.Response, error) {
+	if err := l.storeRequest(req, 0); err != nil {
+		return llm.Response{}, err
+	}
 	var a llm.Assembler
 	for d, err := range l.client.Stream(ctx, req) {
 		if err != nil {
 			return llm.Response{}, err
 		}
 		a.Add(d)
+		if d.Kind == llm.DeltaRetry {
+			l.storeRetry(*d.Retry, 0)
+		}
 	}
 	return a.Response()
 }

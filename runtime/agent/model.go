@@ -72,6 +72,9 @@ func (l *loop) stream(ctx context.Context) (llm.Response, error) {
 	if l.history.contextTokens == 0 {
 		l.warnContext(approxTokens(req))
 	}
+	if err := l.storeRequest(req, l.res.ModelCalls+1); err != nil {
+		return llm.Response{}, err
+	}
 	l.res.ModelCalls++
 	l.sent = true
 	var a llm.Assembler
@@ -92,10 +95,7 @@ func (l *loop) stream(ctx context.Context) (llm.Response, error) {
 			l.send(event.ReasoningDelta{Text: d.Text})
 		case llm.DeltaRetry:
 			text = false
-			l.send(event.Retry{
-				Attempt: d.Retry.Attempt, DelayMS: d.Retry.Delay.Milliseconds(),
-				Error: d.Retry.Err.Error(),
-			})
+			l.send(l.storeRetry(*d.Retry, l.res.ModelCalls))
 		}
 		if err := l.failure(); err != nil {
 			return llm.Response{}, err
@@ -117,6 +117,33 @@ func (l *loop) storePrompt(req llm.Request) error {
 	}
 	l.history.prompt = now
 	return nil
+}
+
+// storeRequest appends the start of a request with that number in the run; zero for a summary. An
+// error ends the run.
+func (l *loop) storeRequest(req llm.Request, number int) error {
+	err := l.store.Append(session.TypeModelRequest, session.ModelRequest{
+		RunID: l.in.RunID, ModelCall: number, Model: req.Model,
+	})
+	if err != nil {
+		l.fail(err)
+	}
+	return err
+}
+
+// storeRetry appends a retry of the request with that number, and returns its event. An error ends
+// the run.
+func (l *loop) storeRetry(r llm.RetryNotice, number int) event.Retry {
+	e := event.Retry{
+		Attempt: r.Attempt, DelayMS: r.Delay.Milliseconds(), Error: r.Err.Error(),
+	}
+	err := l.store.Append(session.TypeRetry, session.Retry{
+		RunID: l.in.RunID, ModelCall: number, Retry: e,
+	})
+	if err != nil {
+		l.fail(err)
+	}
+	return e
 }
 
 // warnReasoning warns, once a run, that the request has no reasoning effort.

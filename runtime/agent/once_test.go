@@ -42,7 +42,7 @@ func (o *flakyStore) Append(typ string, data any) error {
 // other and concurrently.
 func TestOneStoreFailureEndsTheRun(t *testing.T) {
 	for _, at := range []string{
-		"turn", "tool_started", "tool_result", "prompt", "run_started", "run_ended",
+		"turn", "tool_started", "tool_result", "prompt", "model_request", "run_started", "run_ended",
 	} {
 		for _, panics := range []bool{false, true} {
 			for _, name := range []string{"change", "look"} {

@@ -154,9 +154,13 @@ type Failure struct {
 	Kind      string        `json:"kind"`
 	Message   string        `json:"message"`
 	Tool      string        `json:"tool,omitempty"`
+	CallID    string        `json:"call_id,omitempty"`
 	Arguments string        `json:"arguments,omitempty"`
 	Time      time.Time     `json:"time"`
 }
+
+// storedMessage bounds the message of a failure in the last entry of a run, in bytes.
+const storedMessage = 1000
 
 func (r RunResult) entry() session.RunEnded {
 	e := session.RunEnded{
@@ -165,7 +169,13 @@ func (r RunResult) entry() session.RunEnded {
 		DurationMS: r.Duration.Milliseconds(),
 	}
 	for _, t := range r.Transitions {
-		e.Transitions = append(e.Transitions, t.event())
+		e.Transitions = append(e.Transitions, session.Transition{Status: t.event(), Time: t.Time})
+	}
+	for _, f := range r.Failures {
+		e.Failures = append(e.Failures, session.Failure{
+			Source: string(f.Source), Kind: f.Kind, Message: cutMiddle(f.Message, storedMessage),
+			Tool: f.Tool, CallID: f.CallID, Time: f.Time,
+		})
 	}
 	if r.Err != nil {
 		e.Error = r.Err.Error()

@@ -427,7 +427,7 @@ func (s *Session) newLoop(in Input) *loop {
 			emit:  func(d event.Data) error { return s.emit(in.RunID, d) },
 			clock: cfg.Clock, log: cfg.Log,
 		},
-		machine: machine{state: StateIdle},
+		machine: machine{state: StateIdle, now: cfg.Clock.Now},
 	}
 }
 

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 )
@@ -131,6 +132,8 @@ type Transition struct {
 	From   State  `json:"from"`
 	Signal Signal `json:"signal"`
 	To     State  `json:"to"`
+	// Time is that of Config.Clock.
+	Time time.Time `json:"time"`
 }
 
 func (t Transition) event() event.Status {
@@ -150,6 +153,7 @@ func (e *TransitionError) Error() string {
 // machine follows the table and records its transitions.
 type machine struct {
 	state       State
+	now         func() time.Time
 	transitions []Transition
 }
 
@@ -158,7 +162,7 @@ func (m *machine) signal(s Signal) (Transition, error) {
 	if !ok {
 		return Transition{}, &TransitionError{State: m.state, Signal: s}
 	}
-	t := Transition{From: m.state, Signal: s, To: to}
+	t := Transition{From: m.state, Signal: s, To: to, Time: m.now()}
 	m.state = to
 	m.transitions = append(m.transitions, t)
 	return t, nil

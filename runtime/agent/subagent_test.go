@@ -336,7 +336,8 @@ func TestJournalsOfSubagents(t *testing.T) {
 		t.Errorf("the run ended with %q", ended)
 	}
 	want := []string{
-		"session", "surroundings", "run_started", "turn", "prompt", "turn", "run_ended", "session_ended",
+		"session", "surroundings", "run_started", "turn", "prompt", "model_request", "turn", "run_ended",
+		"session_ended",
 	}
 	if got := child.types(); !slices.Equal(got, want) {
 		t.Errorf("the sub-agent's journal has %v", got)

@@ -23,6 +23,11 @@ const (
 	// TypePrompt holds the parts of a request outside the history, a Prompt. It precedes the first
 	// request and each request that changes one of them, so the journal determines every request.
 	TypePrompt = "prompt"
+	// TypeModelRequest precedes a request to the model; its data is a ModelRequest. A request that
+	// fails, or whose answer is empty, has no other entry.
+	TypeModelRequest = "model_request"
+	// TypeRetry precedes the pause before the last request is sent again; its data is a Retry.
+	TypeRetry = "retry"
 	// TypeTurn adds a Turn to the history. Tool results have other entries.
 	TypeTurn = "turn"
 	// TypeToolStarted precedes a call of a tool that may change something; its data is a ToolStarted.
@@ -131,6 +136,22 @@ type Prompt struct {
 	Tools           []llm.ToolSpec `json:"tools,omitempty"`
 }
 
+// ModelRequest is the start of a request to the model.
+type ModelRequest struct {
+	RunID string `json:"run_id"`
+	// ModelCall counts the requests of the run from 1. It is zero for a request for a summary, which
+	// does not count.
+	ModelCall int    `json:"model_call,omitempty"`
+	Model     string `json:"model"`
+}
+
+// Retry is a failed attempt of a request, which RunID and ModelCall identify as in ModelRequest.
+type Retry struct {
+	RunID     string `json:"run_id"`
+	ModelCall int    `json:"model_call,omitempty"`
+	event.Retry
+}
+
 // TurnKind names the source of a turn.
 type TurnKind string
 
@@ -187,6 +208,9 @@ type ToolResult struct {
 	OutputSize   int64  `json:"output_size"`
 	OutputSHA256 string `json:"output_sha256,omitempty"`
 	DurationMS   int64  `json:"duration_ms"`
+	// Changes are the files that the call changed, in order. A backup is a file of the session that
+	// made the call; copies of the session have none.
+	Changes []event.FileChange `json:"changes,omitempty"`
 }
 
 // ApprovalAsked is a call that waits for the approval of a human after its run has ended, as do the
@@ -250,6 +274,26 @@ type Spent struct {
 	USD    float64 `json:"usd"`
 }
 
+// Transition is a step of the state machine of a run.
+type Transition struct {
+	event.Status
+	Time time.Time `json:"time"`
+}
+
+// Failure is a failure that a run survived.
+type Failure struct {
+	// Source is "tool", "validation", "timeout" or "verify".
+	Source string `json:"source"`
+	Kind   string `json:"kind"`
+	// Message is the start and the end of a long one, which the result of the call or, of a check, the
+	// next turn has.
+	Message string `json:"message"`
+	// Tool and CallID name the call; empty for a check.
+	Tool   string    `json:"tool,omitempty"`
+	CallID string    `json:"call_id,omitempty"`
+	Time   time.Time `json:"time"`
+}
+
 // RunEnded holds the outcome of a run, in the words of agent.RunResult.
 type RunEnded struct {
 	RunID      string             `json:"run_id"`
@@ -264,6 +308,7 @@ type RunEnded struct {
 	// Spent counts all runs of the session so far.
 	Spent       Spent               `json:"spent"`
 	Agents      []event.AgentResult `json:"agents,omitempty"`
-	Transitions []event.Status      `json:"steps"`
+	Failures    []Failure           `json:"failures,omitempty"`
+	Transitions []Transition        `json:"steps"`
 	DurationMS  int64               `json:"duration_ms"`
 }
