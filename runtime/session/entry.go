@@ -24,7 +24,7 @@ const (
 	// request and each request that changes one of them, so the journal determines every request.
 	TypePrompt = "prompt"
 	// TypeModelRequest precedes a request to the model; its data is a ModelRequest. A request that
-	// fails, or whose answer is empty, has no other entry.
+	// fails, or whose answer is empty, has no turn.
 	TypeModelRequest = "model_request"
 	// TypeRetry precedes the pause before the last request is sent again; its data is a Retry.
 	TypeRetry = "retry"
