@@ -119,6 +119,7 @@ func (p *program) forkSession(_ context.Context, c *cli.Context) (code int, err 
 	if err := r.Copy(to, o); err != nil {
 		return 0, err
 	}
+	p.noteTorn(r, "not copied")
 	_, err = fmt.Fprintln(p.std.out, filepath.Base(to))
 	return codeDone, err
 }
@@ -289,7 +290,7 @@ func (p *program) importSession(_ context.Context, c *cli.Context) (code int, er
 	if err != nil {
 		return 0, usagef("%s: %s; it must be a file that \"session export\" has written", name, err)
 	}
-	if err := addSessions(temporary, to, ids, c.Bool("keep-flags")); err != nil {
+	if err := p.addSessions(temporary, to, ids, c.Bool("keep-flags")); err != nil {
 		return 0, err
 	}
 	_, err = fmt.Fprintln(p.std.out, ids[0])
@@ -373,7 +374,7 @@ func extractFile(root *os.Root, name string, content io.Reader) (err error) {
 }
 
 // addSessions copies sessions to a directory, all or none.
-func addSessions(from, to string, ids []string, keepFlags bool) (err error) {
+func (p *program) addSessions(from, to string, ids []string, keepFlags bool) (err error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return err
@@ -425,6 +426,7 @@ func addSessions(from, to string, ids []string, keepFlags bool) (err error) {
 			return err
 		}
 		added = append(added, id)
+		p.noteTorn(r, "not imported")
 	}
 	return nil
 }

@@ -81,6 +81,17 @@ type storedSession struct {
 	restored workspace.Checkpoint
 }
 
+// reload reads the record again, with entries that were appended to it.
+func (s *storedSession) reload() error {
+	r, err := session.Load(s.record.Dir)
+	if err != nil {
+		return err
+	}
+	r.Torn = s.record.Torn // which is not in the file any more
+	s.record = r
+	return nil
+}
+
 // run runs an input in the session, which it closes.
 func (s *storedSession) run(
 	ctx context.Context, a *agent.Agent, in agent.Input,
@@ -354,6 +365,7 @@ func (p *program) recall(app *cli.App) (err error) {
 		return err
 	}
 	p.stored = &storedSession{disk: store, store: p.hold(store), record: record, point: point}
+	p.noteTorn(record, "removed")
 	if record.Started.Parent != "" {
 		return usagef("%s is the session of a sub-agent; go on with %s", id, record.Started.Parent)
 	}
@@ -394,6 +406,14 @@ func (p *program) recall(app *cli.App) (err error) {
 	return nil
 }
 
+// noteTorn tells what became of an incomplete last line of a journal.
+func (p *program) noteTorn(r *session.Record, fate string) {
+	if r.Torn > 0 {
+		p.printNote(fmt.Sprintf("the last entry of the session %s was incomplete, and is %s (%d bytes)",
+			r.ID, fate, r.Torn))
+	}
+}
+
 // markLost stores that the changes of the last calls are not known, if the program died before it
 // has stored them.
 func (p *program) markLost() error {
@@ -419,8 +439,7 @@ func (p *program) markLost() error {
 	}); err != nil {
 		return err
 	}
-	s.record, err = session.Load(s.record.Dir)
-	return err
+	return s.reload()
 }
 
 // given returns the names of the flags in the arguments.

@@ -319,8 +319,7 @@ func (s *storedSession) finishRollback(ctx context.Context, e *environment) erro
 	if err := s.removePending(); err != nil {
 		return err
 	}
-	s.record, err = session.Load(s.record.Dir)
-	return err
+	return s.reload()
 }
 
 // putBack makes the changes of a rollback in place. It changes nothing if others have changed one
