@@ -191,6 +191,7 @@ func resumeLater(t *testing.T, r *resumer) {
 	if _, err := os.Stat(filepath.Join(r.dir, "log")); err == nil {
 		t.Fatal("the host was changed")
 	}
+	resumeElsewhere(t, r)
 	writeTree(t, r.dir, map[string]string{"log": "mine\n"})
 	code, stderr := r.run(t, "session", "resume", "--last", "again", "--apply")
 	if code != 6 || !strings.Contains(stderr, `"log" appeared`) {
@@ -225,4 +226,34 @@ func resumeLater(t *testing.T, r *resumer) {
 		}
 	}
 	r.awaitNone(t, r.mark)
+}
+
+// resumeElsewhere exports the session of r, imports it with other state and another workspace, and
+// applies its changes there.
+func resumeElsewhere(t *testing.T, r *resumer) {
+	t.Helper()
+	sessions, err := filepath.Glob(filepath.Join(r.state, "sessions", "*"))
+	if err != nil || len(sessions) != 1 {
+		t.Fatalf("%q, %v", sessions, err)
+	}
+	file := filepath.Join(t.TempDir(), "session.tar.gz")
+	other := newResumer(t, r.resumeBackend, r.server)
+	for _, step := range []struct {
+		state string
+		args  []string
+	}{
+		{r.state, []string{"session", "export", filepath.Base(sessions[0]), file}},
+		{other.state, []string{"session", "import", file}},
+	} {
+		cmd := exec.CommandContext(t.Context(), command(t), step.args...)
+		cmd.Dir, cmd.Env = other.dir, append(os.Environ(), "SANDBOXAGENT_STATE_DIR="+step.state)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%q: %v\n%s", step.args, err, out)
+		}
+	}
+	if code, stderr := other.run(t, "session", "resume", "--last", "again", "--apply"); code != 0 {
+		t.Errorf("imported: exit code %d\n%s", code, stderr)
+	}
+	other.check(t, "0\n1\n2\n")
+	other.awaitNone(t, other.mark)
 }

@@ -222,22 +222,26 @@ func (s *storedSession) checkPlace(b backend) error {
 
 // placeHints returns what the model is told about an environment in which its session goes on, and
 // tells the user about changes that are lost. Existing means that the environment was open before.
-func (p *program) placeHints(j *job, existing bool) []string {
+func (p *program) placeHints(ctx context.Context, j *job, existing bool) ([]string, error) {
 	s := p.stored
+	names := changingNames(slices.Concat(j.config.Profile.Tools, p.tools))
 	switch {
 	case s == nil:
-		return nil
+		return nil, nil
 	case existing:
-		return []string{"The environment was open before: look at its files before you rely on them."}
+		return []string{
+			"The environment was open before: look at its files before you rely on them.",
+		}, nil
+	case j.env.inPlace && s.isImported():
+		return p.importHints(ctx, j.env, names)
 	case j.env.inPlace:
-		return nil
+		return nil, nil
 	}
 	hints := []string{"The environment is a new one: installed packages, files that git ignores, " +
 		"commits, and files outside of the working directory are gone."}
 	text := ""
 	if before, err := findBackend(backends(nil), s.record.Started.Backend); err != nil ||
-		before.name() != "local" { // whose files were uploaded
-		names := changingNames(slices.Concat(j.config.Profile.Tools, p.tools))
+		before.name() != "local" || s.isImported() { // or its files were uploaded
 		text = s.lost(j.env.tree != nil, names)
 	}
 	if len(s.restored.Unreadable) > 0 {
@@ -247,7 +251,64 @@ func (p *program) placeHints(j *job, existing bool) []string {
 		p.notify("changes of the session are lost with its environment; the model is told")
 		hints = append(hints, strings.TrimSpace(text))
 	}
-	return hints
+	return hints, nil
+}
+
+// importHints returns what the model is told about an imported session in an environment that works
+// in place. Changing are the names of tools that change something.
+func (p *program) importHints(
+	ctx context.Context, e *environment, changing []string,
+) ([]string, error) {
+	missing, err := p.stored.bringChanges(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	text := ""
+	switch {
+	case len(missing) > 0:
+		text = "These files are not as you left them: " + someNames(missing)
+	case len(p.stored.record.Changes()) == 0: // they may be unknown
+		text = p.stored.lost(false, changing)
+	}
+	if text == "" {
+		return nil, nil
+	}
+	p.notify("changes of the session are not in this directory; the model is told")
+	return []string{"The session was imported, and its changes are not in this directory.\n" +
+		text}, nil
+}
+
+// bringChanges makes the changes of an imported session in the directory in which e works in place,
+// if the session has their contents and nobody else has changed the files. It returns the names of
+// the changed files that are not as the session left them.
+func (s *storedSession) bringChanges(ctx context.Context, e *environment) ([]string, error) {
+	var missing []string
+	p := &patch{notify: e.notify}
+	if err := p.take(ctx, e); err != nil {
+		return nil, err
+	}
+	defer p.close()
+	for _, c := range s.record.Changes() {
+		if versionIn(p.before, c.Name) != c.After {
+			missing = append(missing, string(c.Name))
+		}
+	}
+	back, err := s.record.ChangesBack(s.record.Start())
+	if len(missing) == 0 || err != nil || e.readOnly {
+		return missing, nil
+	}
+	if err := s.saveChanges("", session.Invert(back)); err != nil {
+		return nil, err
+	}
+	err = errors.Join(s.putBack(ctx, e), os.RemoveAll(s.file(changesName)))
+	switch changed := (*changedError)(nil); {
+	case errors.As(err, &changed): // and nothing is made
+		return missing, nil
+	case err != nil:
+		return nil, err
+	}
+	e.notify("the changes of the session are made in this directory: " + someNames(missing))
+	return nil, nil
 }
 
 // lost returns a text about the calls whose changes went with the environment of the session; empty

@@ -225,12 +225,18 @@ func (p *patch) applyKept(ctx context.Context, tree *workspace.Changes, kept str
 // someNames lists names, but not too many.
 func someNames(names []string) string {
 	const most = 10
-	var list []string
-	for _, name := range names[:min(len(names), most)] {
-		list = append(list, strconv.Quote(name))
-	}
+	list := allNames(names[:min(len(names), most)])
 	if more := len(names) - most; more > 0 {
-		list = append(list, fmt.Sprintf("and %d more", more))
+		list += fmt.Sprintf(", and %d more", more)
+	}
+	return list
+}
+
+// allNames lists names.
+func allNames(names []string) string {
+	var list []string
+	for _, name := range names {
+		list = append(list, strconv.Quote(name))
 	}
 	return strings.Join(list, ", ")
 }

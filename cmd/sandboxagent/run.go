@@ -361,11 +361,9 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 		Limits:   s.limits,
 		Verify:   agent.Verify{Command: s.verify},
 		Backups:  s.backend.inPlace(),
-		Rules:    rules,
-		Approve:  guard.approve,
+		Rules:    rules, Approve: guard.approve,
 		Redactor: guard.redactor,
-		Program:  line,
-		Log:      j.env.log,
+		Program:  line, Log: j.env.log,
 
 		FinalAnswer:    c.Bool("final-answer"),
 		ReadFirst:      guard.readFirst,
@@ -373,7 +371,9 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 		ApproveTimeout: guard.approveTimeout,
 		Subagents:      agent.Subagents{Kinds: kinds},
 	}
-	j.hints = p.placeHints(j, s.existing != nil)
+	if j.hints, err = p.placeHints(ctx, j, s.existing != nil); err != nil {
+		return nil, err
+	}
 	if s.readOnly {
 		j.config.Policy.Allow = readOnlyTools(slices.Concat(m.profile.Tools, p.tools))
 		j.hints = append(j.hints, readOnlyText)

@@ -379,7 +379,7 @@ func (p *program) addSessions(from, to string, ids []string, keepFlags bool) (er
 	if err != nil {
 		return err
 	}
-	bare, err := json.Marshal(programLine{Dir: dir, Flags: []string{}})
+	bare, err := json.Marshal(programLine{Dir: dir, Flags: []string{}, Imported: true})
 	if err != nil {
 		return err
 	}
@@ -387,7 +387,7 @@ func (p *program) addSessions(from, to string, ids []string, keepFlags bool) (er
 		switch line := (programLine{}); {
 		case len(s.Program) == 0:
 		case keepFlags && json.Unmarshal(s.Program, &line) == nil:
-			line.Dir = dir
+			line.Dir, line.Imported = dir, true
 			s.Program, _ = json.Marshal(line) // it came from JSON
 		default:
 			s.Program = bare

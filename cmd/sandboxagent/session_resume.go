@@ -187,6 +187,15 @@ type programLine struct {
 	Project string `json:"project,omitempty"`
 	// Again are flags without their values, which have secrets: --NAME, or --var=NAME.
 	Again []string `json:"again,omitempty"`
+	// Imported means that the session was imported after its program ended.
+	Imported bool `json:"imported,omitempty"`
+}
+
+// isImported reports whether the session was imported after its last run.
+func (s *storedSession) isImported() bool {
+	var line programLine
+	n := len(s.record.Runs)
+	return n > 0 && json.Unmarshal(s.record.Runs[n-1].In.Program, &line) == nil && line.Imported
 }
 
 // ownFlags are flags that a session does not hand on: they are about one run, or a consent.

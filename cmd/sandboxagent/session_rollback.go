@@ -185,7 +185,7 @@ type changedError struct {
 
 func (e *changedError) Error() string {
 	return fmt.Sprintf("the session is not rolled back, since others have changed its files: %s; put "+
-		"them back, or roll back with --%s", someNames(e.names), keepFilesName)
+		"them back, or roll back with --%s", allNames(e.names), keepFilesName)
 }
 
 func (e *changedError) Unwrap() error { return e.err }
@@ -262,12 +262,15 @@ func splitPoint(text string) (id string, point int64, err error) {
 	return id, point, nil
 }
 
-func (s *storedSession) savePending(plan pending, list []session.FileChange) error {
-	err := replaceFile(s.file(changesName), 0o600, func(w io.Writer) error {
-		call := s.record.LastCall(plan.To)
+// saveChanges writes the changes of a rollback with a last call.
+func (s *storedSession) saveChanges(call string, list []session.FileChange) error {
+	return replaceFile(s.file(changesName), 0o600, func(w io.Writer) error {
 		return workspace.SaveChanges(w, call, workspaceChanges(list), s.disk.OpenObject)
 	})
-	if err != nil {
+}
+
+func (s *storedSession) savePending(plan pending, list []session.FileChange) error {
+	if err := s.saveChanges(s.record.LastCall(plan.To), list); err != nil {
 		return err
 	}
 	return replaceFile(s.file(pendingName), 0o600, func(w io.Writer) error {
@@ -322,7 +325,7 @@ func (s *storedSession) finishRollback(ctx context.Context, e *environment) erro
 	return s.reload()
 }
 
-// putBack makes the changes of a rollback in place. It changes nothing if others have changed one
+// putBack makes the changes of saveChanges in place. It changes nothing if others have changed one
 // of the files.
 func (s *storedSession) putBack(ctx context.Context, e *environment) error {
 	f, err := os.Open(s.file(changesName))

@@ -47,7 +47,7 @@ type CopyOptions struct {
 	// Change may change the data of the entries TypeStarted and TypeResumed, which have the ID of the
 	// copy; nil leaves them.
 	Change func(*Started)
-	// Lost, unless it is empty, is why the copy has no changes of files: see Snapshot.
+	// Lost, unless it is empty, is why the copy has no contents of changed files: see Snapshot.
 	Lost string
 	// Finish adds to the copy in a directory; nil adds nothing.
 	Finish func(dir string) error
@@ -149,7 +149,7 @@ func changedEntry(e Entry, id string, o CopyOptions) (any, error) {
 		if o.Lost != "" {
 			var s Snapshot
 			err := json.Unmarshal(e.Data, &s)
-			return Snapshot{Call: s.Call, Lost: o.Lost}, err
+			return Snapshot{Call: s.Call, Changes: s.Changes, Lost: o.Lost}, err
 		}
 	}
 	return e.Data, nil

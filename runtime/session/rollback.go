@@ -20,7 +20,7 @@ type Snapshot struct {
 	// Call is the last call whose changes it has.
 	Call    string       `json:"call_id"`
 	Changes []FileChange `json:"changes,omitempty"`
-	// Lost is why changes are missing; empty otherwise.
+	// Lost is why changes are missing, or the contents of all; empty otherwise.
 	Lost string `json:"lost,omitempty"`
 }
 
@@ -169,13 +169,32 @@ func Compose(first, second []FileChange) ([]FileChange, error) {
 		slices.Sort(broken)
 		return nil, &ChainError{broken}
 	}
-	var list []FileChange
+	return sorted(all), nil
+}
+
+// sorted returns changes by name, without files that end as they were.
+func sorted(all map[FileName]FileChange) (list []FileChange) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		if c := all[name]; c.Before != c.After {
 			list = append(list, c)
 		}
 	}
-	return list, nil
+	return list
+}
+
+// Changes returns the changes of files from the start to the end of the session that are known,
+// sorted by name. Contents of them may be missing, and others may have changed the files between.
+func (r *Record) Changes() []FileChange {
+	all := make(map[FileName]FileChange)
+	for _, s := range r.snapshots {
+		for _, c := range s.Changes {
+			if have, ok := all[c.Name]; ok {
+				c.Before = have.Before
+			}
+			all[c.Name] = c
+		}
+	}
+	return sorted(all)
 }
 
 // LastCall returns the ID of the last call before a point; empty without one.
