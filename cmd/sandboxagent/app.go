@@ -48,11 +48,13 @@ type program struct {
 	// replay is the replay of a recorded session; may be nil.
 	replay *replaying
 
-	// tools, wrapClient, wrapStore and patience are test seams: tools beside those of the profile, a
-	// client around that of the model, and a store around that of a session.
+	// tools, wrapClient, wrapStore, clock and patience are test seams: tools beside those of the
+	// profile, a client around that of the model, a store around that of a session, and a clock for
+	// that of the system.
 	tools      []tool.Tool
 	wrapClient func(llm.Client) llm.Client
 	wrapStore  func(session.Store) session.Store
+	clock      llm.Clock
 	// patience is endTime and doctorTime, except in tests, where one value replaces both.
 	patience time.Duration
 }

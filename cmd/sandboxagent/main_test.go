@@ -52,7 +52,8 @@ func mainPrograms() map[string]func() {
 		"sandboxagent-pacedmodel": be(func(p *program) {
 			p.wrapClient = func(llm.Client) llm.Client { return pacedClient{} }
 		}),
-		"sandboxagent-killed": be(func(p *program) { p.wrapStore = killAt(os.Getenv(killVar)) }),
+		"sandboxagent-killed":   be(func(p *program) { p.wrapStore = killAt(os.Getenv(killVar)) }),
+		"sandboxagent-daylater": be(func(p *program) { p.clock = dayLater{llm.SystemClock()} }),
 		"sandboxagent-modelpanic": be(func(p *program) {
 			p.wrapClient = func(llm.Client) llm.Client { return explodingClient{} }
 		}),
@@ -118,6 +119,11 @@ func (s *killingStore) kill() {
 	}
 	select {}
 }
+
+// dayLater is a clock that is a day ahead.
+type dayLater struct{ llm.Clock }
+
+func (c dayLater) Now() time.Time { return c.Clock.Now().Add(24 * time.Hour) }
 
 func explodingTool() tool.Tool {
 	return tool.Tool{

@@ -192,7 +192,7 @@ func (p *program) readTask(ctx context.Context, c *cli.Context, s *runSettings) 
 	args := c.Args().Slice()
 	if p.stored != nil {
 		var err error
-		if s.reply, err = p.stored.reply(c, args); s.reply != nil || err != nil {
+		if s.reply, err = p.reply(c, args); s.reply != nil || err != nil {
 			return err
 		}
 		if args, err = p.stored.task(p.line.command, args, c.String(answerName)); err != nil {
@@ -363,7 +363,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 		Backups:  s.backend.inPlace(),
 		Rules:    rules, Approve: guard.approve,
 		Redactor: guard.redactor,
-		Program:  line, Log: j.env.log,
+		Program:  line, Log: j.env.log, Clock: p.clock,
 
 		FinalAnswer:    c.Bool("final-answer"),
 		ReadFirst:      guard.readFirst,

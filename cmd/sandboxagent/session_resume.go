@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/workspace"
 	"github.com/sandboxagent/sandboxagent/policy/redact"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
@@ -123,7 +125,8 @@ func (p *program) newStores(dir string) func(id string) (session.Store, error) {
 const continueTask = "Go on with the task."
 
 // reply returns the decision of the flags about the call that waits; nil without one.
-func (s *storedSession) reply(c *cli.Context, args []string) (*agent.Reply, error) {
+func (p *program) reply(c *cli.Context, args []string) (*agent.Reply, error) {
+	s := p.stored
 	r := &agent.Reply{Verdict: agent.ApproveOnce}
 	flag := "--" + approveName
 	switch refused := c.IsSet(refuseName); {
@@ -142,7 +145,7 @@ func (s *storedSession) reply(c *cli.Context, args []string) (*agent.Reply, erro
 	case waiting == nil:
 		return nil, usagef("%s: in the session %s no call waits for an approval", flag, s.record.ID)
 	case r.Verdict == agent.ApproveOnce && !waiting.Expires.IsZero() &&
-		time.Now().After(waiting.Expires):
+		cmp.Or(p.clock, llm.SystemClock()).Now().After(waiting.Expires):
 		return nil, usagef("%s: the time for the approval is over since %s; go on with --%s TEXT or a "+
 			"task", flag, waiting.Expires.Local().Format(time.DateTime), refuseName)
 	}
