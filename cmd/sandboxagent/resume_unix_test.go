@@ -3,18 +3,22 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
 // TestResumeAfterKills kills a run before and after each entry of its journal and resumes it. Each
-// step must have been made once, and none without the model's knowledge.
+// step must have been made once, and none without the model's knowledge. No entry, and no result
+// that the program had printed, may be lost.
 func TestResumeAfterKills(t *testing.T) {
 	const steps = 2
 	server := llmtest.NewServer(t, llmtest.Careful(steps))
@@ -43,25 +47,76 @@ func TestResumeAfterKills(t *testing.T) {
 		t.Fatalf("exit code %d", code)
 	}
 	check(t, whole)
-	journals, _ := filepath.Glob(filepath.Join(whole, ".state", "sessions", "*", session.JournalName))
-	data, err := os.ReadFile(journals[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	entries := strings.Count(string(data), "\n")
+	entries := bytes.Count(readJournal(t, whole), []byte("\n"))
 	for n := 2; n <= entries; n++ { // before the first entry is done there is no session
 		for _, when := range []string{"before", "after"} {
 			t.Run(fmt.Sprintf("%s %d of %d", when, n, entries), func(t *testing.T) {
 				dir := t.TempDir()
-				_ = program(t, dir, fmt.Sprintf("%s %d", when, n), "run", "write it").Wait()
+				killed := program(t, dir, fmt.Sprintf("%s %d", when, n), "run", "write it",
+					"--output=stream-json")
+				_ = killed.Wait()
+				before := readJournal(t, dir)
+				checkPrinted(t, killed.stdout.String(), before)
 				p := program(t, dir, "", "session", "resume", "--last")
 				code := p.code(t)
+				if after := readJournal(t, dir); !bytes.HasPrefix(after, before) {
+					t.Errorf("the journal was\n%s\nand is\n%s", before, after)
+				}
 				finished := code == codeUsage && strings.Contains(p.stderr.String(), "is done")
 				if code != codeDone && !finished {
 					t.Errorf("exit code %d", code)
 				}
 				check(t, dir)
 			})
+		}
+	}
+}
+
+// readJournal returns the journal of the only session with its state in dir.
+func readJournal(t *testing.T, dir string) []byte {
+	t.Helper()
+	names, _ := filepath.Glob(filepath.Join(dir, ".state", "sessions", "*", session.JournalName))
+	if len(names) != 1 {
+		t.Fatalf("the journals are %q", names)
+	}
+	data, err := os.ReadFile(names[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// checkPrinted checks that a journal has the result of each call whose end a run has printed.
+func checkPrinted(t *testing.T, events string, journal []byte) {
+	t.Helper()
+	stored := make(map[string]bool)
+	for line := range bytes.Lines(journal) {
+		var e session.Entry
+		var r session.ToolResult
+		err := json.Unmarshal(line, &e)
+		if err == nil && e.Type == session.TypeToolResult {
+			err = json.Unmarshal(e.Data, &r)
+			stored[r.Result.CallID] = true
+		}
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	for line := range strings.Lines(events) {
+		var e struct {
+			Type event.Kind `json:"type"`
+			Data struct {
+				CallID string `json:"call_id"`
+			} `json:"data"`
+		}
+		if !strings.HasSuffix(line, "\n") { // the kill has cut it
+			continue
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+		if e.Type == event.KindToolCallEnd && !stored[e.Data.CallID] {
+			t.Errorf("the result of %s was printed, but is not stored", e.Data.CallID)
 		}
 	}
 }

@@ -3,11 +3,15 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxagent/sandboxagent/env/workspace"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
@@ -98,5 +102,116 @@ func TestRollbackKilled(t *testing.T) {
 				t.Error("the rollback is not finished")
 			}
 		})
+	}
+}
+
+// TestRollbackOfCopyKilled kills the program in a rollback of a session that worked on a copy: before
+// and after the entry of the journal, and after the changes to the copy were replaced. The next
+// command finishes it.
+func TestRollbackOfCopyKilled(t *testing.T) {
+	for name, tt := range map[string]struct {
+		kill string
+		// replaced means that the changes to the copy are those of the rollback already.
+		replaced bool
+	}{
+		"before the entry":  {"before 1", false},
+		"after the entry":   {"after 1", false},
+		"after the changes": {"after 1", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			run := func(kill string, args ...string) *process {
+				t.Helper()
+				p := newProcess(t, args...)
+				p.Dir = dir
+				p.Env = append(p.Env, beVar+"=sandboxagent-killed", killVar+"="+kill,
+					"SANDBOXAGENT_STATE_DIR="+filepath.Join(dir, ".state"), "SANDBOXAGENT_YES=true")
+				if err := p.Start(); err != nil {
+					t.Fatal(err)
+				}
+				return p
+			}
+			const script = `turns:
+  - calls: [{tool: shell, args: {command: "echo 1 > one"}}]
+  - calls: [{tool: shell, args: {command: "echo 2 > one; echo 2 > two"}}]
+  - text: done
+`
+			if err := os.WriteFile(filepath.Join(dir, "s.yaml"), []byte(script), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if code := run("", "run", "--model=script:s.yaml", "x").code(t); code != codeDone {
+				t.Fatalf("exit code %d", code)
+			}
+			at := makeCopySession(t, filepath.Join(dir, ".state", "sessions"))
+			_ = run(tt.kill, "session", "undo", "copy").Wait()
+			if !fileExists(filepath.Join(at, pendingName)) {
+				t.Fatal("the rollback was not killed")
+			}
+			if tt.replaced {
+				err := os.Rename(filepath.Join(at, changesName), filepath.Join(at, checkpointName))
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			next := run("", "session", "undo", "copy")
+			if code := next.code(t); code != codeDone ||
+				!strings.Contains(next.stderr.String(), "is finished") {
+				t.Errorf("exit code %d", code)
+			}
+			checkCopySession(t, at)
+		})
+	}
+}
+
+// makeCopySession makes the session "copy" of the only one in a directory, as if that had worked on
+// a copy of its working directory.
+func makeCopySession(t *testing.T, sessions string) (dir string) {
+	t.Helper()
+	list, err := session.List(sessions, func(_ string, err error) { t.Fatal(err) })
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%d sessions, %v", len(list), err)
+	}
+	r, dir := list[0], filepath.Join(sessions, "copy")
+	err = r.Copy(dir, session.CopyOptions{
+		Change: func(s *session.Started) { s.Backend = "docker" },
+		Finish: func(at string) error {
+			return replaceFile(filepath.Join(at, checkpointName), 0o600, func(w io.Writer) error {
+				return workspace.SaveChanges(w, "", workspaceChanges(r.Changes()), r.OpenObject)
+			})
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// checkCopySession checks that the session in dir has the first round of calls, and the changes to
+// the copy by it.
+func checkCopySession(t *testing.T, dir string) {
+	t.Helper()
+	r, err := session.Load(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(r.Conversation); n != 3 {
+		t.Errorf("the conversation has %d turns", n)
+	}
+	f, err := os.Open(filepath.Join(dir, checkpointName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	c, err := workspace.ReadCheckpoint(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(r.Changes(), fileChanges(c.Changes)); diff != "" || len(c.Changes) != 1 {
+		t.Errorf("%d changes (-session +copy):\n%s", len(c.Changes), diff)
+	}
+	for _, name := range []string{pendingName, changesName} {
+		if fileExists(filepath.Join(dir, name)) {
+			t.Errorf("%s is left", name)
+		}
 	}
 }

@@ -265,8 +265,8 @@ func TestAskUserUnanswered(t *testing.T) {
 	}
 }
 
-// TestInterruptRun checks the note after ^C on a terminal, and that the second ^C leaves a clean
-// line.
+// TestInterruptRun checks the note after ^C on a terminal, that the second ^C leaves a clean line,
+// and that the session goes on.
 func TestInterruptRun(t *testing.T) {
 	for _, twice := range []bool{false, true} {
 		name := "once"
@@ -300,6 +300,18 @@ func TestInterruptRun(t *testing.T) {
 				t.Errorf("the status line stays: %q", last)
 			}
 			p.leavesNothing(t, twice)
+			next := newProcess(t, "session", "resume", "--last", "--yes", "--model=script:next.yaml")
+			next.Dir, next.Env = p.Dir, p.Env
+			p.writeFile(t, "next.yaml", `turns:
+  - expect: {result: {tool: shell}, user: {contains: "goes on after its program ended"}}
+    text: resumed
+`)
+			if err := next.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if code := next.code(t); code != codeDone || next.stdout.String() != "resumed\n" {
+				t.Errorf("resumed: exit code %d, %q", code, next.stdout.String())
+			}
 		})
 	}
 }

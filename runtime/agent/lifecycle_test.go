@@ -247,6 +247,10 @@ func TestRunIDs(t *testing.T) {
 	}); res.Status != agent.StatusAborted {
 		t.Errorf("ended with %s", res.Status)
 	}
+	if res, err := s.Run(t.Context(), agent.Input{Text: "go on", RunID: "mine"}); err != nil ||
+		res.Status != agent.StatusCompleted {
+		t.Errorf("after the abort: %s, %v", res.Status, err)
+	}
 }
 
 func TestNamedSession(t *testing.T) {
