@@ -62,7 +62,8 @@ sandboxagent session import session.tar.gz
 sandboxagent session import --keep-flags session.tar.gz`,
 		Description: `
 Prints the ID of the session. It goes on in the current directory, and without the flags that it
-was run with, since some of them make this machine run programs.`,
+was run with, since some of them make this machine run programs. With --keep-flags a session that
+worked in place makes its changes to files here when it is resumed.`,
 		Flags: []cli.Flag{&cli.BoolFlag{
 			Name: "keep-flags", Category: groupCommand,
 			Usage: "keep the flags of a session that you trust",
