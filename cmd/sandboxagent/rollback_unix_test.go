@@ -105,9 +105,9 @@ func TestRollbackKilled(t *testing.T) {
 	}
 }
 
-// TestRollbackOfCopyKilled kills the program in a rollback of a session that worked on a copy: before
-// and after the entry of the journal, and after the changes to the copy were replaced. The next
-// command finishes it.
+// TestRollbackOfCopyKilled kills the program in a rollback of a session that worked on a copy:
+// before and after the entry of the journal, and after the changes to the copy were replaced. The
+// next command finishes it.
 func TestRollbackOfCopyKilled(t *testing.T) {
 	for name, tt := range map[string]struct {
 		kill string
