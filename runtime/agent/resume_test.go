@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
@@ -41,13 +43,19 @@ func resume(t *testing.T, cfg agent.Config, dir string) *agent.Session {
 // the next one: what is left of a killed program.
 func cutJournal(t *testing.T, lines [][]byte, n int) (dir string) {
 	t.Helper()
-	dir = filepath.Join(t.TempDir(), "id1")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
 	data := bytes.Join(lines[:n], nil)
 	if n < len(lines) {
 		data = append(data, lines[n][:len(lines[n])/2]...)
+	}
+	return journalDir(t, data)
+}
+
+// journalDir makes a session in a new directory with that journal.
+func journalDir(t *testing.T, data []byte) (dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "id1")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, session.JournalName), data, 0o600); err != nil {
 		t.Fatal(err)
@@ -140,6 +148,77 @@ func TestResumeAfterEachEntry(t *testing.T) {
 		if again, err := session.Load(at); err != nil || !again.Closed || len(again.Calls) > 0 {
 			t.Errorf("after %d entries: the resumed journal: %v", n, err)
 		}
+	}
+}
+
+// TestResumeDamaged cuts the journals of an ended and a killed run at every byte of their last three
+// entries, and flips every bit of these. A cut loses the entry that it cuts and nothing else; a
+// flipped bit is reported, and the journal stays as it is. Short tests leave out some.
+func TestResumeDamaged(t *testing.T) {
+	step := 1
+	if testing.Short() {
+		step = 7
+	}
+	var n callLog
+	m := &model{answers: []answer{calls(call("a", "look", nil), call("b", "change", nil))}}
+	cfg := config(m, n.tool("look", true), n.tool("change", false))
+	cfg.Store = session.OnDisk(t.TempDir())
+	s := newSession(t, cfg)
+	submit(t, s, "go")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	lines := journalLines(t, s.Dir())
+	killed := 1 + slices.IndexFunc(lines, func(line []byte) bool {
+		return bytes.Contains(line, []byte(`"tool_result"`)) && bytes.Contains(line, []byte(`"b"`))
+	})
+	for name, lines := range map[string][][]byte{"ended": lines, "killed": lines[:killed]} {
+		t.Run(name+", cut", func(t *testing.T) {
+			t.Parallel()
+			for n := len(lines) - 3; n < len(lines); n++ {
+				var want []session.Turn
+				for cut := 0; cut < len(lines[n]); cut += step {
+					at := journalDir(t, slices.Concat(bytes.Join(lines[:n], nil), lines[n][:cut]))
+					resumed := resume(t, config(&model{}), at)
+					got := resumed.History()
+					if err := resumed.Close(); err != nil {
+						t.Fatal(err)
+					}
+					if cut == 0 {
+						want = got
+						checkPairs(t, want)
+					}
+					if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(session.Turn{}, "Time")); diff != "" {
+						t.Fatalf("entry %d, cut after %d bytes (-want +got):\n%s", n+1, cut, diff)
+					}
+				}
+			}
+		})
+		t.Run(name+", flipped", func(t *testing.T) {
+			t.Parallel()
+			whole := bytes.Join(lines, nil)
+			dir := journalDir(t, whole)
+			for at := len(bytes.Join(lines[:len(lines)-3], nil)); at < len(whole); at++ {
+				for bit := range 8 {
+					if step > 1 && bit != at%8 {
+						continue
+					}
+					bad := bytes.Clone(whole)
+					bad[at] ^= 1 << bit
+					journal := filepath.Join(dir, session.JournalName)
+					if err := os.WriteFile(journal, bad, 0o600); err != nil {
+						t.Fatal(err)
+					}
+					var corrupt *session.CorruptError
+					if _, _, err := session.Open(dir, session.Options{}); !errors.As(err, &corrupt) {
+						t.Fatalf("flipped bit %d of byte %d: %v", bit, at, err)
+					}
+					if left, err := os.ReadFile(journal); err != nil || !bytes.Equal(left, bad) {
+						t.Fatalf("flipped bit %d of byte %d: the journal was changed, %v", bit, at, err)
+					}
+				}
+			}
+		})
 	}
 }
 

@@ -179,8 +179,22 @@ func decodeLine(line []byte) (Entry, error) {
 	return e, nil
 }
 
-// Read yields the entries of the journal at path in order. A last line without its end is ignored;
-// a damaged line ends the sequence with a *CorruptError.
+// damagedEnd returns an error for the end of a journal, without a line end, if that is not the start
+// of an entry: then the end of the line of an entry is damaged.
+func damagedEnd(rest []byte) error {
+	var line json.RawMessage
+	in := json.NewDecoder(bytes.NewReader(rest))
+	if err := in.Decode(&line); err != nil || in.InputOffset() == int64(len(rest)) {
+		return nil
+	}
+	if _, err := decodeLine(line); err != nil {
+		return nil
+	}
+	return errors.New("other bytes follow its entry")
+}
+
+// Read yields the entries of the journal at path in order. A last line that is cut is ignored; a
+// damaged line ends the sequence with a *CorruptError.
 func Read(path string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		f, err := os.Open(path)
@@ -204,17 +218,21 @@ type position struct {
 func readEntries(r io.Reader, path string, yield func(Entry, error) bool) (last position) {
 	in := bufio.NewReaderSize(r, 64<<10)
 	for n := 1; ; n++ {
+		var e Entry
 		line, err := readLine(in)
-		if errors.Is(err, io.EOF) {
-			return last
-		}
-		if err != nil {
+		switch {
+		case errors.Is(err, io.EOF):
+			if err = damagedEnd(line); err == nil {
+				return last
+			}
+		case err != nil:
 			yield(Entry{}, fmt.Errorf("read %s, line %d: %w", path, n, err))
 			return last
-		}
-		e, err := decodeLine(line[:len(line)-1])
-		if err == nil && (e.Seq != last.seq+1 || e.Parent != last.id) {
-			err = fmt.Errorf("it does not follow entry %d", last.seq)
+		default:
+			e, err = decodeLine(line[:len(line)-1])
+			if err == nil && (e.Seq != last.seq+1 || e.Parent != last.id) {
+				err = fmt.Errorf("it does not follow entry %d", last.seq)
+			}
 		}
 		if err != nil {
 			yield(Entry{}, &CorruptError{
@@ -229,7 +247,8 @@ func readEntries(r io.Reader, path string, yield func(Entry, error) bool) (last 
 	}
 }
 
-// readLine returns a line with its end, or io.EOF if the input ends before one.
+// readLine returns a line with its end. If the input ends before one, it returns the rest and
+// io.EOF.
 func readLine(in *bufio.Reader) ([]byte, error) {
 	var line []byte
 	for {
@@ -239,7 +258,7 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 		case err == nil:
 			return line, nil
 		case !errors.Is(err, bufio.ErrBufferFull):
-			return nil, err
+			return line, err
 		case len(line) > MaxLine:
 			return nil, fmt.Errorf("the line is longer than %d bytes", MaxLine)
 		}

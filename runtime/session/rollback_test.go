@@ -224,6 +224,17 @@ func TestObjects(t *testing.T) {
 		session.ErrFull) {
 		t.Errorf("one more: %v", err)
 	}
+	if err := s.PutObject(sum, session.MaxObjects, strings.NewReader("y")); err != nil {
+		t.Errorf("the same content again: %v", err)
+	}
+	f, err := s.OpenObject(sum)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	if content, err := io.ReadAll(f); err != nil || string(content) != "x" {
+		t.Errorf("%q, %v; a content is stored once", content, err)
+	}
 }
 
 // FuzzFileName reads names that are written.

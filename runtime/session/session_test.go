@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -116,19 +118,43 @@ func TestReadReportsDamage(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "damaged")
 	for at := range b {
-		bad := append([]byte(nil), b...)
-		bad[at] ^= 0x01
+		for bit := range 8 {
+			bad := bytes.Clone(b)
+			bad[at] ^= 1 << bit
+			if err := os.WriteFile(path, bad, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			got, err := readAll(path)
+			var corrupt *session.CorruptError
+			want := bytes.Count(b[:at], []byte("\n"))
+			if !errors.As(err, &corrupt) || len(got) != want || corrupt.Line != want+1 {
+				t.Fatalf("flipped bit %d of byte %d: %v after %d entries, want damage after %d", bit, at,
+					err, len(got), want)
+			}
+		}
+	}
+}
+
+// TestReadReportsDamagedEnd has a damaged line end before a line that is cut.
+func TestReadReportsDamagedEnd(t *testing.T) {
+	s := create(t)
+	appendAll(t, s, "one", "two", "three")
+	b, err := os.ReadFile(journalPath(s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.SplitAfter(b, []byte("\n"))
+	second := bytes.TrimSuffix(lines[1], []byte("\n"))
+	path := filepath.Join(t.TempDir(), "damaged")
+	for cut := range lines[2] {
+		bad := slices.Concat(lines[0], second, []byte("\v"), lines[2][:cut])
 		if err := os.WriteFile(path, bad, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		got, err := readAll(path)
 		var corrupt *session.CorruptError
-		lastEnd := at == len(b)-1
-		if lastEnd != (err == nil) || !lastEnd && !errors.As(err, &corrupt) {
-			t.Fatalf("flipped byte %d: %v", at, err)
-		}
-		if want := strings.Count(string(b[:at]), "\n"); len(got) != want {
-			t.Fatalf("flipped byte %d: %d entries before the damage, want %d", at, len(got), want)
+		got, err := readAll(path)
+		if !errors.As(err, &corrupt) || corrupt.Line != 2 || len(got) != 1 {
+			t.Fatalf("with %d bytes after it: %q, %v", cut, got, err)
 		}
 	}
 }
