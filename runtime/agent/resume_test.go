@@ -191,6 +191,9 @@ func TestResumeDamaged(t *testing.T) {
 					if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(session.Turn{}, "Time")); diff != "" {
 						t.Fatalf("entry %d, cut after %d bytes (-want +got):\n%s", n+1, cut, diff)
 					}
+					if r, err := session.Load(at); err != nil || len(r.Turns) != len(want) {
+						t.Fatalf("entry %d, cut after %d bytes, and loaded again: %v", n+1, cut, err)
+					}
 				}
 			}
 		})
