@@ -68,8 +68,8 @@ func (l *loop) startRound(calls []call) {
 // runTools runs the calls of an answer in order, consecutive read-only ones concurrently if the
 // profile supports it, and records exactly one result for each. Calls after the end of the run,
 // after a question or an exit, or after an error of the store do not run; their results give the
-// reason. If one waits for an approval, the history gets no results, and the outcomes of calls that
-// wait are empty.
+// reason. After an error the history gets no results. If a call waits for an approval, it gets none
+// either, and the outcomes of calls that wait are empty.
 func (l *loop) runTools(ctx context.Context, calls []call) ([]tool.Outcome, error) {
 	outcomes := make([]tool.Outcome, len(calls))
 	var failed error
@@ -122,15 +122,15 @@ func (l *loop) runTools(ctx context.Context, calls []call) ([]tool.Outcome, erro
 		l.history.waiting = newWaiting(*asked, calls, outcomes)
 		return outcomes, failed
 	}
+	if failed != nil { // the journal lacks results, and so does the history
+		return outcomes, failed
+	}
 	l.history.waiting = nil
 	results := make([]llm.ToolResult, len(outcomes))
 	for i, o := range outcomes {
 		results[i] = o.Result
 	}
-	if err := l.record(session.Turn{Kind: session.TurnToolResults, Results: results}); err != nil {
-		return outcomes, err
-	}
-	return outcomes, failed
+	return outcomes, l.record(session.Turn{Kind: session.TurnToolResults, Results: results})
 }
 
 // skipAfter returns the reason why the calls after an outcome do not run; empty means they do.
@@ -434,16 +434,17 @@ func (l *loop) detectLoop(calls []call) error {
 	return nil
 }
 
-// addToResult adds a call to the run's result.
+// addToResult adds a call to the run's result, with shortened texts.
 func (l *loop) addToResult(c call, o tool.Outcome) {
+	args, text := cutMiddle(c.Arguments, recordedText), cutMiddle(o.Result.Text(), recordedText)
 	l.res.ToolCalls = append(l.res.ToolCalls, ToolCallRecord{
-		CallID: c.ID, Name: c.Name, Arguments: c.Arguments, Result: o.Result.Text(),
+		CallID: c.ID, Name: c.Name, Arguments: args, Result: text,
 		Success: !o.Result.IsError, Started: o.Started, Duration: o.Duration,
 	})
 	if o.Result.IsError {
 		f := Failure{
-			Source: FailureTool, Kind: string(tool.KindOther), Message: o.Result.Text(),
-			Tool: c.Name, CallID: c.ID, Arguments: c.Arguments, Time: o.Started,
+			Source: FailureTool, Kind: string(tool.KindOther), Message: text,
+			Tool: c.Name, CallID: c.ID, Arguments: args, Time: o.Started,
 		}
 		if o.Err != nil {
 			f.Kind = string(o.Err.Kind)

@@ -12,17 +12,20 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
-// Pruning removes old outputs of tools, as opencode does, whose limits these are.
+// Pruning removes old outputs of tools, with the limits of opencode.
 const (
 	// protectedTurns is the number of the user's turns, from the end, whose outputs stay, and
-	// protectedTokens that of the newest tokens of older outputs.
+	// protectedTokens that of the newest tokens of all outputs, which stay too.
 	protectedTurns  = 2
 	protectedTokens = 40_000
 	// leastPruned is the least number of tokens for which outputs are removed: each time the provider
 	// has to read the whole conversation again.
 	leastPruned = 20_000
+	// skill is the tool of hosts that loads instructions, which hold for the rest of the task.
+	skill = "skill"
 )
 
 const (
@@ -132,15 +135,12 @@ func (c Conversation) prunable() (ids []string, tokens int64) {
 		if t.Kind == session.TurnUser {
 			users++
 		}
-		if t.Kind != session.TurnToolResults || users < protectedTurns {
-			continue
-		}
 		for _, r := range slices.Backward(t.Results) {
-			if r.IsError || r.Name == planExit || c.Pruned[r.CallID] {
+			if r.IsError || r.Name == planExit || r.Name == skill || c.Pruned[r.CallID] {
 				continue
 			}
 			n := resultTokens(r)
-			if protected += n; protected > protectedTokens {
+			if protected += n; protected > protectedTokens && users >= protectedTurns {
 				ids, tokens = append(ids, r.CallID), tokens+n
 			}
 		}
@@ -309,7 +309,7 @@ func transcript(turns []session.Turn, pruned map[string]bool) string {
 			}
 			for _, p := range t.Parts {
 				if p.ToolCall != nil {
-					write("call", p.ToolCall.Name, "arguments",
+					write("call", p.ToolCall.Name, "id", p.ToolCall.ID, "arguments",
 						cutMiddle(p.ToolCall.Arguments, summarizedResult))
 				}
 			}
@@ -322,7 +322,7 @@ func transcript(turns []session.Turn, pruned map[string]bool) string {
 				if r.IsError {
 					kind = "error"
 				}
-				write("tool", r.Name, kind, text)
+				write("tool", r.Name, "id", r.CallID, kind, text)
 			}
 		}
 	}
@@ -338,17 +338,19 @@ func cutMiddle(text string, n int) string {
 	return strings.ToValidUTF8(head, "") + "\n[…]\n" + strings.ToValidUTF8(tail, "")
 }
 
-// gather adds to c what a summary must not lose: the words of the user, the files that were changed
-// and read, and the last failures, of the turns that it stands for and of the summary before.
+// gather adds to c what a summary must not lose: the words of the user, the plan, the files that
+// were changed and read, the long outputs that the session keeps, and the last failures, of the
+// turns that it stands for and of the summary before.
 func (l *loop) gather(c *session.Compacted, turns []session.Turn) {
 	old := l.history.compacted
 	c.Words, c.Changed, c.Read = slices.Clone(old.Words), slices.Clone(old.Changed),
 		slices.Clone(old.Read)
-	c.Failures, c.Plan = slices.Clone(old.Failures), old.Plan
-	failed := map[string]bool{}
+	c.Failures, c.Plan, c.Outputs = slices.Clone(old.Failures), old.Plan, slices.Clone(old.Outputs)
+	failed, stored := map[string]bool{}, map[string]bool{}
 	for _, t := range turns {
 		for _, r := range t.Results {
 			failed[r.CallID] = r.IsError
+			stored[r.CallID] = strings.Contains(r.Text(), tool.OutputScheme+r.CallID)
 			switch {
 			case r.IsError:
 				c.Failures = append(c.Failures, r.Name+": "+cutMiddle(r.Text(), 300))
@@ -362,7 +364,13 @@ func (l *loop) gather(c *session.Compacted, turns []session.Turn) {
 			c.Words = append(c.Words, t.Text())
 		}
 		for _, p := range t.Parts {
-			if p.ToolCall == nil || failed[p.ToolCall.ID] || t.Kind != session.TurnAssistant {
+			if p.ToolCall == nil || t.Kind != session.TurnAssistant {
+				continue
+			}
+			if stored[p.ToolCall.ID] {
+				c.Outputs = addNames(c.Outputs, []string{outputName(*p.ToolCall)})
+			}
+			if failed[p.ToolCall.ID] {
 				continue
 			}
 			changed, read := l.filesOf(*p.ToolCall)
@@ -376,6 +384,11 @@ func (l *loop) gather(c *session.Compacted, turns []session.Turn) {
 		words = min(words, int(room)/2)
 	}
 	c.Words = boundWords(c.Words, words)
+}
+
+// outputName names the output of a call that the session keeps.
+func outputName(c llm.ToolCall) string {
+	return tool.OutputScheme + c.ID + ": " + c.Name + " " + cutMiddle(c.Arguments, 200)
 }
 
 // filesOf returns the files that a call changes and reads.

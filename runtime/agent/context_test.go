@@ -89,7 +89,7 @@ func TestPruning(t *testing.T) {
 		return ""
 	}
 	for id, removed := range map[string]bool{
-		"af0": true, "bf0": false, "cf1": false, "af2": false, "af3": false, "cf3": false,
+		"af0": true, "bf0": false, "cf1": true, "af2": false, "af3": false, "cf3": false,
 	} {
 		if got := strings.Contains(text(last, id), "was removed"); got != removed {
 			t.Errorf("the output of %s is removed: %t", id, got)
@@ -322,34 +322,57 @@ func TestNewestRoundStays(t *testing.T) {
 	}
 }
 
-// TestSecondSummary has words of the user, a failure and files in what two summaries replace.
+// TestSecondSummary has words of the user, a plan, a failure, a stored output and files in what two
+// summaries replace.
 func TestSecondSummary(t *testing.T) {
 	n, summaries := 0, 0
 	var last llm.Request
+	var asked string
 	m := modelFunc(func(req llm.Request) answer {
 		if isSummary(req) {
+			asked += req.Messages[0].Text()
 			summaries++
 			return answer{text: "short"}
 		}
 		last = req
 		switch n++; {
+		case n == 1:
+			return calls(call("", "plan_exit", object{"plan": "THE PLAN"}))
 		case n == 2:
 			return calls(call("", "read", object{"path": "missing"}))
+		case n == 3:
+			return calls(call("long", "print", object{"lines": "all"}))
 		case n%20 == 0:
 			return answer{text: "a pause"}
 		}
 		return calls(call("", "read", object{"path": fmt.Sprint("file", n)}))
 	})
-	cfg := config(m, reader(1500))
+	long := newTool("print", true, func(context.Context, *tool.Call) (tool.Result, error) {
+		return tool.Result{Text: words(9000)}, nil
+	})
+	long.Class = policy.ClassRead
+	cfg := config(m, reader(1500), long)
+	cfg.Store, cfg.Modes = session.OnDisk(t.TempDir()), &agent.Modes{Plan: true}
+	cfg.Approve = func(context.Context, agent.Approval) (agent.Reply, error) {
+		return agent.Reply{Verdict: agent.ApproveOnce}, nil
+	}
 	cfg.Profile.ContextWindow, cfg.Limits.NoLoopDetection = 40_000, true
 	s := newSession(t, cfg)
 	submit(t, s, "the TASK")
 	submit(t, s, "the SECOND input "+words(9000))
 	submit(t, s, "the third input")
-	if text := last.Messages[0].Text(); summaries < 2 || !strings.Contains(text, "the TASK") ||
-		!strings.Contains(text, "the SECOND input") || !strings.Contains(text, "no file missing") ||
-		!strings.Contains(text, "file1\n") {
-		t.Errorf("%d summaries, the request has %.3000q", summaries, text)
+	text := last.Messages[0].Text()
+	for _, want := range []string{
+		"the TASK", "the SECOND input", "no file missing", "file4\n", "THE PLAN",
+		`output://long: print {"lines":"all"}` + "\n",
+	} {
+		if summaries < 2 || !strings.Contains(text, want) {
+			t.Errorf("%d summaries, the request lacks %q: %.3000q", summaries, want, text)
+		}
+	}
+	if !strings.Contains(asked, `"call":"print","id":"long"`) ||
+		!strings.Contains(asked, `"id":"long","result":`) {
+		t.Error("the request for a summary lacks the ID of a call")
 	}
 	checkPairs(t, s.History())
 }

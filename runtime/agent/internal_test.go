@@ -11,6 +11,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
 func TestTransitionsAreComplete(t *testing.T) {
@@ -162,6 +163,64 @@ func TestTextStreamJoinsCharacters(t *testing.T) {
 			if want := validText([]byte(text)); got.String() != want {
 				t.Fatalf("%q became %q", want, got.String())
 			}
+		}
+	}
+}
+
+// TestPrunable has outputs of 15,000 tokens, each of another tool.
+func TestPrunable(t *testing.T) {
+	user := session.Turn{Kind: session.TurnUser}
+	out := func(names ...string) session.Turn {
+		turn := session.Turn{Kind: session.TurnToolResults}
+		for _, name := range names {
+			turn.Results = append(turn.Results, llm.ToolResult{
+				CallID: name, Name: strings.TrimRight(name, "0123456789"), IsError: name == "fails",
+				Parts: []llm.Part{llm.Text(strings.Repeat("abc ", 15_000))},
+			})
+		}
+		return turn
+	}
+	for name, tt := range map[string]struct {
+		turns []session.Turn
+		want  []string
+		worth bool
+	}{
+		"new ones": {
+			[]session.Turn{user, out("a1", "a2"), user, out("a3", "a4", "a5", "a6")},
+			nil, false,
+		},
+		"the newest 40,000 tokens": {
+			[]session.Turn{user, out("a1", "a2", "a3", "a4"), user, user},
+			[]string{"a1", "a2"},
+			true,
+		},
+		"new ones are among the newest": {
+			[]session.Turn{user, out("a1", "a2"), user, out("a3"), user, out("a4")},
+			[]string{"a1", "a2"},
+			true,
+		},
+		"protected tools": {
+			[]session.Turn{
+				user, out("a1", "skill", "a2", "plan_exit", "fails"), user, out("a3", "a4"), user,
+				out("a5"),
+			},
+			[]string{"a1", "a2"},
+			true,
+		},
+		"less than 20,000 tokens": {
+			[]session.Turn{user, out("a1"), user, out("a2", "a3"), user, out("a4")},
+			[]string{"a1"},
+			false,
+		},
+	} {
+		c := Conversation{Turns: tt.turns, Tokens: 100_000, Limit: 99_000}
+		got, _ := c.prunable()
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v can be removed, want %v", name, got, tt.want)
+		}
+		s, err := whenFull{}.Shorten(t.Context(), c)
+		if err != nil || len(s.Prune) > 0 != tt.worth {
+			t.Errorf("%s: %v are removed, %v", name, s.Prune, err)
 		}
 	}
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
-// contextShare is the part of the context window from which on the loop warns.
+// contextShare is the part of the context from which on the loop warns, without what is reserved
+// for the answer.
 const contextShare = 0.8
 
 // buildRequest builds the next request from the history, the tools and the settings only, and the
@@ -168,15 +169,15 @@ func (l *loop) warnImages(unseen int) {
 
 // warnContext warns each time the use of the context rises above contextShare.
 func (l *loop) warnContext(used int64) {
-	window := l.model.ContextWindow
-	if window <= 0 {
+	room := l.room()
+	if room <= 0 {
 		return
 	}
-	over := float64(used) >= contextShare*float64(window)
+	over := float64(used) >= contextShare*float64(room)
 	if over && !l.history.contextWarned {
 		l.send(event.Warning{Code: "context_usage", Message: fmt.Sprintf(
-			"the conversation takes about %d%% of the model's context (%d of %d tokens)",
-			used*100/window, used, window)})
+			"the conversation takes about %d%% of the model's context beside an answer (%d of %d tokens)",
+			used*100/room, used, room)})
 	}
 	l.history.contextWarned = over
 }

@@ -125,7 +125,12 @@ type RunResult struct {
 	Duration    time.Duration
 }
 
-// ToolCallRecord is one tool call of a run.
+// recordedText bounds each text of a ToolCallRecord and a Failure of a tool, in bytes, so that the
+// memory of a long run does not grow with its outputs.
+const recordedText = 2_000
+
+// ToolCallRecord is one tool call of a run. Arguments and Result of more than 2,000 bytes are
+// shortened in the middle; the event tool_call_end and the journal have them whole.
 type ToolCallRecord struct {
 	CallID    string        `json:"call_id"`
 	Name      string        `json:"name"`
@@ -148,7 +153,8 @@ const (
 	FailureModel      FailureSource = "model"
 )
 
-// Failure is a failure in a run that the run survived; the model got its message.
+// Failure is a failure in a run that the run survived; the model got its message. The texts of a
+// tool call are shortened as in ToolCallRecord.
 type Failure struct {
 	Source    FailureSource `json:"source"`
 	Kind      string        `json:"kind"`

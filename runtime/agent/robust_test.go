@@ -53,6 +53,16 @@ func checkPairs(t *testing.T, history []session.Turn) {
 	}
 }
 
+// answered returns a history without an answer at its end whose calls have no results, since the
+// store has failed.
+func answered(history []session.Turn) []session.Turn {
+	if n := len(history) - 1; n >= 0 && history[n].Kind == session.TurnAssistant &&
+		len((llm.Message{Parts: history[n].Parts}).ToolCalls()) > 0 {
+		return history[:n]
+	}
+	return history
+}
+
 // TestEveryCallGetsOneResult plays random answers: unknown tools, broken arguments, reused and
 // missing ids, failing and panicking tools, questions, exits, limits and aborts.
 func TestEveryCallGetsOneResult(t *testing.T) {
@@ -195,10 +205,16 @@ func TestFailingStoreStopsTheRun(t *testing.T) {
 					t.Errorf("the call %s ran, but the journal holds nothing of it", id)
 				}
 			}
-			checkPairs(t, s.History())
+			checkPairs(t, answered(s.History()))
 			for _, turn := range s.History() {
-				if text := turn.Text(); text != "" && !strings.Contains(stored, text) {
-					t.Errorf("the history holds %q, the journal does not", text)
+				texts := []string{turn.Text()}
+				for _, r := range turn.Results {
+					texts = append(texts, `"result":{"call_id":"`+r.CallID+`"`, r.Text())
+				}
+				for _, text := range texts {
+					if !strings.Contains(stored, text) {
+						t.Errorf("the history holds %q, the journal does not", text)
+					}
 				}
 			}
 		})
@@ -315,6 +331,14 @@ func TestContextWarningOncePerCrossing(t *testing.T) {
 	submit(t, s, "go")
 	if got := ev.count(event.KindWarning); got != 2 {
 		t.Errorf("%d warnings, want one at 800 and one at 850 of 1000 tokens", got)
+	}
+	m = &model{answers: []answer{use(599), use(600)}}
+	cfg = config(m, n.tool("look", true))
+	cfg.Profile.AnswerTokens = 700 // of which a quarter of the context is reserved
+	ev = watch(&cfg)
+	submit(t, newSession(t, cfg), "go")
+	if got := ev.count(event.KindWarning); got != 1 {
+		t.Errorf("%d warnings, want one at 600 of the 750 tokens beside the answer", got)
 	}
 	long := newSession(t, func() agent.Config {
 		cfg := config(&model{})

@@ -240,11 +240,12 @@ type Pruned struct {
 type Compacted struct {
 	RunID   string `json:"run_id"`
 	Summary string `json:"summary"`
-	// Words are the texts of the user, Changed and Read the names of files, and Failures the last
-	// errors of tools.
+	// Words are the texts of the user, Changed and Read the names of files, Outputs the calls with a
+	// stored output, and Failures the last errors of tools.
 	Words    []string `json:"words,omitempty"`
 	Changed  []string `json:"changed,omitempty"`
 	Read     []string `json:"read,omitempty"`
+	Outputs  []string `json:"outputs,omitempty"`
 	Failures []string `json:"failures,omitempty"`
 	// Plan is the last one that the user approved.
 	Plan string `json:"plan,omitempty"`

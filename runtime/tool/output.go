@@ -198,7 +198,7 @@ func (r *recorder) where(readable bool) string {
 	case r.lost != nil:
 		return "The full output was not kept; run a narrower call to see more."
 	case readable:
-		return "The full output is " + outputScheme + r.id +
+		return "The full output is " + OutputScheme + r.id +
 			": read parts of it with read_file, or search it with grep."
 	default:
 		return "Run a narrower call to see more."

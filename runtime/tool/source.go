@@ -11,12 +11,12 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 )
 
-// outputScheme is the prefix of the names of whole outputs of earlier calls.
-const outputScheme = "output://"
+// OutputScheme is the prefix of the names of whole outputs of earlier calls.
+const OutputScheme = "output://"
 
 // readerFor returns the reader of name: the outputs of earlier calls or the environment.
 func readerFor(call *Call, name string) env.FileReader {
-	if strings.HasPrefix(name, outputScheme) {
+	if strings.HasPrefix(name, OutputScheme) {
 		return outputReader{call.Outputs}
 	}
 	return call.Env
@@ -35,7 +35,7 @@ func (o outputReader) Open(_ context.Context, name string) (fs.File, error) {
 	if o.outputs == nil {
 		return nil, errorf(KindNotFound, "open %s: this session keeps no outputs", shown(name))
 	}
-	r, err := o.outputs(strings.TrimPrefix(name, outputScheme))
+	r, err := o.outputs(strings.TrimPrefix(name, OutputScheme))
 	if err != nil {
 		return nil, errorf(KindNotFound, "open %s: %w (only the mark of a shortened output gives "+
 			"such a name)", shown(name), err)
