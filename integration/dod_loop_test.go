@@ -139,7 +139,10 @@ var loopProofs = map[string]func(*testing.T){
 			t.Errorf("events %+v, session %s", e, s.State())
 		}
 	},
-	"9.11.4": proveContext,
+	"9.11.4": func(t *testing.T) {
+		t.Run("warnings", proveContext)
+		onWires(t, proveOverflow)
+	},
 	"9.11.5": proveAbortOrder,
 }
 
@@ -208,9 +211,11 @@ func proveAbortOrder(t *testing.T) {
 	}
 }
 
+// proveContext has a context of 1000 tokens, of which a quarter is reserved for an answer, and an
+// overflow of a conversation that is too short for a summary.
 func proveContext(t *testing.T) {
 	replies := []llmtest.Reply{}
-	for _, used := range []int64{799, 800, 900, 400, 820} {
+	for _, used := range []int64{599, 600, 700, 400, 620} {
 		r := llmtest.Use(shell("true"))
 		r.Usage = llm.Usage{Input: used - 200, CacheRead: 150, Output: 50}
 		replies = append(replies, r)
@@ -234,5 +239,51 @@ func proveContext(t *testing.T) {
 	if want := []string{"context_usage", "context_usage", "context_overflow"}; !slices.Equal(codes,
 		want) {
 		t.Errorf("warnings %v, want %v", codes, want)
+	}
+}
+
+// proveOverflow has a service whose context is shorter than the profile says. It refuses the fifth
+// request, which is answered by one summary and one more try, and, with again, that try too.
+func proveOverflow(t *testing.T, w wire) {
+	for _, again := range []bool{false, true} {
+		most, calls, refused, summaries := 0, 0, 0, 0
+		s := wireSession(t, w, func(r *llmtest.Request) llmtest.Reply {
+			if most == 0 {
+				most = len(r.Body) + 70_000
+			}
+			summary := strings.Contains(r.System, "You summarize")
+			switch {
+			case len(r.Body) > most, again && refused > 0 && !summary:
+				refused++
+				return llmtest.Reply{Fault: w.tooLong}
+			case summary:
+				summaries++
+				return llmtest.Text("THE SUMMARY")
+			case calls == 5:
+				return llmtest.Text("done")
+			}
+			calls++
+			return llmtest.Use(shell(fmt.Sprintf("echo %d; printf '%%20000s' x", calls)))
+		})
+		res, err := s.Submit(t.Context(), "THE TASK")
+		updates, warnings := data[event.ContextUpdated](s), data[event.Warning](s)
+		if summaries != 1 || len(updates) != 1 || updates[0].Action != event.ContextCompacted ||
+			len(warnings) == 0 || warnings[0].Code != "context_overflow" {
+			t.Errorf("%d summaries, updates %+v, warnings %+v", summaries, updates, warnings)
+		}
+		if again {
+			if res.Status != agent.StatusContextOverflow || llm.KindOf(err) != llm.KindContextLength ||
+				refused != 2 || s.State() != agent.SessionClosed {
+				t.Errorf("ended with %s, %v after %d refusals, session %s", res.Status, err, refused,
+					s.State())
+			}
+			continue
+		}
+		if err != nil || res.Final != "done" || refused != 1 || len(res.ToolCalls) != 5 {
+			t.Errorf("ended with %s, %v after %d refusals and %d calls", res.Status, err, refused,
+				len(res.ToolCalls))
+		}
+		retried := s.request(len(s.server.Requests()) - 2)
+		wantContains(t, "the second try", retried.Messages[0].Text(), "THE SUMMARY", "THE TASK")
 	}
 }

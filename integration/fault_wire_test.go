@@ -32,6 +32,8 @@ type wire struct {
 	objects bool
 	// busy is the kind of a 503 without a message.
 	busy llm.ErrorKind
+	// tooLong refuses a request that is longer than the context of the model.
+	tooLong llmtest.Fault
 	// broken are faults in streams that only this service has; after each the request is sent again.
 	broken map[string]llmtest.Fault
 }
@@ -47,6 +49,10 @@ func openaiWire(api openai.API, model string) wire {
 	return wire{
 		name: string(api), model: model, url: (*llmtest.Server).URL, profile: profile.OpenAI("gpt-5.2"),
 		busy: llm.KindServer,
+		tooLong: llmtest.Fault{
+			Status: 400, Code: "context_length_exceeded", Type: "invalid_request_error",
+			Message: "Your input exceeds the limit of this model. Please adjust your input and try again.",
+		},
 		client: func(srv *llmtest.Server, idle time.Duration) (llm.Client, error) {
 			return openai.New(openai.Config{
 				BaseURL: srv.URL(), APIKey: srv.Key(), HTTPClient: srv.Client(), API: api, IdleTimeout: idle,
@@ -64,6 +70,10 @@ func messagesWire() wire {
 	return wire{
 		name: llmtest.Messages, model: "anthropic/claude-opus-5-5", url: (*llmtest.Server).Root,
 		profile: profile.Anthropic("claude-opus-5-5"), busy: llm.KindServer,
+		tooLong: llmtest.Fault{
+			Status: 400, Type: "invalid_request_error",
+			Message: "prompt is too long: 210000 tokens > 200000 maximum",
+		},
 		client: func(srv *llmtest.Server, idle time.Duration) (llm.Client, error) {
 			return anthropic.New(anthropic.Config{
 				BaseURL: srv.Root(), APIKey: srv.Key(), HTTPClient: srv.Client(), IdleTimeout: idle,
@@ -87,6 +97,10 @@ func generateWire() wire {
 		profile: profile.Gemini("gemini-3-pro-preview"), noIDs: true, objects: true,
 		// an overloaded service answers UNAVAILABLE
 		busy: llm.KindOverloaded,
+		tooLong: llmtest.Fault{
+			Status: 400, Code: "INVALID_ARGUMENT", Message: "The input token count (1200000) exceeds the " +
+				"maximum number of tokens allowed (1048576).",
+		},
 		client: func(srv *llmtest.Server, idle time.Duration) (llm.Client, error) {
 			return gemini.New(gemini.Config{
 				BaseURL: srv.Root(), APIKey: srv.Key(), HTTPClient: srv.Client(), IdleTimeout: idle,
