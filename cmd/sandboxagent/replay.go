@@ -14,6 +14,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
@@ -133,6 +134,9 @@ func (p *program) addRecordedFlags(app *cli.App, in session.Started) error {
 			}
 			return drop
 		})
+		if len(before.Rules) > 0 {
+			l.rules = &policy.Policy{Rules: before.Rules}
+		}
 	}
 	own := p.replay.isOwn()
 	if !own && !p.replay.tools && len(before.Flags) > 0 {
@@ -245,6 +249,10 @@ func (p *program) prepareReplay(ctx context.Context, c *cli.Context) (*job, erro
 	if err != nil {
 		return nil, err
 	}
+	rules, err := p.tightened(guard.rules)
+	if err != nil {
+		return nil, err
+	}
 	plain := p.replay.recorded.Environment()
 	j := &job{
 		task: s.task, replay: p.replay,
@@ -254,7 +262,7 @@ func (p *program) prepareReplay(ctx context.Context, c *cli.Context) (*job, erro
 			log: slog.New(slog.DiscardHandler), applying: &p.applying, endTime: p.endTime(),
 		},
 		config: agent.Config{
-			Profile: m.profile, Tools: p.tools, Rules: guard.rules, Redactor: guard.redactor,
+			Profile: m.profile, Tools: p.tools, Rules: rules, Redactor: guard.redactor,
 			Modes: guard.modes, Subagents: agent.Subagents{Kinds: kinds},
 			FinalAnswer: c.Bool("final-answer"),
 			Log:         slog.New(slog.DiscardHandler),

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env/vars"
 	"github.com/sandboxagent/sandboxagent/env/workspace"
+	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/policy/redact"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
@@ -188,6 +189,8 @@ type programLine struct {
 	Repository []string `json:"repository,omitempty"`
 	// Project is the directory of the project whose file counted; empty if none could.
 	Project string `json:"project,omitempty"`
+	// Rules are those of the project, which tightened the policy.
+	Rules []policy.Rule `json:"rules,omitempty"`
 	// Again are flags without their values, which have secrets: --NAME, or --var=NAME.
 	Again []string `json:"again,omitempty"`
 	// Imported means that the session was imported after its program ended.
@@ -219,6 +222,9 @@ func (p *program) recordLine(set []string) (json.RawMessage, error) {
 	}
 	secrets := redact.New(redact.Patterns, secretValues(slices.Concat(os.Environ(), set)))
 	line := programLine{Dir: dir, Project: p.line.project}
+	if p.line.rules != nil {
+		line.Rules = p.line.rules.Rules
+	}
 	for _, f := range p.line.flags {
 		name, value := cutValue(f)
 		variable, content, _ := strings.Cut(value, "=")
