@@ -24,8 +24,8 @@ import (
 const rollbackRounds = 6
 
 // TestRollback runs sessions whose commands change a tree at random, compares their points, takes
-// changes back, and rolls them back to points. The tree must be that of a model, a directory in which
-// the same commands have run. On this machine the tree has 10,000 more files for some rounds.
+// changes back, and rolls them back to points. The tree must be that of a model, a directory in
+// which the same commands have run. On this machine it has 10,000 more files for some rounds.
 func TestRollback(t *testing.T) {
 	t.Parallel()
 	t.Run("local", func(t *testing.T) {

@@ -182,7 +182,9 @@ func (l *commandLine) addSettings(app *cli.App, before programLine) error {
 	}
 	for i, list := range r.bySource() {
 		if foreignAddress(r, r.bySource()[i:]) {
-			list = slices.DeleteFunc(slices.Clone(list), func(s setting) bool { return s.name == baseURLName })
+			list = slices.DeleteFunc(slices.Clone(list), func(s setting) bool {
+				return s.name == baseURLName
+			})
 		}
 		err = cmp.Or(err, l.take(flags, selected, r.value("sandbox") == sandboxOff, list))
 	}
@@ -198,7 +200,8 @@ func (l *commandLine) addSettings(app *cli.App, before programLine) error {
 }
 
 // foreignAddress reports whether the address of a model in the first of lists, the settings of a
-// source and the weaker ones, is for their model, and a stronger source sets one of another provider.
+// source and the weaker ones, is for their model, while a stronger source sets one of another
+// provider.
 func foreignAddress(r settingsReader, lists [][]setting) bool {
 	model := r.value("model")
 	if s := findSetting(r.ofProject, "model"); s != nil && s.repository && s.values[0] == model {
@@ -224,7 +227,8 @@ func (l *commandLine) take(
 			continue
 		}
 		// A file, which is not edited for one call, has no part in a sandbox that is off.
-		if unsandboxed && s.variable == "" && s.name != "sandbox" && f.(documentedFlag).GetCategory() == groupSandbox {
+		if unsandboxed && s.variable == "" && s.name != "sandbox" &&
+			f.(documentedFlag).GetCategory() == groupSandbox {
 			continue
 		}
 		l.sources["--"+s.name] = s.source

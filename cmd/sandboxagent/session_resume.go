@@ -478,7 +478,8 @@ func (l *commandLine) checkAgain(before programLine) error {
 		name, variable := cutValue(again)
 		if !slices.ContainsFunc(l.flags, func(f string) bool {
 			n, value := cutValue(f)
-			return n == name && slices.Contains(given, n) && (variable == "" || strings.HasPrefix(value, variable+"="))
+			return n == name && slices.Contains(given, n) &&
+				(variable == "" || strings.HasPrefix(value, variable+"="))
 		}) {
 			return usagef("%s is not recorded, since its value has a secret: give it again", again)
 		}
@@ -496,8 +497,8 @@ func (l *commandLine) merge(
 	for name := range l.sources {
 		set = append(set, strings.TrimPrefix(name, "--"))
 	}
-	// fresh means that a variable or a file set the flag, and sets it again. A repository replaces only
-	// flags of its own.
+	// fresh means that a variable or a file set the flag, and sets it again. A repository replaces
+	// only flags of its own.
 	fresh := func(name string) bool {
 		return slices.Contains(before.Variables, name) && slices.Contains(set, name) &&
 			!slices.Contains(addingFlags[:], name) &&

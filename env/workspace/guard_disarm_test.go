@@ -355,7 +355,8 @@ func TestGuardTrusted(t *testing.T) {
 		if got := strings.TrimSpace(string(text)); got != want || err == nil != (want != "") {
 			t.Errorf("after %s the settings are %q, %v; %v", script, got, err, r.Disarmed)
 		}
-		if _, err := os.Stat(filepath.Join(g.dir, "new")); err == nil || g.content("new.disarmed") != "new\n" {
+		_, err = os.Stat(filepath.Join(g.dir, "new"))
+		if err == nil || g.content("new.disarmed") != "new\n" {
 			t.Errorf("after %s the new file is still there: %v", script, r.Disarmed)
 		}
 	}

@@ -151,9 +151,9 @@ func TestResumeAfterEachEntry(t *testing.T) {
 	}
 }
 
-// TestResumeDamaged cuts the journals of an ended and a killed run at every byte of their last three
-// entries, and flips every bit of these. A cut loses the entry that it cuts and nothing else; a
-// flipped bit is reported, and the journal stays as it is. Short tests leave out some.
+// TestResumeDamaged cuts the journals of an ended and a killed run at every byte of their last
+// three entries, and flips every bit of these. A cut loses the entry that it cuts and nothing else;
+// a flipped bit is reported, and the journal stays as it is. Short tests leave out some.
 func TestResumeDamaged(t *testing.T) {
 	step := 1
 	if testing.Short() {

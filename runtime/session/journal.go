@@ -179,8 +179,8 @@ func decodeLine(line []byte) (Entry, error) {
 	return e, nil
 }
 
-// damagedEnd returns an error for the end of a journal, without a line end, if that is not the start
-// of an entry: then the end of the line of an entry is damaged.
+// damagedEnd returns an error for the end of a journal, without a line end, if that is not the
+// start of an entry: then the end of the line of an entry is damaged.
 func damagedEnd(rest []byte) error {
 	var line json.RawMessage
 	in := json.NewDecoder(bytes.NewReader(rest))
