@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/snapshot"
 	"github.com/sandboxagent/sandboxagent/env/workspace"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
@@ -266,7 +267,7 @@ func (p *program) importHints(
 	text := ""
 	switch {
 	case len(missing) > 0:
-		text = "These files are not as you left them: " + someNames(missing)
+		text = "These files may not be as you left them: " + someNames(missing)
 	case len(p.stored.record.Changes()) == 0: // they may be unknown
 		text = p.stored.lost(false, changing)
 	}
@@ -283,18 +284,22 @@ func (p *program) importHints(
 // the changed files that are not as the session left them.
 func (s *storedSession) bringChanges(ctx context.Context, e *environment) ([]string, error) {
 	var missing []string
-	p := &patch{notify: e.notify}
-	if err := p.take(ctx, e); err != nil {
+	p := &patch{notify: e.notify, opts: snapshot.Options{
+		MaxBytes: comparedBytes, MaxEntries: comparedFiles,
+	}}
+	err := p.take(ctx, e)
+	unknown := errors.Is(err, env.ErrTreeTooLarge)
+	if err != nil && !unknown {
 		return nil, err
 	}
 	defer p.close()
 	for _, c := range s.record.Changes() {
-		if versionIn(p.before, c.Name) != c.After {
+		if unknown || versionIn(p.before, c.Name) != c.After {
 			missing = append(missing, string(c.Name))
 		}
 	}
 	back, err := s.record.ChangesBack(s.record.Start())
-	if len(missing) == 0 || err != nil || e.readOnly {
+	if unknown || len(missing) == 0 || err != nil || e.readOnly {
 		return missing, nil
 	}
 	if err := s.saveChanges("", session.Invert(back)); err != nil {
