@@ -79,7 +79,7 @@ func proveRollback(
 			t.Fatalf("%v\n%s\n%s", err, commands, out)
 		}
 		states = append(states, filesIn(t, model))
-		arguments, err := json.Marshal(map[string]string{"command": commands})
+		arguments, err := json.Marshal(map[string]any{"command": commands, "timeout_ms": 500_000})
 		if err != nil {
 			t.Fatal(err)
 		}
