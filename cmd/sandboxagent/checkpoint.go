@@ -233,7 +233,7 @@ func (p *program) placeHints(ctx context.Context, j *job, existing bool) ([]stri
 		return []string{
 			"The environment was open before: look at its files before you rely on them.",
 		}, nil
-	case j.env.inPlace && s.isImported():
+	case j.env.inPlace && s.imported:
 		return p.importHints(ctx, j.env, names)
 	case j.env.inPlace:
 		return nil, nil
@@ -242,7 +242,7 @@ func (p *program) placeHints(ctx context.Context, j *job, existing bool) ([]stri
 		"commits, and files outside of the working directory are gone."}
 	text := ""
 	if before, err := findBackend(backends(nil), s.record.Started.Backend); err != nil ||
-		before.name() != "local" || s.isImported() { // or its files were uploaded
+		before.name() != "local" || s.imported { // or its files were uploaded
 		text = s.lost(j.env.tree != nil, names)
 	}
 	if len(s.restored.Unreadable) > 0 {
@@ -268,7 +268,7 @@ func (p *program) importHints(
 	switch {
 	case len(missing) > 0:
 		text = "These files may not be as you left them: " + someNames(missing)
-	case len(p.stored.record.Changes()) == 0: // they may be unknown
+	case p.stored.hasUnknown() || p.stored.record.Unrecorded(changing) != "":
 		text = p.stored.lost(false, changing)
 	}
 	if text == "" {
@@ -279,10 +279,20 @@ func (p *program) importHints(
 		text}, nil
 }
 
+// hasUnknown reports whether some changes of the session are not known, not even their names.
+func (s *storedSession) hasUnknown() bool {
+	return slices.ContainsFunc(s.record.Points, func(p session.Point) bool {
+		return p.Lost && p.Files == 0
+	})
+}
+
 // bringChanges makes the changes of an imported session in the directory in which e works in place,
 // if the session has their contents and nobody else has changed the files. It returns the names of
 // the changed files that are not as the session left them.
 func (s *storedSession) bringChanges(ctx context.Context, e *environment) ([]string, error) {
+	if len(s.record.Changes()) == 0 {
+		return nil, nil
+	}
 	var missing []string
 	p := &patch{notify: e.notify, opts: snapshot.Options{
 		MaxBytes: comparedBytes, MaxEntries: comparedFiles,

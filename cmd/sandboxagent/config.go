@@ -144,7 +144,7 @@ func (r *settingsReader) value(name string) string {
 // be read.
 func (r *settingsReader) read(flags []cli.Flag) error {
 	r.variables = variableSettings(flags)
-	if !readsFiles(flags) || r.line.value(toolsName) == toolsRecorded {
+	if !readsFiles(flags) || r.value(toolsName) == toolsRecorded {
 		return nil
 	}
 	user, err := readUserConfig(r.app)
@@ -205,10 +205,14 @@ func (l *commandLine) addSettings(app *cli.App, before programLine) error {
 func foreignAddress(r settingsReader, lists [][]setting) bool {
 	model := r.value("model")
 	if s := findSetting(r.ofProject, "model"); s != nil && s.repository && s.values[0] == model {
-		return false // checkModel decides
+		recalled := lastValue(r.before.Flags, "model")
+		if recalled == "" || slices.Contains(r.before.Repository, "model") {
+			return false // checkModel decides
+		}
+		model = recalled // which goes before that of a repository
 	}
 	for _, list := range lists {
-		if s := findSetting(list, "model"); s != nil {
+		if s := findSetting(list, "model"); s != nil && !s.repository {
 			return providerOf(s.values[0]) != providerOf(model)
 		}
 	}
@@ -264,7 +268,8 @@ func (r *settingsReader) project() (root, start string, err error) {
 	switch {
 	case slices.Contains(r.line.given(), "workdir"):
 		return projectRoot(dir)
-	case r.before.Project != "":
+	case r.before.Project != "" && (r.settings.value("workdir") == "" ||
+		!slices.Contains(r.before.Variables, "workdir")):
 		return projectRoot(r.before.Project)
 	case !filepath.IsAbs(dir):
 		dir = filepath.Join(r.before.Dir, dir)

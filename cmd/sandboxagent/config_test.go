@@ -164,6 +164,11 @@ func TestPrecedence(t *testing.T) {
 			want: "--model=openai-compatible/p --base-url=http://h -- x",
 		},
 		{
+			name: "an address beside the model of a repository", vars: "BASE_URL=http://h",
+			project: "model: anthropic/x\n", args: "run --model=openai/p x",
+			want: "--model=openai/p --base-url=http://h -- x",
+		},
+		{
 			name: "an address without a model", user: "base-url: http://h\n",
 			args: "run --model=openai/p x", want: "--model=openai/p --base-url=http://h -- x",
 		},
@@ -353,19 +358,46 @@ func rewrite(t *testing.T, name, content string) {
 
 // TestGivenAgain checks that a secret is given again in arguments, unless a file had it.
 func TestGivenAgain(t *testing.T) {
-	for variable, ok := range map[string]bool{"": false, "base-url": true} {
-		configure(t, "base-url: http://h\n", "")
+	const secret = "var: [API_TOKEN=hunter2-hunter2]\n"
+	for _, tt := range []struct {
+		user, args, later string
+		ok                bool
+	}{
+		{"", "run --var=API_TOKEN=hunter2-hunter2", secret, false},
+		{secret, "run", secret, true},
+		{secret, "run", "{}", false},
+		{"", "run --base-url=http://me:hunter2-hunter2@h", "base-url: http://other\n", false},
+		{"base-url: http://me:hunter2-hunter2@h\n", "run", "base-url: http://other\n", true},
+	} {
+		user, _ := configure(t, tt.user, "")
 		app := (&program{}).app()
-		l, err := parseCommandLine(app, []string{"run"})
-		before := programLine{Again: []string{"--base-url"}, Variables: []string{variable}}
+		first, err := parseCommandLine(app, strings.Fields(tt.args))
 		if err == nil {
-			err = l.addSettings(app, before)
+			err = first.addSettings(app, programLine{})
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := l.checkAgain(before); (err == nil) != ok {
-			t.Errorf("set by %q before: %v", variable, err)
+		record, err := (&program{line: first}).recordLine(nil)
+		var before programLine
+		if err == nil {
+			err = json.Unmarshal(record, &before)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(user, []byte(tt.later), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		again, err := parseCommandLine(app, []string{"run"})
+		if err == nil {
+			err = again.addSettings(app, before)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := again.checkAgain(before); (err == nil) != tt.ok {
+			t.Errorf("%s, then %s: %v", tt.args, tt.later, err)
 		}
 	}
 }

@@ -388,7 +388,7 @@ func (p *program) addSessions(from, to string, ids []string, keepFlags bool) (er
 		switch line := (programLine{}); {
 		case len(s.Program) == 0:
 		case keepFlags && json.Unmarshal(s.Program, &line) == nil:
-			line.Dir, line.Imported = dir, true
+			line.Dir, line.Project, line.Imported = dir, "", true
 			s.Program, _ = json.Marshal(line) // it came from JSON
 		default:
 			s.Program = bare

@@ -80,6 +80,8 @@ type storedSession struct {
 	record *session.Record
 	// point is that of a rollback.
 	point int64
+	// imported means that the session was imported, and that its changes of files were not made here.
+	imported bool
 	// restored describes the changes that were made again in a new environment.
 	restored workspace.Checkpoint
 }
@@ -193,15 +195,8 @@ type programLine struct {
 	Rules []policy.Rule `json:"rules,omitempty"`
 	// Again are flags without their values, which have secrets: --NAME, or --var=NAME.
 	Again []string `json:"again,omitempty"`
-	// Imported means that the session was imported after its program ended.
+	// Imported means that the session was imported, and that its changes of files were not made here.
 	Imported bool `json:"imported,omitempty"`
-}
-
-// isImported reports whether the session was imported after its last run.
-func (s *storedSession) isImported() bool {
-	var line programLine
-	n := len(s.record.Runs)
-	return n > 0 && json.Unmarshal(s.record.Runs[n-1].In.Program, &line) == nil && line.Imported
 }
 
 // ownFlags are flags that a session does not hand on: they are about one run, or a consent.
@@ -225,6 +220,7 @@ func (p *program) recordLine(set []string) (json.RawMessage, error) {
 	if p.line.rules != nil {
 		line.Rules = p.line.rules.Rules
 	}
+	line.Imported = p.stored != nil && p.stored.imported && p.line.isOn("read-only")
 	for _, f := range p.line.flags {
 		name, value := cutValue(f)
 		variable, content, _ := strings.Cut(value, "=")
@@ -232,6 +228,9 @@ func (p *program) recordLine(set []string) (json.RawMessage, error) {
 		case slices.Contains(ownFlags[:], name):
 		case name == "var" && (vars.IsSecretName(variable) || secrets.Text(content) != content):
 			line.Again = append(line.Again, "--var="+variable)
+			if _, ok := p.line.sources["--"+name]; ok {
+				line.Variables = append(line.Variables, name)
+			}
 		case secrets.Text(f) != f:
 			line.Again = append(line.Again, "--"+name)
 			if _, ok := p.line.sources["--"+name]; ok {
@@ -391,6 +390,7 @@ func (p *program) recall(app *cli.App) (err error) {
 	if err := json.Unmarshal(record.Started.Program, &before); err != nil {
 		return usagef("the session %s was not started by this program, or by another version", id)
 	}
+	p.stored.imported = before.Imported
 	given := p.line.given()
 	if err := p.line.addSettings(app, before); err != nil {
 		return err
@@ -583,7 +583,9 @@ func (p *program) enter(dir string, given []string) error {
 	}
 	for i, f := range p.line.flags {
 		name, value := cutValue(f)
-		if !slices.Contains([]string{"file", "image-file", "patch", "log"}, name) || value == fromStdin {
+		names := append([]string{"file", "image-file", "patch"}, fileKeys[:]...)
+		if !slices.Contains(names, name) || value == fromStdin ||
+			name == "policy" && slices.Contains(policy.Presets(), value) {
 			continue
 		}
 		abs, err := filepath.Abs(value)

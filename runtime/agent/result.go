@@ -150,7 +150,6 @@ const (
 	FailureValidation FailureSource = "validation"
 	FailureTimeout    FailureSource = "timeout"
 	FailureVerify     FailureSource = "verify"
-	FailureModel      FailureSource = "model"
 )
 
 // Failure is a failure in a run that the run survived; the model got its message. The texts of a

@@ -149,7 +149,10 @@ func changedEntry(e Entry, id string, o CopyOptions) (any, error) {
 		if o.Lost != "" {
 			var s Snapshot
 			err := json.Unmarshal(e.Data, &s)
-			return Snapshot{Call: s.Call, Changes: s.Changes, Lost: o.Lost}, err
+			if s.Lost == "" && len(s.Changes) > 0 {
+				s.Lost = o.Lost
+			}
+			return s, err
 		}
 	}
 	return e.Data, nil
