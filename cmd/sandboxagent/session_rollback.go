@@ -125,8 +125,8 @@ func (p *program) rollBack(ctx context.Context, c *cli.Context) (code int, err e
 		return 0, explainLost(err)
 	}
 	if s.imported && b.inPlace() && len(back) > 0 {
-		return 0, usagef("the session was imported, and its changes were not made here: resume it first, "+
-			"or roll back with --%s", keepFilesName)
+		return 0, usagef("the session was imported, and its changes were not made here: resume it "+
+			"first, or roll back with --%s", keepFilesName)
 	}
 	plan = &pending{To: point, InPlace: b.inPlace(), Dir: s.record.Started.WorkDir}
 	list := back

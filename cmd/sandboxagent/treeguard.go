@@ -107,8 +107,8 @@ func (g *treeGuard) finish(ctx context.Context) (r guardReport, err error) {
 		g.env.notify(d.String())
 	}
 	if n := len(r.Disarmed); n > 0 {
-		err = errors.Join(fmt.Errorf("programs outside would have done what a command chose, because of %q%s",
-			r.Disarmed[0].Name, andMore(n-1)), err)
+		err = errors.Join(fmt.Errorf("programs outside would have done what a command chose, because of "+
+			"%q%s", r.Disarmed[0].Name, andMore(n-1)), err)
 	}
 	return r, err
 }
