@@ -242,8 +242,9 @@ func proveContext(t *testing.T) {
 	}
 }
 
-// proveOverflow has a service whose context is shorter than the profile says. It refuses the fifth
-// request, which is answered by one summary and one more try, and, with again, that try too.
+// proveOverflow has a service with a shorter context than the profile. The service refuses the
+// fifth request; the session makes one summary and tries once more. With again it refuses that try
+// too.
 func proveOverflow(t *testing.T, w wire) {
 	for _, again := range []bool{false, true} {
 		most, calls, refused, summaries := 0, 0, 0, 0

@@ -11,8 +11,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
-// contextShare is the part of the context from which on the loop warns, without what is reserved
-// for the answer.
+// contextShare is the part of the context that a conversation fills when the loop warns. The room
+// for the answer is not part of that context.
 const contextShare = 0.8
 
 // buildRequest builds the next request from the history, the tools and the settings only, and the
