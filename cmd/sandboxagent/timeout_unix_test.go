@@ -33,7 +33,7 @@ import (
 
 // minutes is more than the time of any run in these tests, and less than a wait for an
 // environment without their timeouts.
-const minutes = 75 * time.Second
+const minutes = 4 * time.Minute
 
 // timesOut runs a task that times out, and checks that the run ends by itself, with the code of a
 // timeout. A run that was not reached yet, as happens on a busy machine, is tried again with a
