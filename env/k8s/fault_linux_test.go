@@ -335,18 +335,21 @@ func TestMany(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left to make test-full: it fills a cluster of its own")
 	}
-	const environments = 100
+	const environments, starting = 100, 8 // more at once only wait for each other
 	c := newCluster(t)
+	slots := make(chan struct{}, starting)
 	pods := make([]string, environments)
 	var all sync.WaitGroup
 	var opened sync.WaitGroup
 	opened.Add(environments)
 	for i := range environments {
 		all.Go(func() {
+			slots <- struct{}{}
 			e, err := c.Open(t.Context(), config(t, k8s.Config{
 				CPUs: 0.012, Memory: 64 << 20, Disk: 64 << 20,
-				Options: remote.Options{StartTimeout: 10 * time.Minute, TTL: 10 * time.Minute},
+				Options: remote.Options{StartTimeout: 30 * time.Minute, TTL: 30 * time.Minute},
 			}))
+			<-slots
 			opened.Done()
 			if err != nil {
 				t.Error(err)
@@ -358,9 +361,11 @@ func TestMany(t *testing.T) {
 			if err != nil || res.ExitCode != 0 || string(out.Stdout.Bytes()) != "sandbox\n/workspace\n" {
 				t.Errorf("%+v, %v: %s", res, err, out.Stdout.Bytes())
 			}
+			slots <- struct{}{}
 			if err := e.Close(); err != nil {
 				t.Error(err)
 			}
+			<-slots
 		})
 	}
 	all.Wait()
