@@ -77,8 +77,8 @@ func target(tb testing.TB, s *daemons.SSHD) ssh.Target {
 	tb.Helper()
 	return ssh.Target{
 		Host: s.User() + "@" + s.Address(), ConfigFile: os.DevNull, Identities: []string{s.Key()},
-		KnownHosts: s.KnownHosts(),
-		Warn:       func(line string) { tb.Log(line) },
+		KnownHosts: s.KnownHosts(), Timeout: 2 * time.Minute, // the machine may be busy
+		Warn: func(line string) { tb.Log(line) },
 	}
 }
 
