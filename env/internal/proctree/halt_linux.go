@@ -10,31 +10,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stopTime bounds the wait until processes that got SIGSTOP stand still.
-const stopTime = 5 * time.Second
+const (
+	// stopTime bounds the wait until processes that got SIGSTOP stand still.
+	stopTime = 5 * time.Second
+	// crowd is a number of processes from which a fork bomb is assumed; haltTime is how long members
+	// may resist being stopped one by one where fewer run.
+	crowd    = 100
+	haltTime = 2 * time.Second
+)
 
-// haltAfter stops all processes of the pid namespace after d, if this process is its PID 1, unless
-// resumeOthers is called before. A process with a pending signal does not begin to fork, so one
-// more scan finds all members, and stopped processes use no processor time.
+// haltAfter stops all processes of the pid namespace, if this process is its PID 1, unless
+// resumeOthers is called before: after d where a crowd of processes runs, and haltTime later
+// anyway. A process with a pending signal does not begin to fork, so one more scan finds all
+// members, and stopped processes use no processor time.
+//
+// It is the last resort. A process that is not a member could notice it: a shell with job control
+// that a busy machine stops later than its child sees a stopped job, and goes on without it.
 func (t *tree) haltAfter(d time.Duration) {
+	t.haltWhen(func(resumed <-chan struct{}) bool { return isHaltDue(d, haltTime, resumed) })
+}
+
+// haltWhen stops all processes of the pid namespace, if this process is its PID 1, once due returns
+// true. Due must return when its channel is closed.
+func (t *tree) haltWhen(due func(resumed <-chan struct{}) bool) {
 	if !t.first || t.undoHalt != nil {
 		return
 	}
 	var before []procInfo
-	halted := make(chan struct{})
-	timer := time.AfterFunc(d, func() {
+	resumed, done := make(chan struct{}), make(chan struct{})
+	halted := false
+	go func() {
+		defer close(done)
+		if !due(resumed) {
+			return
+		}
+		halted = true
 		t.halt.Lock()
 		t.fork.Lock()
 		_ = unix.Kill(-1, unix.SIGSTOP)
 		before, _ = processes(0)
 		t.fork.Unlock()
-		close(halted)
-	})
+	}()
 	t.undoHalt = func() {
-		if timer.Stop() {
+		close(resumed)
+		<-done
+		if !halted {
 			return
 		}
-		<-halted
 		defer t.halt.Unlock()
 		awaitStop(before, time.Now().Add(stopTime))
 		list, err := processes(0)
@@ -51,6 +73,26 @@ func (t *tree) haltAfter(d time.Duration) {
 				_ = send(s, unix.SIGCONT)
 			}
 		}
+	}
+}
+
+// isHaltDue waits for d and then until a crowd of processes runs or patience has passed. It reports
+// false if resumed is closed before.
+func isHaltDue(d, patience time.Duration, resumed <-chan struct{}) bool {
+	deadline := time.Now().Add(d + patience)
+	pause := time.NewTimer(d)
+	defer pause.Stop()
+	for {
+		select {
+		case <-resumed:
+			return false
+		case <-pause.C:
+		}
+		numbers, err := processNumbers()
+		if err != nil || len(numbers) >= crowd || !time.Now().Before(deadline) {
+			return true
+		}
+		pause.Reset(min(freezeTime, time.Until(deadline)))
 	}
 }
 

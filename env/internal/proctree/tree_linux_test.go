@@ -218,7 +218,7 @@ while ((my $p = waitpid(-1, WUNTRACED)) > 0) { print "$p stands still\n" }`
 		t.Fatal(err)
 	}
 	await(func(s procInfo) bool { return s.stopped || s.pid != parent.Process.Pid })
-	tr.haltAfter(0)
+	tr.haltWhen(atOnce)
 	await(func(s procInfo) bool { return s.stopped })
 	tr.resumeOthers()
 	await(func(s procInfo) bool { return !s.stopped })
@@ -239,6 +239,36 @@ while ((my $p = waitpid(-1, WUNTRACED)) > 0) { print "$p stands still\n" }`
 		_ = parent.Process.Kill()
 	}
 	_ = parent.Wait() // it may have been killed
+}
+
+func atOnce(<-chan struct{}) bool { return true }
+
+// TestOnlyCrowdsAreStoppedEarly has few processes in a pid namespace, and then many.
+func TestOnlyCrowdsAreStoppedEarly(t *testing.T) {
+	if !inOwnNamespace(t) {
+		return
+	}
+	resumed := make(chan struct{})
+	time.AfterFunc(5*freezeTime, func() { close(resumed) })
+	if isHaltDue(0, time.Hour, resumed) {
+		t.Error("few processes are stopped early")
+	}
+	if !isHaltDue(0, freezeTime, nil) {
+		t.Error("few processes are never stopped")
+	}
+	for range crowd {
+		c := exec.CommandContext(t.Context(), "sleep", "1000")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			_ = c.Process.Kill()
+			_ = c.Wait()
+		}()
+	}
+	if !isHaltDue(0, time.Hour, nil) {
+		t.Error("a crowd is not stopped early")
+	}
 }
 
 // TestForksUnderWayAreResumed stops and resumes all processes of a pid namespace, while some fork.
@@ -281,7 +311,7 @@ until ($end) { my $p = fork; $p or exit; waitpid $p, 0 }`
 	tr.first, tr.halt = true, new(sync.Mutex)
 	for range 100 {
 		time.Sleep(time.Millisecond) // they go on forking
-		tr.haltAfter(0)
+		tr.haltWhen(atOnce)
 		for tr.halt.TryLock() { // until it is held by the halt
 			tr.halt.Unlock()
 			time.Sleep(50 * time.Microsecond)
