@@ -8,6 +8,9 @@ import (
 	"testing"
 )
 
+// questionEnd is the end of a question about a call. No command has it.
+const questionEnd = "a[b]ort the run: "
+
 // approving starts a run on a terminal that asks about commands, with a call in each answer of the
 // model, and types an answer to each question.
 func approving(
@@ -23,7 +26,7 @@ func approving(
 	p.writeFile(t, "s.yaml", text+script)
 	s := openTerminal(t, p)
 	for i, keys := range answers {
-		await(t, "the question", func() bool { return strings.Count(s.text(), "Allow it? ") > i })
+		await(t, "the question", func() bool { return strings.Count(s.text(), questionEnd) > i })
 		s.send(keys)
 	}
 	code, text := s.end(p)
@@ -43,7 +46,7 @@ func TestApproveAbort(t *testing.T) {
   - text: done
 `)
 	s := openTerminal(t, p)
-	await(t, "the question", func() bool { return strings.Contains(s.text(), "Allow it? ") })
+	await(t, "the question", func() bool { return strings.Contains(s.text(), questionEnd) })
 	if !strings.Contains(s.text(), "always means: allow shell:touch made") {
 		t.Errorf("the question is %s", s.text())
 	}
@@ -77,7 +80,7 @@ func TestApproveFile(t *testing.T) {
 		{`file_path: \x1b[1A.txt`, "content: made"},
 		{"-last", `+\rend`},
 	} {
-		await(t, "the question", func() bool { return strings.Count(s.text(), "Allow it? ") > i })
+		await(t, "the question", func() bool { return strings.Count(s.text(), questionEnd) > i })
 		for _, text := range want {
 			if !strings.Contains(s.text(), text) {
 				t.Errorf("question %d lacks %q: %s", i, text, s.text())
@@ -150,7 +153,7 @@ func TestApproveTypedAhead(t *testing.T) {
 	s.send("once\n")
 	await(t, "the echo", func() bool { return strings.Contains(s.text(), "once\n") })
 	p.writeFile(t, "go", "")
-	await(t, "the question", func() bool { return strings.Contains(s.text(), "Allow it? ") })
+	await(t, "the question", func() bool { return strings.Contains(s.text(), questionEnd) })
 	s.send("d\n")
 	if code, _ := s.end(p); code != 0 {
 		t.Errorf("exit code %d", code)
