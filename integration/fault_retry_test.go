@@ -17,13 +17,21 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 )
 
-// stopwatch is a clock that records waits, which take no time.
+// stopwatch is a clock that records waits, which take no time but count as if they did.
 type stopwatch struct {
 	mu    sync.Mutex
 	waits []time.Duration
 }
 
-func (w *stopwatch) Now() time.Time { return time.Now() }
+func (w *stopwatch) Now() time.Time { return time.Now().Add(w.waited()) }
+
+// waited returns the sum of the waits.
+func (w *stopwatch) waited() (sum time.Duration) {
+	for _, d := range w.all() {
+		sum += d
+	}
+	return sum
+}
 
 func (w *stopwatch) Sleep(ctx context.Context, d time.Duration) error {
 	w.mu.Lock()
@@ -160,6 +168,49 @@ func proveStorm(t *testing.T, w wire) {
 	}
 }
 
+// proveOutage has a server that fails for 90 seconds, in turn in all the ways of an outage.
+func proveOutage(t *testing.T, w wire) {
+	const outage = 90 * time.Second
+	ways := []llmtest.Fault{
+		{Status: 500}, {Status: 503}, {Status: 408}, {Reset: true}, llmtest.TooMany("", "2"),
+		streamFaults["cut in a token"].fault, {Status: 529, Type: "overloaded_error"},
+	}
+	for name, tt := range map[string]struct {
+		lasts time.Duration
+		final string
+	}{"shorter": {2 * time.Minute, "calm"}, "longer": {80 * time.Second, ""}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var clock stopwatch
+			s := wireSession(t, w, func(r *llmtest.Request) llmtest.Reply {
+				if clock.waited() >= outage {
+					return llmtest.Text("calm")
+				}
+				reply := llmtest.Use(shell("echo never >> counter"))
+				reply.Text, reply.Fault = "half of an answer", ways[r.Number%len(ways)]
+				return reply
+			}, func(c *agent.Config) { c.Retry = llm.RetryPolicy{Clock: &clock, For: tt.lasts} })
+			res, err := s.Submit(t.Context(), "go")
+			if res.Final != tt.final || (err == nil) != (tt.final != "") || res.ModelCalls != 1 {
+				t.Errorf("%q after %d answers, %v", res.Final, res.ModelCalls, err)
+			}
+			if res.Err != nil && res.Status != agent.StatusModelError {
+				t.Errorf("ended with %s", res.Status)
+			}
+			requests, events := len(s.server.Requests()), data[event.Retry](s)
+			if len(events) != requests-1 || requests < 10 || requests > 100 {
+				t.Errorf("%d requests, %d events", requests, len(events))
+			}
+			if waited := clock.waited(); waited > tt.lasts {
+				t.Errorf("waited %s", waited)
+			}
+			if starts := data[event.ToolCallStart](s); len(starts) > 0 {
+				t.Errorf("calls of broken answers ran: %+v", starts)
+			}
+		})
+	}
+}
+
 // proveNoRetry has errors after which the request is not sent again. How each service words its
 // errors is proven beside its client.
 func proveNoRetry(t *testing.T, w wire) {
@@ -251,37 +302,45 @@ func proveDeadline(t *testing.T, w wire) {
 	}
 }
 
-// proveWaitOfProgram checks --max-retry-wait and --timeout.
+// proveWaitOfProgram checks --max-retries, --retry-for, --max-retry-wait and --timeout.
 func proveWaitOfProgram(t *testing.T, w wire) {
 	tests := map[string]struct {
 		fault    llmtest.Fault
 		flags    []string
 		code     int
 		text     string
-		requests int
+		// fails is the number of requests that fail, 1 by default, and requests that of all.
+		fails, requests int
 	}{
 		"longer": {
 			llmtest.TooMany("", "60"),
 			[]string{"--max-retry-wait=1s"},
 			5,
-			"longer than the limit of 1s (--max-retry-wait)", 1,
+			"longer than the limit of 1s (--max-retry-wait)", 0, 1,
 		},
-		"no wait": {llmtest.TooMany("10", ""), []string{"--max-retry-wait=0s"}, 5, "--max-retry-wait", 1},
-		"shorter": {llmtest.TooMany("10", ""), []string{"--max-retry-wait=1s"}, 0, "", 2},
+		"no wait": {llmtest.TooMany("10", ""), []string{"--max-retry-wait=0s"}, 5, "--max-retry-wait", 0, 1},
+		"shorter": {llmtest.TooMany("10", ""), []string{"--max-retry-wait=1s"}, 0, "", 0, 2},
+		"more failures than retries": {llmtest.TooMany("10", ""), nil, 0, "", 5, 6},
+		"for a time": {
+			llmtest.TooMany("10", ""), []string{"--max-retries=0", "--retry-for=1h"}, 0, "", 5, 6,
+		},
+		"by count": {llmtest.TooMany("10", ""), []string{"--max-retries=2", "--retry-for=0s"}, 5, "", 5, 3},
+		"none":     {llmtest.TooMany("10", ""), []string{"--max-retries=0", "--retry-for=0s"}, 5, "", 1, 1},
 		"default": {
-			llmtest.TooMany("", "301"), nil, 5, "longer than the limit of 5m0s (--max-retry-wait)", 1,
+			llmtest.TooMany("", "301"), nil, 5, "longer than the limit of 5m0s (--max-retry-wait)", 0, 1,
 		},
 		"deadline": {
 			llmtest.TooMany("", "200"),
 			[]string{"--timeout=3s"},
 			124,
-			"the run timed out (--timeout)", 1,
+			"the run timed out (--timeout)", 0, 1,
 		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			srv := llmtest.NewServer(t, llmtest.Storm(1, tt.fault, llmtest.Sequence(llmtest.Text("calm"))))
+			srv := llmtest.NewServer(t, llmtest.Storm(max(1, tt.fails), tt.fault,
+				llmtest.Sequence(llmtest.Text("calm"))))
 			args := slices.Concat([]string{"run", "--yes", "go"}, modelFlags(srv, w), tt.flags)
 			got := runCommand(t, t.TempDir(), []string{"SANDBOXAGENT_API_KEY=" + srv.Key()}, args...)
 			// A slow machine may not get as far as the first request before the deadline.

@@ -36,6 +36,7 @@ func TestFaults(t *testing.T) {
 		{"F20_cut_answers", onWires, proveCutAnswers},
 		{"F21_waits_between_tries", onWires, proveWaits},
 		{"F20_F21_storm_without_end", onWires, proveStorm},
+		{"F20_F21_outage", onWires, proveOutage},
 		{"F21_errors_that_are_not_retried", onWires, proveNoRetry},
 		{"F21_deadline_of_the_run", onWires, proveDeadline},
 		{"F21_longest_wait_of_the_program", onFirstWire, proveWaitOfProgram},

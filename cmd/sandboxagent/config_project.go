@@ -19,7 +19,8 @@ import (
 // limitKeys are the keys by which a repository may limit time, money and machine.
 var limitKeys = [...]string{
 	"timeout", "start-timeout", "approve-timeout", "max-turns", "max-tool-rounds", "max-tokens",
-	"max-cost", "max-processes", "max-retry-wait", "cpus", "memory", "pids", "disk",
+	"max-cost", "max-processes", "max-retries", "retry-for", "max-retry-wait", "cpus", "memory",
+	"pids", "disk",
 }
 
 // repositoryKeys are the keys beside those that a repository may set.

@@ -139,7 +139,7 @@ func TestPrecedence(t *testing.T) {
 		{
 			name: "limits of the project that are laxer than the defaults",
 			project: "memory: 5GiB\ncpus: 3\npids: 5000\nmax-tool-rounds: 201\n" +
-				"max-retry-wait: 6m\napprove-timeout: 11m\n",
+				"max-retries: 4\nretry-for: 121s\nmax-retry-wait: 6m\napprove-timeout: 11m\n",
 			args: "run --env=docker x", want: "--env=docker -- x",
 		},
 		{
@@ -209,8 +209,8 @@ func TestPrecedence(t *testing.T) {
 			project: "keep: true\n", args: "run x", err: "PROJECT:1: keep may not be set by a repository, " +
 				"which may set model, image, workdir, network, read-only, timeout, start-timeout, " +
 				"approve-timeout, max-turns, max-tool-rounds, max-tokens, max-cost, max-processes, " +
-				"max-retry-wait, cpus, memory, pids, disk, deny, ask; if you trust this one, list ROOT under " +
-				"trusted in USER",
+				"max-retries, retry-for, max-retry-wait, cpus, memory, pids, disk, deny, ask; if you " +
+				"trust this one, list ROOT under trusted in USER",
 		},
 		{
 			name: "a project and a remote directory", project: "model: openai/p\nworkdir: sub\n",

@@ -104,6 +104,14 @@ func runFlags() []cli.Flag {
 			Name: "max-processes", Category: groupTask, DefaultText: "no limit",
 			Usage: "kill a command with more than `N` processes at once",
 		},
+		&cli.IntFlag{
+			Name: "max-retries", Category: groupModel, Value: llm.DefaultMaxRetries,
+			Usage: "send a failed request again at least `N` times, also after --retry-for",
+		},
+		&cli.DurationFlag{
+			Name: "retry-for", Category: groupModel, Value: retryFor,
+			Usage: "send a failed request again for `DURATION`, as in an outage",
+		},
 		&cli.DurationFlag{
 			Name: "max-retry-wait", Category: groupModel, Value: llm.DefaultMaxWait,
 			Usage: "wait at most `DURATION` before a retry that the server of the model delays",
@@ -115,6 +123,9 @@ func runFlags() []cli.Flag {
 	}, guardFlags(), attachFlags(), patchFlags(),
 		environmentFlags(groupTask, "end the run after this `DURATION`, wall clock"))
 }
+
+// retryFor is the default of --retry-for.
+const retryFor = 2 * time.Minute
 
 // verboseLines bounds the lines of each result that --verbose shows.
 const verboseLines = 200
@@ -129,7 +140,7 @@ type runSettings struct {
 	patch     patchSettings
 	yes       bool
 	limits    agent.Limits
-	retryWait time.Duration
+	retry     llm.RetryPolicy
 }
 
 // effortValue is a word, or a number of tokens for providers that accept one.
@@ -147,14 +158,19 @@ func (p *program) parseRunFlags(ctx context.Context, c *cli.Context) (runSetting
 		effort:              c.String("reasoning-effort"),
 		verify:              c.String("verify"),
 		yes:                 c.Bool("yes"),
-		retryWait:           c.Duration("max-retry-wait"),
+		retry: llm.RetryPolicy{
+			MaxRetries: c.Int("max-retries"), For: c.Duration("retry-for"),
+			MaxWait: c.Duration("max-retry-wait"),
+		},
 		limits: agent.Limits{
 			MaxTurns: c.Int("max-turns"), MaxToolRounds: c.Int("max-tool-rounds"),
 			MaxTokens: c.Int64("max-tokens"), MaxProcesses: c.Int("max-processes"),
 			MaxCost: c.Float64("max-cost"),
 		},
 	}
-	for _, name := range []string{"max-turns", "max-tool-rounds", "max-tokens", "max-processes"} {
+	for _, name := range []string{
+		"max-turns", "max-tool-rounds", "max-tokens", "max-processes", "max-retries",
+	} {
 		if n := c.Int64(name); n < 0 || c.Int(name) < 0 {
 			return s, usagef("--%s is negative", name)
 		}
@@ -165,11 +181,16 @@ func (p *program) parseRunFlags(ctx context.Context, c *cli.Context) (runSetting
 	if c.IsSet("max-tool-rounds") && s.limits.MaxToolRounds == 0 {
 		return s, usagef("--max-tool-rounds is 0; it allows at least one")
 	}
-	switch {
-	case s.retryWait < 0:
-		return s, usagef("--max-retry-wait %s is negative", s.retryWait)
-	case s.retryWait == 0:
-		s.retryWait = -1 // no wait at all
+	for _, name := range []string{"retry-for", "max-retry-wait"} {
+		if d := c.Duration(name); d < 0 {
+			return s, usagef("--%s %s is negative", name, d)
+		}
+	}
+	if s.retry.MaxRetries == 0 {
+		s.retry.MaxRetries = -1 // none
+	}
+	if s.retry.MaxWait == 0 {
+		s.retry.MaxWait = -1 // no wait at all
 	}
 	if !effortValue().MatchString(s.effort) {
 		return s, usagef("--reasoning-effort: %q is neither a word such as low, medium or high nor a "+
@@ -356,7 +377,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 		Env:      j.env.wrapped,
 		Tools:    p.tools,
 		Store:    p.newStores(j.sessions),
-		Retry:    llm.RetryPolicy{MaxWait: s.retryWait},
+		Retry:    s.retry,
 		Settings: agent.Settings{ReasoningEffort: s.effort},
 		Limits:   s.limits,
 		Verify:   agent.Verify{Command: s.verify},

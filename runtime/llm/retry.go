@@ -12,9 +12,10 @@ import (
 // Waits between attempts if the server requests none: a random part of base × 2ⁿ, at most the cap.
 const (
 	retryBase = 500 * time.Millisecond
-	// retryCapAnswered applies after an answer: the server is up and has too much traffic.
+	// retryCapAnswered applies after an answer, since the server is up and has too much traffic, and to
+	// retries beyond RetryPolicy.MaxRetries.
 	retryCapAnswered = 10 * time.Second
-	// retryCapSilent applies if no answer came.
+	// retryCapSilent applies to other retries if no answer came.
 	retryCapSilent = 2 * time.Second
 )
 
@@ -29,6 +30,10 @@ type RetryPolicy struct {
 	// MaxRetries is the number of attempts after the first; zero means DefaultMaxRetries, a negative
 	// number none.
 	MaxRetries int
+	// For is how long a request is sent again beyond MaxRetries, from its first failure on, so that an
+	// outage of some minutes loses no run; the default is none. A wait that the server requests must
+	// end within it.
+	For time.Duration
 	// MaxWait is the longest wait that a server may request; zero means DefaultMaxWait, a negative
 	// duration no wait at all.
 	MaxWait time.Duration
@@ -44,7 +49,7 @@ type RetryPolicy struct {
 //
 // It waits exactly as long as the server requests. If that is more than MaxWait, it returns the
 // error at once, with a *WaitError as the cause. Without such a request the wait is random, up to
-// 500 ms × 2ⁿ, at most 10 s after an answer and 2 s without one.
+// 500 ms × 2ⁿ, at most 10 s after an answer and 2 s without one; beyond MaxRetries at most 10 s.
 func Retry(inner Client, policy RetryPolicy) Client {
 	if policy.MaxRetries == 0 {
 		policy.MaxRetries = DefaultMaxRetries
@@ -72,6 +77,7 @@ var _ Client = (*retry)(nil)
 func (r *retry) Stream(ctx context.Context, req Request) iter.Seq2[Delta, error] {
 	return func(yield func(Delta, error) bool) {
 		emit := func(d Delta) bool { return yield(d, nil) }
+		var first time.Time // when the first attempt failed
 		for retries := 0; ; retries++ {
 			if ctx.Err() != nil {
 				yield(Delta{}, canceled(ctx))
@@ -81,7 +87,11 @@ func (r *retry) Stream(ctx context.Context, req Request) iter.Seq2[Delta, error]
 			if !more || err == nil {
 				return
 			}
-			wait, final := r.next(err, retries)
+			now := r.policy.Clock.Now()
+			if retries == 0 {
+				first = now
+			}
+			wait, final := r.next(err, retries, first.Add(r.policy.For).Sub(now))
 			if final != nil {
 				yield(Delta{}, final)
 				return
@@ -128,17 +138,27 @@ func (r *retry) attempt(
 	return true, &Error{Kind: KindStream, Message: "the answer ended before it was complete"}
 }
 
-// next returns the wait before the next attempt, or the final error.
-func (r *retry) next(err error, retries int) (time.Duration, error) {
+// next returns the wait before the next attempt, or the final error. Left is the rest of
+// RetryPolicy.For.
+func (r *retry) next(err error, retries int, left time.Duration) (time.Duration, error) {
 	var e *Error
-	if !errors.As(err, &e) || !e.Retryable() || retries >= r.policy.MaxRetries {
+	beyond := retries >= r.policy.MaxRetries
+	if !errors.As(err, &e) || !e.Retryable() || beyond && left <= 0 {
 		return 0, err
 	}
 	if !e.HasRetryAfter {
-		return r.backoff(e.Status != 0, retries), nil
+		wait := r.backoff(e.Status != 0 || beyond, retries)
+		if beyond {
+			wait = min(wait, left) // with one more attempt at the end
+		}
+		return wait, nil
 	}
-	if limit := max(r.policy.MaxWait, 0); e.RetryAfter > limit {
+	limit := max(r.policy.MaxWait, 0)
+	switch {
+	case e.RetryAfter > limit:
 		return 0, tooLong(e, limit)
+	case beyond && e.RetryAfter > left:
+		return 0, err
 	}
 	return max(e.RetryAfter, 0), nil
 }

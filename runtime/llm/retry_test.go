@@ -18,12 +18,14 @@ type fakeClock struct {
 	waits []time.Duration
 	// end is called instead of the wait, if it is set.
 	end func()
+	now time.Duration
 }
 
-func (c *fakeClock) Now() time.Time { return time.Unix(0, 0) }
+func (c *fakeClock) Now() time.Time { return time.Unix(0, 0).Add(c.now) }
 
 func (c *fakeClock) Sleep(ctx context.Context, d time.Duration) error {
 	c.waits = append(c.waits, d)
+	c.now += d
 	if c.end != nil {
 		c.end()
 	}
@@ -94,6 +96,28 @@ func TestRetryWaits(t *testing.T) {
 			[]time.Duration{500 * time.Millisecond},
 		},
 		"foreign error": {errors.New("x"), llm.RetryPolicy{}, nil},
+		"longer than the count, with the cap, and once more at the end": {
+			&llm.Error{Kind: llm.KindNetwork}, llm.RetryPolicy{For: 31 * time.Second}, []time.Duration{
+				500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second,
+				8 * time.Second, 10 * time.Second, 5500 * time.Millisecond,
+			},
+		},
+		"the count is longer": {
+			&llm.Error{Kind: llm.KindServer, Status: 500}, llm.RetryPolicy{For: time.Second},
+			[]time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second},
+		},
+		"only for a time": {
+			&llm.Error{Kind: llm.KindServer, Status: 503},
+			llm.RetryPolicy{MaxRetries: -1, For: 3 * time.Second},
+			[]time.Duration{500 * time.Millisecond, time.Second, 1500 * time.Millisecond},
+		},
+		"a wish that ends after the time": {
+			after(20 * time.Second), llm.RetryPolicy{MaxRetries: 1, For: 50 * time.Second},
+			[]time.Duration{20 * time.Second, 20 * time.Second},
+		},
+		"not of an error that stays": {
+			&llm.Error{Kind: llm.KindAuth}, llm.RetryPolicy{For: time.Hour}, nil,
+		},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
