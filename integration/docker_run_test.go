@@ -155,7 +155,7 @@ func TestDockerRun(t *testing.T) {
 		t.Parallel()
 		dir := poem(t)
 		before, patch := readTree(t, dir), filepath.Join(t.TempDir(), "out.patch")
-		got := d.run(t, dir, nil, "run", "--apply", "--patch", patch, script(t, `turns:
+		got := d.run(t, dir, nil, "run", "--max-replans=0", "--apply", "--patch", patch, script(t, `turns:
   - calls: [{tool: shell, args: {command: echo more >>poem.txt}}]
   - calls: [{tool: exit, args: {code: 1, reason: I cannot}}]
 `), "rewrite it")
@@ -255,7 +255,7 @@ func TestDockerExitCodes(t *testing.T) {
 		"done": {script: `turns: [{text: ok}]`, code: 0, status: "completed"},
 		"check failed": {
 			script: `turns: [{text: ok}, {text: ok}, {text: ok}]`,
-			flags:  []string{"--verify=false"}, code: 1, status: "verify_failed",
+			flags:  []string{"--verify=false", "--max-replans=0"}, code: 1, status: "verify_failed",
 		},
 		"removed": {
 			script: long, code: 6, status: "environment_error", text: "removed",

@@ -82,11 +82,12 @@ var arrows = map[string]string{
 	"runtime/session":          "runtime/event runtime/llm runtime/tool",
 	"runtime/tool/...": "env env/search internal/... policy policy/redact runtime/event runtime/llm " +
 		"runtime/tool/...",
+	"runtime/failure": "env internal/lazyregexp policy runtime/event runtime/llm runtime/tool",
 	"runtime/profile": "internal/lazyregexp runtime/llm runtime/tool",
 	"runtime/agent": "env env/search env/wrap internal/... policy policy/redact runtime/event " +
-		"runtime/llm runtime/profile runtime/session runtime/tool",
-	"runtime/recording": "env internal/lazyregexp policy runtime/agent runtime/event runtime/llm " +
-		"runtime/profile runtime/session runtime/tool",
+		"runtime/failure runtime/llm runtime/profile runtime/session runtime/tool",
+	"runtime/recording": "env internal/lazyregexp policy runtime/agent runtime/event " +
+		"runtime/failure runtime/llm runtime/profile runtime/session runtime/tool",
 
 	"cmd/sandboxd":     "env/sandboxd",
 	"cmd/sandboxagent": "...",

@@ -33,6 +33,7 @@ var runCodes = map[agent.Status]int{
 	agent.StatusCompleted:        codeDone,
 	agent.StatusTaskFailed:       codeFailed,
 	agent.StatusVerifyFailed:     codeFailed,
+	agent.StatusRepeatedFailures: codeFailed,
 	agent.StatusGaveUpTime:       codeFailed,
 	agent.StatusLimit:            codeLimit,
 	agent.StatusAwaitingHuman:    codeHuman,

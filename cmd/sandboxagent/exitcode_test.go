@@ -41,6 +41,7 @@ func TestRunCode(t *testing.T) {
 		{agent.StatusCompleted, nil, 0},
 		{agent.StatusTaskFailed, nil, 1},
 		{agent.StatusVerifyFailed, nil, 1},
+		{agent.StatusRepeatedFailures, nil, 1},
 		{agent.StatusGaveUpTime, nil, 1},
 		{statusUsage, nil, 2},
 		{agent.StatusLimit, nil, 3},

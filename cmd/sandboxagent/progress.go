@@ -184,11 +184,14 @@ func (p *progress) observe(e event.Event) {
 		line("", fmt.Sprintf("%s on %s, %s, %s, session %s", d.Model, d.Backend,
 			sandboxWord(d.Guarantees), d.WorkDir, e.SessionID))
 	case event.Status:
-		switch agent.State(d.To) {
-		case agent.StateModelRunning:
+		switch state := agent.State(d.To); {
+		case state == agent.StateModelRunning:
 			p.do(by(e.AgentID, "waiting for the model"))
-		case agent.StateReflecting:
+		case state == agent.StateReflecting && d.Signal == string(agent.SignalCheck):
 			p.do(by(e.AgentID, "checking the work"))
+		case state == agent.StateReflecting:
+			line("note", "the model looks for the cause of its failures")
+			p.do(by(e.AgentID, "waiting for the model"))
 		}
 	case event.ReasoningDelta:
 		p.doOnce(by(e.AgentID, "thinking"))
@@ -200,7 +203,7 @@ func (p *progress) observe(e event.Event) {
 	case event.TextEnd:
 		p.tokens += d.Usage.Total()
 		p.endAnswer(e.AgentID)
-		if d.ToolCalls > 0 && strings.TrimSpace(d.Text) != "" {
+		if (d.ToolCalls > 0 || d.Reflection) && strings.TrimSpace(d.Text) != "" {
 			p.say(by(e.AgentID, d.Text))
 		}
 	case event.ToolCallStart:

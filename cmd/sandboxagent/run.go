@@ -96,6 +96,11 @@ func runFlags() []cli.Flag {
 			Name: "max-cost", Category: groupTask, DefaultText: "no limit",
 			Usage: "end after `N` US dollars, with sub-agents",
 		},
+		&cli.IntFlag{
+			Name: "max-replans", Category: groupTask, Value: agent.DefaultMaxReplans,
+			Usage: "after three failures in a row, or a report that the task cannot be done, have the " +
+				"model find the cause and go on, at most `N` times",
+		},
 		&cli.BoolFlag{
 			Name: "final-answer", Category: groupTask, Value: true, DefaultText: "true",
 			Usage: "have the model report, with one more request, when a run ends without an answer",
@@ -133,14 +138,14 @@ const verboseLines = 200
 // runSettings are the values of the flags of run.
 type runSettings struct {
 	environmentSettings
-	task      string
-	reply     *agent.Reply
-	effort    string
-	verify    string
-	patch     patchSettings
-	yes       bool
-	limits    agent.Limits
-	retry     llm.RetryPolicy
+	task   string
+	reply  *agent.Reply
+	effort string
+	verify string
+	patch  patchSettings
+	yes    bool
+	limits agent.Limits
+	retry  llm.RetryPolicy
 }
 
 // effortValue is a word, or a number of tokens for providers that accept one.
@@ -165,11 +170,11 @@ func (p *program) parseRunFlags(ctx context.Context, c *cli.Context) (runSetting
 		limits: agent.Limits{
 			MaxTurns: c.Int("max-turns"), MaxToolRounds: c.Int("max-tool-rounds"),
 			MaxTokens: c.Int64("max-tokens"), MaxProcesses: c.Int("max-processes"),
-			MaxCost: c.Float64("max-cost"),
+			MaxCost: c.Float64("max-cost"), MaxReplans: c.Int("max-replans"),
 		},
 	}
 	for _, name := range []string{
-		"max-turns", "max-tool-rounds", "max-tokens", "max-processes", "max-retries",
+		"max-turns", "max-tool-rounds", "max-tokens", "max-processes", "max-replans", "max-retries",
 	} {
 		if n := c.Int64(name); n < 0 || c.Int(name) < 0 {
 			return s, usagef("--%s is negative", name)
@@ -185,6 +190,9 @@ func (p *program) parseRunFlags(ctx context.Context, c *cli.Context) (runSetting
 		if d := c.Duration(name); d < 0 {
 			return s, usagef("--%s %s is negative", name, d)
 		}
+	}
+	if s.limits.MaxReplans == 0 {
+		s.limits.MaxReplans = -1 // none
 	}
 	if s.retry.MaxRetries == 0 {
 		s.retry.MaxRetries = -1 // none
@@ -386,11 +394,15 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 		Redactor: guard.redactor,
 		Program:  line, Log: j.env.log, Clock: p.clock,
 
+		PastFailures:   pastFailures(j.sessions, line),
 		FinalAnswer:    c.Bool("final-answer"),
 		ReadFirst:      guard.readFirst,
 		Modes:          guard.modes,
 		ApproveTimeout: guard.approveTimeout,
 		Subagents:      agent.Subagents{Kinds: kinds},
+	}
+	if p.replay != nil {
+		j.config.PastFailures = p.replay.recorded.PastFailures
 	}
 	if j.hints, err = p.placeHints(ctx, j, s.existing != nil); err != nil {
 		return nil, err

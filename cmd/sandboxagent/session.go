@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
@@ -37,11 +38,17 @@ func (p *program) showCommand() *cli.Command {
 		ArgsUsage: "[flags] ID",
 		UsageText: `
 sandboxagent session show ID
-sandboxagent session show ID --json`,
+sandboxagent session show ID --failures`,
 		Description: `
 Prints the inputs, the answers, and the calls of tools with the starts of their results. The whole
 is in the journal, whose name is the first line.`,
-		Flags:  []cli.Flag{jsonFlag("the turns as one JSON object a line")},
+		Flags: []cli.Flag{
+			jsonFlag("the turns as one JSON object a line"),
+			&cli.BoolFlag{
+				Name: "failures", Category: groupOutput,
+				Usage: "print what failed, and what helped",
+			},
+		},
 		Action: p.action(p.showSession),
 	}
 }
@@ -199,19 +206,72 @@ func (p *program) showSession(_ context.Context, c *cli.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	if c.Bool("json") {
-		enc := json.NewEncoder(p.std.out)
-		for _, t := range r.Conversation {
-			if err := enc.Encode(t); err != nil {
-				return 0, err
-			}
-		}
-		return codeDone, nil
-	}
 	var b strings.Builder
-	writeSession(&b, r)
+	switch {
+	case c.Bool("failures") && c.Bool("json"):
+		err = encodeLines(&b, failureLines(r))
+	case c.Bool("failures"):
+		writeFailures(&b, r)
+	case c.Bool("json"):
+		err = encodeLines(&b, r.Conversation)
+	default:
+		writeSession(&b, r)
+	}
+	if err != nil {
+		return 0, err
+	}
 	_, err = io.WriteString(p.std.out, b.String())
 	return codeDone, err
+}
+
+// encodeLines writes a list as one JSON object a line.
+func encodeLines[T any](b *strings.Builder, list []T) error {
+	enc := json.NewEncoder(b)
+	for _, v := range list {
+		if err := enc.Encode(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// failureLine is a failure in "session show --failures --json".
+type failureLine struct {
+	event.Failure
+	// Resolved means that a success has made it obsolete, and Remedy are the calls that helped; empty
+	// without any.
+	Resolved bool   `json:"resolved"`
+	Remedy   string `json:"remedy,omitempty"`
+}
+
+func failureLines(r *session.Record) []failureLine {
+	list := make([]failureLine, len(r.Failures))
+	for i, f := range r.Failures {
+		list[i] = failureLine{Failure: f.Failure, Resolved: f.Resolved, Remedy: remedyText(f)}
+	}
+	return list
+}
+
+// writeFailures writes the failures of a session for people.
+func writeFailures(b *strings.Builder, r *session.Record) {
+	for _, f := range failureLines(r) {
+		state := "open"
+		if f.Resolved {
+			state = "resolved"
+		}
+		fmt.Fprintf(b, "%s  %s, %s: %s, %s\n", f.Time.Local().Format(time.DateTime), state, f.Kind,
+			f.Class, f.Strategy)
+		if f.Tool != "" {
+			fmt.Fprintf(b, "  call    %s %s\n", row(f.Tool), shorten(oneLine(f.Arguments), maxResultLine))
+		}
+		if f.ExitCode != nil {
+			fmt.Fprintf(b, "  code    %d\n", *f.ExitCode)
+		}
+		fmt.Fprintf(b, "  learned %s\n", shorten(oneLine(f.Learning), maxResultLine))
+		if f.Remedy != "" {
+			fmt.Fprintf(b, "  helped  %s\n", shorten(oneLine(f.Remedy), maxResultLine))
+		}
+	}
 }
 
 // writeSession writes a session for people.

@@ -17,7 +17,7 @@ func TestUncheckedTree(t *testing.T) {
 		`text: done`,
 		`calls: [{tool: exit, args: {code: 1, reason: failed}}]`,
 	} {
-		p := newProcess(t, "run", "--yes", "--sandbox=off", "--output=json",
+		p := newProcess(t, "run", "--yes", "--sandbox=off", "--max-replans=0", "--output=json",
 			"--model=script:model.yaml", "a task")
 		p.writeFile(t, "model.yaml", `turns:
   - calls: [{tool: shell, args: {command: 'mkdir sub; kill -9 $PPID'}}]

@@ -255,6 +255,7 @@ func (l *loop) runTool(ctx context.Context, c call, skip string) (o tool.Outcome
 			return tool.Outcome{}, denied
 		}
 	}
+	l.judge(ctx, c, t, &o)
 	if err = l.storeResult(c, o, durable); err == nil {
 		o.Steps = append(o.Steps, event.StepRecord)
 	}
@@ -278,6 +279,7 @@ func (l *loop) storeResult(c call, o tool.Outcome, durable bool) error {
 		RunID: c.runID, ModelCall: c.modelCall, Position: c.position, Result: o.Result,
 		OutputFile: o.Output.File, OutputSize: o.Output.Size, OutputSHA256: o.Output.SHA256,
 		DurationMS: o.Duration.Milliseconds(), Changes: o.Changes,
+		Failure: o.Failure, Resolved: o.Resolved,
 	}
 	if o.Err != nil {
 		e.ErrorKind = string(o.Err.Kind)
@@ -310,7 +312,7 @@ func toolCallEnd(o tool.Outcome) event.ToolCallEnd {
 	end := event.ToolCallEnd{
 		CallID: o.Call.ID, Name: o.Call.Name, IsError: o.Result.IsError, Result: o.Result.Text(),
 		Truncated: o.Truncated, Steps: o.Steps, Output: o.Output, Changes: o.Changes,
-		DurationMS: o.Duration.Milliseconds(),
+		DurationMS: o.Duration.Milliseconds(), Failure: o.Failure, Resolved: o.Resolved,
 	}
 	if o.Err != nil {
 		end.ErrorKind = string(o.Err.Kind)
@@ -364,7 +366,13 @@ func (l *loop) afterTools(
 	if over || err != nil {
 		return e, over, err
 	}
-	return ending{}, false, l.detectLoop(calls)
+	if err := l.detectLoop(calls); err != nil {
+		return ending{}, false, err
+	}
+	if final >= 0 {
+		return ending{}, false, nil
+	}
+	return l.learn(ctx, calls, outcomes)
 }
 
 // exit ends the run by the exit tool.
@@ -379,8 +387,7 @@ func (l *loop) exit(ctx context.Context, x tool.Exit) (ending, bool, error) {
 	case -1:
 		return ending{signal: SignalDeadline, status: StatusGaveUpTime}, true, nil
 	}
-	err := fmt.Errorf("agent: %w", &TaskFailedError{Reason: x.Reason})
-	return ending{SignalGiveUp, StatusTaskFailed, err}, true, nil
+	return l.cannot(ctx, x)
 }
 
 // question gets the user's answer to text, or ends the run without one.
@@ -441,21 +448,8 @@ func (l *loop) addToResult(c call, o tool.Outcome) {
 		CallID: c.ID, Name: c.Name, Arguments: args, Result: text,
 		Success: !o.Result.IsError, Started: o.Started, Duration: o.Duration,
 	})
-	if o.Result.IsError {
-		f := Failure{
-			Source: FailureTool, Kind: string(tool.KindOther), Message: text,
-			Tool: c.Name, CallID: c.ID, Arguments: args, Time: o.Started,
-		}
-		if o.Err != nil {
-			f.Kind = string(o.Err.Kind)
-			switch o.Err.Kind {
-			case tool.KindValidation, tool.KindUnknownTool:
-				f.Source = FailureValidation
-			case tool.KindShellTimeout:
-				f.Source = FailureTimeout
-			}
-		}
-		l.res.Failures = append(l.res.Failures, f)
+	if o.Failure != nil {
+		l.res.Failures = append(l.res.Failures, *o.Failure)
 	}
 	for _, ch := range o.Changes {
 		l.res.Changes = mergeChange(l.res.Changes, ch)

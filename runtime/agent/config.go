@@ -18,6 +18,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/policy/redact"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/failure"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
@@ -29,6 +30,7 @@ const (
 	DefaultMaxToolRounds     = 200
 	DefaultMaxCommandTimeout = 10 * time.Minute
 	DefaultLoopWindow        = 10
+	DefaultMaxReplans        = 2
 	DefaultMaxParallel       = 8
 	DefaultVerifyAttempts    = 3
 	DefaultVerifyTimeout     = 10 * time.Minute
@@ -89,6 +91,10 @@ type Config struct {
 	// Context decides how conversations get shorter. Nil removes old outputs of tools, and then
 	// replaces all but the newest rounds by a summary of the model, when the context is full.
 	Context ContextManager
+	// PastFailures returns the failures of earlier sessions in the same project, the newest last. The
+	// model is told of one that is like its own, and what helped then. A session calls it at its first
+	// failure; nil means none.
+	PastFailures func(context.Context) []failure.Past
 	// Program is JSON for the program that uses the agent. The journals of its sessions, but for those
 	// of sub-agents, record it, so that the program can resume them; nil records nothing.
 	Program json.RawMessage
@@ -135,7 +141,7 @@ type Settings struct {
 }
 
 // Limits end a run. The default of MaxToolRounds is DefaultMaxToolRounds, that of LoopWindow is
-// DefaultLoopWindow. The model is told when 80 % of a limit is used.
+// DefaultLoopWindow, that of MaxReplans is DefaultMaxReplans. The model is told when 80 % of a limit is used.
 type Limits = session.Limits
 
 // ToolPolicy selects the tools that are offered. The zero value offers all.
@@ -258,6 +264,7 @@ func (c *Config) setDefaults() {
 func withDefaultLimits(l Limits) Limits {
 	l.MaxToolRounds = cmp.Or(l.MaxToolRounds, DefaultMaxToolRounds)
 	l.LoopWindow = cmp.Or(l.LoopWindow, DefaultLoopWindow)
+	l.MaxReplans = cmp.Or(l.MaxReplans, DefaultMaxReplans)
 	return l
 }
 

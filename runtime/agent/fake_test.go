@@ -243,9 +243,10 @@ func config(m llm.Client, tools ...tool.Tool) agent.Config {
 			ID: "test", Model: "m", Instructions: "Do it.",
 			SupportsParallelToolCalls: true, SupportsReasoning: true, ContextWindow: 1000,
 		},
-		Tools: tools,
-		Store: session.InMemory(),
-		Retry: llm.RetryPolicy{MaxRetries: -1},
+		Tools:  tools,
+		Store:  session.InMemory(),
+		Retry:  llm.RetryPolicy{MaxRetries: -1},
+		Limits: agent.Limits{MaxReplans: -1}, // tests of failures change it
 		// Tests of sub-agents change it.
 		Subagents: agent.Subagents{MaxDepth: -1},
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"github.com/sandboxagent/sandboxagent/runtime/failure"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
@@ -32,6 +33,7 @@ type history struct {
 	contextWarned bool
 	imagesWarned  bool
 	loops         loopDetector
+	failures      failure.Ledger
 	// last is the last call that does not wait, and equal the number of calls in a row that equal it.
 	last  signature
 	equal int

@@ -14,6 +14,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/failure"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
@@ -42,6 +43,8 @@ type inputs struct {
 	// finalAnswer is Config.FinalAnswer.
 	finalAnswer bool
 	manager     ContextManager
+	// pastFailures are those of earlier sessions.
+	pastFailures func(context.Context) []failure.Past
 	// rules decide calls; nil allows everything. agentID is the sub-agent of the loop, or empty.
 	rules       *policy.Policy
 	mode        *modes
@@ -67,8 +70,13 @@ type loop struct {
 	checks  int  // checks of Verify that have run
 	empty   int  // answers in a row without text and calls
 	silent  bool // the last answer has no text
-	final   bool // the next request asks for the final answer
-	cuts    int  // answers in a row that the output limit cut
+	// noCalls means that the answer of the next request may call no tools.
+	noCalls bool
+	// replans counts the new plans after failures, and progress means that a call has succeeded since
+	// the last one.
+	replans  int
+	progress bool
+	cuts     int // answers in a row that the output limit cut
 	// partial is the text of these answers, which the next one continues.
 	partial string
 	// request is the last request, and model the profile of its model; tools and offered are the
@@ -439,11 +447,14 @@ func (l *loop) complete(ctx context.Context) (ending, bool, error) {
 		err = fmt.Errorf("agent: the check %q did not pass in %d attempts", l.verify.Command, l.checks)
 		return ending{SignalGiveUp, StatusVerifyFailed, err}, true, nil
 	}
+	l.res.Exit = nil // the check rejected it
+	if l.checks > 1 && l.checks == l.verify.Attempts-1 && l.mayReplan() {
+		return l.replan(ctx, message)
+	}
 	if err := l.recordText(session.TurnSteering, message); err != nil {
 		return ending{}, false, err
 	}
 	l.send(event.SteeringInjected{Text: message})
-	l.res.Exit = nil // the check rejected it
 	l.step(SignalRejected)
 	return ending{}, false, nil
 }

@@ -1,9 +1,7 @@
 package agent
 
 import (
-	"bytes"
 	"crypto/sha256"
-	"encoding/json"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
@@ -13,16 +11,7 @@ import (
 type signature [sha256.Size]byte
 
 func sign(c llm.ToolCall) signature {
-	args := []byte(c.Arguments)
-	dec := json.NewDecoder(bytes.NewReader(args))
-	dec.UseNumber()
-	var v any
-	if dec.Decode(&v) == nil && !dec.More() {
-		if b, err := json.Marshal(v); err == nil {
-			args = b
-		}
-	}
-	return sha256.Sum256(append([]byte(c.Name+"\x00"), args...))
+	return sha256.Sum256([]byte(c.Name + "\x00" + c.Canonical()))
 }
 
 // loopDetector finds a repeated pattern of one, two or three calls that fills a window.

@@ -47,7 +47,7 @@ func (l *loop) buildRequest() (req llm.Request, unseen int) {
 		ReasoningEffort:   effort,
 		MaxOutputTokens:   l.answerTokens(),
 		ParallelToolCalls: l.model.SupportsParallelToolCalls,
-		NoToolCalls:       l.final,
+		NoToolCalls:       l.noCalls,
 		Options:           l.model.Options,
 		SessionID:         l.sessionID,
 	}, unseen
@@ -204,6 +204,7 @@ func (l *loop) recordAnswer(resp llm.Response) ([]call, error) {
 		if resp.Finish == llm.FinishLength || resp.Finish == llm.FinishContentFilter {
 			turn.Finish = resp.Finish
 		}
+		turn.Reflection = l.machine.state == StateReflecting
 		if err := l.record(turn); err != nil {
 			return nil, err
 		}
@@ -211,6 +212,7 @@ func (l *loop) recordAnswer(resp llm.Response) ([]call, error) {
 	l.send(event.TextEnd{
 		Text: resp.Message.Text(), Reasoning: reasoningText(parts), ToolCalls: len(calls),
 		Model: resp.Model, Usage: resp.Usage, CostUSD: dollars,
+		Reflection: l.machine.state == StateReflecting,
 	})
 	if used := l.history.contextTokens; used > 0 {
 		l.warnContext(used)

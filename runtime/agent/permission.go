@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -69,6 +70,9 @@ const (
 	byRule   = "rule"
 	byNobody = "nobody"
 )
+
+// errRefused is the cause of the error of a refused call.
+var errRefused = errors.New("the call was refused")
 
 // permissions are the approvals of a session and its sub-agents.
 type permissions struct {
@@ -237,7 +241,9 @@ func (l *loop) refuseCall(
 		AgentID: l.agentID, CallID: c.ID, Tool: t.Name, By: by, Message: message,
 		Parts: l.parts(steps),
 	})
-	return &tool.Error{Kind: tool.KindPermission, Message: refusedText(by, message, steps)}
+	return &tool.Error{
+		Kind: tool.KindPermission, Message: refusedText(by, message, steps), Err: errRefused,
+	}
 }
 
 // getApproval returns an error unless a human approves a call with those steps.

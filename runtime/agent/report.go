@@ -46,7 +46,7 @@ func (l *loop) report(ctx context.Context, e ending) error {
 		return err
 	}
 	l.send(event.SteeringInjected{Text: message})
-	l.final, l.partial = true, ""
+	l.noCalls, l.partial = true, ""
 	resp, err := l.stream(ctx)
 	if err != nil {
 		l.warnReport(err)

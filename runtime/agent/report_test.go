@@ -69,10 +69,10 @@ func TestFinalAnswer(t *testing.T) {
 		"silent exit": {
 			[]answer{begin, exit}, agent.Limits{}, 0, " ", agent.StatusCompleted, true,
 		},
-		"silent defeat": {[]answer{exit}, agent.Limits{}, 1, "", agent.StatusTaskFailed, true},
+		"silent defeat": {[]answer{exit}, agent.Limits{MaxReplans: -1}, 1, "", agent.StatusTaskFailed, true},
 		"silence":       {[]answer{{}, {}}, agent.Limits{}, 0, "", agent.StatusModelError, true},
 		"reason":        {[]answer{exit}, agent.Limits{}, 0, "done", agent.StatusCompleted, false},
-		"text":          {[]answer{said}, agent.Limits{}, 1, "", agent.StatusTaskFailed, false},
+		"text":          {[]answer{said}, agent.Limits{MaxReplans: -1}, 1, "", agent.StatusTaskFailed, false},
 		"no time":       {[]answer{exit}, agent.Limits{}, -1, "", agent.StatusGaveUpTime, false},
 		"a human":       {[]answer{exit}, agent.Limits{}, 2, "", agent.StatusAwaitingHuman, false},
 		"done":          {[]answer{{text: "ok"}}, agent.Limits{}, 0, "", agent.StatusCompleted, false},

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/runtime/event"
@@ -20,6 +21,9 @@ const (
 	// StatusTaskFailed: the model reported that it cannot do the task; the error is a
 	// *TaskFailedError.
 	StatusTaskFailed Status = "task_failed"
+	// StatusRepeatedFailures: after Limits.MaxReplans new plans the calls of the model went on failing;
+	// the error is a *RepeatedFailuresError.
+	StatusRepeatedFailures Status = "repeated_failures"
 	// StatusVerifyFailed: Verify did not pass in Verify.Attempts checks.
 	StatusVerifyFailed Status = "verify_failed"
 	// StatusLimit: a limit was reached; RunResult.Limit names it.
@@ -76,6 +80,21 @@ func (e *TaskFailedError) Error() string {
 	return "the model reports that it cannot do the task: " + e.Reason
 }
 
+// RepeatedFailuresError is the error of a run that ended because its calls went on failing.
+type RepeatedFailuresError struct {
+	// Kind is that of the last failures, and Rounds the number of failing rounds in a row.
+	Kind   string
+	Rounds int
+	// Replans is the number of new plans that did not help, and Message the last failure.
+	Replans int
+	Message string
+}
+
+func (e *RepeatedFailuresError) Error() string {
+	return fmt.Sprintf("the last %d rounds of calls failed (%s), after %d new plans: %s", e.Rounds, e.Kind,
+		e.Replans, e.Message)
+}
+
 // RunResult is the result of a run.
 type RunResult struct {
 	SessionID, RunID string
@@ -110,7 +129,9 @@ type RunResult struct {
 	// Limits.MaxTurns does.
 	Turns     int
 	ToolCalls []ToolCallRecord
-	Failures  []Failure
+	// Failures are those that the run survived, and the model's report that it cannot do the task;
+	// the model got their messages. Those of sub-agents are not among them.
+	Failures []event.Failure
 	// Changes lists the files that tools changed, one change a file, without changes by commands.
 	Changes []event.FileChange
 	// Refused lists the calls of the run and its sub-agents that were refused, the first 100; empty in
@@ -125,8 +146,8 @@ type RunResult struct {
 	Duration    time.Duration
 }
 
-// recordedText bounds each text of a ToolCallRecord and a Failure of a tool, in bytes, so that the
-// memory of a long run does not grow with its outputs.
+// recordedText bounds each text of a ToolCallRecord, in bytes, so that the memory of a long run does
+// not grow with its outputs.
 const recordedText = 2_000
 
 // ToolCallRecord is one tool call of a run. Arguments and Result of more than 2,000 bytes are
@@ -139,29 +160,6 @@ type ToolCallRecord struct {
 	Success   bool          `json:"success"`
 	Started   time.Time     `json:"started"`
 	Duration  time.Duration `json:"duration"`
-}
-
-// FailureSource is the source of a failure.
-type FailureSource string
-
-// Sources of failures.
-const (
-	FailureTool       FailureSource = "tool"
-	FailureValidation FailureSource = "validation"
-	FailureTimeout    FailureSource = "timeout"
-	FailureVerify     FailureSource = "verify"
-)
-
-// Failure is a failure in a run that the run survived; the model got its message. The texts of a
-// tool call are shortened as in ToolCallRecord.
-type Failure struct {
-	Source    FailureSource `json:"source"`
-	Kind      string        `json:"kind"`
-	Message   string        `json:"message"`
-	Tool      string        `json:"tool,omitempty"`
-	CallID    string        `json:"call_id,omitempty"`
-	Arguments string        `json:"arguments,omitempty"`
-	Time      time.Time     `json:"time"`
 }
 
 // storedMessage bounds the message of a failure in the last entry of a run, in bytes.
@@ -177,10 +175,8 @@ func (r RunResult) entry() session.RunEnded {
 		e.Transitions = append(e.Transitions, session.Transition{Status: t.event(), Time: t.Time})
 	}
 	for _, f := range r.Failures {
-		e.Failures = append(e.Failures, session.Failure{
-			Source: string(f.Source), Kind: f.Kind, Message: cutMiddle(f.Message, storedMessage),
-			Tool: f.Tool, CallID: f.CallID, Time: f.Time,
-		})
+		f.Message = cutMiddle(f.Message, storedMessage)
+		e.Failures = append(e.Failures, f)
 	}
 	if r.Err != nil {
 		e.Error = r.Err.Error()

@@ -109,6 +109,12 @@ func (h *history) restore(r *session.Record, tools *tool.Registry) {
 	for _, id := range r.CallIDs {
 		h.callIDs[id] = true
 	}
+	for _, f := range r.Failures {
+		if !f.Resolved {
+			t, _ := tools.Get(f.Tool)
+			h.failures.Restore(t, f.Failure)
+		}
+	}
 	h.loops.window = DefaultLoopWindow
 	for i, t := range r.Turns {
 		if t.Kind == session.TurnAssistant && t.Usage.Total() > 0 && !r.Shortened {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/failure"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
@@ -64,6 +65,9 @@ type Session struct {
 	closeErr  error
 	// permissions are those of all agents of the tree.
 	permissions *permissions
+	// past are the failures of earlier sessions, once they are read.
+	readPast sync.Once
+	past     []failure.Past
 	// notes go with the next input: facts about the session that the model does not know.
 	notes []string
 }
@@ -421,14 +425,27 @@ func (s *Session) newLoop(in Input) *loop {
 			env: cfg.Env, registry: s.registry, policy: cfg.Policy, scope: scope,
 			execute: cfg.Executor, agents: s.agents,
 			verify: cfg.Verify, answer: cfg.Answer, finalAnswer: cfg.FinalAnswer,
-			manager: cfg.Context,
-			rules:   cfg.Rules, mode: s.mode, permissions: s.permissions, agentID: s.origin.AgentID,
+			manager: cfg.Context, pastFailures: s.pastFailures,
+			rules: cfg.Rules, mode: s.mode, permissions: s.permissions, agentID: s.origin.AgentID,
 			history: &s.history, budget: &s.budget, steering: &s.steering, store: s.store,
 			emit:  func(d event.Data) error { return s.emit(in.RunID, d) },
 			clock: cfg.Clock, log: cfg.Log,
 		},
 		machine: machine{state: StateIdle, now: cfg.Clock.Now},
 	}
+}
+
+// pastFailures returns the failures of earlier sessions, which it reads once in a tree of agents.
+func (s *Session) pastFailures(ctx context.Context) []failure.Past {
+	if s.parent != nil {
+		return s.parent.pastFailures(ctx)
+	}
+	s.readPast.Do(func() {
+		if read := s.cfg.PastFailures; read != nil {
+			s.past = read(ctx)
+		}
+	})
+	return s.past
 }
 
 // nextFollowUp takes the next follow-up after a completed run.

@@ -16,8 +16,11 @@ const (
 	StatePreparing    State = "preparing"
 	StateModelRunning State = "model_running"
 	StateToolRunning  State = "tool_running"
-	// StateReflecting: Verify checks a task that the model reports as completed.
+	// StateReflecting: Verify checks a task that the model reports as completed, or the model looks for
+	// the cause of its failures.
 	StateReflecting State = "reflecting"
+	// StateReplanning: the model gets its failures and the order to go on in another way.
+	StateReplanning State = "replanning"
 	// StateAwaitingHuman: the model has a question for the user, without whose answer the run ends, or
 	// the user has to approve a call.
 	StateAwaitingHuman State = "awaiting_human"
@@ -40,7 +43,8 @@ const (
 	SignalReply     Signal = "reply"
 	SignalToolCalls Signal = "tool_calls"
 	SignalResults   Signal = "results"
-	// SignalContinue: after an answer without a call, the model gets another request.
+	// SignalContinue: after an answer without a call, or a new plan, the model gets another request; or
+	// nobody helps a run that fails.
 	SignalContinue Signal = "continue"
 	// SignalFinal: the model completed the task.
 	SignalFinal Signal = "final"
@@ -55,6 +59,10 @@ const (
 	SignalApproved Signal = "approved"
 	// SignalRefused: a human refused a call, and the model gets the results of the answer.
 	SignalRefused Signal = "refused"
+	// SignalReflect: calls went on failing, or the model cannot do the task.
+	SignalReflect Signal = "reflect"
+	// SignalReplan: the model has found a cause, or a check has.
+	SignalReplan Signal = "replan"
 	// SignalReport: the run ends without an answer, for which the model gets one more request.
 	SignalReport   Signal = "report"
 	SignalGiveUp   Signal = "give_up"
@@ -79,7 +87,10 @@ var transitions = map[State]map[Signal]State{
 		SignalContinue:  StateModelRunning,
 		SignalFinal:     StateCompleted,
 		SignalCheck:     StateReflecting,
+		SignalReflect:   StateReflecting,
+		SignalQuestion:  StateAwaitingHuman,
 		SignalReport:    StateReporting,
+		SignalGiveUp:    StateFailed,
 		SignalLimit:     StateFailed,
 		SignalError:     StateFailed,
 		SignalAbort:     StateAborted,
@@ -91,6 +102,7 @@ var transitions = map[State]map[Signal]State{
 		SignalApproval: StateAwaitingHuman,
 		SignalFinal:    StateCompleted,
 		SignalCheck:    StateReflecting,
+		SignalReflect:  StateReflecting,
 		SignalReport:   StateReporting,
 		SignalGiveUp:   StateFailed,
 		SignalError:    StateFailed,
@@ -101,8 +113,16 @@ var transitions = map[State]map[Signal]State{
 		SignalPassed:   StateCompleted,
 		SignalContinue: StateModelRunning,
 		SignalRejected: StateModelRunning,
+		SignalReplan:   StateReplanning,
+		SignalLimit:    StateFailed,
 		SignalReport:   StateReporting,
 		SignalGiveUp:   StateFailed,
+		SignalError:    StateFailed,
+		SignalAbort:    StateAborted,
+		SignalDeadline: StateTimedOut,
+	},
+	StateReplanning: {
+		SignalContinue: StateModelRunning,
 		SignalError:    StateFailed,
 		SignalAbort:    StateAborted,
 		SignalDeadline: StateTimedOut,
@@ -118,6 +138,7 @@ var transitions = map[State]map[Signal]State{
 	},
 	StateAwaitingHuman: {
 		SignalAnswer:   StateModelRunning,
+		SignalContinue: StateModelRunning,
 		SignalApproved: StateToolRunning,
 		SignalRefused:  StateModelRunning,
 		SignalGiveUp:   StateAwaitingHuman,
@@ -125,6 +146,16 @@ var transitions = map[State]map[Signal]State{
 		SignalAbort:    StateAborted,
 		SignalDeadline: StateTimedOut,
 	},
+}
+
+// CanTransition reports whether the state machine has a step from one state to another.
+func CanTransition(from, to State) bool {
+	for _, next := range transitions[from] {
+		if next == to {
+			return true
+		}
+	}
+	return false
 }
 
 // Transition is one step of a run.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
@@ -37,6 +38,34 @@ func verifyText(command string, res env.Result, output string) string {
 	}
 	return fmt.Sprintf("The work is not done: the check `%s` failed (%s). Its output:\n\n%s\n\nFind "+
 		"the cause, fix it, and finish again.", command, how, strings.TrimRight(output, "\n"))
+}
+
+// strikeText tells a model that its calls went on failing, at last with f.
+func strikeText(rounds int, f event.Failure) string {
+	return fmt.Sprintf("Your calls have failed %d times in a row (%s), at last with: %s", rounds, f.Kind,
+		f.Learning)
+}
+
+// cannotText follows a model's report that it cannot do the task.
+func cannotText(reason string) string {
+	return "You report that you cannot do the task: " + strings.TrimSpace(reason)
+}
+
+// reflectText asks a model for the cause of its failures. Why says what happened.
+func reflectText(why string) string {
+	return why + "\n\nCall no tool now. Write in a few sentences what the cause is, what of that you " +
+		"know and what you only assume, and what you will do in another way."
+}
+
+// replanText tells a model to go on after it has found a cause.
+func replanText() string {
+	return "Go on with that. Do not repeat what has failed. If nothing is left to try, say so and end."
+}
+
+// helpText asks a person for help with a run whose calls go on failing, at last with f.
+func helpText(rounds int, f event.Failure) string {
+	return fmt.Sprintf("The last %d rounds of calls failed (%s), at last with: %s\nWhat should the model "+
+		"do? Without an answer within %s the run ends.", rounds, f.Kind, f.Learning, helpTime)
 }
 
 // finalText asks a model for the final answer of a run, which ended at a limit unless that is

@@ -8,6 +8,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/policy/redact"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/failure"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -40,13 +41,11 @@ func (l *loop) check(ctx context.Context) (passed bool, message string, err erro
 		DurationMS: res.Elapsed.Milliseconds(), Output: text,
 	})
 	if passed {
+		l.history.failures.Passed(failure.KindCheck)
 		return true, "", nil
 	}
 	message = verifyText(l.verify.Command, res, text)
-	l.res.Failures = append(l.res.Failures, Failure{
-		Source: FailureVerify, Kind: "check_failed", Message: message, Time: l.clock.Now(),
-	})
-	return false, message, nil
+	return false, message, l.note(failure.OfCheck(message, res.ExitCode, text, l.clock.Now()))
 }
 
 // redactedOutput is the writer of a command whose output has no secrets behind it.

@@ -33,6 +33,7 @@ const (
 	KindContextUpdated    Kind = "context_updated"
 	KindRetry             Kind = "retry"
 	KindVerify            Kind = "verify"
+	KindFailure           Kind = "failure"
 	KindWarning           Kind = "warning"
 	KindError             Kind = "error"
 	KindGap               Kind = "gap"
@@ -125,11 +126,13 @@ type ReasoningDelta struct {
 
 // TextEnd is a complete answer; Text may be empty in an answer of tool calls.
 type TextEnd struct {
-	Text      string    `json:"text"`
-	Reasoning string    `json:"reasoning,omitempty"`
-	ToolCalls int       `json:"tool_calls"`
-	Model     string    `json:"model,omitempty"`
-	Usage     llm.Usage `json:"usage"`
+	Text      string `json:"text"`
+	Reasoning string `json:"reasoning,omitempty"`
+	// Reflection means that the model looks for the cause of its failures.
+	Reflection bool      `json:"reflection,omitempty"`
+	ToolCalls  int       `json:"tool_calls"`
+	Model      string    `json:"model,omitempty"`
+	Usage      llm.Usage `json:"usage"`
 	// CostUSD is the price of Usage in US dollars; missing if it is not known.
 	CostUSD *float64 `json:"cost_usd,omitempty"`
 }
@@ -164,6 +167,10 @@ type ToolCallEnd struct {
 	IsError bool   `json:"is_error"`
 	// ErrorKind is set if IsError.
 	ErrorKind string `json:"error_kind,omitempty"`
+	// Failure is set if the call failed; missing while it waits for an approval. Resolved are the IDs of the
+	// calls whose failures a success has made obsolete.
+	Failure  *Failure `json:"failure,omitempty"`
+	Resolved []string `json:"resolved,omitempty"`
 	// Result is the text that the model sees; Truncated means that it is less than the output.
 	Result    string `json:"result"`
 	Truncated bool   `json:"truncated,omitempty"`

@@ -143,6 +143,8 @@ func decodeData(kind Kind, raw json.RawMessage) (Data, error) {
 		return decode[Retry](raw)
 	case KindVerify:
 		return decode[Verify](raw)
+	case KindFailure:
+		return decode[FailureSignal](raw)
 	case KindWarning:
 		return decode[Warning](raw)
 	case KindError:

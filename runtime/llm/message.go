@@ -73,6 +73,24 @@ type ToolCall struct {
 	Arguments string `json:"arguments"`
 }
 
+// Canonical returns the arguments with their keys in order and without white space. Arguments that
+// are no JSON stay as they are.
+func (c ToolCall) Canonical() string {
+	dec := json.NewDecoder(strings.NewReader(c.Arguments))
+	dec.UseNumber()
+	var v any
+	if dec.Decode(&v) != nil || dec.More() {
+		return c.Arguments
+	}
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if enc.Encode(v) != nil {
+		return c.Arguments
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
 // ToolResult is the result of the tool call CallID. Parts are texts and images.
 type ToolResult struct {
 	CallID  string `json:"call_id"`

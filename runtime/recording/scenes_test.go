@@ -11,9 +11,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/failure"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/recording"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
@@ -54,9 +57,52 @@ turns:
 		want:   []string{`"status":"awaiting_human"`, `"status":"completed"`},
 	},
 	"the end by a tool": {
-		script: "turns: [{calls: [{tool: exit, args: {code: 1, reason: cannot}}]}]",
+		script: `
+turns:
+  - calls: [{tool: exit, args: {code: 1, reason: cannot}}]
+  - text: it is not there
+  - calls: [{tool: exit, args: {code: 1, reason: cannot at all}}]
+`,
 		change: func(c *agent.Config) { c.Tools = append(c.Tools, tool.ExitTool()) },
-		inputs: []string{"go"}, want: []string{`"status":"task_failed"`},
+		inputs: []string{"go"}, want: []string{`"reflection":true`, `"status":"task_failed"`},
+	},
+	"failures in a row": {
+		script: `
+turns:
+  - calls: [{tool: fails, args: {at: "1"}}, {tool: fails, args: {at: "2"}}]
+  - calls: [{tool: fails, args: {at: "3"}}]
+  - expect: {user: {contains: Open failures}}
+    calls: [{tool: fails, args: {at: "4"}}]
+  - text: the cause
+  - calls: [{tool: fails, args: {at: "5"}}]
+  - expect: {user: {contains: Open failures}}
+    calls: [{tool: fails, args: {at: "6"}}]
+  - calls: [{tool: fails, args: {at: "7"}}]
+`,
+		change: func(c *agent.Config) {
+			fails := c.Tools[0]
+			fails.Name = "fails"
+			fails.Run = func(context.Context, *tool.Call) (tool.Result, error) {
+				code := 7
+				return tool.Result{}, &tool.Error{
+					Kind: tool.KindShellExit, Message: "exit code 7", ExitCode: &code,
+				}
+			}
+			c.Tools, c.Limits.MaxReplans = append(c.Tools, fails), 1
+			c.PastFailures = func(context.Context) []failure.Past {
+				f := failure.OfCall(llm.ToolCall{Name: "fails"}, &tool.Error{
+					Kind: tool.KindShellExit, Message: "exit code 7",
+				}, "", time.Time{})
+				return []failure.Past{{
+					Failure: f, PastFailure: event.PastFailure{SessionID: "before", Remedy: "look"},
+				}}
+			}
+		},
+		inputs: []string{"go"},
+		want: []string{
+			`"exit_code":7`, `(before) failed in the same way`, `"signal":"replan"`,
+			`"status":"repeated_failures"`,
+		},
 	},
 	"an answer that a limit cut": {
 		script: `
@@ -438,7 +484,7 @@ turns:
 	}
 	for want, times := range map[string]int{
 		`"answer":"later"`: 3, `"status":"awaiting_human"`: 3, `"reply":"once"`: 1,
-		`"reply":"deny"`: 1, "The reason: no": 2, `"status":"completed"`: 1,
+		`"reply":"deny"`: 1, "The reason: no": 3, `"status":"completed"`: 1,
 	} {
 		if got := strings.Count(out, want); got != times {
 			t.Errorf("%d times %s:\n%s", got, want, out)

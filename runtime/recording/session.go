@@ -1,6 +1,7 @@
 package recording
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/failure"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
@@ -79,6 +81,19 @@ func IsAgent(id string) bool { return agentSuffix(id) != "" }
 // the journal has none.
 func (s *Session) Surroundings() *profile.Surroundings { return s.surroundings }
 
+// PastFailures returns the failures of earlier sessions that the session and its sub-agents were
+// told of, for agent.Config.
+func (s *Session) PastFailures(context.Context) (list []failure.Past) {
+	for _, rec := range s.agents {
+		for _, r := range rec.Results {
+			if f := r.Failure; f != nil && f.Past != nil {
+				list = append(list, failure.Past{Failure: *f, PastFailure: *f.Past})
+			}
+		}
+	}
+	return list
+}
+
 // workDir is the working directory of the first run; empty without an environment.
 func (s *Session) workDir() string { return s.Runs[0].In.WorkDir }
 
@@ -113,6 +128,7 @@ func (s *Session) Input(run int) agent.Input {
 var completes = [...]agent.Status{
 	agent.StatusCompleted, agent.StatusTaskFailed, agent.StatusVerifyFailed,
 	agent.StatusAwaitingHuman, agent.StatusLimit, agent.StatusGaveUpTime,
+	agent.StatusRepeatedFailures,
 }
 
 // cut returns the status of a run that something else has ended, such as a signal or the failure of

@@ -96,6 +96,7 @@ func (t *tools) execute(
 func fill(o *tool.Outcome, r session.ToolResult) {
 	text := r.Result.Text()
 	o.Result, o.Err = r.Result, nil
+	o.Failure, o.Resolved = r.Failure, r.Resolved
 	if r.Result.IsError {
 		o.Err = &tool.Error{Kind: tool.ErrorKind(r.ErrorKind), Message: text}
 	}

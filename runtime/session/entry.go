@@ -34,6 +34,8 @@ const (
 	TypeToolStarted = "tool_started"
 	// TypeToolResult follows every tool call, also a refused one; its data is a ToolResult.
 	TypeToolResult = "tool_result"
+	// TypeFailure is a failure that belongs to no call; its data is an event.Failure.
+	TypeFailure = "failure"
 	// TypeApprovalAsked makes the last answer wait for a human; its data is an ApprovalAsked.
 	TypeApprovalAsked = "approval_asked"
 	// TypePruned removes outputs from requests; its data is a Pruned.
@@ -101,8 +103,8 @@ type RunStarted struct {
 	Reply string `json:"reply,omitempty"`
 }
 
-// Limits end a run with status limit_reached, or timed_out for MaxDuration. A zero MaxToolRounds or
-// LoopWindow means the default of package agent, another zero no limit.
+// Limits end a run with status limit_reached, or timed_out for MaxDuration. A zero MaxToolRounds, MaxReplans
+// or LoopWindow means the default of package agent, another zero no limit.
 type Limits struct {
 	// MaxToolRounds counts rounds of tool calls in one input.
 	MaxToolRounds int `json:"max_tool_rounds,omitempty"`
@@ -122,6 +124,11 @@ type Limits struct {
 	// MaxProcesses counts the processes that a command of a tool, or of the check, has at once; one
 	// with more is killed. It is env.Command.MaxProcesses, and that of the sub-agents too.
 	MaxProcesses int `json:"max_processes,omitempty"`
+	// MaxReplans is the number of times in a run that the model looks for the cause of its failures
+	// and goes on with a new plan: after three rounds of calls in a row in which all failed with one
+	// kind of failure, before the last attempt of a check, and when it reports that it cannot do the
+	// task. Then the run ends. Zero means the default of package agent, a negative number none.
+	MaxReplans int `json:"max_replans,omitempty"`
 	// LoopWindow is the number of calls that are compared to find a loop. NoLoopDetection disables the
 	// comparison.
 	LoopWindow      int  `json:"loop_window,omitempty"`
@@ -172,6 +179,8 @@ type Turn struct {
 	Parts []llm.Part `json:"parts,omitempty"`
 	// Results are the content of a tool_results turn, in the order of the calls.
 	Results []llm.ToolResult `json:"results,omitempty"`
+	// Reflection marks an assistant turn in which the model looks for the cause of its failures.
+	Reflection bool `json:"reflection,omitempty"`
 	// Usage, CostUSD, Model and ResponseID belong to an assistant turn. A cost that is not known is
 	// nil.
 	Usage      llm.Usage `json:"usage,omitzero"`
@@ -203,6 +212,9 @@ type ToolResult struct {
 	Position  int            `json:"position"`
 	Result    llm.ToolResult `json:"result"`
 	ErrorKind string         `json:"error_kind,omitempty"`
+	// Failure and Resolved are those of event.ToolCallEnd.
+	Failure  *event.Failure `json:"failure,omitempty"`
+	Resolved []string       `json:"resolved,omitempty"`
 	// OutputFile is the file of the host that has the whole output, if the result is shortened.
 	OutputFile   string `json:"output_file,omitempty"`
 	OutputSize   int64  `json:"output_size"`
@@ -281,20 +293,6 @@ type Transition struct {
 	Time time.Time `json:"time"`
 }
 
-// Failure is a failure that a run survived.
-type Failure struct {
-	// Source is "tool", "validation", "timeout" or "verify".
-	Source string `json:"source"`
-	Kind   string `json:"kind"`
-	// Message is the start and the end of a long one, which the result of the call or, of a check, the
-	// next turn has.
-	Message string `json:"message"`
-	// Tool and CallID name the call; empty for a check.
-	Tool   string    `json:"tool,omitempty"`
-	CallID string    `json:"call_id,omitempty"`
-	Time   time.Time `json:"time"`
-}
-
 // RunEnded holds the outcome of a run, in the words of agent.RunResult.
 type RunEnded struct {
 	RunID      string             `json:"run_id"`
@@ -309,7 +307,7 @@ type RunEnded struct {
 	// Spent counts all runs of the session so far.
 	Spent       Spent               `json:"spent"`
 	Agents      []event.AgentResult `json:"agents,omitempty"`
-	Failures    []Failure           `json:"failures,omitempty"`
+	Failures    []event.Failure     `json:"failures,omitempty"`
 	Transitions []Transition        `json:"steps"`
 	DurationMS  int64               `json:"duration_ms"`
 }

@@ -29,6 +29,7 @@ var documented = map[string]any{
 	session.TypeTurn:          session.Turn{},
 	session.TypeToolStarted:   session.ToolStarted{},
 	session.TypeToolResult:    session.ToolResult{},
+	session.TypeFailure:       event.Failure{},
 	session.TypeApprovalAsked: session.ApprovalAsked{},
 	session.TypePruned:        session.Pruned{},
 	session.TypeCompacted:     session.Compacted{},
@@ -50,7 +51,7 @@ var documented = map[string]any{
 	"a change of a result":   event.FileChange{},
 	"a change of a snapshot": session.FileChange{},
 	"one of agents":          event.AgentResult{},
-	"a failure":              session.Failure{},
+	"a failure":              event.Failure{},
 	"a step":                 session.Transition{},
 }
 

@@ -56,6 +56,8 @@ type Record struct {
 	Models []event.ModelUsage
 	// Closed means that the session was closed; otherwise its program works on it, or has died.
 	Closed bool
+	// Failures are those of all runs, in order.
+	Failures []Failure
 	// Points are the entries to which the session can be rolled back.
 	Points []Point
 	// Torn is the number of bytes of an incomplete last line, which is no part of the record.
@@ -82,6 +84,16 @@ type OpenCall struct {
 	Started bool
 	// Result is nil if the journal has none.
 	Result *llm.ToolResult
+}
+
+// Failure is a failure, and whether a later success has made it obsolete.
+type Failure struct {
+	event.Failure
+
+	Resolved bool
+	// Remedy are the calls that helped: the last two that succeeded between the failure and the
+	// success, without those that change nothing; else the call that succeeded, unless it is the same.
+	Remedy []llm.ToolCall
 }
 
 // Run is one run of a session.
@@ -255,6 +267,10 @@ func (b *recordBuilder) add(e Entry) (err error) {
 			b.settled(r.Result.CallID)
 			b.result(r, e.Seq)
 		}
+	case TypeFailure:
+		var f event.Failure
+		err = json.Unmarshal(e.Data, &f)
+		b.Failures = append(b.Failures, Failure{Failure: f})
 	case TypeApprovalAsked:
 		b.Waiting = &ApprovalAsked{}
 		if err = json.Unmarshal(e.Data, b.Waiting); b.rec != nil {
@@ -349,7 +365,11 @@ func (b *recordBuilder) settled(call string) {
 
 func (b *recordBuilder) result(r ToolResult, seq int64) {
 	b.rec.addResult(r)
+	if r.Failure != nil {
+		b.Failures = append(b.Failures, Failure{Failure: *r.Failure})
+	}
 	if c := b.calls[r.Result.CallID]; c != nil {
+		b.remedy(r, c)
 		c.Result, c.ModelCall = &r.Result, r.ModelCall
 		open := func(c *OpenCall) bool { return c.Result == nil }
 		if !slices.ContainsFunc(b.order, open) {
@@ -361,6 +381,24 @@ func (b *recordBuilder) result(r ToolResult, seq int64) {
 	}
 	if r.OutputFile != "" {
 		b.outputs[r.Result.CallID] = filepath.Base(r.OutputFile)
+	}
+}
+
+// remedy adds the result r of the call c to the failures before it.
+func (b *recordBuilder) remedy(r ToolResult, c *OpenCall) {
+	if r.Result.IsError {
+		return
+	}
+	for i := range b.Failures {
+		f := &b.Failures[i]
+		resolves := slices.Contains(r.Resolved, f.CallID)
+		switch {
+		case f.Resolved || f.CallID == "":
+			continue
+		case !resolves && c.Started, resolves && len(f.Remedy) == 0 && c.Canonical() != f.Arguments:
+			f.Remedy = append(f.Remedy[max(0, len(f.Remedy)-1):], c.ToolCall)
+		}
+		f.Resolved = resolves
 	}
 }
 
@@ -404,6 +442,11 @@ func (b *recordBuilder) addAgents() {
 func (b *recordBuilder) finish() {
 	b.addAgents()
 	b.placeSnapshots()
+	for i := range b.Failures {
+		if f := &b.Failures[i]; !f.Resolved {
+			f.Remedy = nil
+		}
+	}
 	if b.flush() == nil {
 		return
 	}
@@ -421,6 +464,11 @@ func (b *recordBuilder) endRun(data json.RawMessage) error {
 		return errors.New("no run has started")
 	}
 	b.Runs[len(b.Runs)-1].Ended = &end
+	for i := range b.Failures {
+		if f := &b.Failures[i]; f.CallID == "" && end.Status == statusCompleted {
+			f.Resolved = true
+		}
+	}
 	b.Spent, b.Models, b.agents = end.Spent, b.before, nil
 	for _, m := range end.Models { // with those of sub-agents
 		b.Models = event.AddUsage(b.Models, m)
@@ -461,6 +509,9 @@ func (r *Record) AwaitsHuman() bool { return r.Waiting != nil || r.Status() == s
 
 // statusAwaitingHuman is agent.StatusAwaitingHuman.
 const statusAwaitingHuman = "awaiting_human"
+
+// statusCompleted is agent.StatusCompleted.
+const statusCompleted = "completed"
 
 // StatusInterrupted is the status of a run without an end.
 const StatusInterrupted = "interrupted"

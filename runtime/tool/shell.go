@@ -87,7 +87,9 @@ func shell(ctx context.Context, call *Call, args shellArgs) (Result, error) {
 	}
 	end = fmt.Sprintf("[%s %s]\n%s", end, elapsed, remark)
 	if result.ExitCode != 0 || result.OutOfMemory || result.TooManyProcesses || result.Signal != "" {
-		return Result{}, errorf(KindShellExit, "%s", end)
+		e := errorf(KindShellExit, "%s", end)
+		e.ExitCode = &result.ExitCode
+		return Result{}, e
 	}
 	return Result{Text: end}, nil
 }

@@ -192,7 +192,9 @@ const (
 type Error struct {
 	Kind    ErrorKind
 	Message string
-	Err     error
+	// ExitCode is that of a command that ended; nil otherwise.
+	ExitCode *int
+	Err      error
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -215,7 +217,10 @@ type Outcome struct {
 	Exit      *Exit
 	Question  string
 	// Err is set if and only if Result.IsError.
-	Err      *Error
+	Err *Error
+	// Failure and Resolved are for the session that made the call, as in event.ToolCallEnd.
+	Failure  *event.Failure
+	Resolved []string
 	Started  time.Time
 	Duration time.Duration
 }

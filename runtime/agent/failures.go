@@ -1,0 +1,202 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/failure"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+const (
+	// strikes is the number of failing rounds in a row after which the model looks for the cause.
+	strikes = 3
+	// helpTime bounds the wait for a person whom a failing run asks for help.
+	helpTime = 30 * time.Second
+)
+
+// errNoHelp ends the wait for a person.
+var errNoHelp = fmt.Errorf("nobody answered within %s", helpTime)
+
+// judge adds the failure signal to the outcome of a call of t, and tells the model of it what to do
+// next, or adds the failures that a success makes obsolete. An executor may have done so before.
+func (l *loop) judge(ctx context.Context, c call, t tool.Tool, o *tool.Outcome) {
+	switch {
+	case o.Failure != nil:
+		return
+	case o.Err == nil && o.Resolved != nil:
+		return
+	case o.Err == nil:
+		o.Resolved = l.history.failures.Resolves(failure.CallOf(t, c.ToolCall, nil))
+		return
+	}
+	e := *o.Err
+	e.Message = l.scope.Redactor.Text(e.Message)
+	f := failure.OfCall(c.ToolCall, &e, o.Result.Text(), o.Started)
+	if errors.Is(o.Err, errRefused) {
+		f.Source = event.FailureUser
+	}
+	o.Failure = &f
+	if o.Err.Kind == tool.KindCanceled {
+		return // its result says what to do
+	}
+	f.Past = failure.Similar(f, l.pastFailures(ctx))
+	parts := slices.Clone(o.Result.Parts)
+	for i := len(parts) - 1; i >= 0; i-- {
+		if parts[i].Kind == llm.PartText {
+			parts[i].Text = strings.TrimSuffix(parts[i].Text, "\n") + "\n" + failure.Advice(f)
+			break
+		}
+	}
+	o.Result.Parts = parts
+}
+
+// note records a failure that belongs to no call.
+func (l *loop) note(f event.Failure) error {
+	l.res.Failures = append(l.res.Failures, f)
+	l.history.failures.Note(f)
+	l.send(event.FailureSignal{Failure: f})
+	return l.store.Append(session.TypeFailure, f)
+}
+
+// learn follows a round of calls. After a failure the model gets the open ones again, and after
+// strikes it has to find the cause.
+func (l *loop) learn(
+	ctx context.Context, calls []call, outcomes []tool.Outcome,
+) (ending, bool, error) {
+	var round failure.Round
+	failed := false
+	for i, c := range calls {
+		o := outcomes[i]
+		if o.Result.IsError && o.Failure == nil { // its result is of an earlier run
+			continue
+		}
+		t, _ := l.tools.Get(c.Name)
+		round = append(round, failure.CallOf(t, c.ToolCall, o.Failure))
+		failed = failed || o.Failure != nil
+		l.progress = l.progress || o.Failure == nil
+	}
+	rounds := l.history.failures.Add(round)
+	switch {
+	case !failed:
+		return ending{}, false, nil
+	case rounds >= strikes && l.limits().MaxReplans >= 0:
+		return l.strike(ctx, rounds)
+	}
+	text := l.history.failures.Recite()
+	if text == "" {
+		return ending{}, false, nil
+	}
+	if err := l.recordText(session.TurnSteering, text); err != nil {
+		return ending{}, false, err
+	}
+	l.send(event.SteeringInjected{Text: text})
+	return ending{}, false, nil
+}
+
+// strike follows that many failing rounds in a row: the model finds the cause and makes a new plan.
+// If that has been tried often enough a person may help, or the run ends.
+func (l *loop) strike(ctx context.Context, rounds int) (ending, bool, error) {
+	open := l.history.failures.Open()
+	last := open[len(open)-1]
+	if l.replans < l.limits().MaxReplans {
+		return l.replan(ctx, strikeText(rounds, last))
+	}
+	if l.answer != nil {
+		if helped, e, over, err := l.help(ctx, helpText(rounds, last)); helped || over || err != nil {
+			return e, over, err
+		}
+	}
+	err := &RepeatedFailuresError{
+		Kind: last.Kind, Rounds: rounds, Replans: l.replans, Message: last.Learning,
+	}
+	return ending{SignalGiveUp, StatusRepeatedFailures, fmt.Errorf("agent: %w", err)}, true, nil
+}
+
+// help asks a person what to do, for helpTime, and reports whether there is an answer for the model.
+func (l *loop) help(
+	ctx context.Context, question string,
+) (helped bool, e ending, over bool, err error) {
+	l.step(SignalQuestion)
+	limited, cancel := context.WithTimeoutCause(ctx, helpTime, errNoHelp)
+	answer, failed := l.answer(limited, question)
+	cancel()
+	switch {
+	case ctx.Err() != nil:
+		return false, stopped(ctx), true, nil
+	case failed != nil || strings.TrimSpace(answer) == "":
+		l.step(SignalContinue)
+		return false, ending{}, false, nil
+	}
+	if err := l.recordText(session.TurnUser, answer); err != nil {
+		return false, ending{}, false, err
+	}
+	l.send(event.UserInput{Text: answer})
+	l.step(SignalAnswer)
+	l.replans = 0
+	l.history.failures.Forgive()
+	return true, ending{}, false, nil
+}
+
+// mayReplan reports whether the model gets another chance before the run ends: not if it has done
+// nothing since the last one.
+func (l *loop) mayReplan() bool {
+	return l.replans < l.limits().MaxReplans && (l.replans == 0 || l.progress)
+}
+
+// replan has the model find the cause of its failures, in a request without tools, and then go on
+// with a new plan. The text why tells it what happened.
+func (l *loop) replan(ctx context.Context, why string) (ending, bool, error) {
+	l.replans++
+	l.progress = false
+	l.history.failures.Forgive()
+	if l.machine.state != StateReflecting {
+		l.step(SignalReflect)
+	}
+	if e, over, err := l.makeRoom(ctx); over || err != nil {
+		return e, over, err
+	}
+	steer := func(text string) error {
+		l.send(event.SteeringInjected{Text: text})
+		return l.recordText(session.TurnSteering, text)
+	}
+	if err := steer(reflectText(why)); err != nil {
+		return ending{}, false, err
+	}
+	l.noCalls = true
+	resp, err := l.stream(ctx)
+	l.noCalls = false
+	if err != nil {
+		return l.modelFailed(ctx, err), true, nil
+	}
+	l.answersSince++
+	if _, err := l.recordAnswer(withoutCalls(resp)); err != nil {
+		return ending{}, false, err
+	}
+	l.step(SignalReplan)
+	if err := steer(replanText()); err != nil {
+		return ending{}, false, err
+	}
+	l.step(SignalContinue)
+	return ending{}, false, nil
+}
+
+// cannot follows the model's report that it cannot do the task.
+func (l *loop) cannot(ctx context.Context, x tool.Exit) (ending, bool, error) {
+	if err := l.note(failure.OfTask(x.Reason, l.clock.Now())); err != nil {
+		return ending{}, false, err
+	}
+	if l.mayReplan() {
+		l.res.Exit = nil
+		return l.replan(ctx, cannotText(x.Reason))
+	}
+	err := fmt.Errorf("agent: %w", &TaskFailedError{Reason: x.Reason})
+	return ending{SignalGiveUp, StatusTaskFailed, err}, true, nil
+}

@@ -1,0 +1,413 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/sandboxagent/sandboxagent/policy"
+	"github.com/sandboxagent/sandboxagent/policy/redact"
+	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/failure"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+// failing makes a tool whose calls fail with the kind and the message of their arguments, and
+// succeed without a kind.
+func failing(name string) tool.Tool {
+	t := newTool(name, false, func(_ context.Context, c *tool.Call) (tool.Result, error) {
+		var args map[string]string
+		if err := json.Unmarshal(c.Args, &args); err != nil || args["kind"] == "" {
+			return tool.Result{Text: "fine"}, nil
+		}
+		return tool.Result{}, &tool.Error{Kind: tool.ErrorKind(args["kind"]), Message: args["message"]}
+	})
+	t.Subjects = func(args json.RawMessage) []string {
+		var a struct{ At string }
+		_ = json.Unmarshal(args, &a)
+		return []string{a.At}
+	}
+	return t
+}
+
+// fails is a call of such a tool.
+func fails(id, at, message string) llm.ToolCall {
+	return call(id, "try", object{"at": at, "kind": "not_found", "message": message})
+}
+
+func succeeds(id, at string) llm.ToolCall { return call(id, "try", object{"at": at, "kind": ""}) }
+
+// steps returns the states after each signal of a run, from a state on.
+func steps(res agent.RunResult) (list []string) {
+	for _, t := range res.Transitions {
+		list = append(list, string(t.Signal)+" "+string(t.To))
+	}
+	return list
+}
+
+// inRow has rounds of calls that fail in one way, as many as given.
+func inRow(from, n int) (list []answer) {
+	for i := range n {
+		id := fmt.Sprint("c", from+i)
+		list = append(list, calls(fails(id, id, "no "+id)))
+	}
+	return list
+}
+
+// TestSignals checks the signals of calls in the result, the events and the journal, and what the
+// model gets.
+func TestSignals(t *testing.T) {
+	rec := &recorder{}
+	m := &model{answers: []answer{
+		calls(fails("a", "x", "x is not there"), succeeds("b", "y")),
+		calls(fails("c", "z", "z is not there")), calls(succeeds("d", "x")), calls(fails("e", "w", "no w")),
+	}}
+	cfg := config(m, failing("try"))
+	cfg.Store = func(string) (session.Store, error) { return rec, nil }
+	ev := watch(&cfg)
+	res := submit(t, newSession(t, cfg), "go")
+	if len(res.Failures) != 3 {
+		t.Fatalf("failures %+v", res.Failures)
+	}
+	f := res.Failures[0]
+	want := event.Failure{
+		Source: event.FailureTool, Kind: "not_found", Class: event.ClassRecoverable,
+		Strategy: event.StrategyAlternative, Message: "x is not there", Tool: "try", CallID: "a",
+		Arguments: `{"at":"x","kind":"not_found","message":"x is not there"}`,
+		Learning:  "x is not there; look for it before you use it.", Time: f.Time,
+	}
+	if diff := cmp.Diff(want, f); diff != "" {
+		t.Error(diff)
+	}
+	var ended []event.ToolCallEnd
+	for _, e := range ev.all {
+		if d, ok := e.Data.(event.ToolCallEnd); ok {
+			ended = append(ended, d)
+		}
+	}
+	entries := entriesOf[session.ToolResult](t, rec, session.TypeToolResult)
+	for i, e := range entries {
+		if !cmp.Equal(e.Failure, ended[i].Failure) || !slices.Equal(e.Resolved, ended[i].Resolved) {
+			t.Errorf("the journal has %+v, the event %+v", e, ended[i])
+		}
+	}
+	if !cmp.Equal(ended[0].Failure, &f) || ended[1].Failure != nil || ended[1].Resolved != nil ||
+		!slices.Equal(ended[3].Resolved, []string{"a"}) {
+		t.Errorf("events %+v", ended)
+	}
+	if text := ended[0].Result; text != "x is not there\n"+failure.Advice(f) {
+		t.Errorf("the model got %q", text)
+	}
+	last := func(n int) string {
+		msgs := m.request(t, n).Messages
+		return msgs[len(msgs)-1].Text()
+	}
+	if text := last(1); text != "" { // the results, without a text
+		t.Errorf("the model knows the failure already: %q", text)
+	}
+	if text := last(2); !strings.Contains(text, "\n- try x: x is not there") ||
+		!strings.Contains(text, "\n- try z: z is not there") {
+		t.Errorf("not recited: %q", text)
+	}
+	if text := last(4); strings.Contains(text, "try x") || !strings.Contains(text, "try z") ||
+		!strings.Contains(text, "try w") {
+		t.Errorf("recited: %q", text)
+	}
+}
+
+// TestSignalsWithoutSecrets has a secret in a message.
+func TestSignalsWithoutSecrets(t *testing.T) {
+	rec := &recorder{}
+	m := &model{answers: []answer{calls(fails("a", "x", "no hunter2-hunter2 here"))}}
+	cfg := config(m, failing("try"))
+	cfg.Redactor = redact.New(redact.Values, map[string]string{"PASSWORD": "hunter2-hunter2"})
+	cfg.Store = func(string) (session.Store, error) { return rec, nil }
+	res := submit(t, newSession(t, cfg), "go")
+	text := fmt.Sprintf("%+v", res.Failures)
+	for _, e := range entriesOf[session.ToolResult](t, rec, session.TypeToolResult) {
+		text += fmt.Sprintf("%+v %+v", e.Result.Text(), e.Failure)
+	}
+	for _, e := range entriesOf[session.RunEnded](t, rec, session.TypeRunEnded) {
+		text += fmt.Sprintf("%+v", e.Failures)
+	}
+	if strings.Contains(text, "hunter2-hunter2") || !strings.Contains(text, "PASSWORD") {
+		t.Errorf("%s", text)
+	}
+}
+
+// TestThreeStrikes has failures in a row, after which the model has to find the cause.
+func TestThreeStrikes(t *testing.T) {
+	m := &model{answers: slices.Concat(
+		inRow(1, 3), []answer{{text: "the cause", calls: []llm.ToolCall{succeeds("no", "x")}}},
+		[]answer{calls(succeeds("b", "y")), {text: "done at last"}},
+	)}
+	cfg := config(m, failing("try"))
+	cfg.Limits.MaxReplans = 0
+	ev := watch(&cfg)
+	res := submit(t, newSession(t, cfg), "go")
+	if res.Status != agent.StatusCompleted || res.Final != "done at last" || len(res.ToolCalls) != 4 {
+		t.Fatalf("%s, %q, %d calls", res.Status, res.Final, len(res.ToolCalls))
+	}
+	want := []string{
+		"results model_running", "reflect reflecting", "replan replanning", "continue model_running",
+	}
+	if got := steps(res); !slices.Equal(got[6:11][1:], want) {
+		t.Errorf("steps %q", got)
+	}
+	reflect := m.request(t, 3)
+	text := reflect.Messages[len(reflect.Messages)-1].Text()
+	if !reflect.NoToolCalls || m.request(t, 4).NoToolCalls ||
+		!strings.HasPrefix(text, "Your calls have failed 3 times in a row (not_found), at last with: no c3;") {
+		t.Errorf("the request without tools: %t, %q", reflect.NoToolCalls, text)
+	}
+	var ends []event.TextEnd
+	for _, e := range ev.all {
+		if d, ok := e.Data.(event.TextEnd); ok {
+			ends = append(ends, d)
+		}
+	}
+	for i, d := range ends {
+		if d.Reflection != (i == 3) {
+			t.Errorf("answer %d: reflection %t", i, d.Reflection)
+		}
+	}
+	if ends[3].ToolCalls != 0 {
+		t.Error("a call of the reflection counts")
+	}
+}
+
+// TestRepeatedFailures has a model that goes on failing after each new plan.
+func TestRepeatedFailures(t *testing.T) {
+	cause := []answer{{text: "the cause"}}
+	m := &model{answers: slices.Concat(inRow(1, 3), cause, inRow(4, 3), cause, inRow(7, 3))}
+	cfg := config(m, failing("try"))
+	cfg.Limits.MaxReplans = 0 // the default
+	s := newSession(t, cfg)
+	res, err := s.Submit(t.Context(), "go")
+	var repeated *agent.RepeatedFailuresError
+	if res.Status != agent.StatusRepeatedFailures || !errors.As(err, &repeated) ||
+		repeated.Kind != "not_found" || repeated.Rounds != 3 || repeated.Replans != 2 ||
+		!strings.HasPrefix(repeated.Message, "no c9") || res.ModelCalls != 11 {
+		t.Errorf("%s after %d answers: %v", res.Status, res.ModelCalls, err)
+	}
+	if got := steps(res); got[len(got)-1] != "give_up failed" {
+		t.Errorf("steps %q", got)
+	}
+	if res := submit(t, s, "again"); res.Status != agent.StatusCompleted {
+		t.Errorf("the next run: %s", res.Status)
+	}
+}
+
+// TestNoReplans has a model that fails as often as it likes.
+func TestNoReplans(t *testing.T) {
+	cfg := config(&model{answers: inRow(1, 12)}, failing("try"))
+	res := submit(t, newSession(t, cfg), "go")
+	if res.Status != agent.StatusCompleted || res.ModelCalls != 13 {
+		t.Errorf("%s after %d answers", res.Status, res.ModelCalls)
+	}
+}
+
+// TestHelp has a person who helps a failing run, or not.
+func TestHelp(t *testing.T) {
+	for name, tt := range map[string]struct {
+		answer string
+		err    error
+		status agent.Status
+	}{
+		"helped":    {"look in the attic", nil, agent.StatusCompleted},
+		"no answer": {"", errors.New("end of file"), agent.StatusRepeatedFailures},
+		"empty":     {" ", nil, agent.StatusRepeatedFailures},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &model{answers: slices.Concat(inRow(1, 3), []answer{{text: "the cause"}}, inRow(4, 3))}
+			cfg := config(m, failing("try"))
+			cfg.Limits.MaxReplans = 1
+			var question string
+			cfg.Answer = func(ctx context.Context, q string) (string, error) {
+				if _, limited := ctx.Deadline(); !limited {
+					t.Error("the person has no time limit")
+				}
+				question = q
+				return tt.answer, tt.err
+			}
+			res, _ := newSession(t, cfg).Submit(t.Context(), "go")
+			if res.Status != tt.status || !strings.Contains(question, "no c6") {
+				t.Errorf("%s, asked %q", res.Status, question)
+			}
+			if tt.status == agent.StatusCompleted {
+				msgs := m.request(t, 7).Messages
+				if text := msgs[len(msgs)-1].Text(); text != tt.answer {
+					t.Errorf("the model got %q", text)
+				}
+			}
+		})
+	}
+}
+
+// TestCannot has a model that reports that it cannot do the task.
+func TestCannot(t *testing.T) {
+	exit := func(id string) answer { return calls(call(id, "exit", object{"code": 1, "reason": "why " + id})) }
+	cause, ok := answer{text: "the cause"}, calls(succeeds("b", "y"))
+	for name, tt := range map[string]struct {
+		answers []answer
+		replans int
+		status  agent.Status
+		sent    int
+		failed  int
+	}{
+		"it can after all":     {[]answer{exit("a"), cause, ok, {text: "done"}}, 0, agent.StatusCompleted, 4, 1},
+		"it says so again":     {[]answer{exit("a"), cause, exit("c")}, 0, agent.StatusTaskFailed, 3, 2},
+		"it tries each time":   {[]answer{exit("a"), cause, ok, exit("c"), cause, succeed2(), exit("d")}, 0, agent.StatusTaskFailed, 7, 3},
+		"only one more plan":   {[]answer{exit("a"), cause, ok, exit("c")}, 1, agent.StatusTaskFailed, 4, 2},
+		"without another plan": {[]answer{exit("a")}, -1, agent.StatusTaskFailed, 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &model{answers: tt.answers}
+			cfg := config(m, failing("try"), tool.ExitTool())
+			cfg.Limits.MaxReplans = tt.replans
+			ev := watch(&cfg)
+			res, err := newSession(t, cfg).Submit(t.Context(), "go")
+			var failed *agent.TaskFailedError
+			if res.Status != tt.status || res.ModelCalls != tt.sent || len(res.Failures) != tt.failed ||
+				errors.As(err, &failed) != (tt.status == agent.StatusTaskFailed) ||
+				(res.Exit == nil) != (tt.status == agent.StatusCompleted) {
+				t.Errorf("%s after %d answers, exit %v, failures %+v, %v", res.Status, res.ModelCalls, res.Exit,
+					res.Failures, err)
+			}
+			if n := ev.count(event.KindFailure); n != tt.failed {
+				t.Errorf("%d failure events", n)
+			}
+			if tt.replans >= 0 {
+				msgs := m.request(t, 1).Messages
+				if text := msgs[len(msgs)-1].Text(); !strings.Contains(text, "why a") {
+					t.Errorf("the model got %q", text)
+				}
+			}
+		})
+	}
+}
+
+func succeed2() answer { return calls(succeeds("b2", "y2")) }
+
+// TestReplanBeforeLastCheck has checks that fail: before the last one the model finds the cause.
+func TestReplanBeforeLastCheck(t *testing.T) {
+	m := &model{}
+	cfg := configIn(t, t.TempDir(), m)
+	cfg.Limits.MaxReplans = 0
+	cfg.Verify = agent.Verify{Command: "echo want 1, got 2; exit 3"}
+	rec := &recorder{}
+	cfg.Store = func(string) (session.Store, error) { return rec, nil }
+	res, _ := newSession(t, cfg).Submit(t.Context(), "go")
+	if res.Status != agent.StatusVerifyFailed || res.ModelCalls != 4 || len(res.Failures) != 3 ||
+		!m.request(t, 2).NoToolCalls {
+		t.Errorf("%s after %d answers, failures %+v", res.Status, res.ModelCalls, res.Failures)
+	}
+	msgs := m.request(t, 2).Messages
+	if text := msgs[len(msgs)-1].Text(); !strings.Contains(text, "want 1, got 2") ||
+		!strings.Contains(text, "Call no tool now") {
+		t.Errorf("the model got %q", text)
+	}
+	stored := entriesOf[event.Failure](t, rec, session.TypeFailure)
+	if len(stored) != 3 || stored[0].Source != event.FailureVerify || *stored[0].ExitCode != 3 ||
+		stored[0].Learning != "want 1, got 2" {
+		t.Errorf("the journal has %+v", stored)
+	}
+}
+
+// TestReplanAtLimit has no request left for a new plan.
+func TestReplanAtLimit(t *testing.T) {
+	cfg := config(&model{answers: inRow(1, 3)}, failing("try"))
+	cfg.Limits = agent.Limits{MaxTurns: 3}
+	res := submit(t, newSession(t, cfg), "go")
+	if res.Status != agent.StatusLimit || res.Limit != "turns" {
+		t.Errorf("%s, %s", res.Status, res.Limit)
+	}
+	if got := steps(res); got[len(got)-1] != "limit failed" || got[len(got)-2] != "reflect reflecting" {
+		t.Errorf("steps %q", got)
+	}
+}
+
+// TestRefusalIsOfTheUser has a call that a rule denies.
+func TestRefusalIsOfTheUser(t *testing.T) {
+	cfg := config(&model{answers: []answer{calls(succeeds("a", "x"))}}, failing("try"))
+	cfg.Rules = &policy.Policy{Rules: []policy.Rule{{Permission: "try", Pattern: "x", Action: policy.Deny}}}
+	res := submit(t, newSession(t, cfg), "go")
+	if len(res.Failures) != 1 || res.Failures[0].Source != event.FailureUser ||
+		res.Failures[0].Class != event.ClassPermission {
+		t.Errorf("%+v", res.Failures)
+	}
+}
+
+// TestPastFailure names what helped in an earlier session, which is read once, at the first failure.
+func TestPastFailure(t *testing.T) {
+	m := &model{answers: []answer{
+		calls(succeeds("a", "x")), calls(fails("b", "x", "no x, at 17")), calls(fails("c", "y", "no y")),
+	}}
+	cfg := config(m, failing("try"))
+	reads := 0
+	cfg.PastFailures = func(context.Context) []failure.Past {
+		if reads++; len(m.requests) != 2 {
+			t.Errorf("read after %d requests", len(m.requests))
+		}
+		f := failure.OfCall(llm.ToolCall{Name: "try"}, &tool.Error{
+			Kind: tool.KindNotFound, Message: "no x, at 3",
+		}, "", time.Time{})
+		return []failure.Past{{
+			Failure: f, PastFailure: event.PastFailure{SessionID: "before", Remedy: "make x"},
+		}}
+	}
+	res := submit(t, newSession(t, cfg), "go")
+	if reads != 1 || res.Failures[0].Past == nil || res.Failures[1].Past != nil {
+		t.Errorf("%d reads, %+v", reads, res.Failures)
+	}
+	msgs := m.request(t, 2).Messages
+	const want = "An earlier session (before) failed in the same way; what worked then: make x"
+	if text := msgs[len(msgs)-1].Text(); text != want {
+		t.Errorf("the model got %q", text)
+	}
+}
+
+// TestResumedFailures goes on with the open failures of a session.
+func TestResumedFailures(t *testing.T) {
+	dir := t.TempDir()
+	cfg := config(&model{answers: []answer{
+		calls(fails("a", "x", "no x"), fails("b", "y", "no y")), calls(succeeds("c", "x")),
+	}}, failing("try"))
+	cfg.Store = session.OnDisk(dir)
+	s := newSession(t, cfg)
+	submit(t, s, "go")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	store, r, err := session.Open(dir+"/"+s.ID(), session.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Failures) != 2 || !r.Failures[0].Resolved || r.Failures[0].Remedy[0].ID != "c" ||
+		r.Failures[1].Resolved {
+		t.Errorf("the record has %+v", r.Failures)
+	}
+	m := &model{answers: []answer{calls(fails("d", "z", "no z"))}}
+	cfg.Client = m
+	again, err := newAgent(t, cfg).Resume(t.Context(), store, r, agent.SessionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close() //nolint:errcheck // the test has what it needs
+	submit(t, again, "go on")
+	msgs := m.request(t, 1).Messages
+	if text := msgs[len(msgs)-1].Text(); !strings.Contains(text, "- try y: no y") ||
+		!strings.Contains(text, "- try z: no z") || strings.Contains(text, "try x") {
+		t.Errorf("the model got %q", text)
+	}
+}

@@ -1,0 +1,203 @@
+package failure
+
+import (
+	"errors"
+	"io/fs"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
+)
+
+// Kinds of failures besides those of tools.
+const (
+	KindCheck = "check_failed"
+	KindTask  = "task_failed"
+)
+
+// Bounds of the texts of a signal, in bytes.
+const (
+	maxMessage  = 2000
+	maxOutput   = 1000
+	maxLearning = 200
+)
+
+// OfCall returns the signal of the call c, which failed with e at a time. Text is the result of the
+// call: the output, and then the message of e. None of them has secrets.
+func OfCall(c llm.ToolCall, e *tool.Error, text string, at time.Time) event.Failure {
+	f := event.Failure{
+		Source: event.FailureTool, Kind: string(e.Kind), Message: cutMiddle(e.Message, maxMessage),
+		Tool: c.Name, CallID: c.ID, Arguments: cutMiddle(c.Canonical(), maxMessage), Time: at,
+	}
+	switch e.Kind {
+	case tool.KindValidation, tool.KindUnknownTool:
+		f.Source = event.FailureValidation
+	case tool.KindShellTimeout:
+		f.Source = event.FailureTimeout
+	}
+	if e.Kind == tool.KindShellExit || e.Kind == tool.KindShellTimeout {
+		f.ExitCode = e.ExitCode
+		f.Output = tail(strings.TrimSuffix(text, e.Message), maxOutput)
+	}
+	f.Class, f.Strategy = judge(e, f.Output)
+	f.Learning = learn(f, e)
+	return f
+}
+
+// OfCheck returns the signal of a check that did not pass: the message for the model, the exit code
+// and what the check printed.
+func OfCheck(message string, exitCode int, output string, at time.Time) event.Failure {
+	return event.Failure{
+		Source: event.FailureVerify, Kind: KindCheck, Class: event.ClassRecoverable,
+		Strategy: event.StrategyCorrect, Message: cutMiddle(message, maxMessage), ExitCode: &exitCode,
+		Output: tail(output, maxOutput), Learning: firstLine(lastLine(output)), Time: at,
+	}
+}
+
+// OfTask returns the signal of a model's report that it cannot do the task.
+func OfTask(reason string, at time.Time) event.Failure {
+	return event.Failure{
+		Source: event.FailureModel, Kind: KindTask, Class: event.ClassRecoverable,
+		Strategy: event.StrategyAlternative, Message: cutMiddle(reason, maxMessage),
+		Learning: firstLine(reason), Time: at,
+	}
+}
+
+// locked matches what programs print when another process holds a lock that they need: git, apt and
+// dpkg, SQLite, cargo, flock, and the errors EAGAIN, EBUSY and ETXTBSY of the system.
+var locked = lazyregexp.New(`(?i)\.lock': File exists|could not get lock|is locked by another|` +
+	`database is locked|waiting for file lock|resource temporarily unavailable|` +
+	`device or resource busy|text file busy|another .{1,30} process (is|seems to be) running`)
+
+// judge returns the class of an error and the next step. Output is what a command printed.
+func judge(e *tool.Error, output string) (event.FailureClass, event.Strategy) {
+	switch {
+	case errors.Is(e.Err, env.ErrUnknownOutcome):
+		return event.ClassRecoverable, event.StrategyCorrect
+	case errors.Is(e.Err, env.ErrGone), errors.Is(e.Err, fs.ErrClosed):
+		return event.ClassPermanent, event.StrategyTerminate
+	case errors.Is(e.Err, env.ErrNoSpace):
+		return event.ClassRecoverable, event.StrategyAlternative
+	}
+	switch e.Kind {
+	case tool.KindPermission:
+		return event.ClassPermission, event.StrategyAskUser
+	case tool.KindCanceled:
+		return event.ClassRetryable, event.StrategyRetry
+	case tool.KindEnvironment:
+		return event.ClassRetryable, event.StrategyRetry
+	case tool.KindUnknownTool, tool.KindNotFound, tool.KindPanic, tool.KindShellTimeout:
+		return event.ClassRecoverable, event.StrategyAlternative
+	case tool.KindShellExit:
+		switch {
+		case locked().MatchString(output):
+			return event.ClassRetryable, event.StrategyWait
+		case e.ExitCode != nil && *e.ExitCode == 126:
+			return event.ClassPermission, event.StrategyAlternative
+		case e.ExitCode != nil && *e.ExitCode == 127:
+			return event.ClassRecoverable, event.StrategyAlternative
+		}
+	}
+	return event.ClassRecoverable, event.StrategyCorrect
+}
+
+// learn returns what to do or to know next time: by a rule for a timeout, a missing permission and
+// something that was not found, else the message.
+func learn(f event.Failure, e *tool.Error) string {
+	switch {
+	case errors.Is(e.Err, env.ErrUnknownOutcome):
+		return "The connection was lost; look at what was done before you repeat the call."
+	case e.Kind == tool.KindShellTimeout:
+		return "This command takes longer than its timeout; give it a larger timeout_ms, or less to do."
+	case e.Kind == tool.KindUnknownTool:
+		return "There is no tool " + f.Tool + "; use one of those that are offered."
+	case f.Strategy == event.StrategyWait:
+		return "Another process holds a lock; wait until it has ended, and repeat the command."
+	case f.Class == event.ClassPermission:
+		return "This is not permitted; only the user can allow it."
+	case e.Kind == tool.KindNotFound:
+		return firstLine(e.Message) + "; look for it before you use it."
+	case e.ExitCode != nil && *e.ExitCode == 127 && e.Kind == tool.KindShellExit:
+		return "The program is not installed here; use another one."
+	case e.Kind == tool.KindShellExit:
+		if line := firstLine(lastLine(f.Output)); line != "" {
+			return line
+		}
+		return firstLine(strings.Trim(e.Message, "[]\n"))
+	}
+	return firstLine(e.Message)
+}
+
+// nextSteps are the strategies, in the words for a model.
+var nextSteps = map[event.Strategy]string{
+	event.StrategyRetry:       "repeat the call",
+	event.StrategyWait:        "wait until the lock is free, then repeat the command",
+	event.StrategyCorrect:     "find the cause and correct it before you repeat the call",
+	event.StrategyAlternative: "use another tool, command or name",
+	event.StrategyAskUser:     "do what is allowed, and tell the user what is missing",
+	event.StrategyTerminate:   "stop, and report what is done",
+}
+
+// Advice tells a model the class and the strategy of a failure, in one line.
+func Advice(f event.Failure) string {
+	return "[This failure is " + string(f.Class) + ". Next: " + nextSteps[f.Strategy] + ".]"
+}
+
+// numbers matches what differs between two failures of the same cause: numbers, addresses, times
+// and names of temporary files.
+var numbers = lazyregexp.New(`0x[0-9a-fA-F]+|\b[0-9a-f]{7,}\b|[0-9]+([.:][0-9]+)*(ns|µs|us|ms|s)?`)
+
+// spaces matches white space and quotation marks, of which tools use different ones.
+var spaces = lazyregexp.New("[\\s\"'`‘’“”]+")
+
+// Normalize returns a text that two failures of the same cause have in common: their messages
+// without numbers, in lower case, and with one space instead of white space and quotation marks.
+func Normalize(message string) string {
+	message = numbers().ReplaceAllString(strings.ToLower(message), "#")
+	return strings.TrimSpace(spaces().ReplaceAllString(message, " "))
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return cutMiddle(strings.TrimSpace(line), maxLearning)
+}
+
+// lastLine returns the last line of a text that has a letter.
+func lastLine(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := len(lines) - 1; i >= 0; i-- {
+		if letter.MatchString(lines[i]) {
+			return lines[i]
+		}
+	}
+	return ""
+}
+
+var letter = regexp.MustCompile(`\pL`)
+
+// tail returns about the last n bytes of a text.
+func tail(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	text = text[len(text)-n:]
+	for len(text) > 0 && !utf8.RuneStart(text[0]) {
+		text = text[1:]
+	}
+	return text
+}
+
+// cutMiddle returns at most about n bytes of a text: its start and its end.
+func cutMiddle(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	head, end := text[:n/2], text[len(text)-n/2:]
+	return strings.ToValidUTF8(head, "") + "\n[…]\n" + strings.ToValidUTF8(end, "")
+}
