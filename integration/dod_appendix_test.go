@@ -125,7 +125,7 @@ func proveToolErrors(t *testing.T, p provider) {
 	}
 	p.wantResults(t, s.request(1), slices.Repeat([]bool{true}, len(failures))...)
 	for i, f := range failures {
-		is := func(have agent.Failure) bool { return have.Kind == string(f.kind) }
+		is := func(have event.Failure) bool { return have.Kind == string(f.kind) }
 		if !slices.ContainsFunc(res.Failures, is) {
 			t.Errorf("no failure is a %s: %+v", f.kind, res.Failures)
 		}

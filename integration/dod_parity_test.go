@@ -300,7 +300,7 @@ func proveShellTimeout(t *testing.T, p provider) {
 	}
 	end := data[event.ToolCallEnd](s)[0]
 	if !end.IsError || end.ErrorKind != string(tool.KindShellTimeout) ||
-		res.Failures[0].Source != agent.FailureTimeout || len(res.Failures) != 1 {
+		res.Failures[0].Source != event.FailureTimeout || len(res.Failures) != 1 {
 		t.Errorf("%+v, failures %+v", end, res.Failures)
 	}
 	p.wantResults(t, s.request(1), true)

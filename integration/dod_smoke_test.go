@@ -120,8 +120,8 @@ func smoke(t *testing.T, s *session) {
 	wantContains(t, "test_hello.sh", s.read("test_hello.sh"), "hello.sh")
 
 	res = s.submit(smokeTimeout)
-	if !slices.ContainsFunc(res.Failures, func(f agent.Failure) bool {
-		return f.Source == agent.FailureTimeout && strings.Contains(f.Message, "more than 10000 ms")
+	if !slices.ContainsFunc(res.Failures, func(f event.Failure) bool {
+		return f.Source == event.FailureTimeout && strings.Contains(f.Message, "more than 10000 ms")
 	}) {
 		t.Errorf("sleep was not stopped: %+v", res.Failures)
 	}

@@ -172,8 +172,13 @@ func proveStorm(t *testing.T, w wire) {
 func proveOutage(t *testing.T, w wire) {
 	const outage = 90 * time.Second
 	ways := []llmtest.Fault{
-		{Status: 500}, {Status: 503}, {Status: 408}, {Reset: true}, llmtest.TooMany("", "2"),
-		streamFaults["cut in a token"].fault, {Status: 529, Type: "overloaded_error"},
+		{Status: 500},
+		{Status: 503},
+		{Status: 408},
+		{Reset: true},
+		llmtest.TooMany("", "2"),
+		streamFaults["cut in a token"].fault,
+		{Status: 529, Type: "overloaded_error"},
 	}
 	for name, tt := range map[string]struct {
 		lasts time.Duration
@@ -305,10 +310,10 @@ func proveDeadline(t *testing.T, w wire) {
 // proveWaitOfProgram checks --max-retries, --retry-for, --max-retry-wait and --timeout.
 func proveWaitOfProgram(t *testing.T, w wire) {
 	tests := map[string]struct {
-		fault    llmtest.Fault
-		flags    []string
-		code     int
-		text     string
+		fault llmtest.Fault
+		flags []string
+		code  int
+		text  string
 		// fails is the number of requests that fail, 1 by default, and requests that of all.
 		fails, requests int
 	}{
@@ -318,14 +323,42 @@ func proveWaitOfProgram(t *testing.T, w wire) {
 			5,
 			"longer than the limit of 1s (--max-retry-wait)", 0, 1,
 		},
-		"no wait": {llmtest.TooMany("10", ""), []string{"--max-retry-wait=0s"}, 5, "--max-retry-wait", 0, 1},
-		"shorter": {llmtest.TooMany("10", ""), []string{"--max-retry-wait=1s"}, 0, "", 0, 2},
+		"no wait": {
+			llmtest.TooMany("10", ""),
+			[]string{"--max-retry-wait=0s"},
+			5,
+			"--max-retry-wait",
+			0,
+			1,
+		},
+		"shorter": {
+			llmtest.TooMany("10", ""),
+			[]string{"--max-retry-wait=1s"},
+			0,
+			"",
+			0,
+			2,
+		},
 		"more failures than retries": {llmtest.TooMany("10", ""), nil, 0, "", 5, 6},
 		"for a time": {
 			llmtest.TooMany("10", ""), []string{"--max-retries=0", "--retry-for=1h"}, 0, "", 5, 6,
 		},
-		"by count": {llmtest.TooMany("10", ""), []string{"--max-retries=2", "--retry-for=0s"}, 5, "", 5, 3},
-		"none":     {llmtest.TooMany("10", ""), []string{"--max-retries=0", "--retry-for=0s"}, 5, "", 1, 1},
+		"by count": {
+			llmtest.TooMany("10", ""),
+			[]string{"--max-retries=2", "--retry-for=0s"},
+			5,
+			"",
+			5,
+			3,
+		},
+		"none": {
+			llmtest.TooMany("10", ""),
+			[]string{"--max-retries=0", "--retry-for=0s"},
+			5,
+			"",
+			1,
+			1,
+		},
 		"default": {
 			llmtest.TooMany("", "301"), nil, 5, "longer than the limit of 5m0s (--max-retry-wait)", 0, 1,
 		},

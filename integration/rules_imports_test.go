@@ -78,14 +78,15 @@ var arrows = map[string]string{
 	"runtime/llm/replay":       "runtime/llm",
 	"runtime/llm/llmtest":      "internal/... runtime/llm runtime/llm/replay",
 	"runtime/llm/internal/...": "runtime/llm runtime/llm/llmtest",
-	"runtime/event":            "env runtime/llm",
-	"runtime/session":          "runtime/event runtime/llm runtime/tool",
+	"runtime/plan":             "",
+	"runtime/event":            "env runtime/llm runtime/plan",
+	"runtime/session":          "runtime/event runtime/llm runtime/plan runtime/tool",
 	"runtime/tool/...": "env env/search internal/... policy policy/redact runtime/event runtime/llm " +
-		"runtime/tool/...",
+		"runtime/plan runtime/tool/...",
 	"runtime/failure": "env internal/lazyregexp policy runtime/event runtime/llm runtime/tool",
 	"runtime/profile": "internal/lazyregexp runtime/llm runtime/tool",
 	"runtime/agent": "env env/search env/wrap internal/... policy policy/redact runtime/event " +
-		"runtime/failure runtime/llm runtime/profile runtime/session runtime/tool",
+		"runtime/failure runtime/llm runtime/plan runtime/profile runtime/session runtime/tool",
 	"runtime/recording": "env internal/lazyregexp policy runtime/agent runtime/event " +
 		"runtime/failure runtime/llm runtime/profile runtime/session runtime/tool",
 

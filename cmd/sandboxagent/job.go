@@ -118,6 +118,7 @@ func (p *program) work(ctx context.Context, j *job) (record event.Result, answer
 		ToolCalls:  len(res.ToolCalls),
 		Usage:      res.Usage, CostUSD: res.CostUSD, Models: res.Models,
 		Approval: res.Approval, Refused: res.Refused, Agents: res.Agents,
+		Tasks:      res.Plan.Tasks,
 		Guarantees: info.Guarantees,
 		DurationMS: time.Since(started).Milliseconds(),
 	}

@@ -236,6 +236,9 @@ func (p *progress) observe(e event.Event) {
 		}
 	case event.ModeChanged:
 		line("note", "mode "+d.Mode)
+	case event.PlanUpdated:
+		text, _, _ := strings.Cut(d.Recite(), "\n")
+		line("plan", strings.TrimPrefix(text, "Plan "))
 	case event.LoopDetection:
 		line("note", "the model repeats itself and got a warning")
 	case event.Warning:

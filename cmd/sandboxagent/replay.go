@@ -62,7 +62,7 @@ func (r *replaying) playsTools() bool { return r != nil && r.tools }
 var (
 	replayFlags = [...]string{
 		"agents", "models", "policy", "deny", "ask", "allow", "mode", "redact", "read-only",
-		"final-answer",
+		"final-answer", "planner",
 	}
 	shownFlags = [...]string{"model", toolsName, "output", "quiet", "verbose"}
 )
@@ -264,8 +264,8 @@ func (p *program) prepareReplay(ctx context.Context, c *cli.Context) (*job, erro
 		config: agent.Config{
 			Profile: m.profile, Tools: p.tools, Rules: rules, Redactor: guard.redactor,
 			Modes: guard.modes, Subagents: agent.Subagents{Kinds: kinds},
-			FinalAnswer: c.Bool("final-answer"),
-			Log:         slog.New(slog.DiscardHandler),
+			FinalAnswer: c.Bool("final-answer"), Planner: c.Bool("planner"),
+			Log: slog.New(slog.DiscardHandler),
 		},
 	}
 	if c.Bool("verbose") {

@@ -96,6 +96,10 @@ func runFlags() []cli.Flag {
 			Name: "max-cost", Category: groupTask, DefaultText: "no limit",
 			Usage: "end after `N` US dollars, with sub-agents",
 		},
+		&cli.BoolFlag{
+			Name: "planner", Category: groupTask,
+			Usage: "have the model keep a plan of subtasks, which it is told again and again",
+		},
 		&cli.IntFlag{
 			Name: "max-replans", Category: groupTask, Value: agent.DefaultMaxReplans,
 			Usage: "after three failures in a row, or a report that the task cannot be done, have the " +
@@ -396,6 +400,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 
 		PastFailures:   pastFailures(j.sessions, line),
 		FinalAnswer:    c.Bool("final-answer"),
+		Planner:        c.Bool("planner"),
 		ReadFirst:      guard.readFirst,
 		Modes:          guard.modes,
 		ApproveTimeout: guard.approveTimeout,

@@ -45,10 +45,15 @@ func (p *program) exportCommand() *cli.Command {
 		ArgsUsage: "[flags] ID FILE|-",
 		UsageText: `
 sandboxagent session export ID session.tar.gz
-sandboxagent session export ID - > session.tar.gz`,
+sandboxagent session export --format=trajectory ID t.jsonl`,
 		Description: `
 Writes the session and those of its sub-agents, with long outputs and stored files, but without
-backups.`,
+backups. As a trajectory it has one JSON object a line for each thought, action, observation and
+reflection.`,
+		Flags: []cli.Flag{&cli.StringFlag{
+			Name: "format", Category: groupOutput, Value: formatArchive,
+			Usage: "write the `FORMAT` archive or trajectory",
+		}},
 		Action: p.action(p.exportSession),
 	}
 }
@@ -203,10 +208,50 @@ func (p *program) exportSession(_ context.Context, c *cli.Context) (code int, er
 		return 0, unfinished(id)
 	}
 	write := func(w io.Writer) error { return writeExport(w, filepath.Dir(dir), id) }
+	switch format := c.String("format"); format {
+	case formatArchive:
+	case formatTrajectory:
+		steps, err := trajectory(r)
+		if err != nil {
+			return 0, err
+		}
+		write = func(w io.Writer) error { return session.WriteTrajectory(w, id, steps) }
+	default:
+		return 0, usagef("--format: %q is not one of %s, %s", format, formatArchive, formatTrajectory)
+	}
 	if name == "-" {
 		return codeDone, write(p.std.out)
 	}
 	return codeDone, replaceFile(name, 0o600, write)
+}
+
+// Formats of exports.
+const (
+	formatArchive    = "archive"
+	formatTrajectory = "trajectory"
+)
+
+// trajectory returns the steps of a session, and behind them those of its sub-agents.
+func trajectory(r *session.Record) ([]session.Step, error) {
+	steps := r.Trajectory()
+	beside, err := os.ReadDir(filepath.Dir(r.Dir))
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range beside {
+		if !isAgentOf(e.Name(), r.ID) {
+			continue
+		}
+		agent, err := session.Load(filepath.Join(filepath.Dir(r.Dir), e.Name()))
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range agent.Trajectory() {
+			s.Number, s.AgentID = len(steps)+1, strings.TrimPrefix(e.Name(), r.ID+"-")
+			steps = append(steps, s)
+		}
+	}
+	return steps, nil
 }
 
 // writeExport writes a session of a directory, and those of its sub-agents.

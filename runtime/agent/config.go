@@ -91,6 +91,9 @@ type Config struct {
 	// Context decides how conversations get shorter. Nil removes old outputs of tools, and then
 	// replaces all but the newest rounds by a summary of the model, when the context is full.
 	Context ContextManager
+	// Planner gives sessions the tools plan_write, plan_update and plan_read, and tells the model its
+	// open plan again after each round that changed it, and every ten rounds. Sub-agents have none.
+	Planner bool
 	// PastFailures returns the failures of earlier sessions in the same project, the newest last. The
 	// model is told of one that is like its own, and what helped then. A session calls it at its first
 	// failure; nil means none.
@@ -141,7 +144,8 @@ type Settings struct {
 }
 
 // Limits end a run. The default of MaxToolRounds is DefaultMaxToolRounds, that of LoopWindow is
-// DefaultLoopWindow, that of MaxReplans is DefaultMaxReplans. The model is told when 80 % of a limit is used.
+// DefaultLoopWindow, that of MaxReplans is DefaultMaxReplans. The model is told when 80 % of a
+// limit is used.
 type Limits = session.Limits
 
 // ToolPolicy selects the tools that are offered. The zero value offers all.

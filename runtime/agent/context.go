@@ -193,6 +193,7 @@ func (l *loop) compact(ctx context.Context, keep int, text string) (ending, bool
 	l.history.compact(c)
 	l.told = nil
 	l.mode.forget()
+	l.planner.forget()
 	l.send(event.ContextUpdated{
 		Action: event.ContextCompacted, Before: before, After: after, Usage: c.Usage, CostUSD: c.CostUSD,
 	})

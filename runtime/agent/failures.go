@@ -67,7 +67,7 @@ func (l *loop) note(f event.Failure) error {
 }
 
 // learn follows a round of calls. After a failure the model gets the open ones again, and after
-// strikes it has to find the cause.
+// strikes it has to find the cause. It gets its open plan again, too.
 func (l *loop) learn(
 	ctx context.Context, calls []call, outcomes []tool.Outcome,
 ) (ending, bool, error) {
@@ -84,13 +84,15 @@ func (l *loop) learn(
 		l.progress = l.progress || o.Failure == nil
 	}
 	rounds := l.history.failures.Add(round)
-	switch {
-	case !failed:
-		return ending{}, false, nil
-	case rounds >= strikes && l.limits().MaxReplans >= 0:
+	if rounds >= strikes && l.limits().MaxReplans >= 0 {
 		return l.strike(ctx, rounds)
 	}
-	text := l.history.failures.Recite()
+	var texts []string
+	if failed {
+		texts = append(texts, l.history.failures.Recite())
+	}
+	texts = append(texts, l.planner.recite())
+	text := strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), "\n\n")
 	if text == "" {
 		return ending{}, false, nil
 	}
@@ -120,7 +122,8 @@ func (l *loop) strike(ctx context.Context, rounds int) (ending, bool, error) {
 	return ending{SignalGiveUp, StatusRepeatedFailures, fmt.Errorf("agent: %w", err)}, true, nil
 }
 
-// help asks a person what to do, for helpTime, and reports whether there is an answer for the model.
+// help asks a person what to do, for helpTime, and reports whether there is an answer for the
+// model.
 func (l *loop) help(
 	ctx context.Context, question string,
 ) (helped bool, e ending, over bool, err error) {
@@ -181,7 +184,7 @@ func (l *loop) replan(ctx context.Context, why string) (ending, bool, error) {
 		return ending{}, false, err
 	}
 	l.step(SignalReplan)
-	if err := steer(replanText()); err != nil {
+	if err := steer(replanText(l.planner != nil)); err != nil {
 		return ending{}, false, err
 	}
 	l.step(SignalContinue)

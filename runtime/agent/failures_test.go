@@ -70,7 +70,9 @@ func TestSignals(t *testing.T) {
 	rec := &recorder{}
 	m := &model{answers: []answer{
 		calls(fails("a", "x", "x is not there"), succeeds("b", "y")),
-		calls(fails("c", "z", "z is not there")), calls(succeeds("d", "x")), calls(fails("e", "w", "no w")),
+		calls(
+			fails("c", "z", "z is not there"),
+		), calls(succeeds("d", "x")), calls(fails("e", "w", "no w")),
 	}}
 	cfg := config(m, failing("try"))
 	cfg.Store = func(string) (session.Store, error) { return rec, nil }
@@ -167,7 +169,10 @@ func TestThreeStrikes(t *testing.T) {
 	reflect := m.request(t, 3)
 	text := reflect.Messages[len(reflect.Messages)-1].Text()
 	if !reflect.NoToolCalls || m.request(t, 4).NoToolCalls ||
-		!strings.HasPrefix(text, "Your calls have failed 3 times in a row (not_found), at last with: no c3;") {
+		!strings.HasPrefix(
+			text,
+			"Your calls have failed 3 times in a row (not_found), at last with: no c3;",
+		) {
 		t.Errorf("the request without tools: %t, %q", reflect.NoToolCalls, text)
 	}
 	var ends []event.TextEnd
@@ -256,8 +261,11 @@ func TestHelp(t *testing.T) {
 
 // TestCannot has a model that reports that it cannot do the task.
 func TestCannot(t *testing.T) {
-	exit := func(id string) answer { return calls(call(id, "exit", object{"code": 1, "reason": "why " + id})) }
-	cause, ok := answer{text: "the cause"}, calls(succeeds("b", "y"))
+	exit := func(id string) answer {
+		return calls(call(id, "exit", object{"code": 1, "reason": "why " + id}))
+	}
+	cause, ok, fine := answer{text: "the cause"}, calls(succeeds("b", "y")), calls(succeeds("e", "y"))
+	done, failed := agent.StatusCompleted, agent.StatusTaskFailed
 	for name, tt := range map[string]struct {
 		answers []answer
 		replans int
@@ -265,11 +273,13 @@ func TestCannot(t *testing.T) {
 		sent    int
 		failed  int
 	}{
-		"it can after all":     {[]answer{exit("a"), cause, ok, {text: "done"}}, 0, agent.StatusCompleted, 4, 1},
-		"it says so again":     {[]answer{exit("a"), cause, exit("c")}, 0, agent.StatusTaskFailed, 3, 2},
-		"it tries each time":   {[]answer{exit("a"), cause, ok, exit("c"), cause, succeed2(), exit("d")}, 0, agent.StatusTaskFailed, 7, 3},
-		"only one more plan":   {[]answer{exit("a"), cause, ok, exit("c")}, 1, agent.StatusTaskFailed, 4, 2},
-		"without another plan": {[]answer{exit("a")}, -1, agent.StatusTaskFailed, 1, 1},
+		"it can after all": {[]answer{exit("a"), cause, ok, {text: "done"}}, 0, done, 4, 1},
+		"it says so again": {[]answer{exit("a"), cause, exit("c")}, 0, failed, 3, 2},
+		"it tries each time": {
+			[]answer{exit("a"), cause, ok, exit("c"), cause, fine, exit("d")}, 0, failed, 7, 3,
+		},
+		"only one more plan":   {[]answer{exit("a"), cause, ok, exit("c")}, 1, failed, 4, 2},
+		"without another plan": {[]answer{exit("a")}, -1, failed, 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &model{answers: tt.answers}
@@ -277,10 +287,10 @@ func TestCannot(t *testing.T) {
 			cfg.Limits.MaxReplans = tt.replans
 			ev := watch(&cfg)
 			res, err := newSession(t, cfg).Submit(t.Context(), "go")
-			var failed *agent.TaskFailedError
+			var reported *agent.TaskFailedError
 			if res.Status != tt.status || res.ModelCalls != tt.sent || len(res.Failures) != tt.failed ||
-				errors.As(err, &failed) != (tt.status == agent.StatusTaskFailed) ||
-				(res.Exit == nil) != (tt.status == agent.StatusCompleted) {
+				errors.As(err, &reported) != (tt.status == failed) ||
+				(res.Exit == nil) != (tt.status == done) {
 				t.Errorf("%s after %d answers, exit %v, failures %+v, %v", res.Status, res.ModelCalls, res.Exit,
 					res.Failures, err)
 			}
@@ -296,8 +306,6 @@ func TestCannot(t *testing.T) {
 		})
 	}
 }
-
-func succeed2() answer { return calls(succeeds("b2", "y2")) }
 
 // TestReplanBeforeLastCheck has checks that fail: before the last one the model finds the cause.
 func TestReplanBeforeLastCheck(t *testing.T) {
@@ -332,7 +340,8 @@ func TestReplanAtLimit(t *testing.T) {
 	if res.Status != agent.StatusLimit || res.Limit != "turns" {
 		t.Errorf("%s, %s", res.Status, res.Limit)
 	}
-	if got := steps(res); got[len(got)-1] != "limit failed" || got[len(got)-2] != "reflect reflecting" {
+	if got := steps(res); got[len(got)-1] != "limit failed" ||
+		got[len(got)-2] != "reflect reflecting" {
 		t.Errorf("steps %q", got)
 	}
 }
@@ -340,7 +349,9 @@ func TestReplanAtLimit(t *testing.T) {
 // TestRefusalIsOfTheUser has a call that a rule denies.
 func TestRefusalIsOfTheUser(t *testing.T) {
 	cfg := config(&model{answers: []answer{calls(succeeds("a", "x"))}}, failing("try"))
-	cfg.Rules = &policy.Policy{Rules: []policy.Rule{{Permission: "try", Pattern: "x", Action: policy.Deny}}}
+	cfg.Rules = &policy.Policy{
+		Rules: []policy.Rule{{Permission: "try", Pattern: "x", Action: policy.Deny}},
+	}
 	res := submit(t, newSession(t, cfg), "go")
 	if len(res.Failures) != 1 || res.Failures[0].Source != event.FailureUser ||
 		res.Failures[0].Class != event.ClassPermission {
@@ -348,7 +359,8 @@ func TestRefusalIsOfTheUser(t *testing.T) {
 	}
 }
 
-// TestPastFailure names what helped in an earlier session, which is read once, at the first failure.
+// TestPastFailure names what helped in an earlier session, which is read once, at the first
+// failure.
 func TestPastFailure(t *testing.T) {
 	m := &model{answers: []answer{
 		calls(succeeds("a", "x")), calls(fails("b", "x", "no x, at 17")), calls(fails("c", "y", "no y")),

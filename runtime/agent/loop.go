@@ -42,6 +42,7 @@ type inputs struct {
 	answer   func(ctx context.Context, question string) (string, error)
 	// finalAnswer is Config.FinalAnswer.
 	finalAnswer bool
+	planner     *planner // nil without one
 	manager     ContextManager
 	// pastFailures are those of earlier sessions.
 	pastFailures func(context.Context) []failure.Past
@@ -292,14 +293,22 @@ func (l *loop) start() error {
 		return err
 	}
 	l.send(event.UserInput{Text: l.in.Text})
-	l.step(SignalPrepared)
+	if l.planner != nil && !l.planner.Plan().IsOpen() {
+		l.step(SignalPlan)
+	} else {
+		l.step(SignalPrepared)
+	}
 	return nil
 }
 
-// steer adds the queued steering messages to the history, and the notes about plan mode and limits.
+// steer adds the queued steering messages to the history, and the notes about plan mode, plans and
+// limits.
 func (l *loop) steer() error {
 	texts := l.steering.takeAll()
 	if note := l.mode.note(); note != "" {
+		texts = append(texts, note)
+	}
+	if note := l.planner.note(); note != "" {
 		texts = append(texts, note)
 	}
 	texts = append(texts, l.limitNotes()...)
@@ -486,7 +495,7 @@ func errorCode(r RunResult) string {
 // close writes the run's last entry and event.
 func (l *loop) close() {
 	_, l.res.Turns = l.budget.total()
-	l.res.Transitions = l.machine.transitions
+	l.res.Transitions, l.res.Plan = l.machine.transitions, l.planner.Plan()
 	entry := l.res.entry()
 	entry.Spent = l.budget.soFar()
 	err := l.store.Append(session.TypeRunEnded, entry)

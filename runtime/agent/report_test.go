@@ -48,6 +48,7 @@ func TestFinalAnswer(t *testing.T) {
 	begin := answer{text: "I begin.", calls: []llm.ToolCall{call("l", "look", nil)}}
 	said := answer{text: "I stop.", calls: exit.calls}
 	fails := answer{err: &llm.Error{Kind: llm.KindAuth}}
+	noReplans := agent.Limits{MaxReplans: -1}
 	for name, tt := range map[string]struct {
 		answers  []answer
 		limits   agent.Limits
@@ -69,10 +70,10 @@ func TestFinalAnswer(t *testing.T) {
 		"silent exit": {
 			[]answer{begin, exit}, agent.Limits{}, 0, " ", agent.StatusCompleted, true,
 		},
-		"silent defeat": {[]answer{exit}, agent.Limits{MaxReplans: -1}, 1, "", agent.StatusTaskFailed, true},
+		"silent defeat": {[]answer{exit}, noReplans, 1, "", agent.StatusTaskFailed, true},
 		"silence":       {[]answer{{}, {}}, agent.Limits{}, 0, "", agent.StatusModelError, true},
 		"reason":        {[]answer{exit}, agent.Limits{}, 0, "done", agent.StatusCompleted, false},
-		"text":          {[]answer{said}, agent.Limits{MaxReplans: -1}, 1, "", agent.StatusTaskFailed, false},
+		"text":          {[]answer{said}, noReplans, 1, "", agent.StatusTaskFailed, false},
 		"no time":       {[]answer{exit}, agent.Limits{}, -1, "", agent.StatusGaveUpTime, false},
 		"a human":       {[]answer{exit}, agent.Limits{}, 2, "", agent.StatusAwaitingHuman, false},
 		"done":          {[]answer{{text: "ok"}}, agent.Limits{}, 0, "", agent.StatusCompleted, false},

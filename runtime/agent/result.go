@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/plan"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
@@ -21,8 +22,8 @@ const (
 	// StatusTaskFailed: the model reported that it cannot do the task; the error is a
 	// *TaskFailedError.
 	StatusTaskFailed Status = "task_failed"
-	// StatusRepeatedFailures: after Limits.MaxReplans new plans the calls of the model went on failing;
-	// the error is a *RepeatedFailuresError.
+	// StatusRepeatedFailures: after Limits.MaxReplans new plans the calls of the model went on
+	// failing; the error is a *RepeatedFailuresError.
 	StatusRepeatedFailures Status = "repeated_failures"
 	// StatusVerifyFailed: Verify did not pass in Verify.Attempts checks.
 	StatusVerifyFailed Status = "verify_failed"
@@ -91,8 +92,13 @@ type RepeatedFailuresError struct {
 }
 
 func (e *RepeatedFailuresError) Error() string {
-	return fmt.Sprintf("the last %d rounds of calls failed (%s), after %d new plans: %s", e.Rounds, e.Kind,
-		e.Replans, e.Message)
+	return fmt.Sprintf(
+		"the last %d rounds of calls failed (%s), after %d new plans: %s",
+		e.Rounds,
+		e.Kind,
+		e.Replans,
+		e.Message,
+	)
 }
 
 // RunResult is the result of a run.
@@ -140,14 +146,16 @@ type RunResult struct {
 	// Agents lists the tasks of sub-agents in this run, in the order of their ends. Usage and Changes
 	// include them.
 	Agents []event.AgentResult
+	// Plan is that of Session.Plan at the end.
+	Plan plan.Plan
 	// Transitions are those of the state machine, in order.
 	Transitions []Transition
 	Started     time.Time
 	Duration    time.Duration
 }
 
-// recordedText bounds each text of a ToolCallRecord, in bytes, so that the memory of a long run does
-// not grow with its outputs.
+// recordedText bounds each text of a ToolCallRecord, in bytes, so that the memory of a long run
+// does not grow with its outputs.
 const recordedText = 2_000
 
 // ToolCallRecord is one tool call of a run. Arguments and Result of more than 2,000 bytes are

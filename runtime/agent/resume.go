@@ -31,6 +31,7 @@ func (s *Session) restore(r *session.Record, started session.Started) error {
 	s.history.restore(r, s.registry)
 	s.budget.restore(r.Spent, r.Models)
 	s.agents.next = r.Agents
+	s.planner.restore(r)
 	if r.Waiting != nil {
 		s.history.waiting = &waiting{asked: *r.Waiting, calls: r.Calls}
 	} else if err := s.interrupt(r.Calls); err != nil {

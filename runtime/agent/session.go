@@ -50,6 +50,7 @@ type Session struct {
 	reads     tool.Reads
 	cache     *tool.Cache
 	mode      *modes
+	planner   *planner // nil without one
 	budget    budget
 	steering  queue
 	followUps queue
@@ -79,11 +80,12 @@ func openSession(
 	agents := &subagents{}
 	s := &Session{}
 	tools := slices.Concat(cfg.Profile.Tools, agents.register(cfg.Subagents, from.depth),
-		s.modeTools(&cfg), cfg.Tools)
+		s.modeTools(&cfg), s.planTools(&cfg), cfg.Tools)
 	registry, err := tool.NewRegistry(tools...)
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w: %w", ErrConfig, err)
 	}
+	planner := s.planner
 	store := from.store
 	if store == nil {
 		store, err = cfg.Store(id)
@@ -98,11 +100,14 @@ func openSession(
 		id: id, agent: a, cfg: cfg, registry: registry, store: store, state: SessionIdle,
 		settings: cfg.Settings.clone(), limits: cfg.Limits,
 		history: history{callIDs: map[string]bool{}, pruned: map[string]bool{}},
-		hub:     from.hub, closed: make(chan struct{}),
+		hub:     from.hub, closed: make(chan struct{}), planner: planner,
 		origin: from.Origin, depth: from.depth, parent: from.parent, agents: agents,
 		permissions: &permissions{
 			approve: cfg.Approve, timeout: cfg.ApproveTimeout, asking: make(chan struct{}, 1),
 		},
+	}
+	if planner != nil {
+		planner.s = s
 	}
 	s.permissions.abort = s.Abort
 	switch {
@@ -425,7 +430,7 @@ func (s *Session) newLoop(in Input) *loop {
 			env: cfg.Env, registry: s.registry, policy: cfg.Policy, scope: scope,
 			execute: cfg.Executor, agents: s.agents,
 			verify: cfg.Verify, answer: cfg.Answer, finalAnswer: cfg.FinalAnswer,
-			manager: cfg.Context, pastFailures: s.pastFailures,
+			planner: s.planner, manager: cfg.Context, pastFailures: s.pastFailures,
 			rules: cfg.Rules, mode: s.mode, permissions: s.permissions, agentID: s.origin.AgentID,
 			history: &s.history, budget: &s.budget, steering: &s.steering, store: s.store,
 			emit:  func(d event.Data) error { return s.emit(in.RunID, d) },

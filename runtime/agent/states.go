@@ -12,12 +12,14 @@ type State string
 
 // States of a run. Completed, Failed, Aborted and TimedOut are final.
 const (
-	StateIdle         State = "idle"
-	StatePreparing    State = "preparing"
+	StateIdle      State = "idle"
+	StatePreparing State = "preparing"
+	// StatePlanning: the model is to make a plan.
+	StatePlanning     State = "planning"
 	StateModelRunning State = "model_running"
 	StateToolRunning  State = "tool_running"
-	// StateReflecting: Verify checks a task that the model reports as completed, or the model looks for
-	// the cause of its failures.
+	// StateReflecting: Verify checks a task that the model reports as completed, or the model looks
+	// for the cause of its failures.
 	StateReflecting State = "reflecting"
 	// StateReplanning: the model gets its failures and the order to go on in another way.
 	StateReplanning State = "replanning"
@@ -39,12 +41,14 @@ type Signal string
 const (
 	SignalStart    Signal = "start"
 	SignalPrepared Signal = "prepared"
+	// SignalPlan: the input is prepared, and has no plan yet.
+	SignalPlan Signal = "plan"
 	// SignalReply: a human has decided about the call with which the last run ended.
 	SignalReply     Signal = "reply"
 	SignalToolCalls Signal = "tool_calls"
 	SignalResults   Signal = "results"
-	// SignalContinue: after an answer without a call, or a new plan, the model gets another request; or
-	// nobody helps a run that fails.
+	// SignalContinue: after an answer without a call, or a new plan, the model gets another request;
+	// or nobody helps a run that fails.
 	SignalContinue Signal = "continue"
 	// SignalFinal: the model completed the task.
 	SignalFinal Signal = "final"
@@ -72,30 +76,35 @@ const (
 	SignalDeadline Signal = "deadline"
 )
 
+// answerSteps follow an answer of the model.
+var answerSteps = map[Signal]State{
+	SignalToolCalls: StateToolRunning,
+	SignalContinue:  StateModelRunning,
+	SignalFinal:     StateCompleted,
+	SignalCheck:     StateReflecting,
+	SignalReflect:   StateReflecting,
+	SignalQuestion:  StateAwaitingHuman,
+	SignalReport:    StateReporting,
+	SignalGiveUp:    StateFailed,
+	SignalLimit:     StateFailed,
+	SignalError:     StateFailed,
+	SignalAbort:     StateAborted,
+	SignalDeadline:  StateTimedOut,
+}
+
 // transitions is the whole state machine.
 var transitions = map[State]map[Signal]State{
 	StateIdle: {SignalStart: StatePreparing},
 	StatePreparing: {
 		SignalPrepared: StateModelRunning,
+		SignalPlan:     StatePlanning,
 		SignalReply:    StateToolRunning,
 		SignalError:    StateFailed,
 		SignalAbort:    StateAborted,
 		SignalDeadline: StateTimedOut,
 	},
-	StateModelRunning: {
-		SignalToolCalls: StateToolRunning,
-		SignalContinue:  StateModelRunning,
-		SignalFinal:     StateCompleted,
-		SignalCheck:     StateReflecting,
-		SignalReflect:   StateReflecting,
-		SignalQuestion:  StateAwaitingHuman,
-		SignalReport:    StateReporting,
-		SignalGiveUp:    StateFailed,
-		SignalLimit:     StateFailed,
-		SignalError:     StateFailed,
-		SignalAbort:     StateAborted,
-		SignalDeadline:  StateTimedOut,
-	},
+	StatePlanning:     answerSteps,
+	StateModelRunning: answerSteps,
 	StateToolRunning: {
 		SignalResults:  StateModelRunning,
 		SignalQuestion: StateAwaitingHuman,

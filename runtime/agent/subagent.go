@@ -321,6 +321,7 @@ func (a *subagents) config(
 	cfg.Settings.Model = cmp.Or(r.Model, kind.Model, cfg.Settings.Model)
 	cfg.Settings.Instructions = strings.TrimSpace(a.userInstructions(in) + "\n\n" + kind.Instructions)
 	cfg.Verify, cfg.Answer, cfg.Tools, cfg.Modes, cfg.Program = Verify{}, nil, nil, nil, nil
+	cfg.Planner = false
 	if planning {
 		cfg.Rules = s.mode.rules
 	}

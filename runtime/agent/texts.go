@@ -42,8 +42,12 @@ func verifyText(command string, res env.Result, output string) string {
 
 // strikeText tells a model that its calls went on failing, at last with f.
 func strikeText(rounds int, f event.Failure) string {
-	return fmt.Sprintf("Your calls have failed %d times in a row (%s), at last with: %s", rounds, f.Kind,
-		f.Learning)
+	return fmt.Sprintf(
+		"Your calls have failed %d times in a row (%s), at last with: %s",
+		rounds,
+		f.Kind,
+		f.Learning,
+	)
 }
 
 // cannotText follows a model's report that it cannot do the task.
@@ -53,19 +57,34 @@ func cannotText(reason string) string {
 
 // reflectText asks a model for the cause of its failures. Why says what happened.
 func reflectText(why string) string {
-	return why + "\n\nCall no tool now. Write in a few sentences what the cause is, what of that you " +
-		"know and what you only assume, and what you will do in another way."
+	return why + "\n\nCall no tool now. Write in a few sentences what the cause is, what of that " +
+		"you know and what you only assume, and what you will do in another way."
 }
 
-// replanText tells a model to go on after it has found a cause.
-func replanText() string {
-	return "Go on with that. Do not repeat what has failed. If nothing is left to try, say so and end."
+// replanText tells a model to go on after it has found a cause. With plans it has a planner.
+func replanText(plans bool) string {
+	text := "Go on with that. Do not repeat what has failed. If nothing is left to try, say so and " +
+		"end."
+	if plans {
+		text = "Change your plan first. " + text
+	}
+	return text
 }
+
+// planFirstText is for a model with a planner and without a plan.
+const planFirstText = "If the task takes more than two steps, write a plan with plan_write " +
+	"before you begin, and keep it up to date with plan_update."
 
 // helpText asks a person for help with a run whose calls go on failing, at last with f.
 func helpText(rounds int, f event.Failure) string {
-	return fmt.Sprintf("The last %d rounds of calls failed (%s), at last with: %s\nWhat should the model "+
-		"do? Without an answer within %s the run ends.", rounds, f.Kind, f.Learning, helpTime)
+	return fmt.Sprintf(
+		"The last %d rounds of calls failed (%s), at last with: %s\nWhat should the model "+
+			"do? Without an answer within %s the run ends.",
+		rounds,
+		f.Kind,
+		f.Learning,
+		helpTime,
+	)
 }
 
 // finalText asks a model for the final answer of a run, which ended at a limit unless that is

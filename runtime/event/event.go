@@ -5,6 +5,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/plan"
 )
 
 // Kind names a type of event. The values are the "type" of the JSON form.
@@ -30,6 +31,7 @@ const (
 	KindPermissionAsked   Kind = "permission_asked"
 	KindPermissionReplied Kind = "permission_replied"
 	KindModeChanged       Kind = "mode_changed"
+	KindPlanUpdated       Kind = "plan_updated"
 	KindContextUpdated    Kind = "context_updated"
 	KindRetry             Kind = "retry"
 	KindVerify            Kind = "verify"
@@ -167,8 +169,8 @@ type ToolCallEnd struct {
 	IsError bool   `json:"is_error"`
 	// ErrorKind is set if IsError.
 	ErrorKind string `json:"error_kind,omitempty"`
-	// Failure is set if the call failed; missing while it waits for an approval. Resolved are the IDs of the
-	// calls whose failures a success has made obsolete.
+	// Failure is set if the call failed; missing while it waits for an approval. Resolved are the IDs
+	// of the calls whose failures a success has made obsolete.
 	Failure  *Failure `json:"failure,omitempty"`
 	Resolved []string `json:"resolved,omitempty"`
 	// Result is the text that the model sees; Truncated means that it is less than the output.
@@ -243,6 +245,9 @@ type ModeChanged struct {
 	// Mode is "build" or "plan".
 	Mode string `json:"mode"`
 }
+
+// PlanUpdated is a new plan of the task by a tool.
+type PlanUpdated struct{ plan.Plan }
 
 // ContextUpdated reports that the conversation was shortened, because the context of the model was
 // full.
@@ -366,6 +371,8 @@ type Result struct {
 	// Refused are the calls, also those of sub-agents, that a rule or a human refused, or that needed
 	// an approval where nobody can be asked: the first 100.
 	Refused []Refusal `json:"refused,omitempty"`
+	// Tasks are the subtasks of the plan; missing without one.
+	Tasks []plan.Task `json:"tasks,omitempty"`
 	// Agents are the tasks of sub-agents; Usage includes their tokens, the counts above do not
 	// include their calls.
 	Agents     []AgentResult `json:"agents,omitempty"`
@@ -464,6 +471,9 @@ func (PermissionReplied) Kind() Kind { return KindPermissionReplied }
 
 // Kind implements Data.
 func (ModeChanged) Kind() Kind { return KindModeChanged }
+
+// Kind implements Data.
+func (PlanUpdated) Kind() Kind { return KindPlanUpdated }
 
 // Kind implements Data.
 func (ContextUpdated) Kind() Kind { return KindContextUpdated }

@@ -137,6 +137,8 @@ func decodeData(kind Kind, raw json.RawMessage) (Data, error) {
 		return decode[PermissionReplied](raw)
 	case KindModeChanged:
 		return decode[ModeChanged](raw)
+	case KindPlanUpdated:
+		return decode[PlanUpdated](raw)
 	case KindContextUpdated:
 		return decode[ContextUpdated](raw)
 	case KindRetry:

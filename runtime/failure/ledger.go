@@ -19,8 +19,8 @@ const (
 	recited = 5
 	// maxOpen bounds the failures that are kept; the oldest go first.
 	maxOpen = 50
-	// maxLine bounds a line of Recite, in characters, so that all of it has about 200 tokens.
-	maxLine = 100
+	// maxLine bounds a line of Recite, in characters, so that the failures have about 145 tokens.
+	maxLine = 98
 )
 
 // A Ledger has the open failures of a session. The zero value is empty. It is safe for concurrent

@@ -101,7 +101,8 @@ func TestRoundsInRow(t *testing.T) {
 	}{
 		"one kind": {
 			[]failure.Round{
-				{shell("a", "x", exits)}, {shell("b", "y", exits), shell("c", "z", exits)},
+				{shell("a", "x", exits)},
+				{shell("b", "y", exits), shell("c", "z", exits)},
 				{shell("d", "x", exits)},
 			}, []int{1, 2, 3},
 		},
@@ -116,7 +117,8 @@ func TestRoundsInRow(t *testing.T) {
 		},
 		"a success between": {
 			[]failure.Round{
-				{shell("a", "x", exits)}, {shell("b", "x", exits), read("c", "y", "")},
+				{shell("a", "x", exits)},
+				{shell("b", "x", exits), read("c", "y", "")},
 				{shell("d", "x", exits)},
 			}, []int{1, 0, 1},
 		},
@@ -161,7 +163,7 @@ func TestRecite(t *testing.T) {
 	}
 }
 
-// TestReciteBounds has many failures with long texts: five of them make at most 200 tokens, of four
+// TestReciteBounds has many failures with long texts: five of them make at most 144 tokens, of four
 // characters.
 func TestReciteBounds(t *testing.T) {
 	var l failure.Ledger
@@ -172,7 +174,7 @@ func TestReciteBounds(t *testing.T) {
 		l.Add(failure.Round{c})
 	}
 	text := l.Recite()
-	if n := utf8.RuneCountInString(text); n > 800 || strings.Count(text, "\n") != 5 {
+	if n := utf8.RuneCountInString(text); n > 576 || strings.Count(text, "\n") != 5 {
 		t.Errorf("%d characters: %s", n, text)
 	}
 	if n := len(l.Open()); n != 50 {
@@ -223,7 +225,10 @@ func TestRestore(t *testing.T) {
 	l.Restore(tool.Shell(), f)
 	l.Restore(tool.Tool{}, failure.OfTask("no way", at))
 	l.Add(failure.Round{read("b", "f", "not_found")})
-	if text := l.Recite(); !strings.Contains(text, "- shell go vet: learned from a\n- task_failed: no way") {
+	if text := l.Recite(); !strings.Contains(
+		text,
+		"- shell go vet: learned from a\n- task_failed: no way",
+	) {
 		t.Errorf("%q", text)
 	}
 	l.Add(failure.Round{shell("c", "go vet", "")})

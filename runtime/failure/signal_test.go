@@ -198,7 +198,9 @@ func TestSimilar(t *testing.T) {
 		"none":         {nil, ""},
 		"another tool": {[]failure.Past{past("a", "grep", "line 7: no x", "r")}, ""},
 		"another text": {[]failure.Past{past("a", "shell", "line 7: no y", "r")}, ""},
-		"the last":     {[]failure.Past{past("a", "shell", "line 1: no x", ""), past("b", "shell", "line 2: no x", "")}, "b"},
+		"the last": {[]failure.Past{
+			past("a", "shell", "line 1: no x", ""), past("b", "shell", "line 2: no x", ""),
+		}, "b"},
 		"with a remedy": {[]failure.Past{
 			past("a", "shell", "line 1: no x", "r"), past("b", "shell", "line 2: no x", ""),
 		}, "a"},

@@ -12,8 +12,8 @@ import (
 // Waits between attempts if the server requests none: a random part of base × 2ⁿ, at most the cap.
 const (
 	retryBase = 500 * time.Millisecond
-	// retryCapAnswered applies after an answer, since the server is up and has too much traffic, and to
-	// retries beyond RetryPolicy.MaxRetries.
+	// retryCapAnswered applies after an answer, since the server is up and has too much traffic, and
+	// to retries beyond RetryPolicy.MaxRetries.
 	retryCapAnswered = 10 * time.Second
 	// retryCapSilent applies to other retries if no answer came.
 	retryCapSilent = 2 * time.Second

@@ -103,7 +103,8 @@ func TestRetryWaits(t *testing.T) {
 			},
 		},
 		"the count is longer": {
-			&llm.Error{Kind: llm.KindServer, Status: 500}, llm.RetryPolicy{For: time.Second},
+			&llm.Error{Kind: llm.KindServer, Status: 500},
+			llm.RetryPolicy{For: time.Second},
 			[]time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second},
 		},
 		"only for a time": {
@@ -112,7 +113,8 @@ func TestRetryWaits(t *testing.T) {
 			[]time.Duration{500 * time.Millisecond, time.Second, 1500 * time.Millisecond},
 		},
 		"a wish that ends after the time": {
-			after(20 * time.Second), llm.RetryPolicy{MaxRetries: 1, For: 50 * time.Second},
+			after(20 * time.Second),
+			llm.RetryPolicy{MaxRetries: 1, For: 50 * time.Second},
 			[]time.Duration{20 * time.Second, 20 * time.Second},
 		},
 		"not of an error that stays": {

@@ -66,6 +66,23 @@ turns:
 		change: func(c *agent.Config) { c.Tools = append(c.Tools, tool.ExitTool()) },
 		inputs: []string{"go"}, want: []string{`"reflection":true`, `"status":"task_failed"`},
 	},
+	"a plan": {
+		script: `
+turns:
+  - calls:
+      - tool: plan_write
+        args: {goal: g, tasks: [{id: a, title: x}, {id: b, title: y, depends_on: [a]}]}
+  - expect: {user: {contains: 'Plan (0 of 2 completed): g'}}
+    calls:
+      - {tool: look, args: {at: a}}
+      - {tool: plan_update, args: {changes: [{id: a, status: completed}]}}
+  - expect: {user: {contains: 'Plan (1 of 2 completed): g'}}
+    text: half of it
+`,
+		change: func(c *agent.Config) { c.Planner = true },
+		inputs: []string{"go"},
+		want:   []string{`"type":"plan_updated"`, `"signal":"plan"`, `"status":"completed"`},
+	},
 	"failures in a row": {
 		script: `
 turns:

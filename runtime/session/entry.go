@@ -50,6 +50,8 @@ const (
 	TypeAgentStarted = "agent"
 	// TypeMode is a change of the mode; its data is a Mode.
 	TypeMode = "mode"
+	// TypePlan is a new plan of the task; its data is a plan.Plan.
+	TypePlan = "plan"
 	// TypeRunEnded ends a run; its data is a RunEnded.
 	TypeRunEnded = "run_ended"
 	// TypeEnded ends a session, until it is resumed; its data is an Ended. Only a TypeSnapshot of a
@@ -103,8 +105,8 @@ type RunStarted struct {
 	Reply string `json:"reply,omitempty"`
 }
 
-// Limits end a run with status limit_reached, or timed_out for MaxDuration. A zero MaxToolRounds, MaxReplans
-// or LoopWindow means the default of package agent, another zero no limit.
+// Limits end a run with status limit_reached, or timed_out for MaxDuration. A zero MaxToolRounds,
+// MaxReplans or LoopWindow means the default of package agent, another zero no limit.
 type Limits struct {
 	// MaxToolRounds counts rounds of tool calls in one input.
 	MaxToolRounds int `json:"max_tool_rounds,omitempty"`

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/plan"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
@@ -37,6 +38,7 @@ var documented = map[string]any{
 	session.TypeRolledBack:    session.RolledBack{},
 	session.TypeAgentStarted:  session.AgentStarted{},
 	session.TypeMode:          session.Mode{},
+	session.TypePlan:          plan.Plan{},
 	session.TypeRunEnded:      session.RunEnded{},
 	session.TypeEnded:         session.Ended{},
 

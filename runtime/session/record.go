@@ -15,6 +15,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/plan"
 )
 
 // Record is the content of a journal: all that a session needs to go on.
@@ -48,6 +49,8 @@ type Record struct {
 	Compacted Compacted
 	// Planning is the last TypeMode; nil without one.
 	Planning *bool
+	// Plan is the last TypePlan.
+	Plan plan.Plan
 	// Agents is the highest number of a sub-agent.
 	Agents int
 	// Spent counts what the session has used so far, as limits do, and Models the use of each model.
@@ -224,6 +227,9 @@ func (b *recordBuilder) add(e Entry) (err error) {
 		var m Mode
 		err = json.Unmarshal(e.Data, &m)
 		b.Planning = &m.Planning
+	case TypePlan:
+		b.Plan = plan.Plan{}
+		return json.Unmarshal(e.Data, &b.Plan)
 	case TypeRunStarted:
 		run := Run{Time: e.Time, In: b.Started}
 		err = json.Unmarshal(e.Data, &run.RunStarted)

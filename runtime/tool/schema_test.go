@@ -113,7 +113,7 @@ func TestProblemsOfArguments(t *testing.T) {
 // Schemas of the built-in tools are compiled on first use, so only this test proves that they
 // compile.
 func TestSchemasOfBuiltins(t *testing.T) {
-	tools := slices.Concat(builtins(), AgentTools(&fakeAgents{}, testKinds), []Tool{
+	tools := slices.Concat(builtins(), AgentTools(&fakeAgents{}, testKinds), PlanTools(nil), []Tool{
 		AnthropicGrep(), GeminiGrep(), AnthropicGlob(), GeminiGlob(),
 	})
 	for _, tool := range tools {
