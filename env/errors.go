@@ -27,6 +27,9 @@ var (
 	ErrNotRegular = errors.New("not a regular file")
 	// ErrNoSpace means that the disk or the quota is full.
 	ErrNoSpace = errors.New("no space left")
+	// ErrBusy means that another process uses the file in a way that does not allow the operation, such
+	// as a program that runs, or holds a lock on it.
+	ErrBusy = errors.New("in use by another process")
 	// ErrChanged means that a file does not have the content that the caller requires.
 	ErrChanged = errors.New("the file has changed")
 	// ErrReadOnly means that a read-only environment refused a write or a command.

@@ -105,6 +105,10 @@ func runFlags() []cli.Flag {
 			Usage: "after three failures in a row, or a report that the task cannot be done, have the " +
 				"model find the cause and go on, at most `N` times",
 		},
+		&cli.StringFlag{
+			Name: "progress-file", Category: groupTask,
+			Usage: "add a line for each failure to the `FILE` in the working directory",
+		},
 		&cli.BoolFlag{
 			Name: "final-answer", Category: groupTask, Value: true, DefaultText: "true",
 			Usage: "have the model report, with one more request, when a run ends without an answer",
@@ -401,6 +405,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 		PastFailures:   pastFailures(j.sessions, line),
 		FinalAnswer:    c.Bool("final-answer"),
 		Planner:        c.Bool("planner"),
+		ProgressFile:   c.String("progress-file"),
 		ReadFirst:      guard.readFirst,
 		Modes:          guard.modes,
 		ApproveTimeout: guard.approveTimeout,

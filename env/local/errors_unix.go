@@ -25,6 +25,8 @@ func classify(err error) error {
 		return env.ErrReadOnlyFile
 	case unix.ENOSPC, unix.EDQUOT:
 		return env.ErrNoSpace
+	case unix.EBUSY, unix.ETXTBSY:
+		return env.ErrBusy
 	case unix.ENXIO, unix.ENODEV:
 		return env.ErrNotRegular
 	default:

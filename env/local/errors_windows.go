@@ -15,6 +15,8 @@ func classify(err error) error {
 		return env.ErrNotDir
 	case errors.Is(err, windows.ERROR_DISK_FULL), errors.Is(err, windows.ERROR_HANDLE_DISK_FULL):
 		return env.ErrNoSpace
+	case errors.Is(err, windows.ERROR_SHARING_VIOLATION), errors.Is(err, windows.ERROR_LOCK_VIOLATION):
+		return env.ErrBusy
 	default:
 		return nil
 	}

@@ -72,6 +72,18 @@ func TestNoSpace(t *testing.T) {
 	noTemps(t, dir+"/small")
 }
 
+// TestBusy removes a directory on which a file system is mounted.
+func TestBusy(t *testing.T) {
+	e := newEnv(t, local.Config{})
+	dir := e.Info().WorkDir
+	if err := os.Mkdir(dir+"/small", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	mount(t, "tmpfs", dir+"/small", "tmpfs", 0, "size=256k")
+	err := e.Remove(t.Context(), "small", env.RemoveOptions{})
+	wantPathError(t, err, "small", env.ErrBusy)
+}
+
 func TestOwnerIsKept(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root may give files away")

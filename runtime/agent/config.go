@@ -94,6 +94,9 @@ type Config struct {
 	// Planner gives sessions the tools plan_write, plan_update and plan_read, and tells the model its
 	// open plan again after each round that changed it, and every ten rounds. Sub-agents have none.
 	Planner bool
+	// ProgressFile is the name of a file in the environment to which a line is added for each failure,
+	// also of sub-agents, such as progress.md; empty means none. In plan mode nothing is added.
+	ProgressFile string
 	// PastFailures returns the failures of earlier sessions in the same project, the newest last. The
 	// model is told of one that is like its own, and what helped then. A session calls it at its first
 	// failure; nil means none.

@@ -59,7 +59,8 @@ func (l *loop) judge(ctx context.Context, c call, t tool.Tool, o *tool.Outcome) 
 }
 
 // note records a failure that belongs to no call.
-func (l *loop) note(f event.Failure) error {
+func (l *loop) note(ctx context.Context, f event.Failure) error {
+	l.noteProgress(ctx, []event.Failure{f})
 	l.res.Failures = append(l.res.Failures, f)
 	l.history.failures.Note(f)
 	l.send(event.FailureSignal{Failure: f})
@@ -72,7 +73,7 @@ func (l *loop) learn(
 	ctx context.Context, calls []call, outcomes []tool.Outcome,
 ) (ending, bool, error) {
 	var round failure.Round
-	failed := false
+	var failed []event.Failure
 	for i, c := range calls {
 		o := outcomes[i]
 		if o.Result.IsError && o.Failure == nil { // its result is of an earlier run
@@ -80,15 +81,19 @@ func (l *loop) learn(
 		}
 		t, _ := l.tools.Get(c.Name)
 		round = append(round, failure.CallOf(t, c.ToolCall, o.Failure))
-		failed = failed || o.Failure != nil
-		l.progress = l.progress || o.Failure == nil
+		if o.Failure == nil {
+			l.progress = true
+		} else if o.Failure.Kind != string(tool.KindCanceled) {
+			failed = append(failed, *o.Failure)
+		}
 	}
 	rounds := l.history.failures.Add(round)
+	l.noteProgress(ctx, failed)
 	if rounds >= strikes && l.limits().MaxReplans >= 0 {
 		return l.strike(ctx, rounds)
 	}
 	var texts []string
-	if failed {
+	if len(failed) > 0 {
 		texts = append(texts, l.history.failures.Recite())
 	}
 	texts = append(texts, l.planner.recite())
@@ -193,7 +198,7 @@ func (l *loop) replan(ctx context.Context, why string) (ending, bool, error) {
 
 // cannot follows the model's report that it cannot do the task.
 func (l *loop) cannot(ctx context.Context, x tool.Exit) (ending, bool, error) {
-	if err := l.note(failure.OfTask(x.Reason, l.clock.Now())); err != nil {
+	if err := l.note(ctx, failure.OfTask(x.Reason, l.clock.Now())); err != nil {
 		return ending{}, false, err
 	}
 	if l.mayReplan() {

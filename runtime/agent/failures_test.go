@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -421,5 +423,38 @@ func TestResumedFailures(t *testing.T) {
 	if text := msgs[len(msgs)-1].Text(); !strings.Contains(text, "- try y: no y") ||
 		!strings.Contains(text, "- try z: no z") || strings.Contains(text, "try x") {
 		t.Errorf("the model got %q", text)
+	}
+}
+
+// TestProgressFile adds lines to a file that exists, and to one that others write, too.
+func TestProgressFile(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "progress.md"), "# Progress\n")
+	m := &model{answers: []answer{calls(fails("a", "x", "no x"), succeeds("b", "y")), {text: "done"}}}
+	cfg := configIn(t, dir, m, failing("try"))
+	cfg.ProgressFile = "progress.md"
+	cfg.Verify = agent.Verify{Command: "echo wrong; exit 1", Attempts: 1}
+	res, _ := newSession(t, cfg).Submit(t.Context(), "go")
+	if len(res.Failures) != 2 {
+		t.Fatalf("failures %+v", res.Failures)
+	}
+	stamp := func(i int) string { return res.Failures[i].Time.UTC().Format(time.RFC3339) }
+	want := "# Progress\n- " + stamp(0) + " try not_found: no x; look for it before you use it.\n- " +
+		stamp(1) + " check_failed: wrong\n"
+	if got, err := os.ReadFile(filepath.Join(dir, "progress.md")); err != nil || string(got) != want {
+		t.Errorf("%q, %v, want %q", got, err, want)
+	}
+}
+
+// TestProgressFileFails has a file that cannot be written: one warning, and the run goes on.
+func TestProgressFileFails(t *testing.T) {
+	m := &model{answers: []answer{calls(fails("a", "x", "no x")), calls(fails("b", "y", "no y"))}}
+	cfg := configIn(t, t.TempDir(), m, failing("try"))
+	cfg.ProgressFile = "." // a directory
+	ev := watch(&cfg)
+	res := submit(t, newSession(t, cfg), "go")
+	if said := ev.warnings("progress_file"); res.Status != agent.StatusCompleted || len(said) != 1 ||
+		!strings.Contains(said[0], "no progress is noted: ") {
+		t.Errorf("%s, warnings %q", res.Status, said)
 	}
 }

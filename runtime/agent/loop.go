@@ -43,7 +43,9 @@ type inputs struct {
 	// finalAnswer is Config.FinalAnswer.
 	finalAnswer bool
 	planner     *planner // nil without one
-	manager     ContextManager
+	// progressFile is Config.ProgressFile.
+	progressFile string
+	manager      ContextManager
 	// pastFailures are those of earlier sessions.
 	pastFailures func(context.Context) []failure.Past
 	// rules decide calls; nil allows everything. agentID is the sub-agent of the loop, or empty.

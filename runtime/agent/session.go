@@ -430,7 +430,7 @@ func (s *Session) newLoop(in Input) *loop {
 			env: cfg.Env, registry: s.registry, policy: cfg.Policy, scope: scope,
 			execute: cfg.Executor, agents: s.agents,
 			verify: cfg.Verify, answer: cfg.Answer, finalAnswer: cfg.FinalAnswer,
-			planner: s.planner, manager: cfg.Context, pastFailures: s.pastFailures,
+			planner: s.planner, progressFile: cfg.ProgressFile, manager: cfg.Context, pastFailures: s.pastFailures,
 			rules: cfg.Rules, mode: s.mode, permissions: s.permissions, agentID: s.origin.AgentID,
 			history: &s.history, budget: &s.budget, steering: &s.steering, store: s.store,
 			emit:  func(d event.Data) error { return s.emit(in.RunID, d) },

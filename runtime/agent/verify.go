@@ -45,7 +45,7 @@ func (l *loop) check(ctx context.Context) (passed bool, message string, err erro
 		return true, "", nil
 	}
 	message = verifyText(l.verify.Command, res, text)
-	return false, message, l.note(failure.OfCheck(message, res.ExitCode, text, l.clock.Now()))
+	return false, message, l.note(ctx, failure.OfCheck(message, res.ExitCode, text, l.clock.Now()))
 }
 
 // redactedOutput is the writer of a command whose output has no secrets behind it.

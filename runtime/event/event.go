@@ -198,6 +198,8 @@ const (
 	// StepBackup: the content of the files that the tool changed was kept.
 	StepBackup  ToolStep = "backup"
 	StepExecute ToolStep = "execute"
+	// StepRetry: the environment failed, and the tool was executed once more.
+	StepRetry ToolStep = "retry"
 	// StepCheck: the result was made valid text without secrets.
 	StepCheck ToolStep = "check"
 	// StepTruncate: the model sees less than the output.

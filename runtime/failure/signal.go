@@ -82,6 +82,8 @@ func judge(e *tool.Error, output string) (event.FailureClass, event.Strategy) {
 		return event.ClassRecoverable, event.StrategyCorrect
 	case errors.Is(e.Err, env.ErrGone), errors.Is(e.Err, fs.ErrClosed):
 		return event.ClassPermanent, event.StrategyTerminate
+	case errors.Is(e.Err, env.ErrBusy):
+		return event.ClassRetryable, event.StrategyWait
 	case errors.Is(e.Err, env.ErrNoSpace):
 		return event.ClassRecoverable, event.StrategyAlternative
 	}
@@ -118,7 +120,7 @@ func learn(f event.Failure, e *tool.Error) string {
 	case e.Kind == tool.KindUnknownTool:
 		return "There is no tool " + f.Tool + "; use one of those that are offered."
 	case f.Strategy == event.StrategyWait:
-		return "Another process holds a lock; wait until it has ended, and repeat the command."
+		return "Another process is in the way; wait until it has ended, and repeat the call."
 	case f.Class == event.ClassPermission:
 		return "This is not permitted; only the user can allow it."
 	case e.Kind == tool.KindNotFound:
@@ -137,7 +139,7 @@ func learn(f event.Failure, e *tool.Error) string {
 // nextSteps are the strategies, in the words for a model.
 var nextSteps = map[event.Strategy]string{
 	event.StrategyRetry:       "repeat the call",
-	event.StrategyWait:        "wait until the lock is free, then repeat the command",
+	event.StrategyWait:        "wait until the other process has ended, then repeat the call",
 	event.StrategyCorrect:     "find the cause and correct it before you repeat the call",
 	event.StrategyAlternative: "use another tool, command or name",
 	event.StrategyAskUser:     "do what is allowed, and tell the user what is missing",

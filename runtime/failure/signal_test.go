@@ -59,12 +59,12 @@ func TestOfCall(t *testing.T) {
 			exited(128), "fatal: Unable to create '/w/.git/index.lock': File exists.\n\nAnother git " +
 				"process seems to be running\n", event.FailureTool, event.ClassRetryable,
 			event.StrategyWait,
-			"Another process holds a lock; wait until it has ended, and repeat the command.",
+			"Another process is in the way; wait until it has ended, and repeat the call.",
 		},
 		"lock of a database": {
 			exited(1), "Error: database is locked\n", event.FailureTool, event.ClassRetryable,
 			event.StrategyWait,
-			"Another process holds a lock; wait until it has ended, and repeat the command.",
+			"Another process is in the way; wait until it has ended, and repeat the call.",
 		},
 		"timeout": {
 			failed(tool.KindShellTimeout, "[killed]", nil), "a\n", event.FailureTimeout,
@@ -103,6 +103,11 @@ func TestOfCall(t *testing.T) {
 		"another failure of the environment": {
 			failed(tool.KindEnvironment, "not reached", nil), "", event.FailureTool,
 			event.ClassRetryable, event.StrategyRetry, "not reached",
+		},
+		"busy file": {
+			failed(tool.KindOther, "f is in use", env.ErrBusy), "", event.FailureTool,
+			event.ClassRetryable, event.StrategyWait,
+			"Another process is in the way; wait until it has ended, and repeat the call.",
 		},
 		"full disk": {
 			failed(tool.KindOther, "the disk is full", env.ErrNoSpace), "", event.FailureTool,

@@ -67,6 +67,8 @@ func describe(err error) (kind ErrorKind, text string) {
 	case errors.Is(err, env.ErrChanged):
 		return KindEditConflict, name + " was changed by another process since it was read; it was " +
 			"not written; read it again"
+	case errors.Is(err, env.ErrBusy):
+		return KindOther, name + " is in use by another process; it was not changed"
 	case errors.Is(err, env.ErrIsDir):
 		return KindOther, name + " is a directory"
 	case errors.Is(err, env.ErrNotDir):

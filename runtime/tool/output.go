@@ -68,6 +68,13 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// written returns the number of bytes so far.
+func (r *recorder) written() int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.size
+}
+
 // add adds output without secrets.
 func (r *recorder) add(p []byte) {
 	r.keep(p)

@@ -4,14 +4,17 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"runtime/debug"
 	"strings"
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/policy/redact"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
@@ -163,7 +166,7 @@ type execution struct {
 	scope Scope
 	call  llm.ToolCall
 	limit Limit
-	out   io.Writer
+	out   *recorder
 
 	steps []event.ToolStep
 	// earlier is the outcome of an equal call, if that was found; else keep, unless it is nil, gets
@@ -216,6 +219,31 @@ func (x *execution) recovered(ctx context.Context, failure **Error) {
 // step records a step.
 func (x *execution) step(s event.ToolStep) { x.steps = append(x.steps, s) }
 
+// retryPauses are the pauses before a tool runs again.
+var retryPauses = []time.Duration{100 * time.Millisecond, 400 * time.Millisecond}
+
+// again reports whether a tool that failed may run again, and waits before. A tool that only reads
+// may after a failure of the environment, and one that changes files while another process is in
+// the way, since it has changed nothing then. No command runs again, and no tool with output.
+func (x *execution) again(ctx context.Context, e *Error, try int) bool {
+	gone := errors.Is(e.Err, env.ErrGone) || errors.Is(e.Err, fs.ErrClosed)
+	busy := errors.Is(e.Err, env.ErrBusy)
+	switch {
+	case try == len(retryPauses), x.tool.Class == policy.ClassShell, gone, x.out.written() > 0:
+		return false
+	case !busy && !(x.tool.cached() && e.Kind == KindEnvironment):
+		return false
+	}
+	pause := time.NewTimer(retryPauses[try])
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // execute runs the tool with validated arguments.
 func (x *execution) execute(
 	ctx context.Context, args json.RawMessage,
@@ -249,9 +277,17 @@ func (x *execution) execute(
 	}
 	var done func(context.Context)
 	call.Env, done = s.Reads.over(call.Env, x.tool, args)
-	result, err := x.tool.Run(ctx, call)
-	if err != nil {
+	for try := 0; ; try++ {
+		var err error
+		failure = nil
+		if result, err = x.tool.Run(ctx, call); err == nil {
+			break
+		}
 		failure = classify(ctx, err)
+		if !x.again(ctx, failure, try) {
+			break
+		}
+		x.step(event.StepRetry)
 	}
 	if failure == nil || failure.Kind == KindShellExit {
 		done(ctx)

@@ -33,6 +33,7 @@ var conditions = []struct {
 	{"not_dir", env.ErrNotDir},
 	{"not_regular", env.ErrNotRegular},
 	{"no_space", env.ErrNoSpace},
+	{"busy", env.ErrBusy},
 	{"changed", env.ErrChanged},
 	{"read_only", env.ErrReadOnly},
 	{"read_only_file", env.ErrReadOnlyFile},
