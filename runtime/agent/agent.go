@@ -63,7 +63,7 @@ type SessionOptions struct {
 func (a *Agent) NewSession(ctx context.Context, o SessionOptions) (*Session, error) {
 	id := o.ID
 	if id == "" {
-		id = a.cfg.newID()
+		id = a.cfg.NewID()
 	}
 	return a.newSession(ctx, id, o, nil)
 }
@@ -151,7 +151,7 @@ func (a *Agent) sessionFor(
 	}
 	id := in.SessionID
 	if id == "" {
-		id = a.cfg.newID()
+		id = a.cfg.NewID()
 	}
 	if s, err = a.newSession(ctx, id, SessionOptions{}, sink); err != nil {
 		return nil, nil, err

@@ -115,8 +115,26 @@ type Config struct {
 	Log *slog.Logger
 	// Clock is a test seam; nil means the system's clock.
 	Clock llm.Clock
-	// newID is a test seam; nil means random UUIDs in order of time.
-	newID func() string
+	// NewID returns the IDs of sessions and runs; nil means random UUIDs in order of time. It may be
+	// called concurrently.
+	NewID func() string
+	// Aggregate returns an aggregator for each answer of a model; nil means an llm.Assembler.
+	Aggregate func() Aggregator
+	// ArgumentDeltas sends the pieces of the arguments of calls as events, too.
+	ArgumentDeltas bool
+	// IsQuestion reports whether an answer without calls is a question to the user. Then the run does
+	// what it does for the tool ask_user. Nil means that none is.
+	IsQuestion func(text string) bool
+	// BuildSystem returns the system prompt of a request; nil means p.System. Equal arguments must
+	// give equal texts.
+	BuildSystem func(p profile.Profile, s profile.Surroundings, tools []llm.ToolSpec,
+		instructions string) string
+}
+
+// Aggregator makes one response of the deltas of an answer. llm.Assembler says what it has to do.
+type Aggregator interface {
+	Add(d llm.Delta)
+	Response() (llm.Response, error)
 }
 
 // ToolExecutor runs one call c of a tool that is offered, and returns its outcome. It may call
@@ -151,7 +169,7 @@ type Settings struct {
 // limit is used.
 type Limits = session.Limits
 
-// ToolPolicy selects the tools that are offered. The zero value offers all.
+// ToolPolicy selects the tools that are offered, and bounds their calls. The zero value offers all.
 type ToolPolicy struct {
 	// Disabled offers no tools at all.
 	Disabled bool
@@ -159,6 +177,57 @@ type ToolPolicy struct {
 	Allow []string
 	// MaxParallel bounds the read-only calls that run at once; default DefaultMaxParallel.
 	MaxParallel int
+	// MaxCalls bounds the calls of a run, as Limits.MaxToolCalls; zero means no limit.
+	MaxCalls int
+	// RequireApproval makes each call that no rule decides need an approval, but for those of tools
+	// that are safe.
+	RequireApproval bool
+}
+
+// narrow returns what both p and q allow; a nil q allows all.
+func (p ToolPolicy) narrow(q *ToolPolicy) ToolPolicy {
+	if q == nil {
+		return p
+	}
+	least := func(a, b int) int {
+		if a <= 0 || b > 0 && b < a {
+			return b
+		}
+		return a
+	}
+	p.Disabled, p.RequireApproval = p.Disabled || q.Disabled, p.RequireApproval || q.RequireApproval
+	p.MaxParallel, p.MaxCalls = least(p.MaxParallel, q.MaxParallel), least(p.MaxCalls, q.MaxCalls)
+	switch {
+	case p.Allow == nil:
+		p.Allow = q.Allow
+	case q.Allow != nil:
+		p.Allow = slices.DeleteFunc(slices.Clone(p.Allow), func(name string) bool {
+			return !slices.Contains(q.Allow, name)
+		})
+	}
+	return p
+}
+
+// limit returns limits with the bound of p.
+func (p ToolPolicy) limit(l Limits) Limits {
+	if p.MaxCalls > 0 && (l.MaxToolCalls == 0 || p.MaxCalls < l.MaxToolCalls) {
+		l.MaxToolCalls = p.MaxCalls
+	}
+	return l
+}
+
+// rulesOr returns the rules of runs with the policy, from those of their configuration.
+func (p ToolPolicy) rulesOr(rules *policy.Policy) *policy.Policy {
+	if !p.RequireApproval {
+		return rules
+	}
+	if rules == nil {
+		rules = &policy.Policy{Default: policy.Allow}
+	}
+	safe := policy.Rule{Permission: string(policy.Safe), Action: policy.Allow}
+	asks := *rules
+	asks.Rules, asks.Default = append(slices.Clone(rules.Rules), safe), policy.Ask
+	return &asks
 }
 
 // Verify is a command that checks a task which the model reports as completed.
@@ -185,6 +254,8 @@ type Input struct {
 	CreateSession bool
 	// Instructions replace Settings.Instructions for this run.
 	Instructions string
+	// Policy narrows Config.Policy for this run; nil does not.
+	Policy *ToolPolicy
 	// AllowedTools narrows the policy's tools; nil means all of them. An unknown name is an error.
 	AllowedTools []string
 	// ToolOrder puts these tools first, in this order.
@@ -196,6 +267,14 @@ type Input struct {
 	// Reply decides about the call that waits since a Reply with Postpone; Text and Parts are empty
 	// then. Its Verdict is ApproveOnce, ApproveAlways or Refuse.
 	Reply *Reply
+}
+
+// allowed returns the names of tools in the lists of in.
+func (in Input) allowed() []string {
+	if in.Policy == nil {
+		return in.AllowedTools
+	}
+	return slices.Concat(in.AllowedTools, in.Policy.Allow)
 }
 
 // ErrConfig is wrapped by errors that only another Config or Input avoids.
@@ -239,8 +318,8 @@ func (c *Config) setDefaults() {
 	if c.Clock == nil {
 		c.Clock = llm.SystemClock()
 	}
-	if c.newID == nil {
-		c.newID = func() string { return uuid.Must(uuid.NewV7()).String() }
+	if c.NewID == nil {
+		c.NewID = func() string { return uuid.Must(uuid.NewV7()).String() }
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()
@@ -250,6 +329,12 @@ func (c *Config) setDefaults() {
 	}
 	if c.ObserverBuffer <= 0 {
 		c.ObserverBuffer = 1024
+	}
+	if c.Aggregate == nil {
+		c.Aggregate = func() Aggregator { return &llm.Assembler{} }
+	}
+	if c.BuildSystem == nil {
+		c.BuildSystem = profile.Profile.System
 	}
 	if c.Context == nil {
 		c.Context = whenFull{}

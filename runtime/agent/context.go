@@ -248,7 +248,7 @@ func (l *loop) ask(ctx context.Context, req llm.Request) (llm.Response, error) {
 	if err := l.storeRequest(req, 0); err != nil {
 		return llm.Response{}, err
 	}
-	var a llm.Assembler
+	a := l.aggregate()
 	for d, err := range l.client.Stream(ctx, req) {
 		if err != nil {
 			return llm.Response{}, err

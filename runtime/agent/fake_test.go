@@ -250,12 +250,12 @@ func config(m llm.Client, tools ...tool.Tool) agent.Config {
 		// Tests of sub-agents change it.
 		Subagents: agent.Subagents{MaxDepth: -1},
 	}
-	cfg.SetNewID(func() string {
+	cfg.NewID = func() string {
 		mu.Lock()
 		defer mu.Unlock()
 		n++
 		return fmt.Sprintf("id%d", n)
-	})
+	}
 	return cfg
 }
 

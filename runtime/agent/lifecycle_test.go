@@ -203,16 +203,13 @@ func TestAgentClose(t *testing.T) {
 	}
 }
 
-func TestFollowUpWaitsForCompletion(t *testing.T) {
-	m := &model{answers: []answer{
-		{err: &llm.Error{Kind: llm.KindServer, Message: "down"}},
-		{text: "one"},
-		{text: "two"},
-	}}
+// TestFollowUpStays has a run that is aborted: the follow-up comes after the next one.
+func TestFollowUpStays(t *testing.T) {
+	m := &model{answers: []answer{{}, {text: "one"}, {text: "two"}}}
 	s := newSession(t, config(m))
+	m.answers[0].before = func(context.Context, llm.Request) { s.Abort() }
 	s.FollowUp("and then")
-	if res, err := s.Submit(t.Context(), "first"); res.Status != agent.StatusModelError ||
-		llm.KindOf(err) != llm.KindServer {
+	if res, err := s.Submit(t.Context(), "first"); res.Status != agent.StatusAborted {
 		t.Fatalf("ended with %s, %v", res.Status, err)
 	}
 	if res, err := s.Submit(t.Context(), "again"); err != nil || res.Final != "two" {

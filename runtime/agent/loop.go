@@ -42,7 +42,12 @@ type inputs struct {
 	answer   func(ctx context.Context, question string) (string, error)
 	// finalAnswer is Config.FinalAnswer.
 	finalAnswer bool
-	planner     *planner // nil without one
+	// aggregate, argumentDeltas, isQuestion and buildSystem are those of Config.
+	aggregate      func() Aggregator
+	argumentDeltas bool
+	isQuestion     func(string) bool
+	buildSystem    func(profile.Profile, profile.Surroundings, []llm.ToolSpec, string) string
+	planner        *planner // nil without one
 	// progressFile is Config.ProgressFile.
 	progressFile string
 	manager      ContextManager
@@ -408,6 +413,9 @@ func (l *loop) endOfAnswer(ctx context.Context, resp llm.Response) (ending, bool
 		l.step(SignalContinue)
 		return ending{}, false, nil
 	case strings.TrimSpace(resp.Message.Text()) != "":
+		if text := resp.Message.Text(); l.isQuestion != nil && l.isQuestion(text) {
+			return l.question(ctx, text)
+		}
 		return l.complete(ctx)
 	}
 	if l.empty++; l.empty > 1 {

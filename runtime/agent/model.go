@@ -41,7 +41,7 @@ func (l *loop) buildRequest() (req llm.Request, unseen int) {
 	}
 	return llm.Request{
 		Model:             settings.Model,
-		System:            l.model.System(l.surroundings, specs, instructions),
+		System:            l.buildSystem(l.model, l.surroundings, specs, instructions),
 		Messages:          list,
 		Tools:             specs,
 		ReasoningEffort:   effort,
@@ -50,6 +50,8 @@ func (l *loop) buildRequest() (req llm.Request, unseen int) {
 		NoToolCalls:       l.noCalls,
 		Options:           l.model.Options,
 		SessionID:         l.sessionID,
+		RunID:             l.in.RunID,
+		ModelCall:         l.res.ModelCalls + 1,
 	}, unseen
 }
 
@@ -78,7 +80,7 @@ func (l *loop) stream(ctx context.Context) (llm.Response, error) {
 	}
 	l.res.ModelCalls++
 	l.sent = true
-	var a llm.Assembler
+	a := l.aggregate()
 	text := false
 	for d, err := range l.client.Stream(ctx, req) {
 		if err != nil {
@@ -94,6 +96,8 @@ func (l *loop) stream(ctx context.Context) (llm.Response, error) {
 			l.send(event.TextDelta{Text: d.Text})
 		case llm.DeltaReasoning:
 			l.send(event.ReasoningDelta{Text: d.Text})
+		case llm.DeltaToolCall, llm.DeltaArguments:
+			l.sendArguments(d)
 		case llm.DeltaRetry:
 			text = false
 			l.send(l.storeRetry(*d.Retry, l.res.ModelCalls))
@@ -103,6 +107,18 @@ func (l *loop) stream(ctx context.Context) (llm.Response, error) {
 		}
 	}
 	return a.Response()
+}
+
+// sendArguments sends a piece of the arguments of a call, if that is wanted.
+func (l *loop) sendArguments(d llm.Delta) {
+	if !l.argumentDeltas {
+		return
+	}
+	e := event.ToolArgumentsDelta{Index: d.Index, Text: d.Text}
+	if d.Call != nil {
+		e.Name, e.Text = d.Call.Name, d.Call.Arguments
+	}
+	l.send(e)
 }
 
 // storePrompt appends the parts of the request outside the history, if they have changed.

@@ -280,6 +280,15 @@ func (s *Session) Models() []event.ModelUsage {
 	return answered
 }
 
+// Settings returns the current settings.
+func (s *Session) Settings() Settings { return s.currentSettings().clone() }
+
+// Limits returns the current limits.
+func (s *Session) Limits() Limits { return s.limitsOf(Input{}) }
+
+// Subagents returns the open sub-agents that the session has started, in the order of their starts.
+func (s *Session) Subagents() []tool.AgentState { return s.agents.states() }
+
 // Update changes the settings, from the next model call or tool call on. It calls change before it
 // returns; change must not use the session.
 func (s *Session) Update(change func(*Settings)) {
@@ -338,8 +347,8 @@ func (s *Session) Steer(message string) error {
 	return fmt.Errorf("agent: %w", ErrIdle)
 }
 
-// FollowUp makes message the next input after the current one is completed or, if the session is
-// idle, after the next one. It stays in the queue while inputs end in another way.
+// FollowUp makes message the next input after the end of the current one or, if the session is idle,
+// of the next one. It stays in the queue while a run is aborted or waits for a human.
 func (s *Session) FollowUp(message string) { s.followUps.add(message) }
 
 // Subscribe calls fn for each event from now on, as for Config.Observers.
@@ -361,7 +370,7 @@ func (s *Session) Run(ctx context.Context, in Input) (res RunResult, err error) 
 		return RunResult{}, err
 	}
 	if in.RunID == "" {
-		in.RunID = s.cfg.newID()
+		in.RunID = s.cfg.NewID()
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -376,11 +385,11 @@ func (s *Session) Run(ctx context.Context, in Input) (res RunResult, err error) 
 	in.Hints = slices.Concat(s.takeNotes(), in.Hints)
 	for {
 		res = s.newLoop(in).run(ctx)
-		next, ok := s.nextFollowUp(res.Status)
+		next, ok := s.nextFollowUp(res)
 		if !ok {
 			return res, res.Err
 		}
-		in.Text, in.Parts, in.Hints, in.RunID = next, nil, nil, s.cfg.newID()
+		in.Text, in.Parts, in.Hints, in.RunID = next, nil, nil, s.cfg.NewID()
 		in.Reply = nil
 	}
 }
@@ -397,9 +406,9 @@ func (s *Session) validate(in Input) error {
 		return fmt.Errorf("agent: %w: the input is for the session %q, not for %q", ErrConfig,
 			in.SessionID, s.id)
 	}
-	for _, name := range in.AllowedTools {
+	for _, name := range in.allowed() {
 		if _, known := s.registry.Get(name); !known {
-			return fmt.Errorf("agent: %w: unknown tool %q in AllowedTools (the session has %s)", ErrConfig,
+			return fmt.Errorf("agent: %w: unknown tool %q among the allowed ones (the session has %s)", ErrConfig,
 				name, strings.Join(s.registry.Names(), ", "))
 		}
 	}
@@ -422,16 +431,18 @@ func (s *Session) newLoop(in Input) *loop {
 	if cfg.ReadFirst {
 		scope.Reads = &s.reads
 	}
+	tools := cfg.Policy.narrow(in.Policy)
 	return &loop{
 		inputs: inputs{
 			in: in, sessionID: s.id,
 			client: cfg.Client, profile: cfg.Profile, surroundings: s.surroundings,
-			settings: s.currentSettings, limits: func() Limits { return s.limitsOf(in) },
-			env: cfg.Env, registry: s.registry, policy: cfg.Policy, scope: scope,
+			settings: s.currentSettings, limits: func() Limits { return tools.limit(s.limitsOf(in)) },
+			env: cfg.Env, registry: s.registry, policy: tools, scope: scope,
 			execute: cfg.Executor, agents: s.agents,
 			verify: cfg.Verify, answer: cfg.Answer, finalAnswer: cfg.FinalAnswer,
-			planner: s.planner, progressFile: cfg.ProgressFile, manager: cfg.Context, pastFailures: s.pastFailures,
-			rules: cfg.Rules, mode: s.mode, permissions: s.permissions, agentID: s.origin.AgentID,
+			aggregate: cfg.Aggregate, argumentDeltas: cfg.ArgumentDeltas, isQuestion: cfg.IsQuestion,
+			buildSystem: cfg.BuildSystem, planner: s.planner, progressFile: cfg.ProgressFile, manager: cfg.Context, pastFailures: s.pastFailures,
+			rules: tools.rulesOr(cfg.Rules), mode: s.mode, permissions: s.permissions, agentID: s.origin.AgentID,
 			history: &s.history, budget: &s.budget, steering: &s.steering, store: s.store,
 			emit:  func(d event.Data) error { return s.emit(in.RunID, d) },
 			clock: cfg.Clock, log: cfg.Log,
@@ -453,12 +464,14 @@ func (s *Session) pastFailures(ctx context.Context) []failure.Past {
 	return s.past
 }
 
-// nextFollowUp takes the next follow-up after a completed run.
-func (s *Session) nextFollowUp(last Status) (string, bool) {
+// nextFollowUp takes the next follow-up after the end of a run, unless that was aborted, waits for a
+// human, or closes the session.
+func (s *Session) nextFollowUp(res RunResult) (string, bool) {
 	s.mu.Lock()
 	ended := s.endReason != ""
 	s.mu.Unlock()
-	if ended || last != StatusCompleted {
+	waits := res.Status == StatusAborted || res.Status == StatusAwaitingHuman
+	if ended || waits || res.closesSession() {
 		return "", false
 	}
 	return s.followUps.take()
@@ -485,10 +498,9 @@ func (s *Session) leave(state SessionState) (undelivered []string) {
 	s.mu.Lock()
 	s.cancel = nil
 	ends := s.endReason != ""
-	if ends {
-		state = SessionClosed
+	if !ends { // else end sets it
+		s.state = state
 	}
-	s.state = state
 	undelivered = s.steering.takeAll()
 	s.mu.Unlock()
 	if ends {
@@ -544,9 +556,6 @@ func (s *Session) stop(reason string) {
 	}
 	s.endReason = reason
 	cancel := s.cancel
-	if cancel == nil {
-		s.state = SessionClosed
-	}
 	s.mu.Unlock()
 	if cancel != nil {
 		cancel(ErrAborted)
@@ -565,6 +574,9 @@ func (s *Session) end() {
 		return s.store.Append(session.TypeEnded, session.Ended{Reason: s.endReason})
 	})
 	_ = s.emit("", event.SessionEnd{State: string(SessionClosed), Reason: s.endReason})
+	s.mu.Lock()
+	s.state = SessionClosed
+	s.mu.Unlock()
 	s.closeHub()
 	s.closeErr = errors.Join(agentsErr, appendErr, catchPanic(log, s.store.Close))
 	s.agent.forget(s)

@@ -137,6 +137,16 @@ func (a *subagents) deliveryFailed(err error) {
 	}
 }
 
+// states returns the agents that are open.
+func (a *subagents) states() (list []tool.AgentState) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, g := range a.list {
+		list = append(list, g.state)
+	}
+	return list
+}
+
 // endRun stops all agents, and returns the work of the run and the error that ended it, if an event
 // was undelivered.
 func (a *subagents) endRun() (

@@ -13,33 +13,34 @@ type Kind string
 
 // Kinds of events.
 const (
-	KindSessionStart      Kind = "session_start"
-	KindSessionEnd        Kind = "session_end"
-	KindUserInput         Kind = "user_input"
-	KindProcessingEnd     Kind = "processing_end"
-	KindTextStart         Kind = "assistant_text_start"
-	KindTextDelta         Kind = "assistant_text_delta"
-	KindTextEnd           Kind = "assistant_text_end"
-	KindReasoningDelta    Kind = "assistant_reasoning_delta"
-	KindToolCallStart     Kind = "tool_call_start"
-	KindToolOutputDelta   Kind = "tool_call_output_delta"
-	KindToolCallEnd       Kind = "tool_call_end"
-	KindSteeringInjected  Kind = "steering_injected"
-	KindTurnLimit         Kind = "turn_limit"
-	KindLoopDetection     Kind = "loop_detection"
-	KindStatus            Kind = "status"
-	KindPermissionAsked   Kind = "permission_asked"
-	KindPermissionReplied Kind = "permission_replied"
-	KindModeChanged       Kind = "mode_changed"
-	KindPlanUpdated       Kind = "plan_updated"
-	KindContextUpdated    Kind = "context_updated"
-	KindRetry             Kind = "retry"
-	KindVerify            Kind = "verify"
-	KindFailure           Kind = "failure"
-	KindWarning           Kind = "warning"
-	KindError             Kind = "error"
-	KindGap               Kind = "gap"
-	KindResult            Kind = "result"
+	KindSessionStart       Kind = "session_start"
+	KindSessionEnd         Kind = "session_end"
+	KindUserInput          Kind = "user_input"
+	KindProcessingEnd      Kind = "processing_end"
+	KindTextStart          Kind = "assistant_text_start"
+	KindTextDelta          Kind = "assistant_text_delta"
+	KindTextEnd            Kind = "assistant_text_end"
+	KindReasoningDelta     Kind = "assistant_reasoning_delta"
+	KindToolArgumentsDelta Kind = "tool_call_arguments_delta"
+	KindToolCallStart      Kind = "tool_call_start"
+	KindToolOutputDelta    Kind = "tool_call_output_delta"
+	KindToolCallEnd        Kind = "tool_call_end"
+	KindSteeringInjected   Kind = "steering_injected"
+	KindTurnLimit          Kind = "turn_limit"
+	KindLoopDetection      Kind = "loop_detection"
+	KindStatus             Kind = "status"
+	KindPermissionAsked    Kind = "permission_asked"
+	KindPermissionReplied  Kind = "permission_replied"
+	KindModeChanged        Kind = "mode_changed"
+	KindPlanUpdated        Kind = "plan_updated"
+	KindContextUpdated     Kind = "context_updated"
+	KindRetry              Kind = "retry"
+	KindVerify             Kind = "verify"
+	KindFailure            Kind = "failure"
+	KindWarning            Kind = "warning"
+	KindError              Kind = "error"
+	KindGap                Kind = "gap"
+	KindResult             Kind = "result"
 )
 
 // Event is one event of a session.
@@ -147,6 +148,15 @@ type ModelUsage struct {
 	Usage   llm.Usage `json:"usage"`
 	// CostUSD is the price of Usage in US dollars; missing if it is not known.
 	CostUSD *float64 `json:"cost_usd,omitempty"`
+}
+
+// ToolArgumentsDelta is a piece of the arguments of a call, while the answer arrives. A Retry event
+// voids the pieces before it. A call with a secret in its arguments has it.
+type ToolArgumentsDelta struct {
+	// Index tells the calls of an answer apart. Name is in the first piece of a call.
+	Index int    `json:"index"`
+	Name  string `json:"name,omitempty"`
+	Text  string `json:"text"`
 }
 
 // ToolCallStart is the start of a tool call. Arguments is the JSON text of the model.
@@ -443,6 +453,9 @@ func (ReasoningDelta) Kind() Kind { return KindReasoningDelta }
 
 // Kind implements Data.
 func (TextEnd) Kind() Kind { return KindTextEnd }
+
+// Kind implements Data.
+func (ToolArgumentsDelta) Kind() Kind { return KindToolArgumentsDelta }
 
 // Kind implements Data.
 func (ToolCallStart) Kind() Kind { return KindToolCallStart }

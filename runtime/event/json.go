@@ -117,6 +117,8 @@ func decodeData(kind Kind, raw json.RawMessage) (Data, error) {
 		return decode[TextEnd](raw)
 	case KindReasoningDelta:
 		return decode[ReasoningDelta](raw)
+	case KindToolArgumentsDelta:
+		return decode[ToolArgumentsDelta](raw)
 	case KindToolCallStart:
 		return decode[ToolCallStart](raw)
 	case KindToolOutputDelta:

@@ -52,6 +52,10 @@ type Request struct {
 	Options map[string]any `json:"options,omitempty"`
 	// SessionID identifies the conversation for the cache of a provider. It has no other meaning.
 	SessionID string `json:"session_id,omitempty"`
+	// RunID and ModelCall tell a Client which request of which run this is; ModelCall counts from 1.
+	// They are not sent, so that equal conversations give equal requests.
+	RunID     string `json:"-"`
+	ModelCall int    `json:"-"`
 }
 
 // DeltaKind is the content of a Delta.

@@ -21,6 +21,7 @@ type Registry struct {
 type entry struct {
 	tool   Tool
 	schema func() (*argumentSchema, error)
+	output *argumentSchema // nil for any result
 }
 
 // NewRegistry returns a registry of tools.
@@ -39,7 +40,7 @@ var toolName = lazyregexp.New(`^[a-zA-Z0-9_-]{1,64}$`)
 
 // Register adds t, or replaces the tool of the same name without changing the order. It returns an
 // error, and leaves the registry unchanged, if a provider might reject the name, if Run is nil, or
-// if the schema is malformed, refers to other documents or has a root that is not an object.
+// if a schema is malformed, refers to other documents or has a root that is not an object.
 func (r *Registry) Register(t Tool) error {
 	if !toolName().MatchString(t.Name) {
 		return fmt.Errorf("register tool %s: a name must have 1 to 64 letters, digits, _ or -",
@@ -53,13 +54,19 @@ func (r *Registry) Register(t Tool) error {
 	if err != nil {
 		return fmt.Errorf("register tool %s: %w", t.Name, err)
 	}
+	var output *argumentSchema
+	if t.Output != nil {
+		if output, err = compileSchema(t.Output); err != nil {
+			return fmt.Errorf("register tool %s: the schema of its results: %w", t.Name, err)
+		}
+	}
 	t.Aliases = maps.Clone(t.Aliases)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, known := r.tools[t.Name]; !known {
 		r.order = append(r.order, t.Name)
 	}
-	r.tools[t.Name] = entry{t, schema}
+	r.tools[t.Name] = entry{t, schema, output}
 	return nil
 }
 

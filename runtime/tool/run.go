@@ -101,6 +101,9 @@ func (r *Registry) Run(ctx context.Context, s Scope, c llm.ToolCall) Outcome {
 		var args json.RawMessage
 		if args, failure = x.prepare(ctx); failure == nil && x.earlier == nil {
 			result, failure = x.execute(ctx, args)
+			if failure == nil {
+				failure = e.checkResult(result)
+			}
 		}
 		o.Steps = append(o.Steps, x.steps...)
 	} else {
@@ -143,6 +146,25 @@ func (r *Registry) Run(ctx context.Context, s Scope, c llm.ToolCall) Outcome {
 		x.keep(o)
 	}
 	return o
+}
+
+// checkResult returns the failure of a result that does not fit the schema of results.
+func (e entry) checkResult(r Result) *Error {
+	if e.output == nil || r.IsError {
+		return nil
+	}
+	doc, err := decode([]byte(r.Text))
+	if err != nil {
+		return errorf(KindOther, "the result of %s %w", e.tool.Name, err)
+	}
+	object, ok := doc.(map[string]any)
+	if !ok {
+		return errorf(KindOther, "the result of %s is no JSON object", e.tool.Name)
+	}
+	if err := e.output.validate(object); err != nil {
+		return errorf(KindOther, "the result of %s does not fit its schema:\n%w", e.tool.Name, err)
+	}
+	return nil
 }
 
 // parts returns the parts of a result, at least one, because providers reject an empty result.

@@ -41,6 +41,9 @@ type Tool struct {
 	// Aliases maps other names that models use for a parameter to the parameter's name. Arguments are
 	// renamed before they are validated.
 	Aliases map[string]string
+	// Output is the JSON Schema of Result.Text, which is a JSON object then; nil means any text. A
+	// result that does not fit is a failed call.
+	Output json.RawMessage
 	// Run executes a call whose arguments have been validated against Schema. An error becomes an
 	// error result with its text, after the output that Run wrote to call.Out; the model reads both.
 	Run func(ctx context.Context, call *Call) (Result, error)
