@@ -27,8 +27,8 @@ var (
 	ErrNotRegular = errors.New("not a regular file")
 	// ErrNoSpace means that the disk or the quota is full.
 	ErrNoSpace = errors.New("no space left")
-	// ErrBusy means that another process uses the file in a way that does not allow the operation, such
-	// as a program that runs, or holds a lock on it.
+	// ErrBusy means that another process uses the file in a way that does not allow the operation,
+	// such as a program that runs, or holds a lock on it.
 	ErrBusy = errors.New("in use by another process")
 	// ErrChanged means that a file does not have the content that the caller requires.
 	ErrChanged = errors.New("the file has changed")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"os"
@@ -24,6 +25,20 @@ func agentsFlag() cli.Flag {
 		DefaultText: "agents in your configuration directory, if it exists",
 		Usage:       "read kinds of sub-agents from the Markdown files of `DIR`",
 	}
+}
+
+// withKind returns the configuration of an agent of the kind that --agent names.
+func withKind(c *cli.Context, cfg agent.Config) (agent.Config, error) {
+	kind := cmp.Or(c.String("agent"), agent.KindBuild)
+	if kind == agent.KindPlan && c.String("mode") == agent.KindBuild {
+		return cfg, usagef("--agent=plan and --mode=build exclude each other")
+	}
+	of, err := cfg.WithKind(kind)
+	if err != nil {
+		prefix := "agent: " + agent.ErrConfig.Error() + ": "
+		return cfg, usagef("--agent: %s", strings.TrimPrefix(err.Error(), prefix))
+	}
+	return of, nil
 }
 
 // agentKinds reads the kinds of sub-agents of the user.

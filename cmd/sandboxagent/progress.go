@@ -165,6 +165,19 @@ func (p *progress) stopping() {
 	}
 }
 
+// step shows a step of an agent.
+func (p *progress) step(d event.Status, agentID string, line func(word, text string)) {
+	switch state := agent.State(d.To); {
+	case state == agent.StateModelRunning, state == agent.StatePlanning:
+		p.do(by(agentID, "waiting for the model"))
+	case state == agent.StateReflecting && d.Signal == string(agent.SignalCheck):
+		p.do(by(agentID, "checking the work"))
+	case state == agent.StateReflecting:
+		line("note", "the model looks for the cause of its failures")
+		p.do(by(agentID, "waiting for the model"))
+	}
+}
+
 // observe shows an event.
 func (p *progress) observe(e event.Event) {
 	p.mu.Lock()
@@ -184,15 +197,7 @@ func (p *progress) observe(e event.Event) {
 		line("", fmt.Sprintf("%s on %s, %s, %s, session %s", d.Model, d.Backend,
 			sandboxWord(d.Guarantees), d.WorkDir, e.SessionID))
 	case event.Status:
-		switch state := agent.State(d.To); {
-		case state == agent.StateModelRunning:
-			p.do(by(e.AgentID, "waiting for the model"))
-		case state == agent.StateReflecting && d.Signal == string(agent.SignalCheck):
-			p.do(by(e.AgentID, "checking the work"))
-		case state == agent.StateReflecting:
-			line("note", "the model looks for the cause of its failures")
-			p.do(by(e.AgentID, "waiting for the model"))
-		}
+		p.step(d, e.AgentID, line)
 	case event.ReasoningDelta:
 		p.doOnce(by(e.AgentID, "thinking"))
 	case event.TextDelta:

@@ -62,7 +62,7 @@ func (r *replaying) playsTools() bool { return r != nil && r.tools }
 var (
 	replayFlags = [...]string{
 		"agents", "models", "policy", "deny", "ask", "allow", "mode", "redact", "read-only",
-		"final-answer", "planner",
+		"final-answer", "planner", "agent",
 	}
 	shownFlags = [...]string{"model", toolsName, "output", "quiet", "verbose"}
 )
@@ -71,6 +71,7 @@ var (
 // the model, or about files and environments of that time.
 var unreplayedFlags = [...]string{
 	"model", "base-url", toolsName, "workdir", "env-id", "keep", "apply", "upload", "download", "log",
+	"title",
 }
 
 // openReplay opens the session that --model names for a replay, and adds its flags.
@@ -274,7 +275,8 @@ func (p *program) prepareReplay(ctx context.Context, c *cli.Context) (*job, erro
 	if c.Bool("read-only") {
 		j.config.Policy.Allow = readOnlyTools(slices.Concat(m.profile.Tools, p.tools))
 	}
-	return j, nil
+	j.config, err = withKind(c, j.config)
+	return j, err
 }
 
 // client returns the client of a run in e; that of its model is live.

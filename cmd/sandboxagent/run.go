@@ -63,6 +63,10 @@ func runFlags() []cli.Flag {
 		modelsFlag(),
 		agentsFlag(),
 		&cli.StringFlag{
+			Name: "agent", Category: groupModel, DefaultText: agent.KindBuild,
+			Usage: "be an agent of the `KIND` build, plan, general, explore or of --agents",
+		},
+		&cli.StringFlag{
 			Name: "reasoning-effort", Category: groupModel, DefaultText: "the model's",
 			Usage: "pass `EFFORT` to the model: low, medium, high, or a value of the provider's, such as " +
 				"xhigh or a number of tokens",
@@ -97,6 +101,25 @@ func runFlags() []cli.Flag {
 			Usage: "end after `N` US dollars, with sub-agents",
 		},
 		&cli.BoolFlag{
+			Name: "final-answer", Category: groupTask, Value: true, DefaultText: "true",
+			Usage: "have the model report, with one more request, when a run ends without an answer",
+		},
+		&cli.IntFlag{
+			Name: "max-processes", Category: groupTask, DefaultText: "no limit",
+			Usage: "kill a command with more than `N` processes at once",
+		},
+		&cli.BoolFlag{
+			Name: "verbose", Aliases: []string{"v"}, Category: groupOutput,
+			Usage: "show the results of tools too",
+		},
+	}, thoughtFlags(), retryFlags(), guardFlags(), attachFlags(), patchFlags(),
+		environmentFlags(groupTask, "end the run after this `DURATION`, wall clock"))
+}
+
+// thoughtFlags are about plans, failures and titles.
+func thoughtFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{
 			Name: "planner", Category: groupTask,
 			Usage: "have the model keep a plan of subtasks, which it is told again and again",
 		},
@@ -110,13 +133,15 @@ func runFlags() []cli.Flag {
 			Usage: "add a line for each failure to the `FILE` in the working directory",
 		},
 		&cli.BoolFlag{
-			Name: "final-answer", Category: groupTask, Value: true, DefaultText: "true",
-			Usage: "have the model report, with one more request, when a run ends without an answer",
+			Name: "title", Category: groupTask,
+			Usage: "have the model write a title for the session, with one more request",
 		},
-		&cli.IntFlag{
-			Name: "max-processes", Category: groupTask, DefaultText: "no limit",
-			Usage: "kill a command with more than `N` processes at once",
-		},
+	}
+}
+
+// retryFlags are about requests to the model that fail.
+func retryFlags() []cli.Flag {
+	return []cli.Flag{
 		&cli.IntFlag{
 			Name: "max-retries", Category: groupModel, Value: llm.DefaultMaxRetries,
 			Usage: "send a failed request again at least `N` times, also after --retry-for",
@@ -129,12 +154,7 @@ func runFlags() []cli.Flag {
 			Name: "max-retry-wait", Category: groupModel, Value: llm.DefaultMaxWait,
 			Usage: "wait at most `DURATION` before a retry that the server of the model delays",
 		},
-		&cli.BoolFlag{
-			Name: "verbose", Aliases: []string{"v"}, Category: groupOutput,
-			Usage: "show the results of tools too",
-		},
-	}, guardFlags(), attachFlags(), patchFlags(),
-		environmentFlags(groupTask, "end the run after this `DURATION`, wall clock"))
+	}
 }
 
 // retryFor is the default of --retry-for.
@@ -387,7 +407,32 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 	if j.sessions, err = p.openSessions(ctx, s.yes || guard.rules != nil, j.env); err != nil {
 		return nil, err
 	}
-	j.config = agent.Config{
+	j.config = p.configure(c, j, s, m, guard)
+	j.config.Rules, j.config.Program = rules, line
+	j.config.PastFailures = pastFailures(j.sessions, line)
+	j.config.Subagents.Kinds = kinds
+	if p.replay != nil {
+		j.config.PastFailures = p.replay.recorded.PastFailures
+	}
+	if j.config, err = withKind(c, j.config); err != nil {
+		return nil, err
+	}
+	if j.hints, err = p.placeHints(ctx, j, s.existing != nil); err != nil {
+		return nil, err
+	}
+	if s.readOnly {
+		j.config.Policy.Allow = readOnlyTools(slices.Concat(m.profile.Tools, p.tools))
+		j.hints = append(j.hints, readOnlyText)
+	}
+	return j, nil
+}
+
+// configure returns the configuration of a run in its environment, without rules, kinds and what
+// the session records.
+func (p *program) configure(
+	c *cli.Context, j *job, s runSettings, m model, guard guardrails,
+) agent.Config {
+	return agent.Config{
 		Client:   p.client(m.client, j.env),
 		Profile:  m.profile,
 		Env:      j.env.wrapped,
@@ -398,30 +443,18 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 		Limits:   s.limits,
 		Verify:   agent.Verify{Command: s.verify},
 		Backups:  s.backend.inPlace(),
-		Rules:    rules, Approve: guard.approve,
+		Approve:  guard.approve,
 		Redactor: guard.redactor,
-		Program:  line, Log: j.env.log, Clock: p.clock,
+		Log:      j.env.log, Clock: p.clock,
 
-		PastFailures:   pastFailures(j.sessions, line),
 		FinalAnswer:    c.Bool("final-answer"),
 		Planner:        c.Bool("planner"),
+		Titles:         c.Bool("title"),
 		ProgressFile:   c.String("progress-file"),
 		ReadFirst:      guard.readFirst,
 		Modes:          guard.modes,
 		ApproveTimeout: guard.approveTimeout,
-		Subagents:      agent.Subagents{Kinds: kinds},
 	}
-	if p.replay != nil {
-		j.config.PastFailures = p.replay.recorded.PastFailures
-	}
-	if j.hints, err = p.placeHints(ctx, j, s.existing != nil); err != nil {
-		return nil, err
-	}
-	if s.readOnly {
-		j.config.Policy.Allow = readOnlyTools(slices.Concat(m.profile.Tools, p.tools))
-		j.hints = append(j.hints, readOnlyText)
-	}
-	return j, nil
 }
 
 // openSessions returns the directory of sessions, after the user has allowed a model to act in e,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,8 +26,8 @@ sandboxagent session list
 sandboxagent session list --json`,
 		Description: `
 Prints a line for each session, the last used first: its ID, the time since it was used, the status
-of its last run, the model, the environment, the price, and the first line of its first task. The
-status is "running" while a process works on it, and "interrupted" if that died.`,
+of its last run, the model, the environment, the price, and its title or the first line of its first
+task. The status is "running" while a process works on it, and "interrupted" if that died.`,
 		Flags:  []cli.Flag{jsonFlag("one JSON object a line")},
 		Action: p.action(p.listSessions),
 	}
@@ -105,7 +106,9 @@ type sessionLine struct {
 	Tokens  int64     `json:"tokens"`
 	// CostUSD is missing if it is not known.
 	CostUSD *float64 `json:"cost_usd,omitempty"`
-	Task    string   `json:"task"`
+	// Title is missing without one.
+	Title string `json:"title,omitempty"`
+	Task  string `json:"task"`
 }
 
 // statusRunning is the status of a session that a process works on.
@@ -116,7 +119,7 @@ func lineOf(r *session.Record) sessionLine {
 	l := sessionLine{
 		ID: r.ID, Created: r.Created, Updated: r.Updated, Status: r.Status(), Model: r.Started.Model,
 		Env: r.Started.Backend, WorkDir: r.Started.WorkDir, Turns: r.Spent.Turns,
-		Tokens: used.Total(), CostUSD: dollars,
+		Tokens: used.Total(), CostUSD: dollars, Title: r.Title,
 	}
 	if session.InUse(r.Dir) {
 		l.Status = statusRunning
@@ -158,7 +161,7 @@ func (p *program) listSessions(_ context.Context, c *cli.Context) (int, error) {
 		if l.CostUSD != nil {
 			cost = fmt.Sprintf("$%.2f", *l.CostUSD)
 		}
-		task, _, _ := strings.Cut(strings.TrimSpace(l.Task), "\n")
+		task, _, _ := strings.Cut(strings.TrimSpace(cmp.Or(l.Title, l.Task)), "\n")
 		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.ID, ago(time.Since(l.Updated)),
 			l.Status, row(l.Model), row(l.Env), cost, shorten(row(task), maxTaskLine))
 	}

@@ -257,7 +257,8 @@ subjects: [{kind: ServiceAccount, name: guest}]
 	data = regexp.MustCompile(`server: "[^"]*"`).ReplaceAll(data,
 		[]byte(`server: "https://`+p.listener.Addr().String()+`"`))
 	guest := connectBy(t, writeFile(t, "guest", string(data)))
-	e := start(t, guest, k8s.Config{Options: remote.Options{TTL: 5 * time.Second}})
+	// The cluster remembers rights for some ten seconds, in which the lease must not end.
+	e := start(t, guest, k8s.Config{Options: remote.Options{TTL: time.Minute}})
 	done := envtest.Sleeping(t, e, "")
 	c.kubectl(t, "", end...)
 	poll(t, "the rights have ended", func() bool {

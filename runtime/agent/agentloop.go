@@ -40,7 +40,7 @@ type Dependencies struct {
 // session. It knows its dependencies and the input of a run, and no configuration, so it can be
 // used with others, such as for people instead of tools, and for replays. Its methods may be called
 // concurrently; inputs do not overlap.
-type AgentLoop struct {
+type AgentLoop struct { //nolint:revive // loop is what it wraps
 	agent   *Agent
 	session *Session
 }

@@ -88,6 +88,10 @@ type Config struct {
 	// The status of the run stays. The request is not sent if a limit of tokens or money has no room
 	// for it; then, and if it fails, a warning "final_answer" has the reason. Sub-agents report, too.
 	FinalAnswer bool
+	// Titles has the model write a title of each session at the end of its first run, in one more
+	// request, beyond MaxTurns, which is not sent if a limit of tokens or money has no room for it.
+	// The kind KindTitle has its model and its instructions.
+	Titles bool
 	// Context decides how conversations get shorter. Nil removes old outputs of tools, and then
 	// replaces all but the newest rounds by a summary of the model, when the context is full.
 	Context ContextManager
@@ -189,14 +193,9 @@ func (p ToolPolicy) narrow(q *ToolPolicy) ToolPolicy {
 	if q == nil {
 		return p
 	}
-	least := func(a, b int) int {
-		if a <= 0 || b > 0 && b < a {
-			return b
-		}
-		return a
-	}
 	p.Disabled, p.RequireApproval = p.Disabled || q.Disabled, p.RequireApproval || q.RequireApproval
-	p.MaxParallel, p.MaxCalls = least(p.MaxParallel, q.MaxParallel), least(p.MaxCalls, q.MaxCalls)
+	p.MaxParallel = stricter(p.MaxParallel, q.MaxParallel)
+	p.MaxCalls = stricter(p.MaxCalls, q.MaxCalls)
 	switch {
 	case p.Allow == nil:
 		p.Allow = q.Allow
@@ -210,9 +209,7 @@ func (p ToolPolicy) narrow(q *ToolPolicy) ToolPolicy {
 
 // limit returns limits with the bound of p.
 func (p ToolPolicy) limit(l Limits) Limits {
-	if p.MaxCalls > 0 && (l.MaxToolCalls == 0 || p.MaxCalls < l.MaxToolCalls) {
-		l.MaxToolCalls = p.MaxCalls
-	}
+	l.MaxToolCalls = stricter(l.MaxToolCalls, p.MaxCalls)
 	return l
 }
 

@@ -212,6 +212,9 @@ func (l *loop) estimate(turns []session.Turn) int64 {
 func (l *loop) summarize(
 	ctx context.Context, turns []session.Turn,
 ) (resp llm.Response, e ending, over bool) {
+	if m := l.kind(KindCompaction).Model; m != "" {
+		l.next.Model = m
+	}
 	text := transcript(turns, l.history.pruned)
 	length := len(text)
 	if room := l.room(); room > 0 {
@@ -281,7 +284,7 @@ func lastRounds(list []session.Turn, most int64) (keep int) {
 func (l *loop) summaryRequest(conversation string) llm.Request {
 	text := llm.Text(summarizeText(conversation))
 	return llm.Request{
-		Model: l.next.Model, System: summarySystem, MaxOutputTokens: summaryTokens,
+		Model: l.next.Model, System: l.kind(KindCompaction).Instructions, MaxOutputTokens: summaryTokens,
 		Messages:  []llm.Message{{Role: llm.RoleUser, Parts: []llm.Part{text}}},
 		Options:   l.profile.WithModel(l.next.Model).Options,
 		SessionID: l.sessionID,

@@ -15,6 +15,7 @@ import (
 type history struct {
 	mu    sync.Mutex
 	turns []session.Turn
+	title string
 
 	// The fields below belong to the loop; runs of a session do not overlap.
 
@@ -43,6 +44,18 @@ func (h *history) add(t session.Turn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.turns = append(h.turns, t)
+}
+
+func (h *history) setTitle(title string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.title = title
+}
+
+func (h *history) getTitle() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.title
 }
 
 // list returns the turns so far.

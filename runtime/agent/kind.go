@@ -43,7 +43,9 @@ type Subagents struct {
 	MaxTurns int
 	// MaxRunning bounds the running sub-agents of an agent; zero means DefaultMaxAgents.
 	MaxRunning int
-	// Kinds are offered besides the built-in general and explore, or replace these by their names.
+	// Kinds are offered besides the built-in general and explore, or replace built-in kinds by their
+	// names: also KindCompaction, KindTitle and KindSummary, of which only instructions and the model
+	// count, the model not of KindSummary.
 	Kinds []Kind
 }
 
@@ -83,8 +85,31 @@ type Kind struct {
 	Model string
 	// MaxTurns is the limit of turns without one in the call; zero means Subagents.MaxTurns.
 	MaxTurns int
+	// MaxToolCalls bounds the calls of a task, and MaxTokens the tokens of the agent; zero means no
+	// limit but those of the agents above.
+	MaxToolCalls int
+	MaxTokens    int64
 	// Rules tighten those of the agent that starts it; may be nil.
 	Rules *policy.Policy
+}
+
+// role tells what a kind is for. One that replaces a built-in kind has its role.
+type role int
+
+const (
+	roleAny     role = iota // a sub-agent, and the user's agent
+	rolePrimary             // the user's agent only
+	roleHidden              // requests of the loop
+)
+
+func (k Kind) role() role {
+	switch k.Name {
+	case KindBuild, KindPlan:
+		return rolePrimary
+	case KindCompaction, KindTitle, KindSummary:
+		return roleHidden
+	}
+	return roleAny
 }
 
 func builtinKinds() []Kind {
@@ -106,6 +131,20 @@ func builtinKinds() []Kind {
 				"you are not sure of.",
 			ReadOnly: true,
 		},
+		{Name: KindBuild, Description: "does the work."},
+		{Name: KindPlan, Description: "plans the work, and changes nothing."},
+		{
+			Name: KindCompaction, Description: "summarizes a conversation that is too long.",
+			Instructions: summarySystem,
+		},
+		{
+			Name: KindTitle, Description: "writes the title of a session.",
+			Instructions: titleSystem,
+		},
+		{
+			Name: KindSummary, Description: "writes the report at the end of a run without an answer.",
+			Instructions: reportInstructions,
+		},
 	}
 }
 
@@ -118,15 +157,15 @@ func (k Kind) validate() error {
 			"dashes, or is longer than 64", k.Name)
 	case strings.TrimSpace(k.Description) == "":
 		return fmt.Errorf("agent kind %s: the description is missing", k.Name)
-	case k.MaxTurns < 0:
-		return fmt.Errorf("agent kind %s: max_turns is negative", k.Name)
+	case k.MaxTurns < 0 || k.MaxToolCalls < 0 || k.MaxTokens < 0:
+		return fmt.Errorf("agent kind %s: max_turns, max_tool_calls or max_tokens is negative", k.Name)
 	}
 	return nil
 }
 
 // ParseKind reads a kind of sub-agent from Markdown: a YAML front matter between two lines "---",
-// with name and description and, optionally, tools, read_only, model and max_turns; then the
-// instructions.
+// with name and description and, optionally, tools, read_only, model, max_turns, max_tool_calls,
+// max_tokens, and deny and ask, lists of rules PERMISSION:PATTERN; then the instructions.
 //
 //	---
 //	name: reviewer
@@ -156,6 +195,11 @@ func ParseKind(markdown []byte) (Kind, error) {
 		ReadOnly    bool     `yaml:"read_only"`
 		Model       string   `yaml:"model"`
 		MaxTurns    int      `yaml:"max_turns"`
+
+		MaxToolCalls int      `yaml:"max_tool_calls"`
+		MaxTokens    int64    `yaml:"max_tokens"`
+		Deny         []string `yaml:"deny"`
+		Ask          []string `yaml:"ask"`
 	}
 	// The first line of the file is ---; errors count lines from there.
 	dec := yaml.NewDecoder(strings.NewReader("\n" + head))
@@ -171,6 +215,23 @@ func ParseKind(markdown []byte) (Kind, error) {
 		Name: fields.Name, Description: strings.TrimSpace(fields.Description),
 		Instructions: strings.TrimSpace(body), Tools: fields.Tools,
 		ReadOnly: fields.ReadOnly, Model: fields.Model, MaxTurns: fields.MaxTurns,
+		MaxToolCalls: fields.MaxToolCalls, MaxTokens: fields.MaxTokens,
+	}
+	var rules []policy.Rule
+	for _, list := range []struct {
+		action policy.Action
+		texts  []string
+	}{{policy.Deny, fields.Deny}, {policy.Ask, fields.Ask}} {
+		for _, text := range list.texts {
+			rule, err := policy.ParseRule(list.action, text, "the kind "+k.Name)
+			if err != nil {
+				return Kind{}, fmt.Errorf("agent kind: %s: %w", list.action, err)
+			}
+			rules = append(rules, rule)
+		}
+	}
+	if len(rules) > 0 {
+		k.Rules = &policy.Policy{Rules: rules, Default: policy.Allow}
 	}
 	return k, k.validate()
 }
@@ -185,8 +246,13 @@ func yamlError(err error) error {
 	return fmt.Errorf("agent kind: %s", text)
 }
 
-// kinds returns the built-in kinds and the configured ones, which replace those of the same name.
+// kinds returns the kinds that a model may start.
 func (s Subagents) kinds() []Kind {
+	return slices.DeleteFunc(s.all(), func(k Kind) bool { return k.role() != roleAny })
+}
+
+// all returns the built-in kinds and the configured ones, which replace those of the same name.
+func (s Subagents) all() []Kind {
 	list := builtinKinds()
 	for _, k := range s.Kinds {
 		if i := slices.IndexFunc(list, func(have Kind) bool { return have.Name == k.Name }); i >= 0 {
@@ -196,4 +262,10 @@ func (s Subagents) kinds() []Kind {
 		list = append(list, k)
 	}
 	return list
+}
+
+// kind returns the kind with a name, which a built-in one has.
+func (s Subagents) kind(name string) Kind {
+	list := s.all()
+	return list[slices.IndexFunc(list, func(k Kind) bool { return k.Name == name })]
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 )
 
@@ -28,6 +29,22 @@ func TestParseKind(t *testing.T) {
 					"read_file", "grep",
 				}, ReadOnly: true, Model: "small", MaxTurns: 7,
 			},
+		},
+		"limits and rules": {
+			text: "---\nname: a\ndescription: d\nmax_tool_calls: 3\nmax_tokens: 5\n" +
+				"deny: [\"shell:rm *\"]\nask: [write]\n---\n",
+			want: agent.Kind{
+				Name: "a", Description: "d", MaxToolCalls: 3, MaxTokens: 5, Rules: &policy.Policy{
+					Rules: []policy.Rule{
+						{Permission: "shell", Pattern: "rm *", Action: policy.Deny, Source: "the kind a"},
+						{Permission: "write", Action: policy.Ask, Source: "the kind a"},
+					}, Default: policy.Allow,
+				},
+			},
+		},
+		"a malformed rule": {
+			text:    "---\nname: a\ndescription: d\ndeny: [\"\"]\n---\n",
+			problem: "agent kind: deny: ",
 		},
 		"nothing after it": {text: "---\nname: a\ndescription: d\n---", want: agent.Kind{
 			Name: "a", Description: "d",
@@ -76,7 +93,8 @@ func TestParseKind(t *testing.T) {
 		},
 		"no description": {text: "---\nname: a\n---\n", problem: "the description is missing"},
 		"negative turns": {
-			text: "---\nname: a\ndescription: d\nmax_turns: -1\n---\n", problem: "max_turns is negative",
+			text:    "---\nname: a\ndescription: d\nmax_turns: -1\n---\n",
+			problem: "max_turns, max_tool_calls or max_tokens is negative",
 		},
 		"not UTF-8":       {text: "---\nname: a\ndescription: d\n---\n\xff\xfe", problem: "not UTF-8"},
 		"only the fences": {text: "---\n---\n", problem: "front matter"},
@@ -94,7 +112,8 @@ func TestParseKind(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
+			public := cmpopts.IgnoreUnexported(policy.Policy{}, policy.Rule{})
+			if diff := cmp.Diff(tt.want, got, public); diff != "" {
 				t.Errorf("the kind (-want +got):\n%s", diff)
 			}
 		})

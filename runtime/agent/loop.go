@@ -40,8 +40,10 @@ type inputs struct {
 	agents   *subagents
 	verify   Verify
 	answer   func(ctx context.Context, question string) (string, error)
-	// finalAnswer is Config.FinalAnswer.
+	// finalAnswer is Config.FinalAnswer, and titles Config.Titles; kind returns built-in kinds.
 	finalAnswer bool
+	titles      bool
+	kind        func(name string) Kind
 	// aggregate, argumentDeltas, isQuestion and buildSystem are those of Config.
 	aggregate      func() Aggregator
 	argumentDeltas bool
@@ -158,6 +160,10 @@ func (l *loop) run(ctx context.Context) RunResult {
 	l.settleUnanswered()
 	if err == nil {
 		err = catchPanic(l.log, func() error { return l.report(ctx, e) })
+		l.settleUnanswered()
+	}
+	if err == nil {
+		err = catchPanic(l.log, func() error { return l.giveTitle(ctx, e) })
 		l.settleUnanswered()
 	}
 	if err != nil {

@@ -26,7 +26,7 @@ func (l *loop) report(ctx context.Context, e ending) error {
 	}
 	l.agents.stop() // what the report is about does not change any more
 	l.next = l.settings()
-	message := finalText(l.res.Limit)
+	message := finalText(l.res.Limit, l.kind(KindSummary).Instructions)
 	input := func() int64 { return l.nextTokens() + approxTokens(llm.Request{System: message}) }
 	model := l.profile.WithModel(l.next.Model)
 	most := cmp.Or(model.AnswerTokens, model.MaxOutputTokens)

@@ -103,7 +103,7 @@ func (s *Session) takeNotes() []string {
 
 // restore makes the history that of a record. The tools tell which calls wait.
 func (h *history) restore(r *session.Record, tools *tool.Registry) {
-	h.turns, h.prompt, h.compacted = r.Turns, r.Prompt, r.Compacted
+	h.turns, h.prompt, h.compacted, h.title = r.Turns, r.Prompt, r.Compacted, r.Title
 	for _, id := range r.Pruned {
 		h.pruned[id] = true
 	}

@@ -258,6 +258,9 @@ func (s *Session) Dir() string { return s.store.Dir() }
 // Tools returns the session's tools. A change takes effect with the next model call.
 func (s *Session) Tools() *tool.Registry { return s.registry }
 
+// Title returns the title of the session; empty without one.
+func (s *Session) Title() string { return s.history.getTitle() }
+
 // State returns the current state.
 func (s *Session) State() SessionState {
 	s.mu.Lock()
@@ -347,8 +350,8 @@ func (s *Session) Steer(message string) error {
 	return fmt.Errorf("agent: %w", ErrIdle)
 }
 
-// FollowUp makes message the next input after the end of the current one or, if the session is idle,
-// of the next one. It stays in the queue while a run is aborted or waits for a human.
+// FollowUp makes message the next input after the end of the current one or, if the session is
+// idle, of the next one. It stays in the queue while a run is aborted or waits for a human.
 func (s *Session) FollowUp(message string) { s.followUps.add(message) }
 
 // Subscribe calls fn for each event from now on, as for Config.Observers.
@@ -408,8 +411,8 @@ func (s *Session) validate(in Input) error {
 	}
 	for _, name := range in.allowed() {
 		if _, known := s.registry.Get(name); !known {
-			return fmt.Errorf("agent: %w: unknown tool %q among the allowed ones (the session has %s)", ErrConfig,
-				name, strings.Join(s.registry.Names(), ", "))
+			return fmt.Errorf("agent: %w: unknown tool %q among the allowed ones (the session has %s)",
+				ErrConfig, name, strings.Join(s.registry.Names(), ", "))
 		}
 	}
 	if in.Limits != nil {
@@ -440,9 +443,12 @@ func (s *Session) newLoop(in Input) *loop {
 			env: cfg.Env, registry: s.registry, policy: tools, scope: scope,
 			execute: cfg.Executor, agents: s.agents,
 			verify: cfg.Verify, answer: cfg.Answer, finalAnswer: cfg.FinalAnswer,
+			titles: cfg.Titles, kind: cfg.Subagents.kind,
 			aggregate: cfg.Aggregate, argumentDeltas: cfg.ArgumentDeltas, isQuestion: cfg.IsQuestion,
-			buildSystem: cfg.BuildSystem, planner: s.planner, progressFile: cfg.ProgressFile, manager: cfg.Context, pastFailures: s.pastFailures,
-			rules: tools.rulesOr(cfg.Rules), mode: s.mode, permissions: s.permissions, agentID: s.origin.AgentID,
+			buildSystem: cfg.BuildSystem, planner: s.planner, progressFile: cfg.ProgressFile,
+			manager: cfg.Context, pastFailures: s.pastFailures,
+			rules: tools.rulesOr(cfg.Rules), mode: s.mode, permissions: s.permissions,
+			agentID: s.origin.AgentID,
 			history: &s.history, budget: &s.budget, steering: &s.steering, store: s.store,
 			emit:  func(d event.Data) error { return s.emit(in.RunID, d) },
 			clock: cfg.Clock, log: cfg.Log,
@@ -464,8 +470,8 @@ func (s *Session) pastFailures(ctx context.Context) []failure.Past {
 	return s.past
 }
 
-// nextFollowUp takes the next follow-up after the end of a run, unless that was aborted, waits for a
-// human, or closes the session.
+// nextFollowUp takes the next follow-up after the end of a run, unless that was aborted, waits for
+// a human, or closes the session.
 func (s *Session) nextFollowUp(res RunResult) (string, bool) {
 	s.mu.Lock()
 	ended := s.endReason != ""

@@ -328,10 +328,12 @@ func (a *subagents) config(
 	cfg.Limits.MaxTurns = cmp.Or(r.MaxTurns, kind.MaxTurns, cfg.Subagents.MaxTurns)
 	// The limits of the agents above count: see budget, and the end of a run ends its agents.
 	cfg.Limits.MaxTokens, cfg.Limits.MaxCost, cfg.Limits.MaxDuration = 0, 0, 0
+	cfg.Limits.MaxTokens = kind.MaxTokens
+	cfg.Limits.MaxToolCalls = stricter(cfg.Limits.MaxToolCalls, kind.MaxToolCalls)
 	cfg.Settings.Model = cmp.Or(r.Model, kind.Model, cfg.Settings.Model)
 	cfg.Settings.Instructions = strings.TrimSpace(a.userInstructions(in) + "\n\n" + kind.Instructions)
 	cfg.Verify, cfg.Answer, cfg.Tools, cfg.Modes, cfg.Program = Verify{}, nil, nil, nil, nil
-	cfg.Planner = false
+	cfg.Planner, cfg.Titles = false, false
 	if planning {
 		cfg.Rules = s.mode.rules
 	}

@@ -116,7 +116,7 @@ func readGit(ctx context.Context, e env.Environment) (*profile.Git, []string) {
 		}
 	})
 	wg.Go(func() {
-		if log, _, ok := runGit(ctx, e, "log", "-n", gitCommits, "--format=%h %s"); ok {
+		if log, _, ok := runGit(ctx, e, "log", "-n", gitCommits, "--pretty=tformat:%h %s"); ok {
 			g.Commits = splitLines(log)
 		}
 	})

@@ -87,16 +87,24 @@ func helpText(rounds int, f event.Failure) string {
 	)
 }
 
-// finalText asks a model for the final answer of a run, which ended at a limit unless that is
-// empty.
-func finalText(limit string) string {
+// finalText asks a model for the final answer of a run with instructions. The run ended at a limit
+// unless that is empty.
+func finalText(limit, instructions string) string {
 	why := "You ended your work without an answer."
 	if limit != "" {
 		why = "This run ends here: its limit of " + strings.ReplaceAll(limit, "_", " ") + " is reached."
 	}
-	return why + " You can use no tool any more until the user writes again. Write your final " +
-		"report now: what is done, what is not done or not checked, and what the user should do next."
+	return why + " You can use no tool any more until the user writes again. " + instructions
 }
+
+// reportInstructions are for the final report of a run.
+const reportInstructions = "Write your final report now: what is done, what is not done or not " +
+	"checked, and what the user should do next."
+
+// titleSystem is the system prompt of the request for a title.
+const titleSystem = "You write the title of a session with a coding agent, from its first task: " +
+	"at most eight words in the language of the task, on one line, without quotation marks. You " +
+	"do not do the task and answer nothing else."
 
 // duplicateText is the result of a call whose ID an earlier call of the same answer has.
 func duplicateText(id string) string {

@@ -119,7 +119,7 @@ func (p *Player) configure(cfg *agent.Config) {
 	cfg.Store, cfg.Clock = session.InMemory(), stopped(p.s.Created)
 	cfg.Retry = llm.RetryPolicy{MaxRetries: -1}
 	cfg.Approve, cfg.Answer = t.approver(), p.answer
-	cfg.PastFailures = p.s.PastFailures
+	cfg.PastFailures, cfg.Titles = p.s.PastFailures, false
 	cfg.Verify, cfg.Backups, cfg.ReadFirst = agent.Verify{}, false, false
 	cfg.Policy.MaxParallel = 1 // events of concurrent calls have any order
 	sinks := cfg.Sinks

@@ -50,6 +50,8 @@ const (
 	TypeAgentStarted = "agent"
 	// TypeMode is a change of the mode; its data is a Mode.
 	TypeMode = "mode"
+	// TypeTitle is the title of the session; its data is a Title.
+	TypeTitle = "title"
 	// TypePlan is a new plan of the task; its data is a plan.Plan.
 	TypePlan = "plan"
 	// TypeRunEnded ends a run; its data is a RunEnded.
@@ -89,6 +91,11 @@ type Resumed struct {
 // Mode is a mode that a tool has begun.
 type Mode struct {
 	Planning bool `json:"planning"`
+}
+
+// Title is the title of a session.
+type Title struct {
+	Title string `json:"title"`
 }
 
 // Ended holds the reason of a session's end.

@@ -38,6 +38,7 @@ var documented = map[string]any{
 	session.TypeRolledBack:    session.RolledBack{},
 	session.TypeAgentStarted:  session.AgentStarted{},
 	session.TypeMode:          session.Mode{},
+	session.TypeTitle:         session.Title{},
 	session.TypePlan:          plan.Plan{},
 	session.TypeRunEnded:      session.RunEnded{},
 	session.TypeEnded:         session.Ended{},

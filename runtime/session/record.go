@@ -49,6 +49,8 @@ type Record struct {
 	Compacted Compacted
 	// Planning is the last TypeMode; nil without one.
 	Planning *bool
+	// Title is the last TypeTitle; empty without one.
+	Title string
 	// Plan is the last TypePlan.
 	Plan plan.Plan
 	// Agents is the highest number of a sub-agent.
@@ -223,13 +225,8 @@ func (b *recordBuilder) add(e Entry) (err error) {
 	case TypePrompt:
 		b.Prompt = Prompt{}
 		return json.Unmarshal(e.Data, &b.Prompt)
-	case TypeMode:
-		var m Mode
-		err = json.Unmarshal(e.Data, &m)
-		b.Planning = &m.Planning
-	case TypePlan:
-		b.Plan = plan.Plan{}
-		return json.Unmarshal(e.Data, &b.Plan)
+	case TypeMode, TypeTitle, TypePlan, TypeFailure:
+		return b.addState(e)
 	case TypeRunStarted:
 		run := Run{Time: e.Time, In: b.Started}
 		err = json.Unmarshal(e.Data, &run.RunStarted)
@@ -273,10 +270,6 @@ func (b *recordBuilder) add(e Entry) (err error) {
 			b.settled(r.Result.CallID)
 			b.result(r, e.Seq)
 		}
-	case TypeFailure:
-		var f event.Failure
-		err = json.Unmarshal(e.Data, &f)
-		b.Failures = append(b.Failures, Failure{Failure: f})
 	case TypeApprovalAsked:
 		b.Waiting = &ApprovalAsked{}
 		if err = json.Unmarshal(e.Data, b.Waiting); b.rec != nil {
@@ -284,6 +277,28 @@ func (b *recordBuilder) add(e Entry) (err error) {
 		}
 	case TypeEnded:
 		b.Closed = true
+	}
+	return err
+}
+
+// addState adds an entry about the state of the task.
+func (b *recordBuilder) addState(e Entry) (err error) {
+	switch e.Type {
+	case TypeMode:
+		var m Mode
+		err = json.Unmarshal(e.Data, &m)
+		b.Planning = &m.Planning
+	case TypeTitle:
+		var t Title
+		err = json.Unmarshal(e.Data, &t)
+		b.Title = t.Title
+	case TypePlan:
+		b.Plan = plan.Plan{}
+		err = json.Unmarshal(e.Data, &b.Plan)
+	case TypeFailure:
+		var f event.Failure
+		err = json.Unmarshal(e.Data, &f)
+		b.Failures = append(b.Failures, Failure{Failure: f})
 	}
 	return err
 }

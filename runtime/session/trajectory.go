@@ -17,7 +17,8 @@ type StepKind string
 
 // Kinds of steps.
 const (
-	// StepInput is a text of the user, and StepSteering one of the program that the model took for one.
+	// StepInput is a text of the user, and StepSteering one of the program that the model took for
+	// one.
 	StepInput    StepKind = "input"
 	StepSteering StepKind = "steering"
 	// StepThought is reasoning, or the text of an answer with calls.

@@ -25,7 +25,8 @@ func trajectory() *session.Record {
 		Conversation: []session.Turn{
 			{Kind: session.TurnUser, Time: at, Parts: text("do it")},
 			{Kind: session.TurnAssistant, Time: at, Parts: []llm.Part{
-				{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{Text: "hm"}}, llm.Text("I try x."),
+				{Kind: llm.PartReasoning, Reasoning: &llm.Reasoning{Text: "hm"}},
+				llm.Text("I try x."),
 				{Kind: llm.PartToolCall, ToolCall: &call},
 			}},
 			{Kind: session.TurnToolResults, Results: []llm.ToolResult{
@@ -74,7 +75,8 @@ func TestTrajectoryIsReadBack(t *testing.T) {
 	}
 	lines := slices.Collect(strings.Lines(whole))
 	for name, text := range map[string]string{
-		"nothing": "", "no header": strings.Join(lines[1:], ""), "a line less": strings.Join(lines[:8], ""),
+		"nothing": "", "no header": strings.Join(lines[1:], ""),
+		"a line less": strings.Join(lines[:8], ""),
 		"half a line": whole[:len(whole)-20], "another format": `{"format":"x/1"}`,
 	} {
 		if _, _, err := session.ReadTrajectory(strings.NewReader(text)); err == nil {

@@ -253,7 +253,7 @@ func (x *execution) again(ctx context.Context, e *Error, try int) bool {
 	switch {
 	case try == len(retryPauses), x.tool.Class == policy.ClassShell, gone, x.out.written() > 0:
 		return false
-	case !busy && !(x.tool.cached() && e.Kind == KindEnvironment):
+	case !busy && (!x.tool.cached() || e.Kind != KindEnvironment):
 		return false
 	}
 	pause := time.NewTimer(retryPauses[try])
