@@ -3,10 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -119,7 +121,14 @@ func openModel(c *cli.Context) (model, error) {
 	if err != nil {
 		return model{}, err
 	}
+	options, err := providerOptions(c)
+	if err != nil {
+		return model{}, err
+	}
 	if file, ok := strings.CutPrefix(spec, "script:"); ok {
+		if len(options) > 0 {
+			return model{}, usagef("--%s has no effect on a script", providerOptionName)
+		}
 		return openScript(file, table)
 	}
 	name, modelName, _ := strings.Cut(spec, "/")
@@ -140,7 +149,43 @@ func openModel(c *cli.Context) (model, error) {
 		return model{}, usagef("--model %s: %s", spec, strings.TrimPrefix(err.Error(), p.profile+": "))
 	}
 	described, err := profile.New(p.profile, modelName, table)
+	if len(options) > 0 {
+		described.Options = maps.Clone(described.Options)
+		if described.Options == nil {
+			described.Options = options
+		}
+		maps.Copy(described.Options, options)
+	}
 	return model{client, described}, err
+}
+
+const providerOptionName = "provider-option"
+
+func providerOptionFlag() cli.Flag {
+	return &cli.StringSliceFlag{
+		Name: providerOptionName, Category: groupModel,
+		Usage: "add the field `NAME=VALUE` to requests, with a value in JSON or a text; may be repeated",
+	}
+}
+
+// providerOptions returns the fields that --provider-option adds to requests.
+func providerOptions(c *cli.Context) (map[string]any, error) {
+	options := make(map[string]any)
+	for _, text := range c.StringSlice(providerOptionName) {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return nil, usagef("--%s: %q has no form NAME=VALUE", providerOptionName, text)
+		}
+		if _, twice := options[name]; twice {
+			return nil, usagef("--%s: %s is given twice", providerOptionName, name)
+		}
+		var v any
+		if json.Unmarshal([]byte(value), &v) != nil {
+			v = value
+		}
+		options[name] = v
+	}
+	return options, nil
 }
 
 // openModels is openModel, and returns the kinds of sub-agents too. With a limit of money the

@@ -71,7 +71,7 @@ var (
 // the model, or about files and environments of that time.
 var unreplayedFlags = [...]string{
 	"model", "base-url", toolsName, "workdir", "env-id", "keep", "apply", "upload", "download", "log",
-	"title",
+	"title", providerOptionName,
 }
 
 // openReplay opens the session that --model names for a replay, and adds its flags.

@@ -61,6 +61,7 @@ func runFlags() []cli.Flag {
 				"/chat/completions, /v1/messages or /v1beta",
 		},
 		modelsFlag(),
+		providerOptionFlag(),
 		agentsFlag(),
 		&cli.StringFlag{
 			Name: "agent", Category: groupModel, DefaultText: agent.KindBuild,

@@ -3,6 +3,7 @@
 package envtest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type faults struct {
 	noKill    bool           // it does not send SIGKILL later
 	wait      time.Duration  // how long it waits for the pipes; 0 means until end of file
 	sweep     bool           // it kills the group also after a normal end
+	grace     time.Duration  // how long it waits before SIGKILL; 0 means env.GraceTime
 }
 
 // runner runs commands like a first attempt with package os/exec.
@@ -79,14 +81,14 @@ func (r *runner) run(
 		select {
 		case waitErr = <-done:
 			return
-		case <-time.After(env.GraceTime):
+		case <-time.After(cmp.Or(r.grace, env.GraceTime)):
 		}
 		if !r.noKill {
 			r.signal(pid, syscall.SIGKILL)
 		}
 		select {
 		case waitErr = <-done:
-		case <-time.After(env.GraceTime):
+		case <-time.After(cmp.Or(r.grace, env.GraceTime)):
 			ended = false
 		}
 	}
@@ -153,6 +155,12 @@ func brokenProcesses() []breakage {
 		{"SIGKILL comes first", run(faults{group: true, first: syscall.SIGKILL, wait: soon}), []string{
 			"kill/term_is_sent_first", "kill/term_reaches_children",
 		}},
+		{"SIGKILL comes early", run(faults{
+			group: true, first: syscall.SIGTERM, wait: soon, grace: env.GraceTime / 4,
+		}), []string{"kill/grace_is_two_seconds"}},
+		{"SIGKILL comes late", run(faults{
+			group: true, first: syscall.SIGTERM, wait: soon, grace: 2 * env.GraceTime,
+		}), []string{"kill/grace_is_two_seconds"}},
 		{"SIGKILL never comes", run(faults{
 			group: true, first: syscall.SIGTERM, noKill: true,
 			wait: soon,

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,6 +24,7 @@ func killCases() []testCase {
 		{name: "processes_within_the_limit", rule: ruleProcesses, run: killFewEnough},
 		{name: "term_ignored", rule: ruleTreeDead, run: killTermIgnored},
 		{name: "term_is_sent_first", rule: ruleGrace, run: killTermFirst},
+		{name: "grace_is_two_seconds", rule: ruleGrace, run: killGrace},
 		{name: "term_reaches_children", rule: ruleGrace, run: killTermReachesChildren},
 		{name: "setsid_escapee_dies_on_timeout", rule: ruleTreeDead, run: timeOutKills((*caseT).escapee)},
 		{name: "setsid_escapee_dies_on_cancel", rule: ruleTreeDead, run: cancelKills((*caseT).escapee)},
@@ -176,6 +179,29 @@ func killTermFirst(c *caseT) {
 	r := c.handleTerm(`trap 'echo cleaning up; exit 7' TERM; sleep "$1" & wait`)
 	c.equal("the output of the handler of SIGTERM", r.stdout, "cleaning up\n")
 	c.wantOutcome("a command that handles SIGTERM", r, 7, "")
+}
+
+// killGrace has a command that outlives SIGTERM and prints the time for as long as it lives. A busy
+// machine may keep it from that, or kill it late; of several attempts one must fit.
+func killGrace(c *caseT) {
+	if r := c.exec(c.script(`read t r </proc/uptime`)); r.ExitCode != 0 {
+		c.pointless("the system has no /proc/uptime")
+	}
+	const script = `trap 'read t r </proc/uptime; echo "term $t"' TERM
+while :; do read t r </proc/uptime; echo "$t"; i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; done`
+	c.poll("a command that lives on for GraceTime after SIGTERM, and no longer", func() bool {
+		cmd := c.script(script)
+		cmd.Timeout = time.Second
+		lines := strings.Fields(c.exec(cmd).stdout)
+		i := slices.Index(lines, "term")
+		if i < 0 || i+1 >= len(lines) {
+			return false
+		}
+		term, err := strconv.ParseFloat(lines[i+1], 64)
+		last, err2 := strconv.ParseFloat(lines[len(lines)-1], 64)
+		lived := time.Duration((last - term) * float64(time.Second))
+		return err == nil && err2 == nil && lived > env.GraceTime*4/5 && lived < env.GraceTime*3/2
+	})
 }
 
 func killTermReachesChildren(c *caseT) {

@@ -3,7 +3,7 @@ package failure
 import (
 	"errors"
 	"io/fs"
-	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -56,7 +56,7 @@ func OfCheck(message string, exitCode int, output string, at time.Time) event.Fa
 	return event.Failure{
 		Source: event.FailureVerify, Kind: KindCheck, Class: event.ClassRecoverable,
 		Strategy: event.StrategyCorrect, Message: cutMiddle(message, maxMessage), ExitCode: &exitCode,
-		Output: tail(output, maxOutput), Learning: firstLine(lastLine(output)), Time: at,
+		Output: tail(output, maxOutput), Learning: firstLine(tellingLine(output)), Time: at,
 	}
 }
 
@@ -128,7 +128,7 @@ func learn(f event.Failure, e *tool.Error) string {
 	case e.ExitCode != nil && *e.ExitCode == 127 && e.Kind == tool.KindShellExit:
 		return "The program is not installed here; use another one."
 	case e.Kind == tool.KindShellExit:
-		if line := firstLine(lastLine(f.Output)); line != "" {
+		if line := firstLine(tellingLine(f.Output)); line != "" {
 			return line
 		}
 		return firstLine(strings.Trim(e.Message, "[]\n"))
@@ -170,18 +170,33 @@ func firstLine(text string) string {
 	return cutMiddle(strings.TrimSpace(line), maxLearning)
 }
 
-// lastLine returns the last line of a text that has a letter.
-func lastLine(text string) string {
-	lines := strings.Split(text, "\n")
-	for i := len(lines) - 1; i >= 0; i-- {
-		if letter.MatchString(lines[i]) {
-			return lines[i]
+// tellingLine returns the line of an output that tells most about a failure: the last one with a
+// place in a file or with a word for a failure, or else the last one with a letter. A line that
+// only says that a program failed does not count.
+func tellingLine(output string) string {
+	last := ""
+	for _, line := range slices.Backward(strings.Split(output, "\n")) {
+		switch {
+		case !letter().MatchString(line) || verdict().MatchString(line):
+		case telling().MatchString(line):
+			return line
+		case last == "":
+			last = line
 		}
 	}
-	return ""
+	if last == "" {
+		return strings.TrimSpace(output)
+	}
+	return last
 }
 
-var letter = regexp.MustCompile(`\pL`)
+var (
+	letter = lazyregexp.New(`\pL`)
+	// verdict matches the last lines of go, make and pytest.
+	verdict = lazyregexp.New(`^\s*(--- )?FAIL(ED)?\b|^exit status \d+$|^make(\[\d+\])?: \*\*\*|^=+ .* =+$`)
+	telling = lazyregexp.New(`[\w/-]\.\w+:\d+|(?i)\b(error|fatal|panic|undefined|unknown|invalid|denied|` +
+		`missing|exception)\b|no such|not found|cannot|can't|want `)
+)
 
 // tail returns about the last n bytes of a text.
 func tail(text string, n int) string {

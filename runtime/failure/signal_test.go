@@ -150,6 +150,25 @@ func TestOfCall(t *testing.T) {
 	}
 }
 
+// TestLearningOfOutputs has the outputs of programs that fail.
+func TestLearningOfOutputs(t *testing.T) {
+	for output, want := range map[string]string{
+		"ok  a\n--- FAIL: TestX (0.00s)\n    x_test.go:7: got 1, want 2\nFAIL\nFAIL\tx\t0.1s\nFAIL\n": "x_test.go:7: " +
+			"got 1, want 2",
+		"cc -c x.c\nx.c:3:1: error: y undeclared\nmake: *** [Makefile:2: x] Error 1\n": "x.c:3:1: error: y undeclared",
+		"Traceback\n  File \"x.py\", line 3\nNameError: name 'y' is not defined\n":     "NameError: name 'y' is not defined",
+		"E   assert 1 == 2\nx.py:3: AssertionError\n=== 1 failed in 0.1s ===\n":        "x.py:3: AssertionError",
+		"one\ntwo\n\n": "two",
+		"FAIL\n":       "FAIL",
+		"cat: f: No such file or directory\nexit status 1": "cat: f: No such file or directory",
+	} {
+		f := failure.OfCall(llm.ToolCall{Name: "shell"}, exited(1), output+exited(1).Message, at)
+		if f.Learning != want {
+			t.Errorf("%q from %q, want %q", f.Learning, output, want)
+		}
+	}
+}
+
 // TestOfCallBounds has long texts, which are cut between characters.
 func TestOfCallBounds(t *testing.T) {
 	long := strings.Repeat("é", 100_000)
