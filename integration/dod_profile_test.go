@@ -3,6 +3,7 @@ package integration_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -93,7 +94,21 @@ var profileProofs = map[string]func(*testing.T){
 			"Working directory: "+s.env.Info().WorkDir, "Is a git repository: true",
 			"Git branch: trunk", "Platform: "+s.env.Info().OS, "Today's date: 20", "Model: gpt-5.2",
 			"Knowledge cut-off: 2025-08", "</environment>",
+			"OS version: "+s.env.Info().OSVersion+"\n",
 			"Modified files: 1", "Untracked files: 2", "the second commit", "the first commit")
+		git(t, dir, "commit", "-q", "-a", "-m", "commit 3")
+		for i := 4; i <= 12; i++ {
+			git(t, dir, "commit", "-q", "--allow-empty", "-m", fmt.Sprint("commit ", i))
+		}
+		system = prompt(t, newSessionIn(t, dir, textBrain("yes")))
+		for i := 3; i <= 12; i++ { // the prompt has the last eight
+			if has := strings.Contains(system, fmt.Sprintf(" commit %d\n", i)); has != (i > 4) {
+				t.Errorf("commit %d is in the system prompt: %t", i, has)
+			}
+		}
+		if strings.Contains(system, "the second commit") || s.env.Info().OSVersion == "" {
+			t.Errorf("the system prompt is %s", system)
+		}
 		plain := newSession(t, textBrain("yes"))
 		wantContains(t, "the system prompt outside git", prompt(t, plain), "Is a git repository: false")
 	},

@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/wrap"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
@@ -116,6 +118,7 @@ func proveSharedEnvironment(t *testing.T, p provider) {
 						"x\n"), p.edit(workDir+"/secret.txt", "secret", "known"),
 					use("grep", map[string]any{"pattern": "secret", "path": ".."}), use("list_dir",
 						map[string]any{"path": "/"}),
+					shell("cd .. && echo x >by-shell.txt; cat secret.txt; cd sub && echo fine"),
 				)
 			},
 			beside: llmtest.Sequence(llmtest.Use(shell("cat sub/made.txt secret.txt"),
@@ -138,13 +141,23 @@ func proveSharedEnvironment(t *testing.T, p provider) {
 	confined := s.requestsOf(inside)
 	wantContains(t, "the system prompt", confined[0].System, "Working directory: "+workDir+"/sub\n")
 	got := shown(confined[1])
-	p.wantResults(t, confined[1], false, false, false, false, true, true, true, true, true, true)
+	p.wantResults(t, confined[1], false, false, false, false, true, true, true, true, true, true,
+		false)
 	wantContains(t, "read_file", got[0], "given")
 	wantContains(t, "shell", got[1], workDir+"/sub\n", "given\n")
 	if got[2] != "given.txt\n" {
 		t.Errorf("glob shows %q", got[2])
 	}
-	for i, text := range got[4:] {
+	confines := wrap.Subdir(s.env, "sub").Info().Strength(env.ConfinedCommands) == env.Enforced
+	_, err := s.env.Stat(t.Context(), "by-shell.txt")
+	if confines && (!errors.Is(err, fs.ErrNotExist) || strings.Contains(got[10], "secret\n")) ||
+		!strings.Contains(got[10], "fine\n") {
+		t.Errorf("a command outside (confined: %t): %q, %v", confines, got[10], err)
+	}
+	if backendOf(t) != "local" && !confines {
+		t.Error("the commands of the agent are not confined")
+	}
+	for i, text := range got[4:10] {
 		if !strings.Contains(text, "is outside the working directory") &&
 			!strings.Contains(text, "leads out of the working directory") {
 			t.Errorf("refused call %d: %s", i, text)

@@ -67,6 +67,7 @@ var truncationProofs = map[string]func(*testing.T){
 				t.Errorf("no profile has the tool %s", name)
 			}
 		}
+		proveDefaultLimits(t)
 		long := custom("long", strings.Repeat("é", 100_000))
 		s := newSession(t, llmtest.Sequence(llmtest.Use(use("long", map[string]any{"target": "x"})),
 			llmtest.Text("ok")),
@@ -148,4 +149,56 @@ func proveFullOutput(t *testing.T) {
 	}
 	wantContains(t, "read_file of the output", strings.Join(s.shown(2), "\n"), "200000 | 200000",
 		"123456")
+}
+
+// proveDefaultLimits has outputs that are longer than the limits of the tools, on the first
+// provider's profile. The results of edit_file and write_file are never as long as theirs.
+func proveDefaultLimits(t *testing.T) {
+	t.Helper()
+	var patch strings.Builder
+	patch.WriteString("*** Begin Patch\n")
+	for i := range 300 {
+		fmt.Fprintf(&patch, "*** Add File: added/%s%d.txt\n+x\n", strings.Repeat("a", 60), i)
+	}
+	patch.WriteString("*** End Patch\n")
+	s := newSession(t, llmtest.Sequence(
+		llmtest.Use(
+			readFile("long.txt"),
+			use("read_many_files", map[string]any{"paths": []string{"long.txt"}}),
+			shell("seq 1000"),
+			shell("head -c 60000 /dev/zero | tr '\\0' x"),
+			use(
+				"grep",
+				map[string]any{"pattern": "line", "max_results": 1000},
+			),
+			use("glob", map[string]any{"pattern": "many/*"}),
+		),
+		llmtest.Use(use("apply_patch", map[string]any{"patch": patch.String()})),
+		llmtest.Text("ok"),
+	), func(c *agent.Config) { c.Tools = append(c.Tools, tool.ReadManyFiles()) })
+	s.write("long.txt", strings.Repeat("a line of text that is long enough\n", 4000))
+	for i := range 600 {
+		s.write(fmt.Sprintf("many/%03d", i), "")
+	}
+	s.submit("go")
+	first, patched := s.shown(1), s.shown(2)[0]
+	lines := func(text, line string) int { return strings.Count(text, line) }
+	for _, c := range []struct {
+		name       string
+		got, limit int
+		text       string
+	}{
+		{"read_file", len(first[0]), 50_000, first[0]},
+		{"read_many_files", len(first[1]), 50_000, first[1]},
+		{"shell, lines", strings.Count(first[2], "\n"), 256, first[2]},
+		{"shell", len(first[3]), 30_000, first[3]},
+		{"grep, lines", lines(first[4], "long.txt:"), 200, first[4]},
+		{"glob, lines", lines(first[5], "many/"), 500, first[5]},
+		{"apply_patch", len(patched), 10_000, patched},
+	} {
+		// the marker comes on top of the limit
+		if c.got > c.limit+600 || c.got < c.limit*3/4 {
+			t.Errorf("%s shows %d, the limit is %d: %.200s", c.name, c.got, c.limit, c.text)
+		}
+	}
 }

@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
@@ -28,6 +30,7 @@ func TestLearning(t *testing.T) {
 		{"recitation", proveRecitation},
 		{"plan_with_agents", provePlan},
 		{"provider_options", proveProviderOptions},
+		{"equal_requests", proveEqualRequests},
 	} {
 		t.Run(tt.name, func(t *testing.T) { onWires(t, tt.prove) })
 	}
@@ -59,8 +62,14 @@ func proveStrikes(t *testing.T, w wire) {
 			t.Errorf("request %d forbids calls: %t", n, got)
 		}
 	}
-	wantContains(t, "request 3", string(s.request(3).Body), "have failed 3 times in a row (shell_exit)",
-		"no module", "Call no tool now")
+	wantContains(
+		t,
+		"request 3",
+		string(s.request(3).Body),
+		"have failed 3 times in a row (shell_exit)",
+		"no module",
+		"Call no tool now",
+	)
 	wantContains(t, "request 4", string(s.request(4).Body), "The module is missing.",
 		"Do not repeat what has failed")
 	wantContains(t, "the result", s.shown(1)[0],
@@ -128,8 +137,12 @@ func provePlan(t *testing.T, w wire) {
 			task("one", map[string]any{"parallel": true}), task("two", map[string]any{"parallel": true}),
 		},
 	})
-	change := func(id, status string) map[string]any { return map[string]any{"id": id, "status": status} }
-	spawn := func(id string) llmtest.Call { return use("spawn_agent", map[string]any{"task": "do " + id}) }
+	change := func(id, status string) map[string]any {
+		return map[string]any{"id": id, "status": status}
+	}
+	spawn := func(id string) llmtest.Call {
+		return use("spawn_agent", map[string]any{"task": "do " + id})
+	}
 	wait := func(id string) llmtest.Call { return use("wait", map[string]any{"agent_id": id}) }
 	root := 0
 	s := wireSession(t, w, func(r *llmtest.Request) llmtest.Reply {
@@ -209,12 +222,73 @@ func proveProviderOptions(t *testing.T, w wire) {
 	}
 }
 
+// proveEqualRequests has two sessions with equal entries: their requests have equal bytes.
+func proveEqualRequests(t *testing.T, w wire) {
+	dir := t.TempDir()
+	writeTree(t, dir, map[string]string{"f.txt": "content\n"})
+	e := openEnvironment(t, dir)
+	bodies := func() (list []string) {
+		srv := llmtest.NewServer(t, w.brain(llmtest.Sequence(
+			llmtest.Use(readFile("f.txt"), readFile("missing.txt")), llmtest.Text("read"),
+			llmtest.Text("again"),
+		)))
+		client, err := w.client(srv, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := agent.New(agent.Config{
+			Client: client, Profile: w.profile, Env: e, Clock: noon{},
+			Store: journal.OnDisk(filepath.Join(t.TempDir(), "sessions")),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := a.NewSession(t.Context(), agent.SessionOptions{ID: "same"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close() //nolint:errcheck // only the requests count
+		for _, text := range []string{"read it", "and again"} {
+			if res, err := s.Submit(t.Context(), text); err != nil {
+				t.Fatalf("%s, %v", res.Status, err)
+			}
+		}
+		for _, r := range srv.Requests() {
+			list = append(list, string(r.Body))
+		}
+		return list
+	}
+	if first, second := bodies(), bodies(); len(first) != 3 || !slices.Equal(first, second) {
+		t.Errorf(
+			"%d requests:\n%s\n%s",
+			len(first),
+			strings.Join(first, "\n"),
+			strings.Join(second, "\n"),
+		)
+	}
+}
+
+// noon is a clock that stands still.
+type noon struct{}
+
+func (noon) Now() time.Time { return time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC) }
+
+func (noon) Sleep(ctx context.Context, _ time.Duration) error { return context.Cause(ctx) }
+
 // TestTrajectoryOfThisRepository has a model repair a package in a copy of this repository, and
 // exports what it did.
 func TestTrajectoryOfThisRepository(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "copy")
-	clone := exec.CommandContext(t.Context(), "git", "clone", "-q", "--depth=1", "file://"+abs(t, ".."), dir)
+	clone := exec.CommandContext(
+		t.Context(),
+		"git",
+		"clone",
+		"-q",
+		"--depth=1",
+		"file://"+abs(t, ".."),
+		dir,
+	)
 	if out, err := clone.CombinedOutput(); err != nil {
 		t.Skipf("this is no git repository: %s", out)
 	}
@@ -248,7 +322,16 @@ func TestTrajectoryOfThisRepository(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.stdout), &res); err != nil || got.code != 0 {
 		t.Fatalf("exit code %d, %v: %s", got.code, err, got.stderr)
 	}
-	exported := runCommand(t, dir, vars, "session", "export", "--format=trajectory", res.SessionID, "-")
+	exported := runCommand(
+		t,
+		dir,
+		vars,
+		"session",
+		"export",
+		"--format=trajectory",
+		res.SessionID,
+		"-",
+	)
 	id, steps, err := journal.ReadTrajectory(strings.NewReader(exported.stdout))
 	if err != nil || id != res.SessionID {
 		t.Fatalf("%s, %v: %s", id, err, exported.stderr)
@@ -257,7 +340,7 @@ func TestTrajectoryOfThisRepository(t *testing.T) {
 	for _, s := range steps {
 		kinds = append(kinds, string(s.Kind))
 	}
-	const want = "input action observation action observation action observation action observation answer"
+	want := "input" + strings.Repeat(" action observation", 4) + " answer"
 	if got := strings.Join(kinds, " "); got != want {
 		t.Fatalf("the steps are %s: %+v", got, steps)
 	}

@@ -18,7 +18,10 @@ var sshOfProofs atomic.Pointer[ssh.Host]
 // TestDoDOnSSH proves the definition of done with all sessions on a remote host.
 func TestDoDOnSSH(t *testing.T) {
 	t.Parallel()
-	s := daemons.NewSSHD(t, daemons.SSHDConfig{Vars: []string{"PATH=" + os.Getenv("PATH")}})
+	s := daemons.NewSSHD(t, daemons.SSHDConfig{
+		// the last one is a secret of the account on the host
+		Vars: []string{"PATH=" + os.Getenv("PATH"), canary + "=canary-value"},
+	})
 	host := logIn(t, s)
 	sshOfProofs.Store(host)
 	proveElsewhere(t)

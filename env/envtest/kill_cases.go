@@ -188,7 +188,10 @@ func killGrace(c *caseT) {
 		c.pointless("the system has no /proc/uptime")
 	}
 	const script = `trap 'read t r </proc/uptime; echo "term $t"' TERM
-while :; do read t r </proc/uptime; echo "$t"; i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; done`
+while :; do
+	read t r </proc/uptime; echo "$t"; i=0
+	while [ $i -lt 3000 ]; do i=$((i+1)); done
+done`
 	c.poll("a command that lives on for GraceTime after SIGTERM, and no longer", func() bool {
 		cmd := c.script(script)
 		cmd.Timeout = time.Second

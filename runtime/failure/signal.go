@@ -193,9 +193,13 @@ func tellingLine(output string) string {
 var (
 	letter = lazyregexp.New(`\pL`)
 	// verdict matches the last lines of go, make and pytest.
-	verdict = lazyregexp.New(`^\s*(--- )?FAIL(ED)?\b|^exit status \d+$|^make(\[\d+\])?: \*\*\*|^=+ .* =+$`)
-	telling = lazyregexp.New(`[\w/-]\.\w+:\d+|(?i)\b(error|fatal|panic|undefined|unknown|invalid|denied|` +
-		`missing|exception)\b|no such|not found|cannot|can't|want `)
+	verdict = lazyregexp.New(
+		`^\s*(--- )?FAIL(ED)?\b|^exit status \d+$|^make(\[\d+\])?: \*\*\*|^=+ .* =+$`,
+	)
+	telling = lazyregexp.New(
+		`[\w/-]\.\w+:\d+|(?i)\b(error|fatal|panic|undefined|unknown|invalid|denied|` +
+			`missing|exception)\b|no such|not found|cannot|can't|want `,
+	)
 )
 
 // tail returns about the last n bytes of a text.

@@ -153,11 +153,14 @@ func TestOfCall(t *testing.T) {
 // TestLearningOfOutputs has the outputs of programs that fail.
 func TestLearningOfOutputs(t *testing.T) {
 	for output, want := range map[string]string{
-		"ok  a\n--- FAIL: TestX (0.00s)\n    x_test.go:7: got 1, want 2\nFAIL\nFAIL\tx\t0.1s\nFAIL\n": "x_test.go:7: " +
-			"got 1, want 2",
-		"cc -c x.c\nx.c:3:1: error: y undeclared\nmake: *** [Makefile:2: x] Error 1\n": "x.c:3:1: error: y undeclared",
-		"Traceback\n  File \"x.py\", line 3\nNameError: name 'y' is not defined\n":     "NameError: name 'y' is not defined",
-		"E   assert 1 == 2\nx.py:3: AssertionError\n=== 1 failed in 0.1s ===\n":        "x.py:3: AssertionError",
+		"ok  a\n--- FAIL: TestX (0.00s)\n    x_test.go:7: got 1, want 2\n" +
+			"FAIL\nFAIL\tx\t0.1s\nFAIL\n": "x_test.go:7: got 1, want 2",
+		"cc -c x.c\nx.c:3:1: error: y undeclared\n" +
+			"make: *** [Makefile:2: x] Error 1\n": "x.c:3:1: error: y undeclared",
+		"Traceback\n  File \"x.py\", line 3\n" +
+			"NameError: name 'y' is not defined\n": "NameError: name 'y' is not defined",
+		"E   assert 1 == 2\nx.py:3: AssertionError\n" +
+			"=== 1 failed in 0.1s ===\n": "x.py:3: AssertionError",
 		"one\ntwo\n\n": "two",
 		"FAIL\n":       "FAIL",
 		"cat: f: No such file or directory\nexit status 1": "cat: f: No such file or directory",
