@@ -162,6 +162,7 @@ func proveShutdown(t *testing.T) {
 				marker, "timeout_ms": 300_000,
 		}))
 	})
+	w := watchFor(t, marker)
 	var ready atomic.Int32
 	s.Subscribe(1000, func(e event.Event) {
 		if d, ok := e.Data.(event.ToolOutputDelta); ok && strings.Contains(d.Text, "ready") &&
@@ -180,9 +181,7 @@ func proveShutdown(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.wantFile("got", "TERM\n")
-	if running(marker) {
-		t.Error("a command is alive")
-	}
+	w.gone()
 	if s.State() != agent.SessionClosed || len(res.Agents) != 1 ||
 		res.Agents[0].Status != string(tool.AgentFailed) {
 		t.Errorf("session %s, agents %+v", s.State(), res.Agents)

@@ -35,6 +35,7 @@ func TestFault23Suspend(t *testing.T) {
 		_, err := os.Stat(filepath.Join(dir, "ready"))
 		return err == nil
 	})
+	w := watchFor(t, marker)
 	began := time.Now()
 	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -53,7 +54,5 @@ func TestFault23Suspend(t *testing.T) {
 		"--timeout") {
 		t.Errorf("exit code %d, want 124\n%s", got, stderr.String())
 	}
-	if running(marker) {
-		t.Error("the command is alive")
-	}
+	w.gone()
 }

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // processesWith lists the processes of this machine that have text in their command lines. Where no
@@ -29,6 +32,41 @@ func processesWith(text string) []int {
 
 // running reports whether a process of this machine has marker in its command line.
 func running(marker string) bool { return len(processesWith(marker)) > 0 }
+
+// witness looks for processes of this machine with a marker in their command lines, so that their
+// absence later means that they have ended.
+type witness struct {
+	t      *testing.T
+	marker string
+	seen   atomic.Bool
+}
+
+// watchFor returns a witness that looks until it has seen a process, or the test ends.
+func watchFor(t *testing.T, marker string) *witness {
+	t.Helper()
+	w := &witness{t: t, marker: marker}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for t.Context().Err() == nil && !w.seen.Load() {
+			w.seen.Store(running(marker))
+			time.Sleep(5 * time.Millisecond)
+		}
+	}()
+	t.Cleanup(func() { <-done }) // the context of a test ends before its cleanups
+	return w
+}
+
+// gone records a failure unless the witness has seen a process, and none is left.
+func (w *witness) gone() {
+	w.t.Helper()
+	if running(w.marker) {
+		w.t.Error("a process is alive: " + w.marker)
+	}
+	if !w.seen.Load() && runtime.GOOS == "linux" {
+		w.t.Error("no process was seen: " + w.marker)
+	}
+}
 
 // process is a process of this machine; its start time distinguishes it from a later one with the
 // same PID.
