@@ -415,6 +415,10 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 	if p.replay != nil {
 		j.config.PastFailures = p.replay.recorded.PastFailures
 	}
+	if s.readOnly {
+		j.config.Policy.Allow = readOnlyTools(slices.Concat(m.profile.Tools, p.tools))
+		j.config.ProgressFile = ""
+	}
 	if j.config, err = withKind(c, j.config); err != nil {
 		return nil, err
 	}
@@ -422,7 +426,6 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 		return nil, err
 	}
 	if s.readOnly {
-		j.config.Policy.Allow = readOnlyTools(slices.Concat(m.profile.Tools, p.tools))
 		j.hints = append(j.hints, readOnlyText)
 	}
 	return j, nil

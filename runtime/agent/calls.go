@@ -340,6 +340,7 @@ func (l *loop) afterTools(
 	if ctx.Err() != nil {
 		return stopped(ctx), true, nil
 	}
+	rounds, failed := l.account(ctx, calls, outcomes)
 	if l.waits.Load() != nil {
 		return ending{signal: SignalGiveUp, status: StatusAwaitingHuman}, true, nil
 	}
@@ -372,7 +373,7 @@ func (l *loop) afterTools(
 	if final >= 0 {
 		return ending{}, false, nil
 	}
-	return l.learn(ctx, calls, outcomes)
+	return l.learn(ctx, rounds, failed)
 }
 
 // exit ends the run by the exit tool.
@@ -408,6 +409,7 @@ func (l *loop) question(ctx context.Context, text string) (ending, bool, error) 
 	if err := l.recordText(session.TurnUser, answer); err != nil {
 		return ending{}, false, err
 	}
+	l.history.failures.Forgive()
 	l.send(event.UserInput{Text: answer})
 	l.step(SignalAnswer)
 	return ending{}, false, nil

@@ -129,6 +129,8 @@ type Config struct {
 	// IsQuestion reports whether an answer without calls is a question to the user. Then the run does
 	// what it does for the tool ask_user. Nil means that none is.
 	IsQuestion func(text string) bool
+	// kindInstructions are those of the kind of the agent, after the user's.
+	kindInstructions string
 	// BuildSystem returns the system prompt of a request; nil means p.System. Equal arguments must
 	// give equal texts.
 	BuildSystem func(p profile.Profile, s profile.Surroundings, tools []llm.ToolSpec,

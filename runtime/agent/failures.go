@@ -47,7 +47,11 @@ func (l *loop) judge(ctx context.Context, c call, t tool.Tool, o *tool.Outcome) 
 	if o.Err.Kind == tool.KindCanceled {
 		return // its result says what to do
 	}
-	f.Past = failure.Similar(f, l.pastFailures(ctx))
+	if past := failure.Similar(f, l.pastFailures(ctx)); past != nil {
+		f.Past = &event.PastFailure{
+			SessionID: past.SessionID, Remedy: l.scope.Redactor.Text(past.Remedy),
+		}
+	}
 	parts := slices.Clone(o.Result.Parts)
 	for i := len(parts) - 1; i >= 0; i-- {
 		if parts[i].Kind == llm.PartText {
@@ -67,16 +71,17 @@ func (l *loop) note(ctx context.Context, f event.Failure) error {
 	return l.store.Append(session.TypeFailure, f)
 }
 
-// learn follows a round of calls. After a failure the model gets the open ones again, and after
-// strikes it has to find the cause. It gets its open plan again, too.
-func (l *loop) learn(
+// account adds the outcomes of calls to the failures of the session. It returns the number of
+// failing rounds in a row, and whether a call has failed.
+func (l *loop) account(
 	ctx context.Context, calls []call, outcomes []tool.Outcome,
-) (ending, bool, error) {
+) (rounds int, anyFailed bool) {
 	var round failure.Round
 	var failed []event.Failure
 	for i, c := range calls {
 		o := outcomes[i]
-		if o.Result.IsError && o.Failure == nil { // its result is of an earlier run
+		// Not one that waits, whose result is of an earlier run, or that ends the run.
+		if o.Result.CallID == "" || c.result != nil || o.Exit != nil || o.Question != "" {
 			continue
 		}
 		t, _ := l.tools.Get(c.Name)
@@ -87,16 +92,24 @@ func (l *loop) learn(
 			failed = append(failed, *o.Failure)
 		}
 	}
-	rounds := l.history.failures.Add(round)
+	rounds = l.history.failures.Add(round)
 	l.noteProgress(ctx, failed)
+	return rounds, len(failed) > 0
+}
+
+// learn follows a round of calls. After a failure the model gets the open ones again, and after
+// strikes it has to find the cause. It gets its open plan again, too.
+func (l *loop) learn(ctx context.Context, rounds int, failed bool) (ending, bool, error) {
 	if rounds >= strikes && l.limits().MaxReplans >= 0 {
 		return l.strike(ctx, rounds)
 	}
 	var texts []string
-	if len(failed) > 0 {
+	if failed {
 		texts = append(texts, l.history.failures.Recite())
 	}
-	texts = append(texts, l.planner.recite())
+	if l.plans() {
+		texts = append(texts, l.planner.recite())
+	}
 	text := strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), "\n\n")
 	if text == "" {
 		return ending{}, false, nil
@@ -178,22 +191,48 @@ func (l *loop) replan(ctx context.Context, why string) (ending, bool, error) {
 	if err := steer(reflectText(why)); err != nil {
 		return ending{}, false, err
 	}
-	l.noCalls = true
-	resp, err := l.stream(ctx)
-	l.noCalls = false
-	if err != nil {
-		return l.modelFailed(ctx, err), true, nil
+	final := l.res.Final
+	if e, over, err := l.reflect(ctx); over || err != nil {
+		return e, over, err
 	}
-	l.answersSince++
-	if _, err := l.recordAnswer(withoutCalls(resp)); err != nil {
-		return ending{}, false, err
-	}
+	l.res.Final, l.partial, l.cuts = final, "", 0
 	l.step(SignalReplan)
-	if err := steer(replanText(l.planner != nil)); err != nil {
+	if err := steer(replanText(l.plans())); err != nil {
 		return ending{}, false, err
 	}
 	l.step(SignalContinue)
 	return ending{}, false, nil
+}
+
+// reflect gets the cause from the model. A conversation that is too long for that is shortened
+// once.
+func (l *loop) reflect(ctx context.Context) (ending, bool, error) {
+	l.noCalls, l.partial, l.cuts = true, "", 0
+	defer func() { l.noCalls = false }()
+	resp, err := l.stream(ctx)
+	if err != nil {
+		e := l.modelFailed(ctx, err)
+		if e.status != StatusContextOverflow {
+			return e, true, nil
+		}
+		l.settleUnanswered()
+		before := l.nextTokens()
+		if end, over, err := l.shorten(ctx, before/2, true); over || err != nil {
+			return end, over, err
+		}
+		if l.nextTokens() >= before {
+			return e, true, nil
+		}
+		if e, over := l.reserveNext(ctx); over {
+			return e, true, nil
+		}
+		if resp, err = l.stream(ctx); err != nil {
+			return l.modelFailed(ctx, err), true, nil
+		}
+	}
+	l.answersSince++
+	_, err = l.recordAnswer(withoutCalls(resp))
+	return ending{}, false, err
 }
 
 // cannot follows the model's report that it cannot do the task.

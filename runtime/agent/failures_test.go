@@ -458,3 +458,114 @@ func TestProgressFileFails(t *testing.T) {
 		t.Errorf("%s, warnings %q", res.Status, said)
 	}
 }
+
+// TestReflectionIsNoAnswer has a reflection that the output limit cuts, beside an answer that it
+// cut before.
+func TestReflectionIsNoAnswer(t *testing.T) {
+	m := &model{answers: slices.Concat(
+		inRow(1, 2), []answer{{text: "half", calls: []llm.ToolCall{fails("x", "x", "no x")}}},
+		[]answer{{text: "the cau", finish: llm.FinishLength}}, []answer{{text: "done"}},
+	)}
+	cfg := config(m, failing("try"))
+	cfg.Limits.MaxReplans = 1
+	res := submit(t, newSession(t, cfg), "go")
+	if res.Final != "done" {
+		t.Errorf("%q", res.Final)
+	}
+}
+
+// TestReflectionTooLong has a server that refuses the request for the cause as too long.
+func TestReflectionTooLong(t *testing.T) {
+	long := strings.Repeat("a long result ", 400)
+	m := &model{answers: slices.Concat(
+		[]answer{calls(succeeds("a", "x"))}, inRow(1, 3),
+		[]answer{{err: &llm.Error{Kind: llm.KindContextLength}}, {text: "summary"}, {text: "cause"}},
+	)}
+	big := failing("try")
+	run := big.Run
+	big.Run = func(ctx context.Context, c *tool.Call) (tool.Result, error) {
+		res, err := run(ctx, c)
+		return tool.Result{Text: res.Text + long}, err
+	}
+	cfg := config(m, big)
+	cfg.Limits.MaxReplans, cfg.Profile.ContextWindow = 1, 1_000_000
+	res, err := newSession(t, cfg).Submit(t.Context(), long)
+	if res.Status != agent.StatusCompleted {
+		t.Errorf("%s, %v, steps %q", res.Status, err, steps(res))
+	}
+}
+
+// TestStrikesOfOneInput has failing rounds in two inputs: the user may have changed something.
+func TestStrikesOfOneInput(t *testing.T) {
+	m := &model{answers: slices.Concat(
+		inRow(1, 2), []answer{{text: "first"}}, inRow(3, 2), []answer{{text: "second"}},
+	)}
+	cfg := config(m, failing("try"))
+	cfg.Limits.MaxReplans = 1
+	s := newSession(t, cfg)
+	submit(t, s, "go")
+	if res := submit(t, s, "again"); res.Final != "second" {
+		t.Errorf("%q, steps %q", res.Final, steps(res))
+	}
+}
+
+// TestFailuresBesideTheEnd has a failure in the answer that also ends the run.
+func TestFailuresBesideTheEnd(t *testing.T) {
+	exit := func(id string) llm.ToolCall {
+		return call(id, "exit", object{"code": 1, "reason": "why"})
+	}
+	m := &model{answers: []answer{
+		calls(fails("a", "x", "no x"), exit("b")),
+		{text: "the cause"},
+		calls(succeeds("c", "x"), exit("d")),
+		{text: "the next cause"},
+		{text: "done"},
+	}}
+	cfg := config(m, failing("try"), tool.ExitTool())
+	cfg.Limits.MaxReplans = 5
+	ev := watch(&cfg)
+	res := submit(t, newSession(t, cfg), "go")
+	if res.Final != "done" || res.ModelCalls != 5 {
+		t.Errorf("%q after %d answers", res.Final, res.ModelCalls)
+	}
+	resolved := false
+	for _, e := range ev.all {
+		if d, ok := e.Data.(event.ToolCallEnd); ok && slices.Equal(d.Resolved, []string{"a"}) {
+			resolved = d.CallID == "c"
+		}
+	}
+	if !resolved {
+		t.Error("the success resolves nothing")
+	}
+}
+
+// TestPastRemedyWithoutSecrets has a remedy of a session that kept secrets.
+func TestPastRemedyWithoutSecrets(t *testing.T) {
+	m := &model{answers: []answer{calls(fails("b", "x", "no x"))}}
+	cfg := config(m, failing("try"))
+	cfg.Redactor = redact.New(redact.Values, map[string]string{"PASSWORD": "hunter2-hunter2"})
+	cfg.PastFailures = func(context.Context) []failure.Past {
+		f := failure.OfCall(llm.ToolCall{Name: "try"}, &tool.Error{
+			Kind: tool.KindNotFound, Message: "no x",
+		}, "", time.Time{})
+		return []failure.Past{{Failure: f, PastFailure: event.PastFailure{
+			SessionID: "before", Remedy: "login hunter2-hunter2",
+		}}}
+	}
+	submit(t, newSession(t, cfg), "go")
+	if text := lastText(t, m, 1); strings.Contains(text, "hunter2-") ||
+		!strings.Contains(text, "what worked then: login [") {
+		t.Errorf("the model got %q", text)
+	}
+}
+
+// TestPlannerWithoutItsTools has a run whose policy leaves them out.
+func TestPlannerWithoutItsTools(t *testing.T) {
+	m := &model{}
+	cfg := config(m, failing("try"))
+	cfg.Planner, cfg.Policy.Allow = true, []string{"try"}
+	res := submit(t, newSession(t, cfg), "go")
+	if got := steps(res); got[1] != "prepared model_running" || len(m.request(t, 0).Messages) != 1 {
+		t.Errorf("steps %q, %+v", got, m.request(t, 0).Messages)
+	}
+}

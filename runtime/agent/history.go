@@ -33,8 +33,10 @@ type history struct {
 	counted       int
 	contextWarned bool
 	imagesWarned  bool
-	loops         loopDetector
-	failures      failure.Ledger
+	// titled means that the first run has ended.
+	titled   bool
+	loops    loopDetector
+	failures failure.Ledger
 	// last is the last call that does not wait, and equal the number of calls in a row that equal it.
 	last  signature
 	equal int

@@ -47,9 +47,11 @@ type inputs struct {
 	// aggregate, argumentDeltas, isQuestion and buildSystem are those of Config.
 	aggregate      func() Aggregator
 	argumentDeltas bool
-	isQuestion     func(string) bool
-	buildSystem    func(profile.Profile, profile.Surroundings, []llm.ToolSpec, string) string
-	planner        *planner // nil without one
+	// kindInstructions are those of the agent's kind.
+	kindInstructions string
+	isQuestion       func(string) bool
+	buildSystem      func(profile.Profile, profile.Surroundings, []llm.ToolSpec, string) string
+	planner          *planner // nil without one
 	// progressFile is Config.ProgressFile.
 	progressFile string
 	manager      ContextManager
@@ -282,6 +284,8 @@ func (l *loop) start() error {
 		started.Reply = string(l.in.Reply.Verdict)
 	} else if err := l.dismiss(); err != nil {
 		return err
+	} else {
+		l.history.failures.Forgive()
 	}
 	if err := l.store.Append(session.TypeRunStarted, started); err != nil {
 		return err
@@ -306,7 +310,7 @@ func (l *loop) start() error {
 		return err
 	}
 	l.send(event.UserInput{Text: l.in.Text})
-	if l.planner != nil && !l.planner.Plan().IsOpen() {
+	if l.plans() && !l.planner.Plan().IsOpen() {
 		l.step(SignalPlan)
 	} else {
 		l.step(SignalPrepared)
@@ -321,8 +325,10 @@ func (l *loop) steer() error {
 	if note := l.mode.note(); note != "" {
 		texts = append(texts, note)
 	}
-	if note := l.planner.note(); note != "" {
-		texts = append(texts, note)
+	if l.plans() {
+		if note := l.planner.note(); note != "" {
+			texts = append(texts, note)
+		}
 	}
 	texts = append(texts, l.limitNotes()...)
 	for _, m := range texts {
@@ -473,7 +479,7 @@ func (l *loop) complete(ctx context.Context) (ending, bool, error) {
 		return ending{SignalGiveUp, StatusVerifyFailed, err}, true, nil
 	}
 	l.res.Exit = nil // the check rejected it
-	if l.checks > 1 && l.checks == l.verify.Attempts-1 && l.mayReplan() {
+	if l.checks == l.verify.Attempts-1 && l.mayReplan() {
 		return l.replan(ctx, message)
 	}
 	if err := l.recordText(session.TurnSteering, message); err != nil {
@@ -491,6 +497,9 @@ func (l *loop) end(e ending) {
 		e = internalError(err)
 	}
 	l.res.Status, l.res.Err = e.status, e.err
+	if e.status == StatusCompleted {
+		l.history.failures.Passed(failure.KindTask)
+	}
 	if t, err := l.machine.signal(e.signal); err != nil {
 		l.res.Status, l.res.Err = StatusInternalError, errors.Join(l.res.Err, err)
 	} else {

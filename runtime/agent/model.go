@@ -35,6 +35,7 @@ func (l *loop) buildRequest() (req llm.Request, unseen int) {
 	if l.in.Instructions != "" {
 		instructions = l.in.Instructions
 	}
+	instructions = strings.TrimSpace(instructions + "\n\n" + l.kindInstructions)
 	list := session.Messages(l.history.list(), l.history.pruned)
 	if !l.model.SupportsVision {
 		list, unseen = withoutImages(list)

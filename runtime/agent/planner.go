@@ -85,6 +85,20 @@ func (p *planner) recite() string {
 	return p.plan.Recite()
 }
 
+// planWrite is the tool that makes a plan.
+const planWrite = "plan_write"
+
+// plans reports whether the model may plan in this run.
+func (l *loop) plans() bool {
+	if l.planner == nil {
+		return false
+	}
+	if l.tools == nil {
+		l.offerTools()
+	}
+	return slices.Contains(l.offered, planWrite)
+}
+
 // note returns a text for a model without a plan that does not know the planner yet, or "".
 func (p *planner) note() string {
 	if p == nil {

@@ -52,7 +52,7 @@ func (c Config) WithKind(name string) (Config, error) {
 		c.Modes = &modes
 	}
 	c.Settings = c.Settings.clone()
-	c.Settings.Instructions = strings.TrimSpace(c.Settings.Instructions + "\n\n" + k.Instructions)
+	c.kindInstructions = k.Instructions
 	if k.Model != "" {
 		c.Settings.Model = k.Model
 	}
@@ -63,10 +63,19 @@ func (c Config) WithKind(name string) (Config, error) {
 		c.Rules = c.Rules.Tighten(k.Rules)
 	}
 	c.Policy = c.Policy.narrow(&ToolPolicy{Allow: k.Tools})
-	if !k.ReadOnly {
+	switch {
+	case !k.ReadOnly:
 		return c, nil
+	case c.Verify.Command != "":
+		return Config{}, fmt.Errorf(
+			"agent: %w: an agent of the kind %s changes nothing that a check could "+
+				"check",
+			ErrConfig,
+			k.Name,
+		)
 	}
-	readOnly := []string{exit, askUser}
+	c.ProgressFile = ""
+	readOnly := []string{exit, askUser, planWrite, "plan_update", "plan_read"}
 	for _, t := range slices.Concat(c.Profile.Tools, c.Tools) {
 		if t.ReadOnly {
 			readOnly = append(readOnly, t.Name)

@@ -69,6 +69,8 @@ func (l *loop) lacksAnswer(e ending) bool {
 	switch e.status {
 	case StatusLimit:
 		return l.res.Limit != "output_tokens"
+	case StatusRepeatedFailures:
+		return true
 	case StatusCompleted, StatusTaskFailed, StatusVerifyFailed:
 		return l.silent && (l.res.Exit == nil || strings.TrimSpace(l.res.Exit.Reason) == "")
 	}

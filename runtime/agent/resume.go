@@ -3,6 +3,7 @@ package agent
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
@@ -110,6 +111,7 @@ func (h *history) restore(r *session.Record, tools *tool.Registry) {
 	for _, id := range r.CallIDs {
 		h.callIDs[id] = true
 	}
+	h.titled = slices.ContainsFunc(r.Runs, func(run session.Run) bool { return run.Ended != nil })
 	for _, f := range r.Failures {
 		if !f.Resolved {
 			t, _ := tools.Get(f.Tool)

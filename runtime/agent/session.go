@@ -388,7 +388,7 @@ func (s *Session) Run(ctx context.Context, in Input) (res RunResult, err error) 
 	in.Hints = slices.Concat(s.takeNotes(), in.Hints)
 	for {
 		res = s.newLoop(in).run(ctx)
-		next, ok := s.nextFollowUp(res)
+		next, ok := s.nextFollowUp(ctx, res)
 		if !ok {
 			return res, res.Err
 		}
@@ -445,7 +445,8 @@ func (s *Session) newLoop(in Input) *loop {
 			verify: cfg.Verify, answer: cfg.Answer, finalAnswer: cfg.FinalAnswer,
 			titles: cfg.Titles, kind: cfg.Subagents.kind,
 			aggregate: cfg.Aggregate, argumentDeltas: cfg.ArgumentDeltas, isQuestion: cfg.IsQuestion,
-			buildSystem: cfg.BuildSystem, planner: s.planner, progressFile: cfg.ProgressFile,
+			kindInstructions: cfg.kindInstructions, buildSystem: cfg.BuildSystem,
+			planner: s.planner, progressFile: cfg.ProgressFile,
 			manager: cfg.Context, pastFailures: s.pastFailures,
 			rules: tools.rulesOr(cfg.Rules), mode: s.mode, permissions: s.permissions,
 			agentID: s.origin.AgentID,
@@ -471,13 +472,14 @@ func (s *Session) pastFailures(ctx context.Context) []failure.Past {
 }
 
 // nextFollowUp takes the next follow-up after the end of a run, unless that was aborted, waits for
-// a human, or closes the session.
-func (s *Session) nextFollowUp(res RunResult) (string, bool) {
+// a human, or leaves nothing for another run.
+func (s *Session) nextFollowUp(ctx context.Context, res RunResult) (string, bool) {
 	s.mu.Lock()
 	ended := s.endReason != ""
 	s.mu.Unlock()
 	waits := res.Status == StatusAborted || res.Status == StatusAwaitingHuman
-	if ended || waits || res.closesSession() {
+	spent := slices.Contains([]string{"turns", "tokens", "cost"}, res.Limit) // of the session
+	if ended || waits || spent || ctx.Err() != nil || res.closesSession() {
 		return "", false
 	}
 	return s.followUps.take()

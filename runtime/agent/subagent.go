@@ -333,7 +333,10 @@ func (a *subagents) config(
 	cfg.Settings.Model = cmp.Or(r.Model, kind.Model, cfg.Settings.Model)
 	cfg.Settings.Instructions = strings.TrimSpace(a.userInstructions(in) + "\n\n" + kind.Instructions)
 	cfg.Verify, cfg.Answer, cfg.Tools, cfg.Modes, cfg.Program = Verify{}, nil, nil, nil, nil
-	cfg.Planner, cfg.Titles = false, false
+	cfg.Planner, cfg.Titles, cfg.kindInstructions = false, false, ""
+	if kind.ReadOnly || planning {
+		cfg.ProgressFile = ""
+	}
 	if planning {
 		cfg.Rules = s.mode.rules
 	}

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
@@ -14,6 +15,8 @@ const (
 	// reasoning.
 	titleTask   = 4000
 	titleTokens = 2000
+	// titleTime bounds the wait for it.
+	titleTime = 20 * time.Second
 	// maxTitle bounds a title, in characters.
 	maxTitle = 80
 )
@@ -22,10 +25,13 @@ const (
 // wanted and the limits have room for it. Without one the session has none. The error is one of the
 // store.
 func (l *loop) giveTitle(ctx context.Context, e ending) error {
-	if !l.titles || l.agentID != "" || l.history.getTitle() != "" || ctx.Err() != nil ||
+	if !l.titles || l.agentID != "" || l.history.titled || ctx.Err() != nil ||
 		e.status == StatusModelError || e.status == StatusInternalError {
 		return nil
 	}
+	l.history.titled = true
+	ctx, cancel := context.WithTimeout(ctx, titleTime)
+	defer cancel()
 	k := l.kind(KindTitle)
 	l.next = l.settings()
 	if k.Model != "" {

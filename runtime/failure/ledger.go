@@ -39,6 +39,8 @@ type entry struct {
 	event.Failure
 
 	topic string
+	// ids are the calls that failed in this way, the newest last.
+	ids []string
 	// fresh means that the model has just got it as a result.
 	fresh bool
 }
@@ -54,6 +56,9 @@ type Call struct {
 	Topic string
 	// Failure is nil after a success.
 	Failure *event.Failure
+	// Aside marks a call of a tool that only waits, or concerns the session or its user alone. Its
+	// success is none of the work.
+	Aside bool
 }
 
 // CallOf returns the call c of t, which is the zero value for an unknown tool, with its failure.
@@ -67,7 +72,9 @@ func CallOf(t tool.Tool, c llm.ToolCall, f *event.Failure) Call {
 			topic += " " + r.Subject
 		}
 	}
-	return Call{Tool: c.Name, Topic: topic, Failure: f}
+	return Call{
+		Tool: c.Name, Topic: topic, Failure: f, Aside: t.Waits || t.Class == policy.ClassHuman,
+	}
 }
 
 // aim returns the program of a command with its first argument that is no option. Of several
@@ -100,7 +107,7 @@ func (l *Ledger) Resolves(c Call) (ids []string) {
 	defer l.mu.Unlock()
 	for _, e := range l.open {
 		if e.resolvedBy(c) {
-			ids = append(ids, e.CallID)
+			ids = append(ids, e.ids...)
 		}
 	}
 	return ids
@@ -126,11 +133,11 @@ func (l *Ledger) Add(r Round) (inRow int) {
 	for _, c := range r {
 		switch f := c.Failure; {
 		case f == nil:
-			succeeded = true
+			succeeded = succeeded || !c.Aside
 			l.open = slices.DeleteFunc(l.open, func(e entry) bool { return e.resolvedBy(c) })
 		case f.Kind != string(tool.KindCanceled):
 			kinds[f.Kind] = true
-			l.keep(entry{*f, c.Topic, true})
+			l.keep(entry{Failure: *f, topic: c.Topic, fresh: true})
 		}
 	}
 	switch {
@@ -150,7 +157,7 @@ func (l *Ledger) Add(r Round) (inRow int) {
 func (l *Ledger) Note(f event.Failure) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.keep(entry{f, f.Kind, true})
+	l.keep(entry{Failure: f, topic: f.Kind, fresh: true})
 }
 
 // Restore adds an open failure of an earlier run, of a call of t or of none.
@@ -183,8 +190,15 @@ func (l *Ledger) Forgive() {
 // keep adds a failure in place of one about the same. The caller holds the lock.
 func (l *Ledger) keep(e entry) {
 	l.open = slices.DeleteFunc(l.open, func(have entry) bool {
-		return have.topic == e.topic && have.Kind == e.Kind
+		same := have.topic == e.topic && have.Kind == e.Kind
+		if same {
+			e.ids = have.ids
+		}
+		return same
 	})
+	if e.CallID != "" {
+		e.ids = append(e.ids, e.CallID)
+	}
 	l.open = append(l.open, e)
 	l.open = l.open[max(0, len(l.open)-maxOpen):]
 }

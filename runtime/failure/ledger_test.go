@@ -236,3 +236,25 @@ func TestRestore(t *testing.T) {
 		t.Errorf("%q are open", got)
 	}
 }
+
+// TestAllFailuresAreResolved has a command that fails twice: its success is about both.
+func TestAllFailuresAreResolved(t *testing.T) {
+	var l failure.Ledger
+	for _, id := range []string{"a", "b"} {
+		l.Add(failure.Round{shell(id, "go test ./x", "shell_exit")})
+	}
+	if got := l.Resolves(shell("c", "go test ./x", "")); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("resolves %q", got)
+	}
+}
+
+// TestSuccessAside has a success that is none of the work beside each failure.
+func TestSuccessAside(t *testing.T) {
+	var l failure.Ledger
+	aside := failure.CallOf(tool.PlanTools(nil)[2], llm.ToolCall{Name: "plan_read"}, nil)
+	for want := 1; want <= 3; want++ {
+		if n := l.Add(failure.Round{shell(fmt.Sprint(want), "x", "shell_exit"), aside}); n != want {
+			t.Errorf("%d rounds, want %d", n, want)
+		}
+	}
+}

@@ -25,15 +25,15 @@ const (
 const (
 	maxMessage  = 2000
 	maxOutput   = 1000
-	maxLearning = 200
+	maxLearning = 200 // in characters
 )
 
 // OfCall returns the signal of the call c, which failed with e at a time. Text is the result of the
 // call: the output, and then the message of e. None of them has secrets.
 func OfCall(c llm.ToolCall, e *tool.Error, text string, at time.Time) event.Failure {
 	f := event.Failure{
-		Source: event.FailureTool, Kind: string(e.Kind), Message: cutMiddle(e.Message, maxMessage),
-		Tool: c.Name, CallID: c.ID, Arguments: cutMiddle(c.Canonical(), maxMessage), Time: at,
+		Source: event.FailureTool, Kind: string(e.Kind), Message: cutMiddle(e.Message),
+		Tool: c.Name, CallID: c.ID, Arguments: cutMiddle(c.Canonical()), Time: at,
 	}
 	switch e.Kind {
 	case tool.KindValidation, tool.KindUnknownTool:
@@ -55,7 +55,7 @@ func OfCall(c llm.ToolCall, e *tool.Error, text string, at time.Time) event.Fail
 func OfCheck(message string, exitCode int, output string, at time.Time) event.Failure {
 	return event.Failure{
 		Source: event.FailureVerify, Kind: KindCheck, Class: event.ClassRecoverable,
-		Strategy: event.StrategyCorrect, Message: cutMiddle(message, maxMessage), ExitCode: &exitCode,
+		Strategy: event.StrategyCorrect, Message: cutMiddle(message), ExitCode: &exitCode,
 		Output: tail(output, maxOutput), Learning: firstLine(tellingLine(output)), Time: at,
 	}
 }
@@ -64,7 +64,7 @@ func OfCheck(message string, exitCode int, output string, at time.Time) event.Fa
 func OfTask(reason string, at time.Time) event.Failure {
 	return event.Failure{
 		Source: event.FailureModel, Kind: KindTask, Class: event.ClassRecoverable,
-		Strategy: event.StrategyAlternative, Message: cutMiddle(reason, maxMessage),
+		Strategy: event.StrategyAlternative, Message: cutMiddle(reason),
 		Learning: firstLine(reason), Time: at,
 	}
 }
@@ -167,7 +167,7 @@ func Normalize(message string) string {
 
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	return cutMiddle(strings.TrimSpace(line), maxLearning)
+	return short(oneLine(line), maxLearning)
 }
 
 // tellingLine returns the line of an output that tells most about a failure: the last one with a
@@ -214,11 +214,11 @@ func tail(text string, n int) string {
 	return text
 }
 
-// cutMiddle returns at most about n bytes of a text: its start and its end.
-func cutMiddle(text string, n int) string {
-	if len(text) <= n {
+// cutMiddle returns at most about maxMessage bytes of a text: its start and its end.
+func cutMiddle(text string) string {
+	if len(text) <= maxMessage {
 		return text
 	}
-	head, end := text[:n/2], text[len(text)-n/2:]
+	head, end := text[:maxMessage/2], text[len(text)-maxMessage/2:]
 	return strings.ToValidUTF8(head, "") + "\n[…]\n" + strings.ToValidUTF8(end, "")
 }

@@ -160,7 +160,11 @@ func (r *retry) next(err error, retries int, left time.Duration) (time.Duration,
 	case beyond && e.RetryAfter > left:
 		return 0, err
 	}
-	return max(e.RetryAfter, 0), nil
+	wait := max(e.RetryAfter, 0)
+	if beyond { // a server that always says "now" gets no flood
+		wait = min(max(wait, r.backoff(true, retries)), max(left, wait))
+	}
+	return wait, nil
 }
 
 // backoff returns a random wait. All of it is random, so that many sessions that failed at once do

@@ -108,6 +108,12 @@ func New(goal string, cancelDependants bool, tasks []Task) (Plan, error) {
 			t.Status = Pending
 		}
 	}
+	for _, t := range p.Tasks {
+		if waits := p.waits(t); (t.Status == InProgress || t.Status == Completed) && len(waits) > 0 {
+			return Plan{}, fmt.Errorf("%s is %s, but depends on %s, which is not completed", t.ID, t.Status,
+				strings.Join(waits, ", "))
+		}
+	}
 	p.settle()
 	return p, nil
 }
@@ -200,7 +206,7 @@ func (p Plan) Update(changes []Change) (Plan, error) {
 				len(c.Note),
 				MaxText,
 			)
-		case t.Status == Blocked && (c.Status == InProgress || c.Status == Completed):
+		case (c.Status == InProgress || c.Status == Completed) && len(p.waits(*t)) > 0:
 			return Plan{}, fmt.Errorf(
 				"%s is blocked: it waits for %s",
 				c.ID,

@@ -62,6 +62,11 @@ func TestMistakes(t *testing.T) {
 		},
 		"unknown task": {"g", []plan.Task{task("a", "b")}, "a depends on b, which is no task"},
 		"on itself":    {"g", []plan.Task{task("a", "a")}, "in a circle, or on such: a"},
+		"completed too early": {
+			"g",
+			[]plan.Task{task("a"), {ID: "b", Title: "t", DependsOn: []string{"a"}, Status: plan.Completed}},
+			"b is completed, but depends on a, which is not completed",
+		},
 		"a circle": {
 			"g", []plan.Task{task("z"), task("a", "c"), task("b", "a"), task("c", "b")}, "such: a, b, c",
 		},
@@ -164,6 +169,15 @@ func TestUpdateMistakes(t *testing.T) {
 			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v", tt.change, err)
 		}
+	}
+	after, err := newPlan(t, true, task("a"), task("b", "a")).Update([]plan.Change{
+		{ID: "a", Status: plan.Failed},
+	})
+	if err == nil {
+		_, err = after.Update([]plan.Change{{ID: "b", Status: plan.InProgress}})
+	}
+	if err == nil || !strings.Contains(err.Error(), "waits for a") {
+		t.Errorf("a cancelled one begins: %v", err)
 	}
 	if p, err := p.Update([]plan.Change{{ID: "b", Status: plan.Cancelled}}); err != nil ||
 		statuses(p) != "a pending, b cancelled" {

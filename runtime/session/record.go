@@ -16,6 +16,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/plan"
+	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
 // Record is the content of a journal: all that a session needs to go on.
@@ -386,7 +387,7 @@ func (b *recordBuilder) settled(call string) {
 
 func (b *recordBuilder) result(r ToolResult, seq int64) {
 	b.rec.addResult(r)
-	if r.Failure != nil {
+	if r.Failure != nil && r.Failure.Kind != string(tool.KindCanceled) {
 		b.Failures = append(b.Failures, Failure{Failure: *r.Failure})
 	}
 	if c := b.calls[r.Result.CallID]; c != nil {

@@ -2,11 +2,13 @@ package tool
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,6 +41,7 @@ func TestRetries(t *testing.T) {
 		"of a write":             {policy.ClassWrite, false, lost, "", 1, 1},
 		"busy file":              {policy.ClassWrite, false, busy, "", 1, 2},
 		"busy file that is read": {policy.ClassRead, true, busy, "", 1, 2},
+		"busy, of two files":     {policy.ClassWrite, false, busy, "", 1, 1},
 		"busy for a command":     {policy.ClassShell, false, busy, "", 1, 1},
 		"gone":                   {policy.ClassRead, true, env.ErrGone, "", 1, 1},
 		"closed":                 {policy.ClassRead, true, fs.ErrClosed, "", 1, 1},
@@ -49,6 +52,12 @@ func TestRetries(t *testing.T) {
 			r := registry(t, Tool{
 				ToolSpec: llm.ToolSpec{Name: "t", Schema: []byte(`{"type": "object"}`)},
 				Class:    tt.class, ReadOnly: tt.readOnly, NeedsEnv: true,
+				Subjects: func(json.RawMessage) []string {
+					if strings.Contains(name, "two files") {
+						return []string{"a", "b"}
+					}
+					return []string{"a"}
+				},
 				Run: func(_ context.Context, c *Call) (Result, error) {
 					if runs++; runs <= tt.fails {
 						_, _ = io.WriteString(c.Out, tt.output)

@@ -245,13 +245,17 @@ func (x *execution) step(s event.ToolStep) { x.steps = append(x.steps, s) }
 var retryPauses = []time.Duration{100 * time.Millisecond, 400 * time.Millisecond}
 
 // again reports whether a tool that failed may run again, and waits before. A tool that only reads
-// may after a failure of the environment, and one that changes files while another process is in
-// the way, since it has changed nothing then. No command runs again, and no tool with output.
-func (x *execution) again(ctx context.Context, e *Error, try int) bool {
+// may after a failure of the environment, and one that changes one file while another process is
+// in the way, since it has changed nothing then. No command runs again, and no tool with output.
+func (x *execution) again(
+	ctx context.Context, args json.RawMessage, e *Error, try int,
+) bool {
 	gone := errors.Is(e.Err, env.ErrGone) || errors.Is(e.Err, fs.ErrClosed)
 	busy := errors.Is(e.Err, env.ErrBusy)
 	switch {
 	case try == len(retryPauses), x.tool.Class == policy.ClassShell, gone, x.out.written() > 0:
+		return false
+	case busy && !x.tool.ReadOnly && len(x.tool.Requests(args)) != 1: // a part may be done
 		return false
 	case !busy && (!x.tool.cached() || e.Kind != KindEnvironment):
 		return false
@@ -306,7 +310,7 @@ func (x *execution) execute(
 			break
 		}
 		failure = classify(ctx, err)
-		if !x.again(ctx, failure, try) {
+		if len(result.Changes) > 0 || !x.again(ctx, args, failure, try) {
 			break
 		}
 		x.step(event.StepRetry)
