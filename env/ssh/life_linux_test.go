@@ -226,7 +226,7 @@ func TestHelperKilled(t *testing.T) {
 	h := connect(t, target(t, s))
 	dead := start(t, h, ssh.Config{Options: remote.Options{TTL: time.Hour}})
 	lives := open(t, h, ssh.Config{WorkDir: s.MakeDir(t)})
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	result := background(ctx, dead, sh("setsid sh -c 'while :; do sleep 1000; done' & sleep 1000"))
 	eventually(t, "the command runs", func() bool { return len(left(t, s, dead.Session())) > 4 })

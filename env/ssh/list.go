@@ -20,8 +20,8 @@ import (
 var listScript string
 
 const (
-	// scriptTime bounds one run of listScript, and Attach.
-	scriptTime = time.Minute
+	// scriptTime bounds one run of listScript, and Attach. A busy host with many processes takes long.
+	scriptTime = 3 * time.Minute
 	// maxListed bounds the environments of a host.
 	maxListed = 10_000
 )
