@@ -58,7 +58,7 @@ func proveEveryKind(t *testing.T) {
 	}
 	s = newSession(t, brain, func(c *agent.Config) {
 		c.Profile.ContextWindow = 10_000
-		c.Limits.MaxToolRounds = 14
+		c.Limits.MaxToolRounds, c.Limits.MaxReplans = 14, -1
 		c.Verify = agent.Verify{Command: "true"}
 	})
 	s.submit("go")
