@@ -137,7 +137,7 @@ type Config struct {
 		instructions string) string
 }
 
-// Aggregator makes one response of the deltas of an answer. llm.Assembler says what it has to do.
+// Aggregator makes one response of the deltas of an answer, by the rules of llm.Assembler.
 type Aggregator interface {
 	Add(d llm.Delta)
 	Response() (llm.Response, error)

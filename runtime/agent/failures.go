@@ -140,7 +140,7 @@ func (l *loop) strike(ctx context.Context, rounds int) (ending, bool, error) {
 	return ending{SignalGiveUp, StatusRepeatedFailures, fmt.Errorf("agent: %w", err)}, true, nil
 }
 
-// help asks a person what to do, for helpTime, and reports whether there is an answer for the
+// help asks a person for advice, for helpTime, and reports whether there is an answer for the
 // model.
 func (l *loop) help(
 	ctx context.Context, question string,

@@ -55,7 +55,7 @@ func cannotText(reason string) string {
 	return "You report that you cannot do the task: " + strings.TrimSpace(reason)
 }
 
-// reflectText asks a model for the cause of its failures. Why says what happened.
+// reflectText asks a model for the cause of its failures. Why is the text before the question.
 func reflectText(why string) string {
 	return why + "\n\nCall no tool now. Write in a few sentences what the cause is, what of that " +
 		"you know and what you only assume, and what you will do in another way."
