@@ -51,6 +51,11 @@ type RetryPolicy struct {
 // error at once, with a *WaitError as the cause. Without such a request the wait is random, up to
 // 500 ms × 2ⁿ, at most 10 s after an answer and 2 s without one; beyond MaxRetries at most 10 s.
 func Retry(inner Client, policy RetryPolicy) Client {
+	return &retry{inner: inner, policy: policy.complete()}
+}
+
+// complete returns the policy with its defaults.
+func (policy RetryPolicy) complete() RetryPolicy {
 	if policy.MaxRetries == 0 {
 		policy.MaxRetries = DefaultMaxRetries
 	}
@@ -63,7 +68,7 @@ func Retry(inner Client, policy RetryPolicy) Client {
 	if policy.Rand == nil {
 		policy.Rand = rand.Float64
 	}
-	return &retry{inner: inner, policy: policy}
+	return policy
 }
 
 type retry struct {
