@@ -38,6 +38,8 @@ func (c *cost) subtract(d cost) { c.add(cost{-d.turns, -d.tokens, -d.dollars}) }
 type budget struct {
 	parent *budget
 	tree   *tree
+	// shared means that sessions share it, whose models are not told how much of it is used.
+	shared bool
 	// limits returns the limits of the current run. It takes locks that callers of a budget may hold,
 	// so nobody calls it with the lock of tree.
 	limits func() Limits
@@ -52,6 +54,32 @@ type budget struct {
 	// means no limit.
 	began time.Time
 	time  time.Duration
+}
+
+// LimitBudget is the limit, in RunResult.Limit, of a run that has no room in Config.Budget.
+const LimitBudget = "budget"
+
+// Budget bounds what the sessions of one or more agents use together: tokens, and money if the
+// prices of their models are known. It is reserved before each request, as the limits of a session
+// are. It is safe for concurrent use.
+type Budget struct{ b budget }
+
+// NewBudget returns a budget with a limit of tokens and one of US dollars, of which spent and
+// spentUSD are used. A limit of zero is none.
+func NewBudget(tokens int64, dollars float64, spent int64, spentUSD float64) *Budget {
+	s := new(Budget)
+	s.b.init(nil, func() Limits { return Limits{MaxTokens: tokens, MaxCost: dollars} })
+	s.b.shared = true
+	s.b.spent = cost{tokens: spent, dollars: spentUSD}
+	return s
+}
+
+// root returns the budget above those of sessions; nil for a nil s.
+func (s *Budget) root() *budget {
+	if s == nil {
+		return nil
+	}
+	return &s.b
 }
 
 // tree is what the budgets of a tree of agents share.
@@ -145,7 +173,7 @@ func (b *budget) room(
 	for _, l := range limits {
 		taken := n.spent
 		taken.add(n.reserved)
-		waits := n.reserved.turns > 0
+		waits, shared := n.reserved.turns > 0, n.shared
 		n = n.parent
 		if l.MaxTurns > 0 && taken.turns >= l.MaxTurns {
 			return 0, &limitError{"turns", int64(l.MaxTurns)}
@@ -156,6 +184,8 @@ func (b *budget) room(
 				most = min(most, rest)
 			case waits:
 				wait = true
+			case shared:
+				return &limitError{LimitBudget, limit}
 			default:
 				return &limitError{name, limit}
 			}
@@ -257,6 +287,9 @@ func (b *budget) shares() []share {
 	var list []share
 	n := b
 	for i, l := range limits {
+		if n.shared {
+			break
+		}
 		list = append(
 			list,
 			share{"turns", float64(n.spent.turns), float64(l.MaxTurns), i},

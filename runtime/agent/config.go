@@ -52,6 +52,8 @@ type Config struct {
 	// which keeps no record of it.
 	Store func(sessionID string) (session.Store, error)
 	Retry llm.RetryPolicy
+	// Budget bounds all sessions together that have the same one; nil bounds none.
+	Budget *Budget
 	// Settings are the initial settings of sessions.
 	Settings Settings
 	Limits   Limits

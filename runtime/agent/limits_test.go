@@ -7,6 +7,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -177,6 +178,33 @@ func TestMoneyOfSubagents(t *testing.T) {
 	}
 	if res.CostUSD != nil {
 		t.Errorf("it cost %f dollars, although the usage of the root agent is not known", *res.CostUSD)
+	}
+}
+
+// TestSharedBudget has two sessions that use up the money of one budget at the same time.
+func TestSharedBudget(t *testing.T) {
+	const whole, spent = 0.5, 0.1
+	budget := agent.NewBudget(0, whole, 0, spent)
+	price := &profile.Price{Input: 1, Output: 10}
+	var runs sync.WaitGroup
+	var costs [2]float64
+	for i := range costs {
+		var n callLog
+		m := &model{answers: looks(300, llm.Usage{Input: 500, Output: 500})}
+		cfg := config(m, n.tool("look", true))
+		cfg.Budget, cfg.Profile.Price = budget, price
+		s := newSession(t, cfg)
+		runs.Go(func() {
+			res, err := s.Submit(t.Context(), "go")
+			if err != nil || res.Status != agent.StatusLimit || res.Limit != agent.LimitBudget {
+				t.Errorf("%+v, %v", res, err)
+			}
+			costs[i] = price.Of(res.Usage)
+		})
+	}
+	runs.Wait()
+	if sum := costs[0] + costs[1]; sum > whole-spent || sum < 0.95*(whole-spent) {
+		t.Errorf("the sessions cost %v dollars", costs)
 	}
 }
 

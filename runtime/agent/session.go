@@ -116,7 +116,7 @@ func openSession(
 	case cfg.Env != nil:
 		s.permissions.base = cfg.Env.Info().WorkDir
 	}
-	var above *budget
+	above := cfg.Budget.root()
 	if s.parent != nil {
 		above = &s.parent.budget
 		s.cache = s.parent.cache.Fork()
