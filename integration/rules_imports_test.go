@@ -78,15 +78,16 @@ var arrows = map[string]string{
 	"runtime/llm/replay":       "runtime/llm",
 	"runtime/llm/llmtest":      "internal/... runtime/llm runtime/llm/replay",
 	"runtime/llm/internal/...": "runtime/llm runtime/llm/llmtest",
-	"runtime/plan":             "",
+	"runtime/plan":             "internal/shorten",
 	"runtime/event":            "env runtime/llm runtime/plan",
-	"runtime/session":          "runtime/event runtime/llm runtime/plan runtime/tool",
+	"runtime/session":          "internal/dirlock runtime/event runtime/llm runtime/plan runtime/tool",
 	"runtime/tool/...": "env env/search internal/... policy policy/redact runtime/event runtime/llm " +
 		"runtime/plan runtime/tool/...",
-	"runtime/failure": "env internal/lazyregexp policy runtime/event runtime/llm runtime/tool",
+	"runtime/failure": "env internal/... policy runtime/event runtime/llm runtime/tool",
 	"runtime/profile": "internal/lazyregexp runtime/llm runtime/tool",
 	"runtime/agent": "env env/search env/wrap internal/... policy policy/redact runtime/event " +
 		"runtime/failure runtime/llm runtime/plan runtime/profile runtime/session runtime/tool",
+	"runtime/batch": "internal/... runtime/agent runtime/event runtime/llm runtime/tool",
 	"runtime/recording": "env internal/lazyregexp policy runtime/agent runtime/event " +
 		"runtime/failure runtime/llm runtime/profile runtime/session runtime/tool",
 

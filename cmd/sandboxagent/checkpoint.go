@@ -14,6 +14,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/snapshot"
 	"github.com/sandboxagent/sandboxagent/env/workspace"
+	"github.com/sandboxagent/sandboxagent/internal/shorten"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
@@ -332,7 +333,10 @@ func (s *storedSession) lost(uploaded bool, changing []string) string {
 	var calls []string
 	add := func(id, name, arguments string) {
 		if slices.Contains(changing, name) {
-			calls = append(calls, fmt.Sprintf("- %s %s", name, shorten(oneLine(arguments), maxResultLine)))
+			calls = append(
+				calls,
+				fmt.Sprintf("- %s %s", name, shorten.Cut(oneLine(arguments), maxResultLine)),
+			)
 		}
 		if uploaded && id == s.restored.Note {
 			calls = nil

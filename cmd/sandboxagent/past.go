@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandboxagent/sandboxagent/internal/shorten"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/failure"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
@@ -74,7 +75,7 @@ func newestSessions(dir string) []string {
 func failuresOf(r *session.Record) (list []failure.Past) {
 	for _, f := range r.Failures {
 		p := failure.Past{Failure: f.Failure, PastFailure: event.PastFailure{SessionID: r.ID}}
-		p.Remedy = shorten(remedyText(f), maxRemedy)
+		p.Remedy = shorten.Cut(remedyText(f), maxRemedy)
 		list = append(list, p)
 	}
 	return list

@@ -14,6 +14,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/sandboxagent/sandboxagent/internal/shorten"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
@@ -163,7 +164,7 @@ func (p *program) listSessions(_ context.Context, c *cli.Context) (int, error) {
 		}
 		task, _, _ := strings.Cut(strings.TrimSpace(cmp.Or(l.Title, l.Task)), "\n")
 		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", l.ID, ago(time.Since(l.Updated)),
-			l.Status, row(l.Model), row(l.Env), cost, shorten(row(task), maxTaskLine))
+			l.Status, row(l.Model), row(l.Env), cost, shorten.Cut(row(task), maxTaskLine))
 	}
 	return codeDone, table.Flush()
 }
@@ -185,15 +186,6 @@ func ago(d time.Duration) string {
 		return fmt.Sprintf("%dh ago", int(d.Hours()))
 	}
 	return fmt.Sprintf("%dd ago", int(d.Hours()/24))
-}
-
-// shorten cuts a text to at most n characters.
-func shorten(text string, n int) string {
-	runes := []rune(text)
-	if len(runes) <= n {
-		return text
-	}
-	return string(runes[:n-1]) + "…"
 }
 
 // showSession is the command session show.
@@ -265,14 +257,19 @@ func writeFailures(b *strings.Builder, r *session.Record) {
 		fmt.Fprintf(b, "%s  %s, %s: %s, %s\n", f.Time.Local().Format(time.DateTime), state, f.Kind,
 			f.Class, f.Strategy)
 		if f.Tool != "" {
-			fmt.Fprintf(b, "  call    %s %s\n", row(f.Tool), shorten(oneLine(f.Arguments), maxResultLine))
+			fmt.Fprintf(
+				b,
+				"  call    %s %s\n",
+				row(f.Tool),
+				shorten.Cut(oneLine(f.Arguments), maxResultLine),
+			)
 		}
 		if f.ExitCode != nil {
 			fmt.Fprintf(b, "  code    %d\n", *f.ExitCode)
 		}
-		fmt.Fprintf(b, "  learned %s\n", shorten(oneLine(f.Learning), maxResultLine))
+		fmt.Fprintf(b, "  learned %s\n", shorten.Cut(oneLine(f.Learning), maxResultLine))
 		if f.Remedy != "" {
-			fmt.Fprintf(b, "  helped  %s\n", shorten(oneLine(f.Remedy), maxResultLine))
+			fmt.Fprintf(b, "  helped  %s\n", shorten.Cut(oneLine(f.Remedy), maxResultLine))
 		}
 	}
 }
@@ -303,7 +300,7 @@ func writeSession(b *strings.Builder, r *session.Record) {
 			for _, part := range t.Parts {
 				if part.ToolCall != nil {
 					fmt.Fprintf(b, "\n* %s %s\n", row(part.ToolCall.Name),
-						shorten(oneLine(part.ToolCall.Arguments), maxResultLine))
+						shorten.Cut(oneLine(part.ToolCall.Arguments), maxResultLine))
 				}
 			}
 		case session.TurnToolResults:
@@ -312,7 +309,7 @@ func writeSession(b *strings.Builder, r *session.Record) {
 				if res.IsError {
 					mark = "error"
 				}
-				fmt.Fprintf(b, "  %s: %s\n", mark, shorten(oneLine(res.Text()), maxResultLine))
+				fmt.Fprintf(b, "  %s: %s\n", mark, shorten.Cut(oneLine(res.Text()), maxResultLine))
 			}
 		}
 		for _, point := range r.Points {

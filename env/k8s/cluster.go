@@ -21,6 +21,8 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/sandboxagent/sandboxagent/internal/shorten"
 )
 
 // callTimeout bounds a request.
@@ -276,7 +278,7 @@ func (c *Cluster) lastWarning(ctx context.Context, pod *corev1.Pod) string {
 	text := ""
 	for _, e := range list.Items {
 		if e.Type == corev1.EventTypeWarning {
-			text = e.Reason + ": " + oneLine(e.Message)
+			text = e.Reason + ": " + shorten.Line(e.Message)
 		}
 	}
 	return text
@@ -324,6 +326,3 @@ func (c *Cluster) denyNetwork(ctx context.Context, pod *corev1.Pod) error {
 	}
 	return nil
 }
-
-// oneLine joins the lines of a message of the cluster.
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

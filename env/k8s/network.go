@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/internal/shorten"
 )
 
 const (
@@ -95,13 +96,13 @@ func (e *Environment) probeNetwork(ctx context.Context) (env.Guarantee, error) {
 	}
 	if result.ExitCode != 0 || result.TimedOut {
 		return env.Guarantee{}, fmt.Errorf("probe the network: exit code %d: %s", result.ExitCode,
-			oneLine(stderr.String()))
+			shorten.Line(stderr.String()))
 	}
 	g := env.Guarantee{
 		Name: env.NoNetwork, Strength: env.Enforced,
 		By: "a network policy; from inside, nothing answers that the probe knows",
 	}
-	if answered := oneLine(stdout.String()); answered != "" {
+	if answered := shorten.Line(stdout.String()); answered != "" {
 		g.Strength = env.Absent
 		g.By = "the cluster ignores the network policy: " + answered + " answered"
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sandboxagent/sandboxagent/internal/shorten"
 )
 
 // exitTimeout bounds the wait for the state of a container that has ended.
@@ -78,7 +80,7 @@ func startFailure(pod *corev1.Pod) error {
 		if w == nil || !slices.Contains(hopeless, w.Reason) || isBusy(w) {
 			continue
 		}
-		err := fmt.Errorf("the image %s: %s: %s", s.Image, w.Reason, oneLine(w.Message))
+		err := fmt.Errorf("the image %s: %s: %s", s.Image, w.Reason, shorten.Line(w.Message))
 		if s.Name == installName && lacksShell(w.Message, 0) {
 			err = fmt.Errorf("%w: %w", ErrNoShell, err)
 		}
@@ -104,21 +106,21 @@ func lacksShell(message string, exitCode int32) bool {
 // endedEarly returns the error of a pod that has ended before it was ready.
 func endedEarly(pod *corev1.Pod) error {
 	if pod.Status.Reason != "" { // such as the pressure of its node
-		return fmt.Errorf("it has ended: %s: %s", pod.Status.Reason, oneLine(pod.Status.Message))
+		return fmt.Errorf("it has ended: %s: %s", pod.Status.Reason, shorten.Line(pod.Status.Message))
 	}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if t := s.State.Terminated; t != nil && (t.ExitCode != 0 || s.Name == sandboxName) {
 			return containerFailure(s.Name, t)
 		}
 	}
-	return fmt.Errorf("it has ended: %s", oneLine(pod.Status.Message))
+	return fmt.Errorf("it has ended: %s", shorten.Line(pod.Status.Message))
 }
 
 // containerFailure returns the error of a container that has ended.
 func containerFailure(name string, t *corev1.ContainerStateTerminated) error {
 	text := fmt.Sprintf("the container %s has ended: %s, exit code %d", name, t.Reason, t.ExitCode)
 	if t.Message != "" {
-		text += ": " + oneLine(t.Message)
+		text += ": " + shorten.Line(t.Message)
 	}
 	if name == installName && lacksShell(t.Message, t.ExitCode) {
 		return fmt.Errorf("%w: %s", ErrNoShell, text)
@@ -130,13 +132,13 @@ func containerFailure(name string, t *corev1.ContainerStateTerminated) error {
 func waitReason(pod *corev1.Pod) string {
 	for _, k := range pod.Status.Conditions {
 		if k.Type == corev1.PodScheduled && k.Status == corev1.ConditionFalse {
-			return fmt.Sprintf("%s: %s", k.Reason, oneLine(k.Message))
+			return fmt.Sprintf("%s: %s", k.Reason, shorten.Line(k.Message))
 		}
 	}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if w := s.State.Waiting; w != nil && w.Reason != "" && w.Reason != "PodInitializing" {
 			return strings.TrimSuffix(fmt.Sprintf("the container %s waits: %s: %s", s.Name, w.Reason,
-				oneLine(w.Message)), ": ")
+				shorten.Line(w.Message)), ": ")
 		}
 	}
 	return ""
@@ -156,19 +158,19 @@ func (h *handle) gone(pod *corev1.Pod, deleted bool) error {
 		g.Reason, g.Detail = ReasonOutOfMemory, "the memory limit is too low, or commands use too much"
 	case slices.Contains([]string{"NodeLost", "NodeShutdown", "Shutdown", "Terminated"},
 		pod.Status.Reason):
-		g.Reason, g.Detail = ReasonNode, oneLine(pod.Status.Message)
+		g.Reason, g.Detail = ReasonNode, shorten.Line(pod.Status.Message)
 	case disruption != nil:
-		g.Reason, g.Detail = disruptions[disruption.Reason], oneLine(disruption.Message)
+		g.Reason, g.Detail = disruptions[disruption.Reason], shorten.Line(disruption.Message)
 		if pod.Status.Message != "" {
-			g.Detail = oneLine(pod.Status.Message)
+			g.Detail = shorten.Line(pod.Status.Message)
 		}
 		if g.Reason == "" {
 			g.Reason = ReasonEvicted
 		}
 	case pod.Status.Reason == "Evicted":
-		g.Reason, g.Detail = ReasonEvicted, oneLine(pod.Status.Message)
+		g.Reason, g.Detail = ReasonEvicted, shorten.Line(pod.Status.Message)
 	case pod.Status.Reason == "DeadlineExceeded":
-		g.Reason, g.Detail = ReasonDeadline, oneLine(pod.Status.Message)
+		g.Reason, g.Detail = ReasonDeadline, shorten.Line(pod.Status.Message)
 	case deleted || pod.DeletionTimestamp != nil:
 		g.Reason = ReasonDeleted
 	case t != nil:

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/sandboxagent/sandboxagent/internal/shorten"
 )
 
 // maxTemplate bounds Config.Template, in bytes.
@@ -79,15 +81,15 @@ func (c Config) template() (*corev1.Pod, error) {
 	}
 	text, err := yaml.YAMLToJSONStrict(c.Template)
 	if err != nil {
-		return bad("%s", oneLine(err.Error()))
+		return bad("%s", shorten.Line(err.Error()))
 	}
 	unknown, err := json.UnmarshalStrict(text, pod)
 	if err = errors.Join(append(unknown, err)...); err != nil {
-		return bad("%s", oneLine(err.Error()))
+		return bad("%s", shorten.Line(err.Error()))
 	}
 	var fields map[string]any
 	if err := json.UnmarshalCaseSensitivePreserveInts(text, &fields); err != nil {
-		return bad("%s", oneLine(err.Error()))
+		return bad("%s", shorten.Line(err.Error()))
 	}
 	if err := c.checkFields("", fields, false); err != nil {
 		return nil, err

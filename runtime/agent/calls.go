@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/internal/shorten"
 	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
@@ -445,7 +446,13 @@ func (l *loop) detectLoop(calls []call) error {
 
 // addToResult adds a call to the run's result, with shortened texts.
 func (l *loop) addToResult(c call, o tool.Outcome) {
-	args, text := cutMiddle(c.Arguments, recordedText), cutMiddle(o.Result.Text(), recordedText)
+	args, text := shorten.Middle(
+		c.Arguments,
+		recordedText,
+	), shorten.Middle(
+		o.Result.Text(),
+		recordedText,
+	)
 	l.res.ToolCalls = append(l.res.ToolCalls, ToolCallRecord{
 		CallID: c.ID, Name: c.Name, Arguments: args, Result: text,
 		Success: !o.Result.IsError, Started: o.Started, Duration: o.Duration,

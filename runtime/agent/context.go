@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sandboxagent/sandboxagent/internal/shorten"
 	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
@@ -221,7 +222,7 @@ func (l *loop) summarize(
 		length = min(length, int(room-summaryTokens)*3) // of 4 characters a token
 	}
 	for try := 0; ; try++ {
-		req := l.summaryRequest(cutMiddle(text, max(0, length)))
+		req := l.summaryRequest(shorten.Middle(text, max(0, length)))
 		input := func() int64 { return approxTokens(req) }
 		if e, over := l.reserve(ctx, input, summaryTokens); over {
 			return resp, e, true
@@ -314,12 +315,12 @@ func transcript(turns []session.Turn, pruned map[string]bool) string {
 			for _, p := range t.Parts {
 				if p.ToolCall != nil {
 					write("call", p.ToolCall.Name, "id", p.ToolCall.ID, "arguments",
-						cutMiddle(p.ToolCall.Arguments, summarizedResult))
+						shorten.Middle(p.ToolCall.Arguments, summarizedResult))
 				}
 			}
 		case session.TurnToolResults:
 			for _, r := range t.Results {
-				text, kind := cutMiddle(r.Text(), summarizedResult), "result"
+				text, kind := shorten.Middle(r.Text(), summarizedResult), "result"
 				if pruned[r.CallID] {
 					text = session.PrunedText
 				}
@@ -331,15 +332,6 @@ func transcript(turns []session.Turn, pruned map[string]bool) string {
 		}
 	}
 	return b.String()
-}
-
-// cutMiddle returns at most about n bytes of a text: its start and its end.
-func cutMiddle(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	head, tail := text[:n/2], text[len(text)-n/2:]
-	return strings.ToValidUTF8(head, "") + "\n[…]\n" + strings.ToValidUTF8(tail, "")
 }
 
 // gather adds to c what a summary must not lose: the words of the user, the plan, the files that
@@ -357,7 +349,7 @@ func (l *loop) gather(c *session.Compacted, turns []session.Turn) {
 			stored[r.CallID] = strings.Contains(r.Text(), tool.OutputScheme+r.CallID)
 			switch {
 			case r.IsError:
-				c.Failures = append(c.Failures, r.Name+": "+cutMiddle(r.Text(), 300))
+				c.Failures = append(c.Failures, r.Name+": "+shorten.Middle(r.Text(), 300))
 			case r.Name == planExit:
 				c.Plan = r.Text()
 			}
@@ -392,7 +384,7 @@ func (l *loop) gather(c *session.Compacted, turns []session.Turn) {
 
 // outputName names the output of a call that the session keeps.
 func outputName(c llm.ToolCall) string {
-	return tool.OutputScheme + c.ID + ": " + c.Name + " " + cutMiddle(c.Arguments, 200)
+	return tool.OutputScheme + c.ID + ": " + c.Name + " " + shorten.Middle(c.Arguments, 200)
 }
 
 // filesOf returns the files that a call changes and reads.
@@ -430,10 +422,10 @@ func boundWords(list []string, most int) []string {
 	if len(list) == 0 {
 		return nil
 	}
-	first := cutMiddle(list[0], most/2)
+	first := shorten.Middle(list[0], most/2)
 	var newest []string
 	for left := most - len(first); len(list) > 1+len(newest) && left > 0; {
-		text := cutMiddle(list[len(list)-1-len(newest)], left)
+		text := shorten.Middle(list[len(list)-1-len(newest)], left)
 		newest = append(newest, text)
 		left -= len(text)
 	}

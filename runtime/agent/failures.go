@@ -55,7 +55,7 @@ func (l *loop) judge(ctx context.Context, c call, t tool.Tool, o *tool.Outcome) 
 	parts := slices.Clone(o.Result.Parts)
 	for i := len(parts) - 1; i >= 0; i-- {
 		if parts[i].Kind == llm.PartText {
-			parts[i].Text = strings.TrimSuffix(parts[i].Text, "\n") + "\n" + failure.Advice(f)
+			parts[i].Text = strings.TrimSuffix(parts[i].Text, "\n") + "\n" + failure.Advice(f, l.offered)
 			break
 		}
 	}

@@ -109,7 +109,7 @@ func TestSignals(t *testing.T) {
 		!slices.Equal(ended[3].Resolved, []string{"a"}) {
 		t.Errorf("events %+v", ended)
 	}
-	if text := ended[0].Result; text != "x is not there\n"+failure.Advice(f) {
+	if text := ended[0].Result; text != "x is not there\n"+failure.Advice(f, nil) {
 		t.Errorf("the model got %q", text)
 	}
 	last := func(n int) string {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/sandboxagent/sandboxagent/internal/shorten"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/plan"
@@ -183,7 +184,7 @@ func (r RunResult) entry() session.RunEnded {
 		e.Transitions = append(e.Transitions, session.Transition{Status: t.event(), Time: t.Time})
 	}
 	for _, f := range r.Failures {
-		f.Message = cutMiddle(f.Message, storedMessage)
+		f.Message = shorten.Middle(f.Message, storedMessage)
 		e.Failures = append(e.Failures, f)
 	}
 	if r.Err != nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandboxagent/sandboxagent/internal/shorten"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
@@ -37,7 +38,7 @@ func (l *loop) giveTitle(ctx context.Context, e ending) error {
 	if k.Model != "" {
 		l.next.Model = k.Model
 	}
-	task := llm.Text(cutMiddle(l.firstTask(), titleTask))
+	task := llm.Text(shorten.Middle(l.firstTask(), titleTask))
 	req := llm.Request{
 		Model: l.next.Model, System: k.Instructions, MaxOutputTokens: titleTokens,
 		Messages:  []llm.Message{{Role: llm.RoleUser, Parts: []llm.Part{task}}},

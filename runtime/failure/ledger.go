@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/sandboxagent/sandboxagent/internal/shorten"
 	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
@@ -242,26 +243,15 @@ func (l *Ledger) Recite() string {
 
 // line returns a failure in a line of at most maxLine characters.
 func (e entry) line() string {
-	return "- " + short(oneLine(e.topic), maxLine/2-2) + ": " +
-		short(oneLine(e.Learning), maxLine/2-2)
+	return "- " + shorten.Cut(shorten.Line(e.topic), maxLine/2-2) + ": " +
+		shorten.Cut(shorten.Line(e.Learning), maxLine/2-2)
 }
 
 // pastLine tells a model of a failure of an earlier session.
 func pastLine(p event.PastFailure) string {
 	text := fmt.Sprintf("An earlier session (%s) failed in the same way", p.SessionID)
 	if p.Remedy != "" {
-		return text + "; what worked then: " + short(oneLine(p.Remedy), 2*maxLine)
+		return text + "; what worked then: " + shorten.Cut(shorten.Line(p.Remedy), 2*maxLine)
 	}
 	return text + ", and found no remedy."
-}
-
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
-
-// short returns at most n characters of a text.
-func short(text string, n int) string {
-	runes := []rune(text)
-	if len(runes) <= n {
-		return text
-	}
-	return string(runes[:n-1]) + "…"
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
+	"github.com/sandboxagent/sandboxagent/internal/shorten"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
@@ -32,8 +33,8 @@ const (
 // call: the output, and then the message of e. None of them has secrets.
 func OfCall(c llm.ToolCall, e *tool.Error, text string, at time.Time) event.Failure {
 	f := event.Failure{
-		Source: event.FailureTool, Kind: string(e.Kind), Message: cutMiddle(e.Message),
-		Tool: c.Name, CallID: c.ID, Arguments: cutMiddle(c.Canonical()), Time: at,
+		Source: event.FailureTool, Kind: string(e.Kind), Message: shorten.Middle(e.Message, maxMessage),
+		Tool: c.Name, CallID: c.ID, Arguments: shorten.Middle(c.Canonical(), maxMessage), Time: at,
 	}
 	switch e.Kind {
 	case tool.KindValidation, tool.KindUnknownTool:
@@ -55,8 +56,9 @@ func OfCall(c llm.ToolCall, e *tool.Error, text string, at time.Time) event.Fail
 func OfCheck(message string, exitCode int, output string, at time.Time) event.Failure {
 	return event.Failure{
 		Source: event.FailureVerify, Kind: KindCheck, Class: event.ClassRecoverable,
-		Strategy: event.StrategyCorrect, Message: cutMiddle(message), ExitCode: &exitCode,
-		Output: tail(output, maxOutput), Learning: firstLine(tellingLine(output)), Time: at,
+		Strategy: event.StrategyCorrect, Message: shorten.Middle(message, maxMessage),
+		ExitCode: &exitCode, Output: tail(output, maxOutput),
+		Learning: firstLine(tellingLine(output)), Time: at,
 	}
 }
 
@@ -64,7 +66,7 @@ func OfCheck(message string, exitCode int, output string, at time.Time) event.Fa
 func OfTask(reason string, at time.Time) event.Failure {
 	return event.Failure{
 		Source: event.FailureModel, Kind: KindTask, Class: event.ClassRecoverable,
-		Strategy: event.StrategyAlternative, Message: cutMiddle(reason),
+		Strategy: event.StrategyAlternative, Message: shorten.Middle(reason, maxMessage),
 		Learning: firstLine(reason), Time: at,
 	}
 }
@@ -89,6 +91,12 @@ func judge(e *tool.Error, output string) (event.FailureClass, event.Strategy) {
 	}
 	switch e.Kind {
 	case tool.KindPermission:
+		switch {
+		case errors.Is(e.Err, env.ErrReadOnly), errors.Is(e.Err, env.ErrReadOnlyFile):
+			return event.ClassPermission, event.StrategyAskUser
+		case errors.Is(e.Err, env.ErrOutside), errors.Is(e.Err, fs.ErrPermission):
+			return event.ClassPermission, event.StrategyAlternative
+		}
 		return event.ClassPermission, event.StrategyAskUser
 	case tool.KindCanceled:
 		return event.ClassRetryable, event.StrategyRetry
@@ -121,13 +129,20 @@ func learn(f event.Failure, e *tool.Error) string {
 		return "There is no tool " + f.Tool + "; use one of those that are offered."
 	case f.Strategy == event.StrategyWait:
 		return "Another process is in the way; wait until it has ended, and repeat the call."
+	case f.Class == event.ClassPermission && e.Kind == tool.KindShellExit:
+		return "This file cannot be executed; look at its mode and its first line."
+	case f.Class == event.ClassPermission && f.Strategy == event.StrategyAlternative:
+		return "This is not permitted here; use a path below the working directory."
 	case f.Class == event.ClassPermission:
 		return "This is not permitted; only the user can allow it."
 	case e.Kind == tool.KindNotFound:
 		return firstLine(e.Message) + "; look for it before you use it."
-	case e.ExitCode != nil && *e.ExitCode == 127 && e.Kind == tool.KindShellExit:
-		return "The program is not installed here; use another one."
 	case e.Kind == tool.KindShellExit:
+		if e.ExitCode != nil {
+			if text := missing(f.Output, *e.ExitCode); text != "" {
+				return shorten.Cut(text, maxLearning)
+			}
+		}
 		if line := firstLine(tellingLine(f.Output)); line != "" {
 			return line
 		}
@@ -141,14 +156,52 @@ var nextSteps = map[event.Strategy]string{
 	event.StrategyRetry:       "repeat the call",
 	event.StrategyWait:        "wait until the other process has ended, then repeat the call",
 	event.StrategyCorrect:     "find the cause and correct it before you repeat the call",
-	event.StrategyAlternative: "use another tool, command or name",
+	event.StrategyAlternative: "use another tool, command or path",
 	event.StrategyAskUser:     "do what is allowed, and tell the user what is missing",
 	event.StrategyTerminate:   "stop, and report what is done",
 }
 
-// Advice tells a model the class and the strategy of a failure, in one line.
-func Advice(f event.Failure) string {
-	return "[This failure is " + string(f.Class) + ". Next: " + nextSteps[f.Strategy] + ".]"
+// Advice tells a model the class and the strategy of a failure, in one line. It names another tool
+// where one of those that are offered helps.
+func Advice(f event.Failure, offered []string) string {
+	next := nextSteps[f.Strategy]
+	if t := otherTool(f, offered); t != "" {
+		next += ", such as the tool " + t
+	}
+	return "[This failure is " + string(f.Class) + ". Next: " + next + ".]"
+}
+
+// otherTool returns a tool to use instead of that which failed, or "".
+func otherTool(f event.Failure, offered []string) string {
+	var names []string
+	switch tool.ErrorKind(f.Kind) {
+	case tool.KindNotFound:
+		names = []string{"glob", "list_dir"}
+	case tool.KindUnknownTool:
+		names = sameTools[strings.ToLower(f.Tool)]
+	}
+	for _, name := range names {
+		if name != f.Tool && slices.Contains(offered, name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// sameTools has the tools that do what a tool of another program or provider does.
+var sameTools = map[string][]string{
+	"apply_patch": {"edit_file"}, "edit": {"edit_file", "apply_patch"},
+	"edit_file": {"apply_patch"}, "multiedit": {"edit_file", "apply_patch"},
+	"replace": {"edit_file", "apply_patch"}, "str_replace": {"edit_file", "apply_patch"},
+	"str_replace_based_edit_tool": {"edit_file", "apply_patch"},
+	"create":                      {"write_file"}, "write": {"write_file"},
+	"cat": {"read_file"}, "read": {"read_file"}, "view": {"read_file"},
+	"read_many_files": {"read_file"}, "find": {"glob"}, "list_dir": {"glob"},
+	"list_directory": {"list_dir", "glob"}, "ls": {"list_dir", "glob"},
+	"rg": {"grep"}, "ripgrep": {"grep"}, "search": {"grep"}, "search_file_content": {"grep"},
+	"bash": {"shell"}, "exec": {"shell"}, "exec_command": {"shell"}, "local_shell": {"shell"},
+	"run_shell_command": {"shell"}, "sh": {"shell"}, "task": {"spawn_agent"},
+	"todowrite": {"plan_write"}, "update_plan": {"plan_write"},
 }
 
 // numbers matches what differs between two failures of the same cause: numbers, addresses, times
@@ -167,7 +220,7 @@ func Normalize(message string) string {
 
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	return short(oneLine(line), maxLearning)
+	return shorten.Cut(shorten.Line(line), maxLearning)
 }
 
 // tellingLine returns the line of an output that tells most about a failure: the last one with a
@@ -212,13 +265,4 @@ func tail(text string, n int) string {
 		text = text[1:]
 	}
 	return text
-}
-
-// cutMiddle returns at most about maxMessage bytes of a text: its start and its end.
-func cutMiddle(text string) string {
-	if len(text) <= maxMessage {
-		return text
-	}
-	head, end := text[:maxMessage/2], text[len(text)-maxMessage/2:]
-	return strings.ToValidUTF8(head, "") + "\n[…]\n" + strings.ToValidUTF8(end, "")
 }

@@ -49,11 +49,13 @@ func TestOfCall(t *testing.T) {
 		},
 		"no such program": {
 			exited(127), "sh: 1: foo: not found\n", event.FailureTool, event.ClassRecoverable,
-			event.StrategyAlternative, "The program is not installed here; use another one.",
+			event.StrategyAlternative, "foo is not installed; use another program, or install it with " +
+				"the package manager of the system, such as: apt-get install foo",
 		},
 		"program that may not run": {
 			exited(126), "sh: 1: ./x: Permission denied\n", event.FailureTool, event.ClassPermission,
-			event.StrategyAlternative, "This is not permitted; only the user can allow it.",
+			event.StrategyAlternative,
+			"This file cannot be executed; look at its mode and its first line.",
 		},
 		"lock of git": {
 			exited(128), "fatal: Unable to create '/w/.git/index.lock': File exists.\n\nAnother git " +
@@ -87,6 +89,21 @@ func TestOfCall(t *testing.T) {
 		},
 		"permission": {
 			failed(tool.KindPermission, "no permission: a", fs.ErrPermission), "", event.FailureTool,
+			event.ClassPermission, event.StrategyAlternative,
+			"This is not permitted here; use a path below the working directory.",
+		},
+		"path outside": {
+			failed(tool.KindPermission, "outside", env.ErrOutside), "", event.FailureTool,
+			event.ClassPermission, event.StrategyAlternative,
+			"This is not permitted here; use a path below the working directory.",
+		},
+		"read-only environment": {
+			failed(tool.KindPermission, "read-only", env.ErrReadOnly), "", event.FailureTool,
+			event.ClassPermission, event.StrategyAskUser,
+			"This is not permitted; only the user can allow it.",
+		},
+		"refused call": {
+			failed(tool.KindPermission, "no rule allows it", nil), "", event.FailureTool,
 			event.ClassPermission, event.StrategyAskUser,
 			"This is not permitted; only the user can allow it.",
 		},
@@ -141,7 +158,7 @@ func TestOfCall(t *testing.T) {
 			if got.Retryable() != (tt.class == event.ClassRetryable) {
 				t.Errorf("retryable: %t", got.Retryable())
 			}
-			advice := failure.Advice(got)
+			advice := failure.Advice(got, nil)
 			if strings.Contains(advice, "\n") || !strings.Contains(advice, string(tt.class)) ||
 				strings.Contains(advice, ": .") {
 				t.Errorf("advice %q", advice)
@@ -168,6 +185,77 @@ func TestLearningOfOutputs(t *testing.T) {
 		f := failure.OfCall(llm.ToolCall{Name: "shell"}, exited(1), output+exited(1).Message, at)
 		if f.Learning != want {
 			t.Errorf("%q from %q, want %q", f.Learning, output, want)
+		}
+	}
+}
+
+// TestMissing has commands that fail because something is not installed.
+func TestMissing(t *testing.T) {
+	const use = " is not installed; use another program, or install it with the package manager of " +
+		"the system, such as: apt-get install "
+	const found = " was not found; if it is no part of this project, install the package that has " +
+		"it, such as: "
+	for _, tt := range []struct {
+		exit         int
+		output, want string
+	}{
+		{127, "sh: 1: foo: not found\n", "foo" + use + "foo"},
+		{127, "bash: line 1: g++: command not found\n", "g++" + use + "g++"},
+		{127, "sh: foo: not found\n", "foo" + use + "foo"},
+		{127, "zsh:1: command not found: foo\n", "foo" + use + "foo"},
+		{127, "sh: 1: ./x: not found\n", "The program is not installed here; use another one."},
+		{127, "sh: 1: -x: not found\n", "The program is not installed here; use another one."},
+		{
+			1, "ModuleNotFoundError: No module named 'yaml.x'\n",
+			"yaml" + found + "python3 -m pip install yaml",
+		},
+		{
+			1, "Error: Cannot find module '@a/b-c'\nRequire stack:\n",
+			"@a/b-c" + found + "npm install @a/b-c",
+		},
+		{1, "Error: Cannot find module './x'\n", "Error: Cannot find module './x'"},
+		{1, "Error: Cannot find module 'src/x'\n", "Error: Cannot find module 'src/x'"},
+		{
+			1, "x.go:3:8: no required module provides package a.b/c; to add it:\n\tgo get a.b/c\n",
+			"a.b/c" + found + "go get a.b/c",
+		},
+		{
+			101, "error[E0463]: can't find crate for `serde`\n",
+			"serde" + found + "cargo add serde",
+		},
+		{
+			1, "cannot load such file -- rack (LoadError)\n",
+			"rack" + found + "gem install rack",
+		},
+	} {
+		f := failure.OfCall(
+			llm.ToolCall{Name: "shell"}, exited(tt.exit), tt.output+exited(tt.exit).Message, at)
+		if f.Learning != tt.want {
+			t.Errorf("%q from %q, want %q", f.Learning, tt.output, tt.want)
+		}
+	}
+}
+
+// TestAdviceNamesTools has failures after which another tool helps.
+func TestAdviceNamesTools(t *testing.T) {
+	offered := []string{"edit_file", "glob", "list_dir", "read_file", "shell"}
+	for _, tt := range []struct {
+		tool string
+		kind tool.ErrorKind
+		want string
+	}{
+		{"Bash", tool.KindUnknownTool, "shell"},
+		{"apply_patch", tool.KindUnknownTool, "edit_file"},
+		{"write", tool.KindUnknownTool, ""},
+		{"other", tool.KindUnknownTool, ""},
+		{"read_file", tool.KindNotFound, "glob"},
+		{"glob", tool.KindNotFound, "list_dir"},
+		{"shell", tool.KindShellTimeout, ""},
+	} {
+		f := failure.OfCall(llm.ToolCall{Name: tt.tool}, failed(tt.kind, "no", nil), "", at)
+		_, got, _ := strings.Cut(failure.Advice(f, offered), ", such as the tool ")
+		if got = strings.TrimSuffix(got, ".]"); got != tt.want {
+			t.Errorf("%s after %s of %s, want %s", got, tt.kind, tt.tool, tt.want)
 		}
 	}
 }

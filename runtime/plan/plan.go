@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/sandboxagent/sandboxagent/internal/shorten"
 )
 
 // Status is how far a subtask is.
@@ -103,7 +105,7 @@ func New(goal string, cancelDependants bool, tasks []Task) (Plan, error) {
 	}
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
-		t.Title, t.Note = oneLine(t.Title), oneLine(t.Note)
+		t.Title, t.Note = shorten.Line(t.Title), shorten.Line(t.Note)
 		if t.Status == "" {
 			t.Status = Pending
 		}
@@ -217,7 +219,7 @@ func (p Plan) Update(changes []Change) (Plan, error) {
 			t.Status = c.Status
 		}
 		if c.Note != "" {
-			t.Note = oneLine(c.Note)
+			t.Note = shorten.Line(c.Note)
 		}
 		p.settle()
 	}
@@ -288,7 +290,13 @@ func (p Plan) Recite() string {
 			completed++
 		}
 	}
-	fmt.Fprintf(&b, "Plan (%d of %d completed): %s", completed, len(p.Tasks), short(p.Goal, maxGoal))
+	fmt.Fprintf(
+		&b,
+		"Plan (%d of %d completed): %s",
+		completed,
+		len(p.Tasks),
+		shorten.Cut(p.Goal, maxGoal),
+	)
 	lines := 0
 	for _, t := range p.Tasks {
 		switch {
@@ -299,7 +307,7 @@ func (p Plan) Recite() string {
 			continue
 		}
 		lines++
-		b.WriteString("\n- " + short(p.line(t), maxLine))
+		b.WriteString("\n- " + shorten.Cut(p.line(t), maxLine))
 	}
 	if left > 0 {
 		fmt.Fprintf(&b, "\n- and %d more; plan_read shows all", left)
@@ -327,15 +335,4 @@ func (p Plan) String() string {
 		}
 	}
 	return b.String()
-}
-
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
-
-// short returns at most n characters of a text.
-func short(text string, n int) string {
-	runes := []rune(text)
-	if len(runes) <= n {
-		return text
-	}
-	return string(runes[:n-1]) + "…"
 }
