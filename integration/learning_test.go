@@ -31,6 +31,7 @@ func TestLearning(t *testing.T) {
 		{"plan_with_agents", provePlan},
 		{"provider_options", proveProviderOptions},
 		{"equal_requests", proveEqualRequests},
+		{"cache", proveCache},
 	} {
 		t.Run(tt.name, func(t *testing.T) { onWires(t, tt.prove) })
 	}
@@ -265,6 +266,61 @@ func proveEqualRequests(t *testing.T, w wire) {
 			strings.Join(first, "\n"),
 			strings.Join(second, "\n"),
 		)
+	}
+}
+
+// proveCache has a model that reads files twice, and a sub-agent that writes one of them in
+// between.
+func proveCache(t *testing.T, w wire) {
+	const pairs = 10 // a machine may be too slow for some of them: results are kept for two seconds
+	var replies []llmtest.Reply
+	for n := range pairs {
+		read := llmtest.Use(readFile(fmt.Sprintf("%d.txt", n)))
+		replies = append(replies, read, read)
+	}
+	replies = append(replies,
+		llmtest.Use(readFile("a.txt")),
+		llmtest.Use(
+			use("spawn_agent", map[string]any{"task": "write it"}),
+			use("wait", map[string]any{"agent_id": "agent_1"}),
+		),
+		llmtest.Use(readFile("a.txt")), llmtest.Text("read"),
+	)
+	root := llmtest.Sequence(replies...)
+	s := wireSession(t, w, func(r *llmtest.Request) llmtest.Reply {
+		switch {
+		case r.Messages[0].Text() != "write it":
+			return root(r)
+		case len(results(r)) == 0:
+			return llmtest.Use(shell("echo new >a.txt"))
+		}
+		return llmtest.Text("written")
+	})
+	s.write("a.txt", "old\n")
+	for n := range pairs {
+		s.write(fmt.Sprintf("%d.txt", n), "same\n")
+	}
+	if res := s.submit("read"); res.Final != "read" {
+		t.Fatalf("ended with %q", res.Final)
+	}
+	var reads []event.ToolCallEnd
+	hits := 0
+	for _, end := range data[event.ToolCallEnd](s) {
+		if end.Name == "read_file" {
+			reads = append(reads, end)
+			if slices.Contains(end.Steps, event.StepCache) {
+				hits++
+			}
+		}
+	}
+	if len(reads) != 2*pairs+2 {
+		t.Fatalf("%d files were read", len(reads))
+	}
+	last := reads[len(reads)-1]
+	if hits == 0 || reads[0].Result != reads[1].Result ||
+		!strings.Contains(reads[2*pairs].Result, "old") || !strings.Contains(last.Result, "new") ||
+		slices.Contains(last.Steps, event.StepCache) {
+		t.Errorf("%d hits, the last reads are %+v", hits, reads[2*pairs:])
 	}
 }
 
