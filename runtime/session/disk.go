@@ -1,7 +1,6 @@
 package session
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,8 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gofrs/flock"
-
+	"github.com/sandboxagent/sandboxagent/internal/dirlock"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -31,7 +29,7 @@ const (
 type Disk struct {
 	*Journal
 	dir  string
-	lock *flock.Flock
+	lock *dirlock.Lock
 
 	mu      sync.Mutex
 	outputs map[string]string // call ID → file
@@ -116,18 +114,11 @@ func Open(dir string, opts Options) (*Disk, *Record, error) {
 	return d, r, nil
 }
 
-const lockName = "lock"
-
-// lockTime bounds the wait for a process that looks whether another one has the lock.
-const lockTime = time.Second
-
 // newDisk locks the directory and calls open, which sets the journal.
 func newDisk(dir string, open func(d *Disk) error) (*Disk, error) {
-	lock := flock.New(filepath.Join(dir, lockName), flock.SetPermissions(0o600))
-	ctx, cancel := context.WithTimeout(context.Background(), lockTime)
-	defer cancel()
-	switch locked, err := lock.TryLockContext(ctx, lockTime/20); {
-	case errors.Is(err, context.DeadlineExceeded), err == nil && !locked:
+	lock, err := dirlock.Acquire(dir)
+	switch {
+	case errors.Is(err, dirlock.ErrHeld):
 		return nil, ErrInUse
 	case err != nil:
 		return nil, fmt.Errorf("lock the session: %w", err)
@@ -141,16 +132,7 @@ func newDisk(dir string, open func(d *Disk) error) (*Disk, error) {
 
 // InUse reports whether a process has the session in the directory dir open.
 func InUse(dir string) bool {
-	name := filepath.Join(dir, lockName)
-	if _, err := os.Stat(name); err != nil {
-		return false
-	}
-	lock := flock.New(name, flock.SetFlag(os.O_RDONLY))
-	locked, err := lock.TryRLock()
-	if locked {
-		_ = lock.Close() // it was only a look
-	}
-	return err == nil && !locked
+	return dirlock.Held(dir)
 }
 
 // Remove removes the session in the directory dir, damaged or not, with those of its sub-agents.
