@@ -321,7 +321,7 @@ func (instant) Now() time.Time { return time.Now() }
 func (instant) Sleep(ctx context.Context, _ time.Duration) error { return context.Cause(ctx) }
 
 // writeTree writes files below dir.
-func writeTree(t *testing.T, dir string, files map[string]string) {
+func writeTree(t testing.TB, dir string, files map[string]string) {
 	t.Helper()
 	for name, content := range files {
 		path := filepath.Join(dir, filepath.FromSlash(name))

@@ -47,6 +47,8 @@ type program struct {
 	held   []heldSession
 	// replay is the replay of a recorded session; may be nil.
 	replay *replaying
+	// part is the attempt of a batch that the program is; nil for a program of its own.
+	part *part
 
 	// tools, wrapClient, wrapStore, clock and patience are test seams: tools beside those of the
 	// profile, a client around that of the model, a store around that of a session, and a clock for
@@ -138,6 +140,26 @@ func (p *program) printLine(text string) {
 }
 
 func (p *program) app() *cli.App {
+	return p.appOf(
+		p.runCommand(), p.execCommand(), p.toolCommand(),
+		p.batchCommand(), p.batchStatusCommand(), p.batchRetryCommand(), p.batchSchemaCommand(),
+		p.verifyCommand(), p.listCommand(),
+		p.attachCommand(), p.removeCommand(), p.gcCommand(),
+		p.imagesCommand(), p.buildCommand(), p.modelsCommand(),
+		p.policyCheckCommand(), p.policyExplainCommand(), p.policyTestCommand(),
+		p.policySuggestCommand(), p.policySchemaCommand(),
+		p.sessionsCommand(), p.showCommand(), p.resumeCommand(), p.removeSessionCommand(),
+		p.gcSessionsCommand(), p.rollbackCommand(), p.undoCommand(),
+		p.forkCommand(), p.diffSessionsCommand(), p.exportCommand(), p.importCommand(),
+		p.testSessionsCommand(),
+		p.configShowCommand(), p.configPathCommand(), p.configSchemaCommand(),
+		p.doctorCommand(), p.demoCommand(),
+		p.completionCommand(), p.versionCommand(),
+	)
+}
+
+// appOf returns the application with the given commands.
+func (p *program) appOf(commands ...*cli.Command) *cli.App {
 	app := &cli.App{
 		Name:                      "sandboxagent",
 		Usage:                     "an LLM agent whose tools run in an execution environment",
@@ -148,20 +170,7 @@ func (p *program) app() *cli.App {
 		DisableSliceFlagSeparator: true,
 		ExitErrHandler:            func(*cli.Context, error) {},
 		OnUsageError:              onUsageError,
-		Commands: []*cli.Command{
-			p.runCommand(), p.execCommand(), p.toolCommand(), p.verifyCommand(), p.listCommand(),
-			p.attachCommand(), p.removeCommand(), p.gcCommand(),
-			p.imagesCommand(), p.buildCommand(), p.modelsCommand(),
-			p.policyCheckCommand(), p.policyExplainCommand(), p.policyTestCommand(),
-			p.policySuggestCommand(), p.policySchemaCommand(),
-			p.sessionsCommand(), p.showCommand(), p.resumeCommand(), p.removeSessionCommand(),
-			p.gcSessionsCommand(), p.rollbackCommand(), p.undoCommand(),
-			p.forkCommand(), p.diffSessionsCommand(), p.exportCommand(), p.importCommand(),
-			p.testSessionsCommand(),
-			p.configShowCommand(), p.configPathCommand(), p.configSchemaCommand(),
-			p.doctorCommand(), p.demoCommand(),
-			p.completionCommand(), p.versionCommand(),
-		},
+		Commands:                  commands,
 	}
 	for _, c := range app.Commands {
 		c.HideHelp = true
@@ -186,6 +195,9 @@ func (p *program) action(
 			code, err := work(ctx, c)
 			if err == nil {
 				return code
+			}
+			if p.part != nil {
+				p.part.failure = err
 			}
 			var sig *signalError
 			if !errors.As(context.Cause(ctx), &sig) {

@@ -223,16 +223,18 @@ func findCommand(app *cli.App, words []string) (_ *cli.Command, rest []string, e
 	if len(words) == 0 {
 		return &cli.Command{}, nil, nil
 	}
+	if len(words) > 1 {
+		if c := app.Command(words[0] + " " + words[1]); c != nil {
+			return c, words[2:], nil
+		}
+	}
 	var names, subcommands []string
 	for _, c := range app.Commands {
 		first, second, _ := strings.Cut(c.Name, " ")
 		switch {
 		case c.Name == words[0]:
 			return c, words[1:], nil
-		case first != words[0]:
-		case len(words) > 1 && second == words[1]:
-			return c, words[2:], nil
-		default:
+		case first == words[0]:
 			subcommands = append(subcommands, second)
 		}
 		names = append(names, c.Name)

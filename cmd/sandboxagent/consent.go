@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,8 +21,11 @@ const consentFile = "allowed-directories.json"
 
 // consent verifies that the user allows a model to act without a sandbox in the working directory
 // of e: by --yes, by an earlier answer for this directory, or by an answer to a question. Without a
-// state directory answers are not stored. Without a terminal it returns a usageError.
-func (p *program) consent(ctx context.Context, yes bool, state string, e *environment) error {
+// state directory answers are not stored. Without a terminal it returns a usageError. Where, if not
+// empty, describes the directories that the question is about.
+func (p *program) consent(
+	ctx context.Context, yes bool, state string, e *environment, where string,
+) error {
 	dir, rights := e.plain.Info().WorkDir, "your rights on this machine"
 	if e.account != "" {
 		dir, rights = e.backend+"://"+e.account+dir, "the rights of "+e.account
@@ -31,6 +35,7 @@ func (p *program) consent(ctx context.Context, yes bool, state string, e *enviro
 	if yes {
 		return nil
 	}
+	dir = cmp.Or(where, dir)
 	var allowed []string
 	choices := "[y]es, [N]o: "
 	if state != "" {

@@ -221,6 +221,9 @@ func (p *program) notify(line string) {
 	if p.quiet {
 		return
 	}
+	if p.part != nil {
+		p.part.runner.note(line)
+	}
 	if show := p.display.Load(); show != nil {
 		show.notify(line)
 		return

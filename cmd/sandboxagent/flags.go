@@ -163,7 +163,13 @@ func (p *program) parseBackend(c *cli.Context) (backend, error) {
 	if err := checkOwnership(c, b); err != nil {
 		return nil, err
 	}
-	return b, b.parse(c)
+	if err := b.parse(c); err != nil {
+		return nil, err
+	}
+	if p.part != nil {
+		p.part.adapt(b)
+	}
+	return b, nil
 }
 
 func (p *program) parseEnvironmentFlags(c *cli.Context) (s environmentSettings, err error) {

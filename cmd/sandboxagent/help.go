@@ -13,6 +13,7 @@ import (
 
 // The groups of flags in help, which are the categories of the flags.
 const (
+	groupBatch       = "batch"
 	groupTask        = "task"
 	groupCommand     = "command"
 	groupModel       = "model"
@@ -31,8 +32,8 @@ const (
 
 // groups are the groups of flags in the order in which help lists them.
 var groups = [...]string{
-	groupTask, groupCommand, groupModel, groupPolicy, groupEnvironment, groupSandbox, groupRemote,
-	groupContainer, groupDocker, groupK8s, groupSSH, groupFiles, groupOutput,
+	groupBatch, groupTask, groupCommand, groupModel, groupPolicy, groupEnvironment, groupSandbox,
+	groupRemote, groupContainer, groupDocker, groupK8s, groupSSH, groupFiles, groupOutput,
 	groupConfig,
 }
 

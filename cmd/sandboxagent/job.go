@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/snapshot"
 	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
@@ -68,11 +69,7 @@ func (p *program) work(ctx context.Context, j *job) (record event.Result, answer
 	j.checkRules = p.checkPermissions
 	j.config.Observers = append(j.config.Observers, show.observe)
 	info := j.env.plain.Info()
-	j.config.Observers = append(j.config.Observers, func(e event.Event) {
-		if end, ok := e.Data.(event.ToolCallEnd); ok && end.ErrorKind == string(tool.KindShellExit) {
-			p.noteRefusal(info, end.Result)
-		}
-	})
+	p.watchRefusals(j, info)
 	if j.sink != nil {
 		j.config.Sinks = append(j.config.Sinks, j.sink)
 	}
@@ -99,6 +96,9 @@ func (p *program) work(ctx context.Context, j *job) (record event.Result, answer
 		default:
 			show.notify(lerr.Error())
 		}
+	}
+	if p.part != nil {
+		p.part.failure, p.part.limit = err, res.Limit
 	}
 	unsafe := (len(res.guard.Disarmed) > 0 || res.guard.unchecked != nil) && ctx.Err() == nil
 	if err != nil && (res.Status == agent.StatusCompleted || unsafe) {
@@ -134,6 +134,15 @@ func (p *program) work(ctx context.Context, j *job) (record event.Result, answer
 	}
 	show.summary(record)
 	return record, answered
+}
+
+// watchRefusals has a note tell the user, once, how to allow what the sandbox has refused.
+func (p *program) watchRefusals(j *job, info env.Info) {
+	j.config.Observers = append(j.config.Observers, func(e event.Event) {
+		if end, ok := e.Data.(event.ToolCallEnd); ok && end.ErrorKind == string(tool.KindShellExit) {
+			p.noteRefusal(info, end.Result)
+		}
+	})
 }
 
 // addSession adds to a record the files of the session, and how it goes on after its run. A replay
@@ -342,7 +351,8 @@ const timeoutText = "the run timed out (--timeout)"
 // limitRemedies are the flags that set the limits, or other remedies.
 var limitRemedies = map[string]string{
 	"turns": "--max-turns", "tool_rounds": "--max-tool-rounds",
-	"tokens": "--max-tokens", "cost": "--max-cost", "output_tokens": "ask for smaller steps",
+	"tokens": "--max-tokens", "cost": "--max-cost", agent.LimitBudget: "--max-cost",
+	"output_tokens": "ask for smaller steps",
 }
 
 // explain returns a line with the reason why a run is not completed, and a remedy; empty for a

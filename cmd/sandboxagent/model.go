@@ -29,6 +29,9 @@ import (
 // anyKey is the variable for the key of any provider. It precedes the variables of the provider.
 const anyKey = "SANDBOXAGENT_API_KEY"
 
+// scriptPrefix is the start of the name of a model that is a script.
+const scriptPrefix = "script:"
+
 const modelForms = "openai/MODEL, anthropic/MODEL, gemini/MODEL, openai-compatible/MODEL with " +
 	"--base-url, script:FILE or replay:SESSION"
 
@@ -112,7 +115,12 @@ type model struct {
 
 // openModel returns the model and the client that the flags select. It sends nothing.
 func openModel(c *cli.Context) (model, error) {
-	spec, baseURL := c.String("model"), c.String("base-url")
+	return openModelNamed(c, c.String("model"), c.String("base-url"))
+}
+
+// openModelNamed is openModel for a model of that name, with other flags than --model and
+// --base-url.
+func openModelNamed(c *cli.Context, spec, baseURL string) (model, error) {
 	if spec == "" {
 		return model{}, usagef("the model is missing; set --model or SANDBOXAGENT_MODEL (known: "+
 			"%s)", modelForms)
@@ -125,7 +133,7 @@ func openModel(c *cli.Context) (model, error) {
 	if err != nil {
 		return model{}, err
 	}
-	if file, ok := strings.CutPrefix(spec, "script:"); ok {
+	if file, ok := strings.CutPrefix(spec, scriptPrefix); ok {
 		if len(options) > 0 {
 			return model{}, usagef("--%s has no effect on a script", providerOptionName)
 		}
@@ -193,9 +201,12 @@ func providerOptions(c *cli.Context) (map[string]any, error) {
 func (p *program) openModels(c *cli.Context, limits agent.Limits) (model, []agent.Kind, error) {
 	var m model
 	var err error
-	if p.replay != nil {
+	switch {
+	case p.replay != nil:
 		m, err = p.replay.openModel(c)
-	} else {
+	case p.part != nil && p.part.runner.models[c.String("model")].client != nil:
+		m = p.part.runner.models[c.String("model")]
+	default:
 		m, err = openModel(c)
 	}
 	if err != nil {
@@ -211,11 +222,15 @@ func (p *program) openModels(c *cli.Context, limits agent.Limits) (model, []agen
 	}
 	for _, name := range names {
 		if m.profile.WithModel(name).Price == nil {
-			return m, nil, usagef("--max-cost: the price of the model %s is not known; give it in a "+
-				"table for --models", name)
+			return m, nil, unknownPrice(name)
 		}
 	}
 	return m, kinds, nil
+}
+
+func unknownPrice(model string) error {
+	return usagef("--max-cost: the price of the model %s is not known; give it in a table for "+
+		"--models", model)
 }
 
 func openScript(file string, table profile.Models) (model, error) {

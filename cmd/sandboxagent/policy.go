@@ -180,7 +180,7 @@ func (p *program) parseGuardFlags(c *cli.Context, set []string) (g guardrails, e
 	if !slices.Contains([]redact.Mode{redact.Off, redact.Values, redact.Patterns}, mode) {
 		return g, usagef("--redact: %q is not one of off, values, patterns", mode)
 	}
-	g.redactor = redact.New(mode, secretValues(slices.Concat(os.Environ(), set)))
+	g.redactor = redact.New(mode, secretValues(slices.Concat(p.environ(), set)))
 	return g, nil
 }
 

@@ -43,6 +43,8 @@ type progress struct {
 	// answer is the text that the root agent's model is writing.
 	answer tail
 	tokens int64
+	// table returns the rows below the lines instead of the status line; may be nil.
+	table func(width int) []string
 	// drawn are the status line and the rows below it, which the next line replaces.
 	drawn   []string
 	paused  bool

@@ -386,7 +386,9 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 	if err != nil {
 		return nil, err
 	}
-	hideKeys(s.config.inherit.Pass)
+	if p.part == nil {
+		hideKeys(s.config.inherit.Pass)
+	}
 	j := &job{
 		task: s.task, reply: s.reply, patch: s.patch, fetch: s.fetch,
 		interactive: p.interactive(), stored: p.stored, held: p.heldSession, replay: p.replay,
@@ -405,6 +407,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 	if j.env, err = p.openInTime(ctx, s.environmentSettings); err != nil {
 		return nil, err
 	}
+	p.part.opened()
 	if j.sessions, err = p.openSessions(ctx, s.yes || guard.rules != nil, j.env); err != nil {
 		return nil, err
 	}
@@ -443,6 +446,7 @@ func (p *program) configure(
 		Tools:    p.tools,
 		Store:    p.newStores(j.sessions),
 		Retry:    s.retry,
+		Budget:   p.part.budget(),
 		Settings: agent.Settings{ReasoningEffort: s.effort},
 		Limits:   s.limits,
 		Verify:   agent.Verify{Command: s.verify},
@@ -466,12 +470,15 @@ func (p *program) configure(
 func (p *program) openSessions(
 	ctx context.Context, allowed bool, e *environment,
 ) (string, error) {
+	if p.part != nil {
+		return p.part.openSessions(ctx, e)
+	}
 	state, err := stateDir()
 	if err != nil {
 		return "", err
 	}
 	if !e.isolated {
-		if err := p.consent(ctx, allowed, state, e); err != nil {
+		if err := p.consent(ctx, allowed, state, e, ""); err != nil {
 			return "", err
 		}
 	}

@@ -100,7 +100,12 @@ func (p *progress) draw() {
 		return
 	}
 	width := p.width() - 1
-	rows := append([]string{p.status(width)}, p.written(width)...)
+	var rows []string
+	if p.table != nil {
+		rows = p.table(width)
+	} else {
+		rows = append([]string{p.status(width)}, p.written(width)...)
+	}
 	if slices.Equal(rows, p.drawn) {
 		return
 	}

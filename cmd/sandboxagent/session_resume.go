@@ -215,7 +215,7 @@ func (p *program) recordLine(set []string) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	secrets := redact.New(redact.Patterns, secretValues(slices.Concat(os.Environ(), set)))
+	secrets := redact.New(redact.Patterns, secretValues(slices.Concat(p.environ(), set)))
 	line := programLine{Dir: dir, Project: p.line.project}
 	if p.line.rules != nil {
 		line.Rules = p.line.rules.Rules
@@ -356,6 +356,9 @@ func (l *commandLine) isOn(name string) bool {
 // recall opens the session that the command line goes on with, if any, and adds the flags of
 // variables, files and the session.
 func (p *program) recall(app *cli.App) (err error) {
+	if p.line.command == batchRetryName {
+		return p.recallBatch(app)
+	}
 	id, point, err := p.recalledID()
 	if err != nil {
 		return err
@@ -581,9 +584,22 @@ func (p *program) enter(dir string, given []string) error {
 	if now, err := os.Getwd(); err == nil && now == dir || slices.Contains(given, "workdir") {
 		return nil
 	}
-	for i, f := range p.line.flags {
+	if err := p.line.makeAbsolute(); err != nil {
+		return err
+	}
+	if err := os.Chdir(dir); err != nil {
+		return usagef("the directory of the session cannot be entered: %s; name the one of its files "+
+			"with --workdir", err)
+	}
+	p.printNote("the session goes on in " + dir)
+	return nil
+}
+
+// makeAbsolute makes the names of files in the flags absolute.
+func (l *commandLine) makeAbsolute() error {
+	names := append([]string{"file", "image-file", "patch", "junit"}, fileKeys[:]...)
+	for i, f := range l.flags {
 		name, value := cutValue(f)
-		names := append([]string{"file", "image-file", "patch"}, fileKeys[:]...)
 		if !slices.Contains(names, name) || value == fromStdin ||
 			name == "policy" && slices.Contains(policy.Presets(), value) {
 			continue
@@ -592,13 +608,8 @@ func (p *program) enter(dir string, given []string) error {
 		if err != nil {
 			return err
 		}
-		p.line.flags[i] = "--" + name + "=" + abs
+		l.flags[i] = "--" + name + "=" + abs
 	}
-	if err := os.Chdir(dir); err != nil {
-		return usagef("the directory of the session cannot be entered: %s; name the one of its files "+
-			"with --workdir", err)
-	}
-	p.printNote("the session goes on in " + dir)
 	return nil
 }
 

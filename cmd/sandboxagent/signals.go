@@ -39,6 +39,9 @@ func (e *signalError) code() int {
 // command of execute, if one runs. During work a closed pipe is an error of Write and does not end
 // the program.
 func (p *program) interruptible(ctx context.Context, work func(context.Context) int) int {
+	if p.part != nil {
+		return work(ctx) // the batch gets the signals
+	}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	if !signal.Ignored(syscall.SIGHUP) { // as nohup has it

@@ -1,0 +1,570 @@
+package integration_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/docker/docker/api/types/container"
+
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
+	"github.com/sandboxagent/sandboxagent/runtime/batch"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
+)
+
+// batchModel is a server of a model that does the tasks of a batch: each has its ID as the prompt,
+// and is done with one command, which writes the ID to a file.
+type batchModel struct {
+	*llmtest.Server
+	// hold is the number of requests whose commands wait for a file go.
+	hold int
+
+	mu sync.Mutex
+	// attempts counts the first requests of runs by their task.
+	attempts map[string]int
+	requests int
+	// waiting are closed when the server has got that many requests.
+	waiting map[int][]chan struct{}
+}
+
+// newBatchModel starts the server. Fault, if not nil, returns what becomes of the n-th request.
+func newBatchModel(t *testing.T, fault func(n int) llmtest.Fault) *batchModel {
+	m := &batchModel{attempts: map[string]int{}, waiting: map[int][]chan struct{}{}}
+	m.Server = llmtest.NewServer(t, func(r *llmtest.Request) llmtest.Reply {
+		id := strings.TrimSpace(r.Messages[0].Text())
+		first := len(results(r)) == 0
+		m.mu.Lock()
+		m.requests++
+		n := m.requests
+		if first {
+			m.attempts[id]++
+		}
+		for at, reached := range m.waiting {
+			if n >= at {
+				for _, c := range reached {
+					close(c)
+				}
+				delete(m.waiting, at)
+			}
+		}
+		m.mu.Unlock()
+		reply := llmtest.Text("done")
+		if first {
+			reply = llmtest.Use(shell("echo " + id + " $$ $(date) >out.txt")) // new in each attempt
+			if n <= m.hold {
+				reply = llmtest.Use(shell("until [ -e go ]; do sleep 0.05; done"))
+			}
+		}
+		if fault != nil {
+			reply.Fault = fault(n)
+		}
+		return reply
+	})
+	return m
+}
+
+// counts returns the attempts at each task.
+func (m *batchModel) counts() map[string]int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return maps.Clone(m.attempts)
+}
+
+// after returns a channel that is closed when the server has got n requests more.
+func (m *batchModel) after(n int) <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	reached := make(chan struct{})
+	m.waiting[m.requests+n] = append(m.waiting[m.requests+n], reached)
+	return reached
+}
+
+// batchProof is a batch whose program, and some of its environments, are killed.
+type batchProof struct {
+	tasks, kills int
+	// task returns more fields of the n-th task, as JSON.
+	task func(n int) string
+	// command makes an execution of the program in a directory.
+	command func(dir string, args ...string) *exec.Cmd
+	flags   []string
+	// victims is how often victim kills an environment.
+	victims int
+	victim  func(ctx context.Context) error
+	// none checks that no environment is left.
+	none func()
+}
+
+// batchRecords returns the results of a batch by task, each of which must have one at most.
+func batchRecords(t *testing.T, dir string) map[string]*batch.Record {
+	t.Helper()
+	found := map[string]*batch.Record{}
+	for r, err := range batch.Results(dir) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found[r.TaskID] != nil {
+			t.Errorf("two results of %s", r.TaskID)
+		}
+		found[r.TaskID] = r
+	}
+	return found
+}
+
+// writeTasks writes a file of n tasks and returns its name.
+func writeTasks(t testing.TB, dir string, n int, more func(int) string) string {
+	t.Helper()
+	var text strings.Builder
+	for i := range n {
+		fields := ""
+		if more != nil {
+			fields = "," + more(i)
+		}
+		fmt.Fprintf(&text, `{"id":"t%d","prompt":"t%d"%s}`+"\n", i, i, fields)
+	}
+	writeTree(t, dir, map[string]string{"tasks.jsonl": text.String()})
+	return filepath.Join(dir, "tasks.jsonl")
+}
+
+// prove runs the batch again and again until all tasks have a result: the program is killed after a
+// random number of requests to the model, but the last time. No task with a result runs again.
+func (b batchProof) prove(t *testing.T) {
+	m := newBatchModel(t, nil)
+	dir := t.TempDir()
+	writeTasks(t, dir, b.tasks, b.task)
+	args := slices.Concat([]string{
+		"batch", "--yes", "--parallel=8", "--retries=5", "--model=openai/gpt-5.2",
+		"--base-url=" + m.URL(), "tasks.jsonl",
+	}, b.flags)
+	out := filepath.Join(dir, "tasks.results")
+	start := func() (cmd *exec.Cmd, done <-chan error, output *lockedBuffer) {
+		cmd, output = b.command(dir, args...), new(lockedBuffer)
+		cmd.Env = append(cmd.Env, "OPENAI_API_KEY="+m.Key())
+		cmd.Stdout, cmd.Stderr = output, output
+		cmd.WaitDelay = 10 * time.Second
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		return cmd, ended, output
+	}
+	done := map[string]int{} // the attempts at tasks that have a result
+	check := func() {
+		counts := m.counts()
+		for id := range batchRecords(t, out) {
+			if _, ok := done[id]; !ok {
+				done[id] = counts[id]
+			}
+		}
+		for id, n := range done {
+			if counts[id] != n {
+				t.Errorf("%s has a result of %d attempts, and ran %d times", id, n, counts[id])
+			}
+		}
+	}
+	for range b.kills {
+		cmd, ended, output := start()
+		each := 2 * b.tasks / (b.kills + 1) // two requests a task
+		select {
+		case <-m.after(1 + rand.IntN(max(each, 1))):
+			_ = cmd.Process.Kill()
+			<-ended //nolint:errcheck // it was killed
+		case err := <-ended:
+			if err != nil {
+				t.Fatalf("%v: %s", err, output)
+			}
+		}
+		check()
+	}
+	_, ended, output := start()
+	stop, cancel := context.WithCancel(t.Context())
+	killed := make(chan int, 1)
+	go func() { killed <- b.killSome(stop, t, m) }()
+	err := <-ended
+	cancel()
+	if err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	t.Logf("%d environments were killed", <-killed)
+	check()
+	records := batchRecords(t, out)
+	if len(records) != b.tasks || len(done) != b.tasks {
+		t.Errorf("%d results of %d tasks", len(records), b.tasks)
+	}
+	for id, r := range records {
+		patch, err := os.ReadFile(r.Patch)
+		if err != nil || !r.Passed() || !bytes.Contains(patch, []byte("\n+"+id+" ")) {
+			t.Errorf("%s: %+v, %v, %s", id, r, err, patch)
+		}
+		if _, err := os.Stat(r.Journal); err != nil || !strings.HasPrefix(r.Journal, out) {
+			t.Errorf("%s: journal %s: %v", id, r.Journal, err)
+		}
+	}
+	b.none()
+}
+
+// killSome kills environments while the batch runs, and returns how many.
+func (b batchProof) killSome(ctx context.Context, t *testing.T, m *batchModel) (n int) {
+	for n < b.victims {
+		select {
+		case <-ctx.Done():
+			return n
+		case <-m.after(2 + rand.IntN(4)):
+		}
+		if err := b.victim(ctx); err == nil {
+			n++
+		} else if ctx.Err() == nil {
+			t.Log(err)
+		}
+	}
+	return n
+}
+
+// oneFileArchive writes an archive with one file and returns its name.
+func oneFileArchive(t *testing.T) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	err := w.WriteHeader(&tar.Header{Name: "in.txt", Mode: 0o644, Size: 3})
+	if err == nil {
+		_, err = w.Write([]byte("in\n"))
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	writeTree(t, dir, map[string]string{"repo.tar": b.String()})
+	return filepath.Join(dir, "repo.tar")
+}
+
+// scaled returns the number of tasks: a part of it in short tests.
+func scaled(n, short int) int {
+	if testing.Short() {
+		return short
+	}
+	return n
+}
+
+// programIn returns a function that makes executions of the program with more variables.
+func programIn(t testing.TB, vars ...string) func(dir string, args ...string) *exec.Cmd {
+	state := t.TempDir()
+	return func(dir string, args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), command(t), args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), append(vars, "SANDBOXAGENT_STATE_DIR="+state)...)
+		return cmd
+	}
+}
+
+// TestBatch has the tasks of a batch on this machine, each with an archive.
+func TestBatch(t *testing.T) {
+	t.Parallel()
+	archive, cache := oneFileArchive(t), t.TempDir()
+	batchProof{
+		tasks: scaled(1000, 60), kills: scaled(20, 5),
+		task:    func(int) string { return `"archive":` + strconv.Quote(archive) },
+		command: programIn(t, "XDG_CACHE_HOME="+cache),
+		none: func() {
+			await(t, "the end of all processes", func() bool { return !running(cache) })
+			left, err := filepath.Glob(filepath.Join(cache, "sandboxagent", "batch", "*"))
+			if err != nil || len(left) > 0 {
+				t.Errorf("left: %v, %v", left, err)
+			}
+		},
+	}.prove(t)
+}
+
+// TestBatchOnDocker has a batch in containers, some of which are killed.
+func TestBatchOnDocker(t *testing.T) {
+	t.Parallel()
+	d := sharedDocker(t)
+	archive, mark := oneFileArchive(t), newMark()
+	batchProof{
+		tasks: scaled(60, 16), kills: scaled(3, 1),
+		task: func(int) string { return `"archive":` + strconv.Quote(archive) },
+		command: func(dir string, args ...string) *exec.Cmd {
+			return d.command(t, dir, mark, args...)
+		},
+		victims: 2,
+		victim: func(ctx context.Context) error {
+			found, err := d.containers(ctx, mark)
+			if err != nil || len(found) == 0 {
+				return fmt.Errorf("no container to kill: %w", err)
+			}
+			id, _, _ := strings.Cut(found[rand.IntN(len(found))], " ")
+			return d.api.ContainerRemove(ctx, id, container.RemoveOptions{Force: true})
+		},
+		none: func() {
+			await(t, "the end of all containers", func() bool {
+				left, err := d.containers(t.Context(), mark)
+				return err == nil && len(left) == 0
+			})
+		},
+	}.prove(t)
+}
+
+// TestBatchOnK8s has a batch in pods, some of which are killed.
+func TestBatchOnK8s(t *testing.T) {
+	t.Parallel()
+	k := sharedKube(t)
+	archive, mark := oneFileArchive(t), newMark()
+	label := markLabel + "=" + mark
+	batchProof{
+		tasks: scaled(40, 8), kills: scaled(2, 1),
+		task: func(int) string { return `"archive":` + strconv.Quote(archive) },
+		command: func(dir string, args ...string) *exec.Cmd {
+			return k.command(t, dir, mark, args...)
+		},
+		flags:   []string{"--image=" + daemons.Debian, "--helper-image=" + daemons.Helper},
+		victims: 2,
+		victim: func(ctx context.Context) error {
+			names, err := daemons.Kubectl(ctx, k.kubeconfig, "", "get", "pods", "-l", label, "-o", "name")
+			list := strings.Fields(names)
+			if err != nil || len(list) == 0 {
+				return fmt.Errorf("no pod to kill: %w", err)
+			}
+			_, err = daemons.Kubectl(ctx, k.kubeconfig, "", "delete", list[rand.IntN(len(list))],
+				"--grace-period=0", "--force", "--wait=false")
+			return err
+		},
+		none: func() { k.awaitNone(t, mark) },
+	}.prove(t)
+}
+
+// TestBatchOverSSH has a batch on a host, each task in a directory of its own.
+func TestBatchOverSSH(t *testing.T) {
+	t.Parallel()
+	s := sshd(t, daemons.SSHDConfig{})
+	dir := t.TempDir()
+	batchProof{
+		tasks: scaled(20, 8), kills: scaled(2, 1),
+		task: func(n int) string {
+			name := filepath.Join(dir, strconv.Itoa(n))
+			if err := os.Mkdir(name, 0o700); err != nil {
+				t.Error(err)
+			}
+			return `"workdir":` + strconv.Quote(name)
+		},
+		command: programIn(t), flags: hostFlags(s),
+		none: func() { await(t, "the end of all helpers", func() bool { return !running(dir) }) },
+	}.prove(t)
+}
+
+// TestBatchTraffic has a server of the model that rejects requests and fails in bursts. All tasks
+// pass, and no request comes in the time in which the server wants none but those under way.
+func TestBatchTraffic(t *testing.T) {
+	t.Parallel()
+	const parallel, pause = 8, 2 * time.Second
+	var mu sync.Mutex
+	var until time.Time
+	faults, early := 0, 0
+	m := newBatchModel(t, func(n int) llmtest.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		now := time.Now()
+		if now.Before(until) {
+			early++
+		}
+		switch {
+		case n >= 20 && n < 30, n >= 60 && n < 63:
+			faults++
+			if until.Before(now) {
+				until = now.Add(pause)
+			}
+			return llmtest.Fault{
+				Status: http.StatusTooManyRequests,
+				Header: http.Header{"Retry-After": {strconv.Itoa(int(pause.Seconds()))}},
+			}
+		case n >= 40 && n < 50:
+			faults++
+			return llmtest.Fault{Status: http.StatusInternalServerError}
+		}
+		return llmtest.Fault{}
+	})
+	dir := t.TempDir()
+	n := 40
+	writeTasks(t, dir, n, nil)
+	cmd := programIn(
+		t,
+	)(
+		dir,
+		"batch",
+		"--read-only",
+		"--workdir="+t.TempDir(),
+		"--parallel="+strconv.Itoa(parallel),
+		"--json",
+		"--model=openai/gpt-5.2",
+		"--base-url="+m.URL(),
+		"tasks.jsonl",
+	)
+	cmd.Env = append(cmd.Env, "OPENAI_API_KEY="+m.Key())
+	got := finish(t, cmd)
+	var totals struct{ Passed, Repeated int }
+	if err := json.Unmarshal([]byte(got.stdout), &totals); err != nil || got.code != 0 ||
+		totals.Passed != n || totals.Repeated > 0 {
+		t.Errorf("exit code %d, %v: %s%s", got.code, err, got.stdout, got.stderr)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if requests := len(m.Requests()); requests != 2*n+faults {
+		t.Errorf("%d requests for %d tasks and %d faults", requests, n, faults)
+	}
+	// Of each burst only those that were under way at its first rejection come too early.
+	if early > 2*(parallel-1) {
+		t.Errorf("%d requests came in a time in which the server wanted none", early)
+	}
+}
+
+// TestBatchInterrupted has signals for a batch: one lets the tasks that run end, two abort them.
+func TestBatchInterrupted(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name   string
+		signal syscall.Signal
+		times  int
+		code   int
+		done   int
+	}{
+		{"drain", syscall.SIGINT, 1, 130, 3},
+		{"abort", syscall.SIGINT, 2, 130, 0},
+		{"terminate", syscall.SIGTERM, 1, 143, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			m := newBatchModel(t, nil)
+			m.hold = 3
+			dir, cache := t.TempDir(), t.TempDir()
+			archive := oneFileArchive(t)
+			writeTasks(t, dir, 9, func(int) string { return `"archive":` + strconv.Quote(archive) })
+			run := programIn(t, "XDG_CACHE_HOME="+cache)
+			args := []string{
+				"batch", "--yes", "--parallel=3", "--model=openai/gpt-5.2", "--base-url=" + m.URL(),
+				"tasks.jsonl",
+			}
+			start := m.after(3)
+			cmd, output := run(dir, args...), new(lockedBuffer)
+			cmd.Env = append(cmd.Env, "OPENAI_API_KEY="+m.Key())
+			cmd.Stdout, cmd.Stderr = output, output
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			<-start
+			for i := range tt.times {
+				if err := cmd.Process.Signal(tt.signal); err != nil {
+					t.Fatal(err)
+				}
+				if i == 0 && tt.signal == syscall.SIGINT {
+					await(t, "the note", func() bool {
+						return strings.Contains(output.String(), "no task starts any more; ^C again aborts")
+					})
+				}
+			}
+			if tt.done > 0 {
+				dirs, err := filepath.Glob(filepath.Join(cache, "sandboxagent", "batch", "*", "t*"))
+				if err != nil || len(dirs) != tt.done {
+					t.Errorf("the directories of the tasks are %v, %v", dirs, err)
+				}
+				for _, dir := range dirs {
+					writeTree(t, dir, map[string]string{"go": ""})
+				}
+			}
+			_ = cmd.Wait()
+			records := batchRecords(t, filepath.Join(dir, "tasks.results"))
+			if code := cmd.ProcessState.ExitCode(); code != tt.code || len(records) != tt.done {
+				t.Errorf("exit code %d, %d results: %s", code, len(records), output)
+			}
+			await(t, "the end of all processes", func() bool { return !running(cache) })
+			if left, err := filepath.Glob(filepath.Join(cache, "sandboxagent", "batch", "*")); err != nil ||
+				len(left) > 0 {
+				t.Errorf("left: %v, %v", left, err)
+			}
+			cmd = run(dir, args...)
+			cmd.Env = append(cmd.Env, "OPENAI_API_KEY="+m.Key())
+			if got := finish(t, cmd); got.code != 0 {
+				t.Errorf("exit code %d: %s%s", got.code, got.stdout, got.stderr)
+			}
+			for id, n := range m.counts() {
+				if records[id] != nil && n != 1 {
+					t.Errorf("%s ran %d times", id, n)
+				}
+			}
+		})
+	}
+}
+
+// TestBatchMemory compares the memory and the descriptors of a batch after a quarter of its tasks
+// and near its end.
+func TestBatchMemory(t *testing.T) {
+	t.Parallel()
+	m := newBatchModel(t, nil)
+	n, dir := scaled(400, 80), t.TempDir()
+	writeTasks(t, dir, n, nil)
+	cmd := programIn(
+		t,
+	)(
+		dir,
+		"batch",
+		"-q",
+		"--read-only",
+		"--workdir="+t.TempDir(),
+		"--parallel=8",
+		"--model=openai/gpt-5.2",
+		"--base-url="+m.URL(),
+		"tasks.jsonl",
+	)
+	cmd.Env = append(cmd.Env, "OPENAI_API_KEY="+m.Key())
+	quarter, end := m.after(n/2), m.after(2*n-n/4)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	measure := func(at <-chan struct{}) (kib, descriptors int) {
+		select {
+		case <-at:
+		case <-t.Context().Done():
+			t.Fatal("the batch does not go on")
+		}
+		proc := fmt.Sprintf("/proc/%d/", cmd.Process.Pid)
+		status, err := os.ReadFile(proc + "status")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(string(status), "VmRSS:")
+		if _, err := fmt.Sscan(rest, &kib); err != nil {
+			t.Fatal(err)
+		}
+		entries, err := os.ReadDir(proc + "fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return kib, len(entries)
+	}
+	memory, descriptors := measure(quarter)
+	memoryEnd, descriptorsEnd := measure(end)
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	t.Logf("%d KiB and %d descriptors, then %d KiB and %d", memory, descriptors, memoryEnd,
+		descriptorsEnd)
+	if memoryEnd > memory+24<<10 || descriptorsEnd > descriptors+40 {
+		t.Errorf("%d KiB and %d descriptors, then %d KiB and %d", memory, descriptors, memoryEnd,
+			descriptorsEnd)
+	}
+}
