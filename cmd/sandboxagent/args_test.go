@@ -61,8 +61,8 @@ func TestParseCommandLine(t *testing.T) {
 		{"exec --patch -- ls", "exec", "", "--patch needs a value"},
 		{
 			"version --yes", "version", "",
-			`unknown flag --yes, which is a flag of run, session resume; put arguments that start with a ` +
-				`dash after "--"`,
+			`unknown flag --yes, which is a flag of run, batch, batch retry, session resume; put ` +
+				`arguments that start with a dash after "--"`,
 		},
 		{"list", "", "", `unknown command "list" (known: ` + strings.Join(commands, ", ") + ")"},
 		{"env list", "env list", "--", ""},

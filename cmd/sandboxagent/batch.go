@@ -330,11 +330,7 @@ func (r *batchRunner) run(ctx context.Context, c *cli.Context) (code int, err er
 	defer p.command.Store(nil)
 	kill := r.kill
 	p.kill.Store(&kill)
-	screen := p.std.raw.err
-	if p.quiet {
-		screen = io.Discard
-	}
-	show := newBatchDisplay(screen)
+	show := newBatchDisplay(p.screen())
 	p.display.Store(show.progress)
 	defer show.close()
 	drain := make(chan struct{})

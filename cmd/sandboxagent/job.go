@@ -58,11 +58,7 @@ type job struct {
 // the job have ended and the patch is written. The text of the record answers the task if answered
 // is true; else it is the last one before the run was cut off.
 func (p *program) work(ctx context.Context, j *job) (record event.Result, answered bool) {
-	screen := p.std.raw.err
-	if p.quiet {
-		screen = io.Discard
-	}
-	show := newProgress(screen)
+	show := newProgress(p.screen())
 	show.outputs = j.outputs
 	p.display.Store(show)
 	defer show.close()
@@ -134,6 +130,14 @@ func (p *program) work(ctx context.Context, j *job) (record event.Result, answer
 	}
 	show.summary(record)
 	return record, answered
+}
+
+// screen returns the stream for a progress, which cleans what it writes.
+func (p *program) screen() io.Writer {
+	if p.quiet {
+		return io.Discard
+	}
+	return p.std.raw.err
 }
 
 // watchRefusals has a note tell the user, once, how to allow what the sandbox has refused.
