@@ -201,7 +201,7 @@ func Run(ctx context.Context, cfg Config, tasks []Task) (_ Totals, err error) {
 // work works on one task after another.
 func (b *batch) work(ctx context.Context) error {
 	for {
-		t, ok := b.next(ctx)
+		t, ok := b.next()
 		if !ok {
 			return nil
 		}
@@ -212,11 +212,11 @@ func (b *batch) work(ctx context.Context) error {
 	}
 }
 
-// next returns the next task, and false if none may start.
-func (b *batch) next(ctx context.Context) (Task, bool) {
+// next returns the next task, and false after the last one.
+func (b *batch) next() (Task, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.mayStart(ctx) || len(b.waiting) == 0 {
+	if len(b.waiting) == 0 {
 		return Task{}, false
 	}
 	t := b.waiting[0]
@@ -267,10 +267,10 @@ func (b *batch) task(ctx context.Context, t Task) error {
 			return err
 		}
 		c := Change{Kind: Ended, TaskID: t.ID, Attempt: r.Attempt, Record: r}
-		switch repeat := o.Repeatable && retries < b.Retries; {
-		case o.NoResult, ctx.Err() != nil && !r.Passed(), repeat && !b.starts(ctx):
+		switch {
+		case o.NoResult, ctx.Err() != nil && !r.Passed():
 			c.Kind = Aborted
-		case repeat:
+		case o.Repeatable && retries < b.Retries:
 			c.Kind = Repeated
 			c.Wait = time.Duration(rand.Float64() * float64(min(retryBase<<min(retries, 10), retryCap)))
 		}

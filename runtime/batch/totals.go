@@ -2,6 +2,7 @@ package batch
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -41,7 +42,7 @@ func (t Totals) Percentile(p float64) time.Duration {
 		return 0
 	}
 	sorted := slices.Sorted(slices.Values(t.durations))
-	rank := int(p/100*float64(len(sorted))+0.9999999) - 1
+	rank := int(math.Ceil(p/100*float64(len(sorted)))) - 1
 	return time.Duration(sorted[min(max(rank, 0), len(sorted)-1)]) * time.Millisecond
 }
 

@@ -15,9 +15,11 @@ import (
 type busyServer struct {
 	most  int
 	after time.Duration // Retry-After; zero sends none
+	slow  time.Duration // the time until a rejection
 
 	mu                         sync.Mutex
 	running, answered, refused int
+	peak                       int       // the most requests that were answered at the same time
 	closed                     time.Time // no request is allowed before
 	early                      int
 }
@@ -34,12 +36,14 @@ func (s *busyServer) Stream(ctx context.Context, _ llm.Request) iter.Seq2[llm.De
 				s.closed = time.Now().Add(s.after)
 			}
 			s.mu.Unlock()
+			time.Sleep(s.slow)
 			yield(llm.Delta{}, &llm.Error{
 				Kind: llm.KindRateLimit, Status: 429, RetryAfter: s.after, HasRetryAfter: s.after > 0,
 			})
 			return
 		}
 		s.running++
+		s.peak = max(s.peak, s.running)
 		s.mu.Unlock()
 		err := llm.SystemClock().Sleep(ctx, time.Second)
 		s.mu.Lock()
@@ -140,6 +144,23 @@ func TestLimiterRecovers(t *testing.T) {
 		}
 		if down > 20+20 {
 			t.Errorf("%d requests in an outage of a minute", down)
+		}
+	})
+}
+
+// TestLimiterHalvesOnce has requests that fail at the same time: only the first failure counts.
+func TestLimiterHalvesOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &busyServer{after: time.Minute, slow: time.Second}
+		client := llm.Retry(llm.NewLimiter(llm.RetryPolicy{}).Limit(s), llm.RetryPolicy{MaxRetries: 9})
+		done := make(chan int)
+		go func() { done <- send(t.Context(), client, 64, 1) }()
+		time.Sleep(30 * time.Second)
+		s.mu.Lock()
+		s.most = 1000
+		s.mu.Unlock()
+		if failed := <-done; failed > 0 || s.refused != 64 || s.peak < 16 || s.peak > 33 {
+			t.Errorf("%d failed, %d were rejected, then %d at a time", failed, s.refused, s.peak)
 		}
 	})
 }
