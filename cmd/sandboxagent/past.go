@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -48,13 +49,21 @@ func pastFailures(sessions string, own json.RawMessage) func(context.Context) []
 	}
 }
 
-// projectOf returns the project of a program line; empty without one.
+// projectOf returns the project of a program line, empty without one: the directory that has its
+// configuration, or else that in which it works, on this machine or a remote host.
 func projectOf(program json.RawMessage) string {
 	var line programLine
 	if json.Unmarshal(program, &line) != nil {
 		return ""
 	}
-	return cmp.Or(line.Project, line.Dir)
+	dir := lastValue(line.Flags, "workdir")
+	if lastValue(line.Flags, "env") == (&sshBackend{}).name() {
+		return "ssh://" + lastValue(line.Flags, "host") + "/" + path.Clean(dir)
+	}
+	if !filepath.IsAbs(dir) {
+		dir = filepath.Join(line.Dir, dir)
+	}
+	return cmp.Or(line.Project, dir)
 }
 
 // newestSessions returns the directories in dir whose journals changed last, the newest first.
