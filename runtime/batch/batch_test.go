@@ -412,29 +412,29 @@ func TestForget(t *testing.T) {
 // none starts, and none of their tasks has a result.
 func TestNothingStarts(t *testing.T) {
 	for name, tt := range map[string]struct {
-		work     func(drain chan struct{}, a *batch.Attempt) batch.Outcome
+		work     func(drain func(), a *batch.Attempt) batch.Outcome
 		attempts int
 		results  int
 		late     time.Duration // from the drain to the end
 	}{
-		"starts": {func(drain chan struct{}, a *batch.Attempt) batch.Outcome {
-			close(drain) // the others wait, since it does not open
+		"starts": {func(drain func(), a *batch.Attempt) batch.Outcome {
+			drain() // the others wait, since it does not open
 			time.Sleep(time.Second)
 			return passed()
 		}, 1, 1, time.Second},
-		"repeats": {func(drain chan struct{}, a *batch.Attempt) batch.Outcome {
+		"repeats": {func(drain func(), a *batch.Attempt) batch.Outcome {
 			if a.Task.ID == "t5" {
 				a.Opened()
 				time.Sleep(time.Nanosecond) // the others wait to be repeated
-				close(drain)
+				drain()
 			}
 			return failed("environment_error", 6, true)
 		}, 5, 0, 0},
-		"last chance": {func(drain chan struct{}, a *batch.Attempt) batch.Outcome {
+		"last chance": {func(drain func(), a *batch.Attempt) batch.Outcome {
 			a.Opened()
 			time.Sleep(time.Second)
 			if a.Task.ID == "t5" {
-				close(drain)
+				drain()
 			}
 			time.Sleep(time.Second)
 			return failed("environment_error", 6, true)
@@ -445,17 +445,22 @@ func TestNothingStarts(t *testing.T) {
 			var l log
 			synctest.Test(t, func(t *testing.T) {
 				drain := make(chan struct{})
+				var mu sync.Mutex
 				var drained time.Time
-				go func() {
-					<-drain
+				stop := func() {
+					mu.Lock()
+					defer mu.Unlock()
 					drained = time.Now()
-				}()
+					close(drain)
+				}
 				run(t, batch.Config{
 					Dir: dir, Parallel: 5, Starting: 1, Retries: 1000, Drain: drain,
 					Run: l.run(func(_ context.Context, a *batch.Attempt) batch.Outcome {
-						return tt.work(drain, a)
+						return tt.work(stop, a)
 					}),
 				}, tasks(5))
+				mu.Lock()
+				defer mu.Unlock()
 				if late := time.Since(drained); late != tt.late {
 					t.Errorf("it ended %s after the drain", late)
 				}
