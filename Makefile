@@ -20,7 +20,7 @@ SUM_VERSION   := v1.13.0
 GOTESTSUM     := $(CACHE)/gotestsum-$(SUM_VERSION)
 # prints a line for each package, the failures, and the skipped tests with their reasons
 SUM           := $(GOTESTSUM) --format pkgname-and-test-fails --
-RACE          := ./env/internal/wire/... ./env/remote/... ./env/sandboxd ./runtime/agent ./runtime/event
+RACE          := ./env/internal/wire/... ./env/remote/... ./env/sandboxd ./runtime/agent ./runtime/event ./runtime/batch
 LINT          := $(CACHE)/golangci-lint-$(LINT_VERSION)
 VERSION       := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 COMMIT        := $(shell git rev-parse HEAD 2>/dev/null)
