@@ -6,8 +6,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 )
 
-// installers match what interpreters, compilers and shells print about something that is not
-// installed, and have the command that installs it.
+// installers have patterns of messages about missing packages, and the commands that install them.
 var installers = []struct {
 	pattern func() *regexp.Regexp
 	command string
@@ -19,13 +18,12 @@ var installers = []struct {
 	{lazyregexp.New(`cannot load such file -- (\w[\w-]*)`), "gem install"},
 }
 
-// noProgram matches what dash, bash and BusyBox, or zsh, print about a program that is not
-// installed.
+// noProgram matches the message of dash, bash and BusyBox, or of zsh, about a missing program.
 var noProgram = lazyregexp.New(
 	`(?m): (\w[\w.+-]*): (?:command )?not found$|: command not found: (\w[\w.+-]*)$`)
 
-// missing names what is not installed and how to install it, or returns "". Exit is the exit code
-// of a command that printed output.
+// missing returns a sentence about the package or program that a command lacks, and about its
+// installation; empty if it lacks none. Exit and output are those of the command.
 func missing(output string, exit int) string {
 	if exit == 127 {
 		if m := noProgram().FindStringSubmatch(output); m != nil {
