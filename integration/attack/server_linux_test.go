@@ -324,6 +324,7 @@ func (tt serverAttack) try(t *testing.T, outside string) {
 		timeout = "--timeout=5s"
 	}
 	got, peak := measured(t, dir, "run", "--sandbox=require", "--model=openai-compatible/m", timeout,
+		"--retry-for=1s",
 		"--base-url="+srv.URL+"/v1", "--patch="+filepath.Join(t.TempDir(), "patch"), "a task")
 	if got.code != tt.code || !strings.Contains(got.stderr, tt.text) {
 		t.Errorf("want code %d and %q: %.2000s", tt.code, tt.text, got)
@@ -414,7 +415,8 @@ func TestCutCallOfEachProvider(t *testing.T) {
 				srv := llmtest.NewServer(t, func(*llmtest.Request) llmtest.Reply { return reply })
 				dir := t.TempDir()
 				got := program(t, dir, []string{"SANDBOXAGENT_API_KEY=" + srv.Key()}, "run",
-					"--sandbox=require", "--model="+model, "--base-url="+root(srv), "--timeout=2m", "a task")
+					"--sandbox=require", "--model="+model, "--base-url="+root(srv), "--retry-for=1s",
+					"--timeout=2m", "a task")
 				if _, err := os.Stat(filepath.Join(dir, "ran")); err == nil || got.code != 5 {
 					t.Errorf("the call ran (%v), or: %s", err, got)
 				}
