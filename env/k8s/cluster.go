@@ -48,8 +48,8 @@ type Cluster struct {
 	config     *rest.Config
 	namespace  string
 	core, nets rest.Interface
-	transport  http.RoundTripper // of both
-	client     string            // identifies this connection in the labels of its pods
+	http       *http.Client // of both
+	client     string       // identifies this connection in the labels of its pods
 	watch      *watch
 	// protocol is the one of the first stream that was accepted, "websocket" or another one.
 	protocol atomic.Value
@@ -59,8 +59,8 @@ type Cluster struct {
 	end  context.CancelFunc
 }
 
-// Connect reads the configuration of a cluster, and sends nothing yet. The error is a *ConfigError.
-// The caller closes the cluster.
+// Connect reads the configuration of a cluster, and sends nothing yet. The error is a
+// *ConfigError. The caller closes the cluster.
 func Connect(ctx context.Context, a Address) (*Cluster, error) {
 	config, a, err := a.load()
 	if err != nil {
@@ -77,12 +77,11 @@ func Connect(ctx context.Context, a Address) (*Cluster, error) {
 		return nil, badConfig("kubeconfig", "%v", err)
 	}
 	c := &Cluster{
-		address: a, config: config, namespace: a.Namespace, client: newName(),
-		transport: httpClient.Transport,
+		address: a, config: config, namespace: a.Namespace, client: newName(), http: httpClient,
 	}
-	c.core, err = restClient(config, httpClient, "/api", corev1.SchemeGroupVersion)
+	c.core, err = c.Client(corev1.SchemeGroupVersion, scheme)
 	if err == nil {
-		c.nets, err = restClient(config, httpClient, "/apis", networkingv1.SchemeGroupVersion)
+		c.nets, err = c.Client(networkingv1.SchemeGroupVersion, scheme)
 	}
 	if err != nil {
 		return nil, badConfig("kubeconfig", "%v", err)
@@ -164,16 +163,20 @@ var (
 	parameters = runtime.NewParameterCodec(scheme)
 )
 
-// restClient returns a client for a group of the API.
-func restClient(
-	config *rest.Config, client *http.Client, path string, group schema.GroupVersion,
+// Client returns a client for a group of the API, with the connections of the cluster, for objects
+// that this package does not know. The scheme has their types.
+func (c *Cluster) Client(
+	group schema.GroupVersion, types *runtime.Scheme,
 ) (rest.Interface, error) {
-	config = rest.CopyConfig(config)
-	config.APIPath, config.GroupVersion = path, &group
+	config := rest.CopyConfig(c.config)
+	config.APIPath, config.GroupVersion = "/apis", &group
+	if group.Group == "" {
+		config.APIPath = "/api"
+	}
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	return rest.RESTClientForConfigAndClient(config, client)
+	config.NegotiatedSerializer = serializer.NewCodecFactory(types).WithoutConversion()
+	return rest.RESTClientForConfigAndClient(config, c.http)
 }
 
 // Server returns the URL of the API server.
@@ -190,7 +193,7 @@ func (c *Cluster) Namespace() string { return c.namespace }
 func (c *Cluster) Close() error {
 	c.end()
 	c.watch.wait()
-	utilnet.CloseIdleConnectionsFor(c.transport)
+	utilnet.CloseIdleConnectionsFor(c.http.Transport)
 	return nil
 }
 
@@ -202,8 +205,9 @@ func (c *Cluster) checkOpen() error {
 	return nil
 }
 
-// call makes a request, bounded by callTimeout, and returns the error that callers branch on.
-func (c *Cluster) call(ctx context.Context, do func(context.Context) error) error {
+// Call makes a request with a client of the cluster, within 45 seconds. The error is a
+// *ClusterError if the server does not answer, fails, or rejects the credentials.
+func (c *Cluster) Call(ctx context.Context, do func(context.Context) error) error {
 	late := fmt.Errorf("no answer within %s", callTimeout)
 	limited, cancel := context.WithTimeoutCause(ctx, callTimeout, late)
 	defer cancel()
@@ -237,7 +241,7 @@ func (c *Cluster) createPod(
 		options.DryRun = []string{metav1.DryRunAll}
 	}
 	created = &corev1.Pod{}
-	err = c.call(ctx, func(ctx context.Context) error {
+	err = c.Call(ctx, func(ctx context.Context) error {
 		return c.pods(http.MethodPost, "").VersionedParams(options, parameters).Body(pod).Do(ctx).
 			Into(created)
 	})
@@ -247,7 +251,7 @@ func (c *Cluster) createPod(
 // getPod returns a pod.
 func (c *Cluster) getPod(ctx context.Context, name string) (pod *corev1.Pod, err error) {
 	pod = &corev1.Pod{}
-	err = c.call(ctx, func(ctx context.Context) error {
+	err = c.Call(ctx, func(ctx context.Context) error {
 		return c.pods(http.MethodGet, name).Do(ctx).Into(pod)
 	})
 	return pod, err
@@ -256,7 +260,7 @@ func (c *Cluster) getPod(ctx context.Context, name string) (pod *corev1.Pod, err
 // listPods returns the pods that labels select.
 func (c *Cluster) listPods(ctx context.Context, selector string) ([]corev1.Pod, error) {
 	var list corev1.PodList
-	err := c.call(ctx, func(ctx context.Context) error {
+	err := c.Call(ctx, func(ctx context.Context) error {
 		return c.pods(http.MethodGet, "").VersionedParams(
 			&metav1.ListOptions{LabelSelector: selector}, parameters).Do(ctx).Into(&list)
 	})
@@ -267,7 +271,7 @@ func (c *Cluster) listPods(ctx context.Context, selector string) ([]corev1.Pod, 
 // without the permission.
 func (c *Cluster) lastWarning(ctx context.Context, pod *corev1.Pod) string {
 	var list corev1.EventList
-	err := c.call(ctx, func(ctx context.Context) error {
+	err := c.Call(ctx, func(ctx context.Context) error {
 		return c.core.Get().Namespace(c.namespace).Resource("events").VersionedParams(
 			&metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(pod.UID)}, parameters).
 			Do(ctx).Into(&list)
@@ -290,7 +294,7 @@ func (c *Cluster) deletePod(ctx context.Context, name, uid string) error {
 	if uid != "" {
 		options.Preconditions = metav1.NewUIDPreconditions(uid)
 	}
-	err := c.call(ctx, func(ctx context.Context) error {
+	err := c.Call(ctx, func(ctx context.Context) error {
 		return c.pods(http.MethodDelete, name).Body(options).Do(ctx).Error()
 	})
 	if err == nil || isMissing(err) || isConflict(err) {
@@ -317,7 +321,7 @@ func (c *Cluster) denyNetwork(ctx context.Context, pod *corev1.Pod) error {
 			},
 		},
 	}
-	err := c.call(ctx, func(ctx context.Context) error {
+	err := c.Call(ctx, func(ctx context.Context) error {
 		return c.nets.Post().Namespace(c.namespace).Resource("networkpolicies").Body(policy).Do(ctx).
 			Error()
 	})

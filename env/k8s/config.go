@@ -100,6 +100,8 @@ type Config struct {
 	RuntimeClass string
 	// Labels of the pod. Names with the prefix "sandboxagent/" are reserved.
 	Labels map[string]string
+	// Parent is a pod in the same namespace: the cluster deletes the environment with it. May be zero.
+	Parent PodID
 	// Deadline bounds the life of the pod; default DefaultDeadline. It is the last resort, for a
 	// helper that has lost its way.
 	Deadline time.Duration
@@ -109,6 +111,9 @@ type Config struct {
 	Template    []byte
 	AllowFields []string
 }
+
+// PodID names a pod.
+type PodID struct{ Name, UID string }
 
 var (
 	userPattern  = lazyregexp.New(`^[0-9]{1,10}(:[0-9]{1,10})?$`)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sandboxagent/sandboxagent/env/remote"
 )
@@ -48,7 +50,7 @@ func ownerLabel(owner string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// describe adds the labels and annotations of this package to a pod.
+// describe adds the labels, annotations and the owner of a pod.
 func (c *Cluster) describe(pod *corev1.Pod, cfg Config) {
 	if pod.Labels == nil {
 		pod.Labels = make(map[string]string)
@@ -62,6 +64,11 @@ func (c *Cluster) describe(pod *corev1.Pod, cfg Config) {
 		labelManager: manager, labelSession: cfg.Session, labelClient: c.client,
 		labelOwner: ownerLabel(owner),
 	})
+	if p := cfg.Parent; p != (PodID{}) {
+		pod.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: types.UID(p.UID),
+		}}
+	}
 	maps.Copy(pod.Annotations, map[string]string{
 		annotationOwner: owner, annotationProcess: remote.ThisProcess(),
 		annotationLease: cfg.TTL.String(),

@@ -59,7 +59,7 @@ func (e *Environment) checkNetwork(ctx context.Context) (env.Guarantee, error) {
 // one policy allows, no other can deny.
 func (c *Cluster) otherPolicy(ctx context.Context, pod string) (string, error) {
 	var list networkingv1.NetworkPolicyList
-	err := c.call(ctx, func(ctx context.Context) error {
+	err := c.Call(ctx, func(ctx context.Context) error {
 		return c.nets.Get().Namespace(c.namespace).Resource("networkpolicies").VersionedParams(
 			&metav1.ListOptions{LabelSelector: labelManager + "!=" + manager}, parameters).
 			Do(ctx).Into(&list)

@@ -145,7 +145,7 @@ func (c Config) addSandbox(s *corev1.PodSpec, p *remote.Program) {
 		other.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
 		s.InitContainers = append(s.InitContainers, other)
 	}
-	k.Image, k.ImagePullPolicy = c.Image, c.pullPolicy()
+	k.Image, k.ImagePullPolicy = c.Image, c.PullPolicy()
 	k.Command = append(p.Serve(programPath, socketName, c.TTL), "--no-stdio")
 	k.WorkingDir = "/"
 	k.Resources = c.resources(k.Resources)
@@ -177,7 +177,7 @@ func (c Config) addSandbox(s *corev1.PodSpec, p *remote.Program) {
 // first init container.
 func (c Config) addInstaller(s *corev1.PodSpec) {
 	k := corev1.Container{
-		Name: installName, Image: c.Image, ImagePullPolicy: c.pullPolicy(), WorkingDir: "/",
+		Name: installName, Image: c.Image, ImagePullPolicy: c.PullPolicy(), WorkingDir: "/",
 		Command: []string{
 			"sh", "-c", installScript, "sh", installDir(workPath), installDir(homePath),
 			strconv.Itoa(int(c.StartTimeout.Seconds()) + 1),
@@ -234,7 +234,8 @@ func (c Config) resources(r corev1.ResourceRequirements) corev1.ResourceRequirem
 	return r
 }
 
-func (c Config) pullPolicy() corev1.PullPolicy {
+// PullPolicy returns Pull in the words of the cluster.
+func (c Config) PullPolicy() corev1.PullPolicy {
 	switch c.Pull {
 	case PullAlways:
 		return corev1.PullAlways

@@ -168,7 +168,7 @@ var errNoMore = errors.New("the server permits no watch")
 func (w *watch) begin() (apiwatch.Interface, error) {
 	c, options := w.cluster, metav1.ListOptions{LabelSelector: labelClient + "=" + w.cluster.client}
 	var list corev1.PodList
-	err := c.call(c.life, func(ctx context.Context) error {
+	err := c.Call(c.life, func(ctx context.Context) error {
 		return c.pods(http.MethodGet, "").VersionedParams(&options, parameters).Do(ctx).Into(&list)
 	})
 	if err != nil {
@@ -245,7 +245,7 @@ func (w *watch) beginEvents() (apiwatch.Interface, error) {
 			VersionedParams(&options, parameters)
 	}
 	var list corev1.EventList
-	err := c.call(c.life, func(ctx context.Context) error {
+	err := c.Call(c.life, func(ctx context.Context) error {
 		return request().Do(ctx).Into(&list)
 	})
 	if err != nil {
