@@ -71,6 +71,8 @@ var arrows = map[string]string{
 	"env/sandboxd": "env env/internal/... env/local env/remote env/vars env/verify",
 	"env/remote":   "env env/internal/... env/search env/vars internal/...",
 
+	"env/k8s/jobs": "env/k8s internal/...",
+
 	"runtime/llm":              "",
 	"runtime/llm/openai":       providerMay,
 	"runtime/llm/anthropic":    providerMay,

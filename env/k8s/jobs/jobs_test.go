@@ -1,0 +1,149 @@
+package jobs
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+func TestPackInputs(t *testing.T) {
+	large := bytes.Repeat([]byte("x"), partSize)
+	for name, inputs := range map[string][][]byte{
+		"one":   {[]byte("a")},
+		"empty": {{}, []byte("a"), {}},
+		"many":  {[]byte("a"), large, []byte("b"), large, large, []byte("c")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := packInputs(inputs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got [][]byte
+			for i, part := range p.parts {
+				if p.bounds[i] != len(got) {
+					t.Errorf("part %d begins with %d, not %d", i, p.bounds[i], len(got))
+				}
+				list, err := unpackInputs(part)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, list...)
+			}
+			if !slices.EqualFunc(got, inputs, bytes.Equal) || len(p.bounds) != len(p.parts) {
+				t.Errorf("%d inputs of %d in %d parts", len(got), len(inputs), len(p.parts))
+			}
+		})
+	}
+}
+
+func TestParseIndexes(t *testing.T) {
+	for text, want := range map[string][]int{
+		"": nil, "0": {0}, "1,3-5,7": {1, 3, 4, 5, 7},
+	} {
+		got, err := parseIndexes(text, 8)
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"8", "x", "3-1", "1,,2", "-1", "0-8", "1-"} {
+		if got, err := parseIndexes(text, 8); err == nil {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
+func FuzzParseIndexes(f *testing.F) {
+	f.Add("1,3-5,7")
+	f.Fuzz(func(t *testing.T, text string) {
+		all, err := parseIndexes(text, 100)
+		if err != nil {
+			return
+		}
+		for _, i := range all {
+			if i < 0 || i >= 100 {
+				t.Fatalf("%d of %q", i, text)
+			}
+		}
+	})
+}
+
+func testConfig() Config {
+	return Config{
+		Name: "tasks", Image: "agent", Args: []string{"work"}, Inputs: [][]byte{[]byte("a")},
+		Parallel: 3, Retries: 2, Account: "agents", Variables: map[string]string{"KEY": "secret"},
+	}
+}
+
+// TestJob has the pods of a Job: nothing weakens them, and what the template sets stays.
+func TestJob(t *testing.T) {
+	cfg := testConfig()
+	cfg.Template = []byte(`
+metadata: {labels: {team: search}}
+spec:
+  nodeSelector: {disk: ssd}
+  volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
+  containers:
+  - {name: other, image: other}
+  - name: agent
+    env: [{name: PROXY, value: p}]
+    volumeMounts: [{name: data, mountPath: /data}]
+`)
+	job, err := cfg.job([]int{0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := job.Spec.Template.Spec
+	k := s.Containers[0]
+	if len(s.Containers) != 2 || k.Name != container || k.Image != "agent" ||
+		s.NodeSelector["disk"] != "ssd" || job.Spec.Template.Labels["team"] != "search" ||
+		job.Spec.Template.Labels[labelJob] != "tasks" || s.ServiceAccountName != "agents" {
+		t.Errorf("the pod is %+v", s)
+	}
+	c := k.SecurityContext
+	if !*s.SecurityContext.RunAsNonRoot || *c.AllowPrivilegeEscalation || !*c.ReadOnlyRootFilesystem ||
+		!slices.Equal(c.Capabilities.Drop, []corev1.Capability{"ALL"}) || *s.EnableServiceLinks {
+		t.Errorf("the security context is %+v, %+v", s.SecurityContext, c)
+	}
+	for _, e := range k.Env {
+		if strings.Contains(e.Value, "secret") {
+			t.Errorf("the variable %s has the secret in the pod", e.Name)
+		}
+	}
+	if !*job.Spec.Suspend || *job.Spec.Completions != 1 || *job.Spec.Parallelism != 3 {
+		t.Errorf("the Job is %+v", job.Spec)
+	}
+	if dirs, err := Mounts(cfg.Template); err != nil || !slices.Equal(dirs, []string{"/data"}) {
+		t.Errorf("mounts %v, %v", dirs, err)
+	}
+	for _, template := range []string{"spec: {x: 1}", "spec: [", "kind: Pod\nspec: {nodeName: 3}"} {
+		cfg.Template = []byte(template)
+		if _, err := cfg.job([]int{0}); err == nil {
+			t.Errorf("%s: no error", template)
+		}
+	}
+}
+
+// TestFailurePolicy has the order of rules, of which the first that matches counts: a drained
+// agent may exit with any code.
+func TestFailurePolicy(t *testing.T) {
+	var got []string
+	for _, r := range failurePolicy().Rules {
+		text := string(r.Action)
+		if r.OnExitCodes != nil {
+			text += fmt.Sprint(r.OnExitCodes.Values)
+		}
+		got = append(got, text)
+	}
+	want := []string{
+		string(batchv1.PodFailurePolicyActionIgnore), "FailIndex[1]", "FailJob[3]",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
