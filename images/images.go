@@ -29,7 +29,7 @@ const (
 
 // Image is one of the product's images.
 type Image struct {
-	// Name is short: base, go, node, python, helper, cli.
+	// Name is short: base, go, node, python, helper, cli, agent.
 	Name string
 	// Reference is the name and tag under which the image is built and looked for by default.
 	Reference string
@@ -73,6 +73,11 @@ func List() []Image {
 			Name: "cli", Reference: "sandboxagent-cli:latest", Base: DefaultReference,
 			Programs:    []string{"sandboxagent"},
 			Description: "base with the command line, for continuous integration",
+		},
+		{
+			Name: "agent", Reference: "sandboxagent-agent:latest", Base: DefaultReference,
+			Programs:    []string{"sandboxagent"},
+			Description: "the command line and certificates, for the agents of batches in a cluster",
 		},
 	}
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/sandboxagent/sandboxagent/env/k8s/jobs"
+	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
@@ -49,6 +51,10 @@ type program struct {
 	replay *replaying
 	// part is the attempt of a batch that the program is; nil for a program of its own.
 	part *part
+	// worker is the agent of a submitted batch that the program is; may be nil. handed are rules that
+	// tighten the policy; may be nil.
+	worker *jobs.Worker
+	handed *policy.Policy
 
 	// tools, wrapClient, wrapStore, clock and patience are test seams: tools beside those of the
 	// profile, a client around that of the model, a store around that of a session, and a clock for
@@ -143,6 +149,8 @@ func (p *program) app() *cli.App {
 	return p.appOf(
 		p.runCommand(), p.execCommand(), p.toolCommand(),
 		p.batchCommand(), p.batchStatusCommand(), p.batchRetryCommand(), p.batchSchemaCommand(),
+		p.submitCommand(), p.batchWaitCommand(), p.batchLogsCommand(), p.batchCollectCommand(),
+		p.batchCancelCommand(),
 		p.verifyCommand(), p.listCommand(),
 		p.attachCommand(), p.removeCommand(), p.gcCommand(),
 		p.imagesCommand(), p.buildCommand(), p.modelsCommand(),

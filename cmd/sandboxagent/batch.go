@@ -24,6 +24,8 @@ import (
 const (
 	batchName      = "batch"
 	batchRetryName = "batch retry"
+
+	batchStatusName = "batch status"
 )
 
 func (p *program) batchCommand() *cli.Command {
@@ -258,6 +260,10 @@ func (p *program) recallBatch(app *cli.App) error {
 type batchSettings struct {
 	parallel, starting, retries, maxFailures int
 	maxCost                                  float64
+	// keysElsewhere: this program does not have the keys of models.
+	keysElsewhere bool
+	// isElsewhere reports whether a name is not one of this machine; may be nil.
+	isElsewhere func(name string) bool
 	// junit is the destination of a report; nil without one.
 	junit *destination
 }
@@ -267,35 +273,52 @@ func parseBatchFlags(c *cli.Context) (batchSettings, error) {
 		parallel: c.Int("parallel"), starting: c.Int("starting"), retries: c.Int("retries"),
 		maxFailures: c.Int("max-failures"), maxCost: c.Float64("max-cost"),
 	}
+	if s.starting < 1 {
+		return s, usagef("--starting is %d; it must be at least 1", s.starting)
+	}
+	if c.IsSet("max-cost") && !(s.maxCost > 0) {
+		return s, usagef("--max-cost %g is no amount of US dollars that allows a request", s.maxCost)
+	}
+	err := s.check(c)
+	if err == nil {
+		s.junit, err = parseJUnit(c)
+	}
+	return s, err
+}
+
+// check validates the settings that a submitted batch has, too.
+func (s *batchSettings) check(c *cli.Context) error {
 	switch {
 	case s.parallel < 1:
-		return s, usagef("--parallel is %d; it must be at least 1", s.parallel)
-	case s.starting < 1:
-		return s, usagef("--starting is %d; it must be at least 1", s.starting)
+		return usagef("--parallel is %d; it must be at least 1", s.parallel)
 	case s.retries < 0:
-		return s, usagef("--retries is negative")
+		return usagef("--retries is negative")
 	case c.IsSet("max-failures") && s.maxFailures < 1:
-		return s, usagef("--max-failures is %d; it must be at least 1", s.maxFailures)
+		return usagef("--max-failures is %d; it must be at least 1", s.maxFailures)
 	case c.IsSet("max-failures") && c.Bool("fail-fast"):
-		return s, usagef("--fail-fast and --max-failures exclude each other")
-	case c.IsSet("max-cost") && !(s.maxCost > 0):
-		return s, usagef("--max-cost %g is no amount of US dollars that allows a request", s.maxCost)
+		return usagef("--fail-fast and --max-failures exclude each other")
 	}
 	if c.Bool("fail-fast") {
 		s.maxFailures = 1
 	}
-	if name := c.String("junit"); name != "" {
-		file, err := writableFile(name)
-		if err != nil {
-			return s, usagef("--junit: %s", err)
-		}
-		to, err := findDestination(file)
-		if err != nil {
-			return s, usagef("--junit: %s", err)
-		}
-		s.junit = &to
+	return nil
+}
+
+// parseJUnit reads --junit; nil without it.
+func parseJUnit(c *cli.Context) (*destination, error) {
+	name := c.String("junit")
+	if name == "" {
+		return nil, nil
 	}
-	return s, nil
+	file, err := writableFile(name)
+	if err != nil {
+		return nil, usagef("--junit: %s", err)
+	}
+	to, err := findDestination(file)
+	if err != nil {
+		return nil, usagef("--junit: %s", err)
+	}
+	return &to, nil
 }
 
 // batchAction returns the action of a command that runs the tasks of a batch.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -17,15 +18,26 @@ import (
 
 func (p *program) batchStatusCommand() *cli.Command {
 	return &cli.Command{
-		Name: "batch status", Usage: "print what is done of a batch",
-		ArgsUsage: "[flags] DIR",
+		Name: batchStatusName, Usage: "print what is done of a batch",
+		ArgsUsage: "[flags] DIR|NAME",
 		UsageText: `
 sandboxagent batch status tasks.results
-sandboxagent batch status --json tasks.results`,
+sandboxagent batch status --env k8s tasks-x7k2qa`,
 		Description: `
-DIR is the directory of the batch. A batch that runs can be read, too.`,
-		Flags:  []cli.Flag{jsonFlag("the totals as JSON")},
-		Action: p.action(p.batchStatus),
+DIR is the directory of the batch. A batch that runs can be read, too. With --env=k8s it is the
+name of a submitted one; without a name all are listed.`,
+		Flags: clusterFlags(jsonFlag("the totals as JSON"), &cli.StringFlag{
+			Name: "env", Category: groupEnvironment, DefaultText: "this machine",
+			Usage: "look in `ENVIRONMENT`: " + (&k8sBackend{}).name(),
+		}),
+		Action: func(c *cli.Context) error {
+			// One that a variable or a file sets is that of other commands.
+			_, set := p.line.sources["--env"]
+			if c.IsSet("env") && !set {
+				return p.onSubmitted(p.submittedStatus)(c)
+			}
+			return p.action(p.batchStatus)(c)
+		},
 	}
 }
 
@@ -46,6 +58,36 @@ A file of tasks has one such object a line.`,
 			return codeDone, err
 		}),
 	}
+}
+
+// submittedStatus is the command batch status for a submitted batch.
+func (p *program) submittedStatus(
+	ctx context.Context, c *cli.Context, s submitted,
+) (int, error) {
+	if name := (&k8sBackend{}).name(); c.String("env") != name {
+		return 0, usagef("--env: batches are submitted to %s only", name)
+	}
+	if c.NArg() == 0 {
+		return codeDone, p.listSubmitted(ctx, s)
+	}
+	if err := oneName(c); err != nil {
+		return 0, err
+	}
+	status, err := s.Status(ctx, s.name)
+	if err == nil {
+		_, err = p.printStatus(ctx, c, s, status)
+	}
+	return codeDone, err
+}
+
+// listSubmitted prints the submitted batches.
+func (p *program) listSubmitted(ctx context.Context, s submitted) error {
+	all, err := s.List(ctx)
+	for _, one := range all {
+		_, werr := fmt.Fprintf(p.std.out, "%s %s\n", one.Name, stateLine(one))
+		err = errors.Join(err, werr)
+	}
+	return err
 }
 
 // batchStatus is the command batch status.
@@ -87,13 +129,19 @@ func (p *program) printTotals(
 		return err
 	}
 	results := filepath.Join(dir, batch.ResultsName)
-	p50, p95 := t.Percentile(50), t.Percentile(95)
 	if c.Bool("json") {
 		return json.NewEncoder(p.std.out).Encode(batchTotals{
 			Dir: dir, Results: results, InUse: batch.InUse(dir), Totals: t, Left: t.Left(),
-			P50MS: p50.Milliseconds(), P95MS: p95.Milliseconds(),
+			P50MS: t.Percentile(50).Milliseconds(), P95MS: t.Percentile(95).Milliseconds(),
 		})
 	}
+	_, err = fmt.Fprintf(p.std.out, "%s%-9s %s\n", totalsText(t, took), "results", results)
+	return err
+}
+
+// totalsText returns lines with the totals of a batch, and how long it took, unless that is not
+// known.
+func totalsText(t batch.Totals, took time.Duration) string {
 	var text strings.Builder
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(&text, "%-9s %s\n", name, fmt.Sprintf(format, args...))
@@ -125,11 +173,10 @@ func (p *program) printTotals(
 		cost = ", the price is not known"
 	}
 	line("tokens", "%s%s", shortCount(t.Usage.Total()), cost)
-	line("duration", "p50 %s, p95 %s", shortDuration(p50), shortDuration(p95))
+	line("duration", "p50 %s, p95 %s", shortDuration(t.Percentile(50)),
+		shortDuration(t.Percentile(95)))
 	if took > 0 {
 		line("took", "%s", shortDuration(took))
 	}
-	line("results", "%s", results)
-	_, err = fmt.Fprint(p.std.out, text.String())
-	return err
+	return text.String()
 }

@@ -50,6 +50,8 @@ type batchRunner struct {
 	spent  atomic.Bool
 	// environ are the environment variables of the program, with the keys.
 	environ []string
+	// passed are the environment variables that commands get.
+	passed []string
 	// refusal is why the server of a model refuses all tasks; nil while it does not.
 	refusal atomic.Pointer[string]
 	// env is the backend of all environments. inPlace, readOnly and mounts: they work in directories
@@ -150,8 +152,10 @@ func (p *program) newBatchRunner(
 	if err := r.checkTasks(c, s); err != nil {
 		return nil, err
 	}
-	if err := r.openModels(c, s); err != nil {
-		return nil, err
+	if !settings.keysElsewhere {
+		if err := r.openModels(c, s); err != nil {
+			return nil, err
+		}
 	}
 	if r.settings.maxCost > 0 {
 		before, err := batch.Summarize(in.dir)
@@ -160,7 +164,8 @@ func (p *program) newBatchRunner(
 		}
 		r.budget = agent.NewBudget(0, r.settings.maxCost, 0, before.CostUSD)
 	}
-	hideKeys(s.config.inherit.Pass)
+	r.passed = s.config.inherit.Pass
+	hideKeys(r.passed)
 	return r, nil
 }
 
@@ -179,12 +184,16 @@ func (r *batchRunner) checkTasks(c *cli.Context, s runSettings) error {
 		}
 		for _, u := range t.Upload {
 			from, err := parseTransfer("upload", u)
-			if err == nil {
+			if err == nil && !r.isElsewhere(from.source) {
 				_, err = os.Stat(from.source)
 			}
 			if err != nil {
 				return bad("upload", "%s", err)
 			}
+		}
+		dir := path.Clean(cmp.Or(t.Workdir, c.String("workdir"), "."))
+		if r.isElsewhere(cmp.Or(t.Archive, dir)) {
+			continue
 		}
 		if t.Archive != "" {
 			if err := r.checkArchive(t.Archive, host); err != nil {
@@ -192,11 +201,13 @@ func (r *batchRunner) checkTasks(c *cli.Context, s runSettings) error {
 			}
 			continue
 		}
-		dir := path.Clean(cmp.Or(t.Workdir, c.String("workdir"), "."))
 		if host && !c.Bool(noUploadFlag) {
 			var err error
 			if dir, err = realDir(dir); err != nil {
 				return bad("workdir", "%s", err)
+			}
+			if r.in.dir == "" { // a cluster keeps the results
+				continue
 			}
 			out := filepath.Join(dir, "x")
 			if in, err := realDir(filepath.Dir(r.in.dir)); err == nil {
@@ -223,6 +234,11 @@ func (r *batchRunner) checkTasks(c *cli.Context, s runSettings) error {
 		}
 	}
 	return nil
+}
+
+// isElsewhere reports whether a name is not one of this machine.
+func (r *batchRunner) isElsewhere(name string) bool {
+	return r.settings.isElsewhere != nil && r.settings.isElsewhere(name)
 }
 
 // checkArchive reports why an archive cannot be used, and finds the directory of archives.
@@ -357,7 +373,8 @@ func (r *batchRunner) attempt(ctx context.Context, a *batch.Attempt) (o batch.Ou
 	}
 	var out bytes.Buffer
 	sub := &program{
-		std: newStreams(strings.NewReader(a.Task.Prompt), &out, log), line: r.p.line,
+		std:  newStreams(strings.NewReader(a.Task.Prompt), &out, r.p.tee(log)),
+		line: r.p.line, handed: r.p.handed,
 		part: &part{runner: r, attempt: a}, tools: r.p.tools, wrapStore: r.p.wrapStore,
 		wrapClient: r.p.wrapClient, clock: r.p.clock, patience: r.p.patience,
 	}
@@ -536,6 +553,8 @@ func (r *batchRunner) passphrase(ctx context.Context, file string) (text []byte,
 // adapt makes a backend, of one attempt, that of a batch.
 func (a *part) adapt(b backend) {
 	switch b := b.(type) {
+	case *k8sBackend:
+		b.config.Parent = a.runner.p.parent()
 	case *localBackend:
 		b.sandbox.Hide = append(b.sandbox.Hide, a.runner.in.dir) // the results of all tasks
 	case *sshBackend:
@@ -579,11 +598,19 @@ func unpack(ctx context.Context, archive, dir string) error {
 		return fmt.Errorf("unpack the archive: %w", err)
 	}
 	defer f.Close() //nolint:errcheck // it was only read
-	in := bufio.NewReader(f)
+	if err := unpackTree(ctx, f, dir); err != nil {
+		return fmt.Errorf("unpack %s: %w", archive, err)
+	}
+	return nil
+}
+
+// unpackTree unpacks an archive, which may be compressed, to a new directory.
+func unpackTree(ctx context.Context, archive io.Reader, dir string) (err error) {
+	in := bufio.NewReader(archive)
 	var content io.Reader = in
 	if magic, _ := in.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
 		if content, err = gzip.NewReader(in); err != nil {
-			return fmt.Errorf("unpack %s: %w", archive, err)
+			return err
 		}
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -594,8 +621,5 @@ func unpack(ctx context.Context, archive, dir string) error {
 		return err
 	}
 	defer e.Close() //nolint:errcheck // no command has run in it
-	if err := e.CopyIn(ctx, ".", content); err != nil {
-		return fmt.Errorf("unpack %s: %w", archive, err)
-	}
-	return nil
+	return e.CopyIn(ctx, ".", content)
 }

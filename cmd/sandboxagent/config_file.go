@@ -221,7 +221,7 @@ func (c *configParser) setting(at source, key string, n *yaml.Node) ([]setting, 
 // fileKeys are keys whose values are names of files or directories.
 var fileKeys = [...]string{
 	"agents", "models", "policy", "log", "helper-binary", "identity", "known-hosts", "kubeconfig",
-	"pod-template",
+	"pod-template", "agent-template",
 }
 
 // absolute returns a name of a file as the directory of the configuration has it, so that it means

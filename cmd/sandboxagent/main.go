@@ -20,5 +20,8 @@ func main() {
 		os.Exit(janitor(os.Stdin, os.Args[2:]))
 	}
 	p := program{std: newStreams(os.Stdin, os.Stdout, os.Stderr)}
+	if isWorker(os.Args) {
+		os.Exit(p.workInPod(context.Background()))
+	}
 	os.Exit(p.run(context.Background(), os.Args))
 }

@@ -230,16 +230,19 @@ func readPolicy(file string) (*policy.Policy, error) {
 // repositoryPolicy is the policy in a working directory, which may only tighten that of the user.
 const repositoryPolicy = ".sandboxagent/policy.yaml"
 
-// tightened adds the rules in the project's file, which may only tighten, to rules.
+// tightened adds the rules in the project's file, here and where a batch was submitted, which may
+// only tighten, to rules.
 func (p *program) tightened(rules *policy.Policy) (*policy.Policy, error) {
-	own := p.line.rules
-	if own == nil {
-		return rules, nil
+	for _, own := range []*policy.Policy{p.line.rules, p.handed} {
+		if own == nil {
+			continue
+		}
+		if err := p.checkPermissions(own); err != nil {
+			return nil, err
+		}
+		rules = rules.Tighten(own)
 	}
-	if err := p.checkPermissions(own); err != nil {
-		return nil, err
-	}
-	return rules.Tighten(own), nil
+	return rules, nil
 }
 
 // tighten adds the policy in the working directory.

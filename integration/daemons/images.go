@@ -14,6 +14,8 @@ const (
 	Foreign = "sandboxagent-test/foreign:latest"
 	// Helper is the product's image of the helper, built from this source.
 	Helper = "sandboxagent-helper:latest"
+	// Agent is the product's image of agents, built from this source, without certificates.
+	Agent = "sandboxagent-agent:latest"
 	// Golang has /usr/local/go and nothing else: the image of the go command, as far as it is copied
 	// from.
 	Golang = "golang:1.26-bookworm"

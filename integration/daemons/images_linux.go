@@ -41,6 +41,9 @@ func sources() map[string]source {
 		Helper: {files: helperFile, changes: []string{
 			"USER 10001:10001", `ENTRYPOINT ["/sandboxd"]`,
 		}},
+		Agent: {files: agentFile, changes: []string{
+			"USER 10001:10001", `ENTRYPOINT ["/sandboxagent"]`,
+		}},
 		Foreign: {files: probeFor(other), arch: other},
 		Golang:  {files: goroot, changes: []string{"ENV PATH=/usr/local/go/bin:/usr/bin:/bin"}},
 	}
@@ -258,6 +261,10 @@ func probeFor(arch string) func(context.Context, string, io.Writer) error {
 // helperFile makes a root with the helper and nothing else.
 func helperFile(ctx context.Context, _ string, w io.Writer) error {
 	return programFile(ctx, w, "cmd/sandboxd", runtime.GOARCH, "sandboxd")
+}
+
+func agentFile(ctx context.Context, _ string, w io.Writer) error {
+	return programFile(ctx, w, "cmd/sandboxagent", runtime.GOARCH, "sandboxagent")
 }
 
 // programFile makes a root with a program of this module, built for an architecture.

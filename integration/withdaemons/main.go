@@ -176,7 +176,7 @@ func startKube(
 func inPods(list []string) []string {
 	return append(slices.DeleteFunc(slices.Clone(list), func(name string) bool {
 		return name == daemons.Foreign || name == daemons.Golang
-	}), daemons.Helper)
+	}), daemons.Helper, daemons.Agent)
 }
 
 // command runs the command in a process group of its own and passes signals on to it.

@@ -74,8 +74,8 @@ func Tasks(dir string) ([]Task, error) {
 	return ReadTasks(f)
 }
 
-// Results returns the results of the batch in dir, in their order. The last line may be incomplete:
-// it is ignored. After an error the sequence ends.
+// Results returns the results of the batch in dir, in their order. The last line may be
+// incomplete: it is ignored. After an error the sequence ends.
 func Results(dir string) iter.Seq2[*Record, error] {
 	return func(yield func(*Record, error) bool) {
 		err := readFile(dir, ResultsName, func(r *Record, _ []byte) bool { return yield(r, nil) })
@@ -134,8 +134,8 @@ type records struct {
 	failed error
 }
 
-// openRecords opens a file of records in dir, removes an incomplete last line, and calls found with
-// each record.
+// openRecords opens a file of records in dir, removes an incomplete last line, and calls found
+// with each record.
 func openRecords(dir, name string, found func(*Record)) (*records, error) {
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
@@ -266,4 +266,63 @@ func newAttempt(dir, id string) (number int, name string, err error) {
 			return number, name, err
 		}
 	}
+}
+
+// AttemptDir returns the directory of the attempt of a record of the batch in dir.
+func AttemptDir(dir string, r *Record) string {
+	return filepath.Join(dir, attemptsDir, r.TaskID, fmt.Sprint(r.Attempt))
+}
+
+// Collected is a result that another process has made.
+type Collected struct {
+	TaskID string
+	// Restore writes the files of the attempt to an empty directory and returns the record.
+	Restore func(dir string) (*Record, error)
+}
+
+// Collect adds results of other processes to the batch in dir, which may be new: those of tasks
+// that have none there. Each is stored as the next attempt at its task. After an error those
+// before it stay. It returns the totals of the batch. The errors are those of Run.
+func Collect(
+	dir string, tasks []Task, from iter.Seq2[Collected, error],
+) (_ Totals, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return Totals{}, err
+	}
+	l, err := lock(dir)
+	if err != nil {
+		return Totals{}, err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	if err := storeTasks(dir, tasks); err != nil {
+		return Totals{}, err
+	}
+	done := make(map[string]bool)
+	results, err := openRecords(dir, ResultsName, func(r *Record) { done[r.TaskID] = true })
+	if err != nil {
+		return Totals{}, err
+	}
+	defer func() { err = errors.Join(err, results.f.Close()) }()
+	for c, err := range from {
+		if err != nil {
+			return Totals{}, err
+		}
+		if done[c.TaskID] {
+			continue
+		}
+		number, name, err := newAttempt(dir, c.TaskID)
+		if err != nil {
+			return Totals{}, err
+		}
+		r, err := c.Restore(name)
+		if err != nil {
+			return Totals{}, fmt.Errorf("store the result of %s: %w", c.TaskID, err)
+		}
+		r.TaskID, r.Attempt = c.TaskID, number
+		if err := results.add(r); err != nil {
+			return Totals{}, err
+		}
+		done[c.TaskID] = true
+	}
+	return Summarize(dir)
 }

@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -78,6 +79,18 @@ func (t *Totals) clone() Totals {
 	c.Reasons = maps.Clone(t.Reasons)
 	c.durations = t.durations[:len(t.durations):len(t.durations)]
 	return c
+}
+
+// Sum returns the totals of a batch with that many tasks from records of its results.
+func Sum(tasks int, results iter.Seq2[*Record, error]) (Totals, error) {
+	t := Totals{Tasks: tasks}
+	for r, err := range results {
+		if err != nil {
+			return t, err
+		}
+		t.add(r)
+	}
+	return t, nil
 }
 
 // Summarize returns the totals of the batch in dir from its results.

@@ -1,0 +1,356 @@
+package integration_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
+	"github.com/sandboxagent/sandboxagent/runtime/batch"
+)
+
+// submitHost is a cluster to which the program submits batches, with the objects of docs/batch.md.
+type submitHost struct {
+	kubeHost
+	// template is the file for --agent-template.
+	template string
+}
+
+// newSubmitHost prepares the shared cluster.
+func newSubmitHost(t *testing.T) submitHost {
+	t.Helper()
+	k := sharedKube(t)
+	page, err := os.ReadFile("../docs/batch.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects := regexp.MustCompile("(?s)```yaml\n(apiVersion: v1\nkind: ServiceAccount[^`]*)```").
+		FindSubmatch(page)
+	if objects == nil {
+		t.Fatal("docs/batch.md has no objects for a cluster")
+	}
+	user, err := kubeUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := daemons.Kubeconfig(t)
+	kubectl := func(stdin string, args ...string) string {
+		out, err := daemons.Kubectl(t.Context(), admin, stdin, args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(out)
+	}
+	kubectl(string(objects[1]), "apply", "-n", user.Namespace, "-f", "-")
+	kubectl(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: submit}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: sandboxagent-submit}
+subjects: [{kind: ServiceAccount, name: user}]
+`, "apply", "-n", user.Namespace, "-f", "-")
+	// The cluster of the tests has no proxy for services.
+	server := kubectl("", "config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}")
+	host, port, _ := strings.Cut(strings.TrimPrefix(server, "https://"), ":")
+	dir := t.TempDir()
+	writeTree(t, dir, map[string]string{"agents.yaml": fmt.Sprintf(`
+spec:
+  containers:
+  - name: agent
+    env:
+    - {name: KUBERNETES_SERVICE_HOST, value: %q}
+    - {name: KUBERNETES_SERVICE_PORT, value: %q}
+`, host, port)})
+	return submitHost{k, filepath.Join(dir, "agents.yaml")}
+}
+
+// submit submits a batch, and returns its name. The submitting process has ended, and its
+// directory is gone.
+func (h submitHost) submit(t *testing.T, mark, tasks, script string, flags ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	writeTree(t, dir, map[string]string{"tasks.jsonl": tasks, "model.yaml": script})
+	got := finish(t, h.command(t, dir, mark, append([]string{
+		"batch", "submit", "--model=script:model.yaml", "--agent-image=" + daemons.Agent,
+		"--agent-template=" + h.template, "--image=" + daemons.Debian,
+		"--helper-image=" + daemons.Helper, "tasks.jsonl",
+	}, flags...)...))
+	name := strings.TrimSpace(got.stdout)
+	if got.code != 0 || name == "" {
+		t.Fatalf("exit code %d: %s%s", got.code, got.stdout, got.stderr)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// about runs a command about a submitted batch in a new directory.
+func (h submitHost) about(t *testing.T, dir string, args ...string) ran {
+	t.Helper()
+	cmd := h.command(t, dir, newMark(), args...)
+	kept := cmd.Env[:0]
+	for _, v := range cmd.Env { // only the cluster
+		if !strings.HasPrefix(v, "SANDBOXAGENT_") {
+			kept = append(kept, v)
+		}
+	}
+	cmd.Env = append(kept, "SANDBOXAGENT_STATE_DIR="+t.TempDir())
+	return finish(t, cmd)
+}
+
+// left lists the objects of a batch.
+func (h submitHost) left(t *testing.T, name string) string {
+	t.Helper()
+	out, err := daemons.Kubectl(t.Context(), daemons.Kubeconfig(t), "", "get",
+		"jobs,pods,configmaps,secrets,networkpolicies", "-A", "-l", "sandboxagent/batch="+name, "-o",
+		"name")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// remove removes a batch, and waits until all its objects, and its sandboxes, are gone.
+func (h submitHost) remove(t *testing.T, name, mark string) {
+	t.Helper()
+	if got := h.about(t, t.TempDir(), "batch", "cancel", "--remove", name); got.code != 0 {
+		t.Errorf("exit code %d: %s", got.code, got.stderr)
+	}
+	await(t, "the end of all objects", func() bool {
+		if h.left(t, name) == "" {
+			return true
+		}
+		time.Sleep(500 * time.Millisecond)
+		return false
+	})
+	h.awaitNone(t, mark)
+}
+
+// canaryScript is a model that looks for the key of agents in the sandbox. The probe must find
+// what it looks for where that is: its own variable.
+const canaryScript = `turns:
+  - calls:
+      - tool: shell
+        args:
+          command: |
+            cat in.txt
+            export OWN=canary-of-the-""sandbox
+            look() {
+              cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' '\n'
+              env
+              grep -rhIs "$1" / --exclude-dir=proc --exclude-dir=sys 2>/dev/null
+            }
+            # The patterns do not match the arguments of the programs that have them.
+            look "[c]anary-of-the-""sandbox" | grep -c "[c]anary-of-the-""sandbox" >own.txt
+            look "[c]anary-of-the-""agent" | grep "[c]anary-of-the-""agent" >found.txt
+            ls /var/run/secrets/kubernetes.io/serviceaccount >>found.txt 2>/dev/null
+  - text: done
+`
+
+// TestSubmit has a batch whose agents run in the cluster while agents and sandboxes are deleted,
+// and the node is drained. The submitting process is gone. Each task has one result.
+func TestSubmit(t *testing.T) {
+	t.Parallel()
+	h, mark := newSubmitHost(t), newMark()
+	n := scaled(40, 6)
+	admin, namespace := daemons.Kubeconfig(t), mustUser(t).Namespace
+	secret := "key-" + mark
+	kubectl := func(args ...string) (string, error) {
+		return daemons.Kubectl(context.WithoutCancel(t.Context()), admin, "",
+			append([]string{"-n", namespace}, args...)...)
+	}
+	if _, err := kubectl("create", "secret", "generic", secret,
+		"--from-literal=AGENT_KEY=canary-of-the-agent"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = kubectl("delete", "secret", secret) })
+	archive := oneFileArchive(t)
+	var tasks strings.Builder
+	for i := range n {
+		fmt.Fprintf(&tasks, `{"id":"t%d","prompt":"look","archive":%q,"labels":{"n":"%d"}}`+"\n", i,
+			archive, i)
+	}
+	name := h.submit(t, mark, tasks.String(), canaryScript, "--parallel=8", "--model-secret="+secret,
+		"--retries=5")
+	disturbed := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { disturbed <- h.disturb(ctx, kubectl, name, mark) }()
+	got := h.about(t, t.TempDir(), "batch", "wait", name)
+	if got.code != 0 {
+		logs, _ := kubectl("logs", "-l", "sandboxagent/batch="+name, "--tail=20")
+		t.Errorf("exit code %d: %s%s\n%s", got.code, got.stdout, got.stderr, logs)
+	}
+	cancel()
+	if err := <-disturbed; err != nil {
+		t.Error(err)
+	}
+	dir := t.TempDir()
+	for range 2 { // the second changes nothing
+		got := h.about(t, dir, "batch", "collect", "--out=r", "--json", name)
+		var totals struct{ Passed int }
+		if err := json.Unmarshal([]byte(got.stdout), &totals); err != nil || got.code != 0 ||
+			totals.Passed != n {
+			t.Errorf("exit code %d, %v: %s%s", got.code, err, got.stdout, got.stderr)
+		}
+	}
+	records := batchRecords(t, filepath.Join(dir, "r"))
+	if len(records) != n {
+		t.Errorf("%d results of %d tasks", len(records), n)
+	}
+	for id, r := range records {
+		checkCanary(t, id, r)
+	}
+	if given, err := batch.Tasks(filepath.Join(dir, "r")); err != nil || given[0].Archive != archive {
+		t.Errorf("the tasks are %+v, %v", given, err)
+	}
+	got = h.about(t, dir, "batch", "logs", name, "t0")
+	if got.code != 0 || !strings.Contains(got.stdout, "shell") {
+		t.Errorf("logs: %+v", got)
+	}
+	got = h.about(t, dir, "batch", "status", "--env=k8s", name)
+	if want := "passed    " + strconv.Itoa(n) + " of "; got.code != 0 ||
+		!strings.Contains(got.stdout, "state     ended\n"+want) {
+		t.Errorf("status: %+v", got)
+	}
+	h.remove(t, name, mark)
+	got = h.about(t, dir, "batch", "status", "--env=k8s", name)
+	if got.code != 2 || !strings.Contains(got.stderr, "none of that name") {
+		t.Errorf("status of a removed batch: %+v", got)
+	}
+}
+
+// checkCanary checks the result of a task of canaryScript.
+func checkCanary(t *testing.T, id string, r *batch.Record) {
+	t.Helper()
+	patch, err := os.ReadFile(r.Patch)
+	if err != nil || !r.Passed() || r.Labels["n"] == "" || !bytes.Contains(patch, []byte("/own.txt")) {
+		t.Errorf("%s: %+v, %v, %s", id, r, err, patch)
+	}
+	own := regexp.MustCompile(`(?m)^\+([0-9]+)$`).FindSubmatch(patch)
+	if own == nil || string(own[1]) == "0" {
+		t.Errorf("%s: the probe does not find its own variable: %s", id, patch)
+	}
+	if !bytes.Contains(patch, []byte("/found.txt")) || bytes.Count(patch, []byte("\n@@ ")) != 1 {
+		t.Errorf("%s: the sandbox has the key or a token of the agent: %s", id, patch)
+	}
+	if _, err := os.Stat(r.Journal); err != nil {
+		t.Errorf("%s: %v", id, err)
+	}
+}
+
+// disturb deletes an agent and a sandbox, and in long tests drains the node of the agents.
+func (h submitHost) disturb(
+	ctx context.Context, kubectl func(...string) (string, error), name, mark string,
+) error {
+	pick := func(label string) (string, error) {
+		for ctx.Err() == nil {
+			out, _ := kubectl("get", "pods", "-l", label, "--field-selector=status.phase=Running", "-o",
+				"name")
+			if list := strings.Fields(out); len(list) > 0 {
+				return list[0], nil
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+		return "", fmt.Errorf("the batch ended before a pod of %s was found", label)
+	}
+	agents := "sandboxagent/batch=" + name
+	for _, label := range []string{
+		agents, markLabel + "=" + mark + ",sandboxagent/session,!sandboxagent/batch",
+	} {
+		pod, err := pick(label)
+		if err != nil {
+			return err
+		}
+		_, err = kubectl("delete", pod, "--grace-period=0", "--force", "--wait=false")
+		if err != nil {
+			return err
+		}
+	}
+	if testing.Short() {
+		return nil
+	}
+	if _, err := pick(agents); err != nil {
+		return err
+	}
+	node, err := kubectl("get", "nodes", "-o", "jsonpath={.items[0].metadata.name}")
+	if err != nil {
+		return err
+	}
+	_, err = kubectl("drain", node, "--pod-selector="+agents, "--force", "--delete-emptydir-data",
+		"--ignore-daemonsets", "--timeout=2m")
+	_, uncordoned := kubectl("uncordon", node)
+	return errors.Join(err, uncordoned)
+}
+
+// mustUser returns the user of the cluster.
+func mustUser(t *testing.T) *daemons.KubeUser {
+	t.Helper()
+	user, err := kubeUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return user
+}
+
+// TestSubmitFails has tasks that fail, an agent that cannot start, and a batch that is cancelled.
+func TestSubmitFails(t *testing.T) {
+	t.Parallel()
+	h := newSubmitHost(t)
+	const failing = `turns:
+  - calls: [{tool: exit, args: {code: 1, reason: cannot be done}}]
+`
+	t.Run("task", func(t *testing.T) {
+		t.Parallel()
+		mark := newMark()
+		name := h.submit(t, mark, `{"id":"a","prompt":"x"}`, failing, "--max-replans=0")
+		if got := h.about(t, t.TempDir(), "batch", "wait", name); got.code != 1 ||
+			!strings.Contains(got.stdout, "failed    1 (1 task failed)") {
+			t.Errorf("%+v", got)
+		}
+		h.remove(t, name, mark)
+	})
+	t.Run("agent", func(t *testing.T) {
+		t.Parallel()
+		mark := newMark()
+		name := h.submit(t, mark, `{"id":"a","prompt":"x"}`, failing, "--retries=0",
+			"--agent-image="+daemons.Empty) // whose program does not know what to do
+		dir := t.TempDir()
+		if got := h.about(t, dir, "batch", "wait", name); got.code != 1 {
+			t.Errorf("%+v", got)
+		}
+		got := h.about(t, dir, "batch", "collect", name)
+		r := batchRecords(t, filepath.Join(dir, name+".results"))["a"]
+		if got.code != 1 || r == nil || r.ExitCode != 6 ||
+			!strings.Contains(r.Error, "the pods of its agent have failed: ") {
+			t.Errorf("%+v, %+v", got, r)
+		}
+		h.remove(t, name, mark)
+	})
+	t.Run("cancel", func(t *testing.T) {
+		t.Parallel()
+		mark := newMark()
+		name := h.submit(t, mark, `{"id":"a","prompt":"x"}`, `turns:
+  - calls: [{tool: shell, args: {command: sleep 3600}}]
+`)
+		await(t, "the sandbox", func() bool { return h.pods(t, mark) != "" })
+		if got := h.about(t, t.TempDir(), "batch", "cancel", name); got.code != 0 {
+			t.Errorf("%+v", got)
+		}
+		got := h.about(t, t.TempDir(), "batch", "wait", name)
+		if got.code != 1 || !strings.Contains(got.stdout, "DeadlineExceeded") {
+			t.Errorf("%+v", got)
+		}
+		h.remove(t, name, mark)
+	})
+}
