@@ -303,7 +303,8 @@ func mustUser(t *testing.T) *daemons.KubeUser {
 	return user
 }
 
-// TestSubmitFails has tasks that fail, an agent that cannot start, and a batch that is cancelled.
+// TestSubmitFails has tasks that fail, an agent that cannot start, one that ends its batch as if
+// the model refused its key, and a batch that is cancelled.
 func TestSubmitFails(t *testing.T) {
 	t.Parallel()
 	h := newSubmitHost(t)
@@ -334,6 +335,25 @@ func TestSubmitFails(t *testing.T) {
 		if got.code != 1 || r == nil || r.ExitCode != 6 ||
 			!strings.Contains(r.Error, "the pods of its agent have failed: ") {
 			t.Errorf("%+v, %+v", got, r)
+		}
+		h.remove(t, name, mark)
+	})
+	t.Run("stop", func(t *testing.T) {
+		t.Parallel()
+		mark, stop := newMark(), filepath.Join(t.TempDir(), "stop.yaml")
+		template, err := os.ReadFile(h.template)
+		if err == nil {
+			err = os.WriteFile(stop, append(template,
+				`    command: [sh, -c, "echo the key is refused >&2; exit 3"]`+"\n"...), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := h.submit(t, mark, `{"id":"a","prompt":"x"}`, failing, "--agent-template="+stop,
+			"--agent-image="+daemons.Debian)
+		if got := h.about(t, t.TempDir(), "batch", "wait", name); got.code != 1 ||
+			!strings.Contains(got.stdout, "left      1: task a: exit code 3: the key is refused") {
+			t.Errorf("%+v", got)
 		}
 		h.remove(t, name, mark)
 	})

@@ -3,6 +3,8 @@ package integration_test
 import (
 	"bytes"
 	"context"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/docker/docker/api/types/build"
@@ -13,23 +15,25 @@ import (
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
-// product builds one of the product's images.
-func (d *dockerHost) product(t *testing.T, name string, args map[string]*string) string {
+// product builds one of the product's images, with the programs that it has.
+func (d *dockerHost) product(
+	t *testing.T, name string, programs map[string][]byte, args map[string]*string,
+) string {
 	t.Helper()
 	var tar bytes.Buffer
-	if err := images.WriteContext(&tar, name, nil); err != nil {
+	if err := images.WriteContext(&tar, name, programs); err != nil {
 		t.Fatal(err)
 	}
 	return d.buildContext(t, name, &tar, build.ImageBuildOptions{NetworkMode: "host", BuildArgs: args})
 }
 
-// inImage runs a script in a container whose root is read-only, as the image's user, with no
+// inImage runs a command in a container whose root is read-only, as the image's user, with no
 // network, and returns its output.
-func (d *dockerHost) inImage(t *testing.T, ref, script string) string {
+func (d *dockerHost) inImage(t *testing.T, ref string, args ...string) string {
 	t.Helper()
 	c := d.api
 	made, err := c.ContainerCreate(t.Context(), &container.Config{
-		Image: ref, Cmd: []string{"sh", "-euc", script}, Volumes: map[string]struct{}{"/workspace": {}},
+		Image: ref, Cmd: args, Volumes: map[string]struct{}{"/workspace": {}},
 	}, &container.HostConfig{
 		ReadonlyRootfs: true, NetworkMode: "none", CapDrop: []string{"ALL"},
 		SecurityOpt: []string{"no-new-privileges"},
@@ -68,7 +72,7 @@ func (d *dockerHost) inImage(t *testing.T, ref, script string) string {
 		t.Fatal(err)
 	}
 	if code != 0 {
-		t.Fatalf("the script exits with %d\n%s%s", code, stdout.String(), stderr.String())
+		t.Fatalf("the command exits with %d\n%s%s", code, stdout.String(), stderr.String())
 	}
 	return stdout.String()
 }
@@ -76,7 +80,7 @@ func (d *dockerHost) inImage(t *testing.T, ref, script string) string {
 func TestImagesAreBuiltByTheClassicBuilder(t *testing.T) {
 	t.Parallel()
 	d := sharedDocker(t)
-	base := d.product(t, "base", nil)
+	base := d.product(t, "base", nil, nil)
 	is, err := d.api.ImageInspect(t.Context(), base)
 	if err != nil {
 		t.Fatal(err)
@@ -97,12 +101,47 @@ if touch /usr/x 2>/dev/null; then echo "the root is writable"; fi`
 	want := "10001:10001 sandbox /home/sandbox /workspace\n/home/sandbox 10001:10001\n/workspace " +
 		"10001:10001\n" +
 		"m\nripgrep\nbash\ncertificates\n"
-	if got := d.inImage(t, base, look); got != want {
+	if got := d.inImage(t, base, "sh", "-euc", look); got != want {
 		t.Errorf("in the base image:\n%swant\n%s", got, want)
 	}
 	t.Run("go", func(t *testing.T) {
 		testGoImage(t, d, base)
 	})
+	t.Run("agent", func(t *testing.T) {
+		testAgentImage(t, d, base)
+	})
+}
+
+// testAgentImage builds the image of agents, which has two files: the program and certificates.
+func testAgentImage(t *testing.T, d *dockerHost, base string) {
+	program, err := os.ReadFile(command(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := d.product(t, "agent", map[string][]byte{"sandboxagent": program},
+		map[string]*string{images.BaseArg: &base})
+	is, err := d.api.ImageInspect(t.Context(), ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if is.Config.User != "10001:10001" || len(is.RootFS.Layers) != 2 {
+		t.Errorf("user %q, layers %v", is.Config.User, is.RootFS.Layers)
+	}
+	if got := d.inImage(t, ref, "version"); !strings.HasPrefix(got, "sandboxagent ") {
+		t.Errorf("its version is %q", got)
+	}
+	made, err := d.api.ContainerCreate(t.Context(), &container.Config{Image: ref}, nil, nil, nil, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := d.api.ContainerStatPath(t.Context(), made.ID, "/etc/ssl/certs/ca-certificates.crt")
+	if err != nil || file.Size == 0 {
+		t.Errorf("the certificates are %+v, %v", file, err)
+	}
+	err = d.api.ContainerRemove(t.Context(), made.ID, container.RemoveOptions{})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 // testGoImage builds the image of Go on the base image and tests a module in it.
@@ -112,7 +151,7 @@ func testGoImage(t *testing.T, d *dockerHost, base string) {
 	}
 	from := map[string]*string{images.BaseArg: &base}
 	d.need(t, daemons.Golang)
-	ref := d.product(t, "go", from)
+	ref := d.product(t, "go", nil, from)
 	is, err := d.api.ImageInspect(t.Context(), ref)
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +167,7 @@ go test -race . | cut -f 1-2
 git --version | cut -d ' ' -f 1-2`
 	want := "go version\n/home/sandbox/go\n/home/sandbox/.cache/go-build\nlocal\n1\nok  " +
 		"\texample.com/m\ngit version\n"
-	if got := d.inImage(t, ref, script); got != want {
+	if got := d.inImage(t, ref, "sh", "-euc", script); got != want {
 		t.Errorf("in the image of Go:\n%swant\n%s", got, want)
 	}
 }

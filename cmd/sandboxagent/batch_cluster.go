@@ -234,6 +234,11 @@ func (p *program) printStatus(
 	if status.State == jobs.Ended {
 		totals.Stopped = ""
 	}
+	if i, ok := status.StoppedBy(); ok {
+		if totals.Stopped, err = s.stopReason(ctx, status, i); err != nil {
+			return 0, err
+		}
+	}
 	code := codeDone
 	if totals.Passed < totals.Tasks {
 		code = codeFailed
@@ -255,6 +260,21 @@ func (p *program) printStatus(
 	text := fmt.Sprintf("%-9s %s\n%s", "state", state, totalsText(totals, took))
 	_, err = io.WriteString(p.std.out, text)
 	return code, err
+}
+
+// stopReason describes why a task has ended its batch: the model refuses all.
+func (s submitted) stopReason(
+	ctx context.Context, status jobs.Status, index int,
+) (string, error) {
+	tasks, err := s.tasks(ctx, status)
+	if err != nil {
+		return "", err
+	}
+	why, err := s.Failure(ctx, s.name, index)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("task %s: %s", tasks[index].ID, cmp.Or(why, status.Reason)), nil
 }
 
 // submittedTotals are the totals of a submitted batch in JSON.

@@ -178,8 +178,11 @@ func (l *commandLine) addSettings(app *cli.App, before programLine) error {
 	err := r.read(flags)
 	var selected backend
 	if f, ok := findFlag(flags, "env").(cli.DocGenerationFlag); ok {
-		// parseBackend reports an unknown one
-		selected, _ = findBackend(backends(nil), cmp.Or(r.value("env"), f.GetValue()))
+		name := cmp.Or(r.value("env"), f.GetValue())
+		if l.command == submitName {
+			name = f.GetValue()
+		}
+		selected, _ = findBackend(backends(nil), name) // parseBackend reports an unknown one
 	}
 	for i, list := range r.bySource() {
 		if foreignAddress(r, r.bySource()[i:]) {
@@ -244,8 +247,12 @@ func (l *commandLine) take(
 	return err
 }
 
-// excluded returns the flags that weaker sources cannot set, since another flag excludes them.
+// excluded returns the flags that weaker sources cannot set, since another flag or the command
+// excludes them.
 func (l *commandLine) excluded() (names []string) {
+	if l.command == submitName { // its environments are pods, those of other commands may be others
+		names = append(names, "env")
+	}
 	for flag, other := range map[string]string{
 		"env-id": "env", "quiet": "verbose", "verbose": "quiet", "allow-write": "read-only",
 		"apply": noUploadFlag, "upload-ignored": noUploadFlag,

@@ -129,6 +129,21 @@ spec:
 	}
 }
 
+func TestProxyPorts(t *testing.T) {
+	got := proxyPorts([]corev1.EnvVar{
+		{Name: "HTTPS_PROXY", Value: "http://proxy:3128"},
+		{Name: "https_proxy", Value: "http://proxy:3128"},
+		{Name: "http_proxy", Value: "https://proxy"},
+		{Name: "HTTP_PROXY", Value: "http://proxy"},
+		{Name: "HTTPS_PROXY"},
+		{Name: "HTTPS_PROXY", Value: "http://proxy:x"},
+		{Name: "OTHER", Value: "http://other:99"},
+	})
+	if want := []int32{3128, 443, 80}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
 // TestFailurePolicy has the order of rules, of which the first that matches counts: a drained
 // agent may exit with any code.
 func TestFailurePolicy(t *testing.T) {

@@ -10,8 +10,10 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -237,8 +239,8 @@ func setDefault[T any](field **T, value T) {
 	}
 }
 
-// networkPolicy lets the pods of a Job connect to name servers, the API server and Config.Egress,
-// and lets nobody connect to them.
+// networkPolicy lets the pods of a Job connect to name servers, the API server, Config.Egress and
+// the port of a proxy that the template names, and lets nobody connect to them.
 func (c *Client) networkPolicy(
 	ctx context.Context, cfg Config, job *batchv1.Job,
 ) (*networkingv1.NetworkPolicy, error) {
@@ -267,6 +269,11 @@ func (c *Client) networkPolicy(
 			To:    peers(s.cidrs...),
 		})
 	}
+	for _, n := range proxyPorts(job.Spec.Template.Spec.Containers[0].Env) {
+		egress = append(egress, networkingv1.NetworkPolicyEgressRule{
+			Ports: []networkingv1.NetworkPolicyPort{port(corev1.ProtocolTCP, n)},
+		})
+	}
 	var ports []networkingv1.NetworkPolicyPort
 	for _, n := range cfg.Egress.Ports {
 		ports = append(ports, port(corev1.ProtocolTCP, n))
@@ -286,6 +293,23 @@ func (c *Client) networkPolicy(
 			Egress: egress,
 		},
 	}, nil
+}
+
+// proxyPorts returns the ports of the proxies that variables name.
+func proxyPorts(vars []corev1.EnvVar) (ports []int32) {
+	for _, v := range vars {
+		name := strings.ToUpper(v.Name)
+		u, err := url.Parse(v.Value)
+		if err != nil || v.Value == "" || name != "HTTPS_PROXY" && name != "HTTP_PROXY" {
+			continue
+		}
+		n, err := strconv.ParseUint(cmp.Or(u.Port(), map[string]string{"https": "443"}[u.Scheme], "80"),
+			10, 16)
+		if err == nil && !slices.Contains(ports, int32(n)) {
+			ports = append(ports, int32(n))
+		}
+	}
+	return ports
 }
 
 // server is a port at addresses, or everywhere without any.

@@ -219,7 +219,7 @@ func TestSimulation(t *testing.T) {
 		t.Fatal(err)
 	}
 	submitted := s.requests.Load()
-	if submitted > 60 {
+	if submitted > 330 {
 		t.Errorf("%d requests submit %d inputs", submitted, n)
 	}
 	packed, err := packInputs(cfg.Inputs)

@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 
+	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
 	"github.com/sandboxagent/sandboxagent/internal/shorten"
 )
 
@@ -54,6 +55,20 @@ type Status struct {
 
 	version string
 	bounds  []int
+}
+
+// stoppedBy is the pod whose program has ended the Job with ExitStop, in the words of Kubernetes.
+var stoppedBy = lazyregexp.New(` for pod [^/ ]+/[^ ]+-([0-9]+)-[a-z0-9]+ failed with exit code `)
+
+// StoppedBy returns the input whose program has ended the submission with ExitStop, as far as the
+// cluster tells it.
+func (s Status) StoppedBy() (index int, ok bool) {
+	found := stoppedBy().FindStringSubmatch(s.Reason)
+	if s.State != Stopped || found == nil {
+		return 0, false
+	}
+	index, err := strconv.Atoi(found[1])
+	return index, err == nil && index < s.Inputs
 }
 
 // Done reports whether no pod runs, and none will.

@@ -137,7 +137,7 @@ func (p packed) size() (n int) {
 
 // partSize bounds the inputs of a part before their compression, in bytes: it is one ConfigMap,
 // and a pod reads little more than its own input.
-const partSize = 512 << 10
+const partSize = 64 << 10
 
 // packInputs packs inputs.
 func packInputs(inputs [][]byte) (packed, error) {
