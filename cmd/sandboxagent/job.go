@@ -22,6 +22,9 @@ import (
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
+// recordedFailures bounds the failures in the record of a run.
+const recordedFailures = 20
+
 // job is a task with everything that it needs to start.
 type job struct {
 	task string
@@ -114,6 +117,7 @@ func (p *program) work(ctx context.Context, j *job) (record event.Result, answer
 		ToolCalls:  len(res.ToolCalls),
 		Usage:      res.Usage, CostUSD: res.CostUSD, Models: res.Models,
 		Approval: res.Approval, Refused: res.Refused, Agents: res.Agents,
+		Failures:   res.Failures[max(0, len(res.Failures)-recordedFailures):],
 		Tasks:      res.Plan.Tasks,
 		Guarantees: info.Guarantees,
 		DurationMS: time.Since(started).Milliseconds(),

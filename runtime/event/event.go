@@ -383,6 +383,9 @@ type Result struct {
 	// Refused are the calls, also those of sub-agents, that a rule or a human refused, or that needed
 	// an approval where nobody can be asked: the first 100.
 	Refused []Refusal `json:"refused,omitempty"`
+	// Failures are those that the run survived, and the model's report that it cannot do the task: the
+	// last 20. Those of sub-agents are not among them.
+	Failures []Failure `json:"failures,omitempty"`
 	// Tasks are the subtasks of the plan; missing without one.
 	Tasks []plan.Task `json:"tasks,omitempty"`
 	// Agents are the tasks of sub-agents; Usage includes their tokens, the counts above do not

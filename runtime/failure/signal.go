@@ -117,24 +117,38 @@ func judge(e *tool.Error, output string) (event.FailureClass, event.Strategy) {
 	return event.ClassRecoverable, event.StrategyCorrect
 }
 
+// Learnings that say nothing about their call.
+const (
+	learnLost = "The connection was lost; look at what was done before you repeat the call."
+	learnSlow = "This command takes longer than its timeout; give it a larger timeout_ms, or less " +
+		"to do."
+	learnBusy    = "Another process is in the way; wait until it has ended, and repeat the call."
+	learnMode    = "This file cannot be executed; look at its mode and its first line."
+	learnOutside = "This is not permitted here; use a path below the working directory."
+	learnUser    = "This is not permitted; only the user can allow it."
+)
+
+// general has them all.
+var general = [...]string{learnLost, learnSlow, learnBusy, learnMode, learnOutside, learnUser}
+
 // learn returns what to do or to know next time: by a rule for a timeout, a missing permission and
 // something that was not found, else the message.
 func learn(f event.Failure, e *tool.Error) string {
 	switch {
 	case errors.Is(e.Err, env.ErrUnknownOutcome):
-		return "The connection was lost; look at what was done before you repeat the call."
+		return learnLost
 	case e.Kind == tool.KindShellTimeout:
-		return "This command takes longer than its timeout; give it a larger timeout_ms, or less to do."
+		return learnSlow
 	case e.Kind == tool.KindUnknownTool:
 		return "There is no tool " + f.Tool + "; use one of those that are offered."
 	case f.Strategy == event.StrategyWait:
-		return "Another process is in the way; wait until it has ended, and repeat the call."
+		return learnBusy
 	case f.Class == event.ClassPermission && e.Kind == tool.KindShellExit:
-		return "This file cannot be executed; look at its mode and its first line."
+		return learnMode
 	case f.Class == event.ClassPermission && f.Strategy == event.StrategyAlternative:
-		return "This is not permitted here; use a path below the working directory."
+		return learnOutside
 	case f.Class == event.ClassPermission:
-		return "This is not permitted; only the user can allow it."
+		return learnUser
 	case e.Kind == tool.KindNotFound:
 		return firstLine(e.Message) + "; look for it before you use it."
 	case e.Kind == tool.KindShellExit:

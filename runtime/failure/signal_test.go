@@ -329,6 +329,31 @@ func TestSimilar(t *testing.T) {
 	}
 }
 
+// TestSimilarCalls has failures whose learnings say nothing about their calls.
+func TestSimilarCalls(t *testing.T) {
+	failed := func(kind tool.ErrorKind, name, args string) event.Failure {
+		c := llm.ToolCall{ID: "c", Name: name, Arguments: args}
+		return failure.OfCall(c, &tool.Error{Kind: kind, Message: "m"}, "", time.Now())
+	}
+	for _, tt := range []struct {
+		kind           tool.ErrorKind
+		name, old, now string
+		similar        bool
+	}{
+		{tool.KindShellTimeout, "shell", `{"command":"go test a"}`, `{"command":"go test -v b"}`, true},
+		{tool.KindShellTimeout, "shell", `{"command":"npm install"}`, `{"command":"go test"}`, false},
+		{tool.KindPermission, "write_file", `{"file_path":"a"}`, `{"file_path":"a"}`, true},
+		{tool.KindPermission, "write_file", `{"file_path":"a"}`, `{"file_path":"b"}`, false},
+		// its message tells one from another
+		{tool.KindNotFound, "read_file", `{"file_path":"a"}`, `{"file_path":"b"}`, true},
+	} {
+		past := []failure.Past{{Failure: failed(tt.kind, tt.name, tt.old)}}
+		if got := failure.Similar(failed(tt.kind, tt.name, tt.now), past); (got != nil) != tt.similar {
+			t.Errorf("%s after %s: %+v", tt.now, tt.old, got)
+		}
+	}
+}
+
 func FuzzNormalize(f *testing.F) {
 	f.Add("main.go:12: \"undefined\" 0xff deadbeef 1.5s")
 	f.Fuzz(func(t *testing.T, text string) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/policy"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
 )
 
 // cacheTime is how long a result is given again. It is short, so that a model that looks at a file
@@ -82,7 +83,8 @@ func (c *Cache) get(
 	if c == nil {
 		return nil, nil
 	}
-	text, err := json.Marshal([]any{t.Name, args, limit})
+	canonical := llm.ToolCall{Arguments: string(args)}.Canonical()
+	text, err := json.Marshal([]any{t.Name, canonical, limit})
 	age, still := c.changes.now()
 	if err != nil || !still {
 		return nil, nil

@@ -94,6 +94,21 @@ func TestCache(t *testing.T) {
 	})
 }
 
+// TestCacheOfEqualCalls gives the result of a call whose arguments are written in another way.
+func TestCacheOfEqualCalls(t *testing.T) {
+	c := NewCache()
+	read := Tool{ToolSpec: llm.ToolSpec{Name: "read"}}
+	_, keep := c.get(read, json.RawMessage(`{"a": 1, "b": "x"}`), Limit{})
+	keep(Outcome{})
+	for text, want := range map[string]bool{
+		`{"b":"x","a":1}`: true, `{"a":1,"b":"y"}`: false, `{"a":1}`: false,
+	} {
+		if earlier, _ := c.get(read, json.RawMessage(text), Limit{}); (earlier != nil) != want {
+			t.Errorf("%s: %v", text, earlier)
+		}
+	}
+}
+
 // TestCacheOfConcurrentCalls keeps no result of a call during which another one may change files.
 func TestCacheOfConcurrentCalls(t *testing.T) {
 	c := NewCache()
