@@ -368,6 +368,41 @@ func TestBatchOverSSH(t *testing.T) {
 	}.prove(t)
 }
 
+// TestBatchHidesResults has tasks that look for the results of others in a directory that they may
+// change, and find the file beside the results only.
+func TestBatchHidesResults(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("bwrap"); err != nil {
+		t.Skip("needs bubblewrap")
+	}
+	dir, archive := t.TempDir(), oneFileArchive(t)
+	out := filepath.Join(dir, "tasks.results")
+	writeTasks(t, dir, 2, func(int) string { return `"archive":` + strconv.Quote(archive) })
+	writeTree(t, dir, map[string]string{"beside.txt": "beside\n", "model.yaml": fmt.Sprintf(`turns:
+  - calls:
+      - tool: shell
+        args:
+          command: |
+            cat %s/beside.txt >seen.txt
+            cat %s/results.jsonl >>seen.txt 2>/dev/null
+            ls %[2]s/tasks >>seen.txt 2>/dev/null
+            true
+  - text: done
+`, dir, out)})
+	run := programIn(t, "XDG_CACHE_HOME="+t.TempDir())
+	got := finish(t, run(dir, "batch", "--parallel=1", "--allow-write="+dir,
+		"--model=script:model.yaml", "tasks.jsonl"))
+	if got.code != 0 {
+		t.Fatalf("exit code %d: %s%s", got.code, got.stdout, got.stderr)
+	}
+	for id, r := range batchRecords(t, out) {
+		patch, err := os.ReadFile(r.Patch)
+		if err != nil || !bytes.HasSuffix(patch, []byte("@@ -0,0 +1 @@\n+beside\n")) {
+			t.Errorf("%s has seen %s, %v", id, patch, err)
+		}
+	}
+}
+
 // TestBatchTraffic has a server of the model that rejects requests and fails in bursts. All tasks
 // pass, and no request comes in the time in which the server wants none but those under way.
 func TestBatchTraffic(t *testing.T) {
@@ -402,19 +437,10 @@ func TestBatchTraffic(t *testing.T) {
 	dir := t.TempDir()
 	n := 40
 	writeTasks(t, dir, n, nil)
-	cmd := programIn(
-		t,
-	)(
-		dir,
-		"batch",
-		"--read-only",
-		"--workdir="+t.TempDir(),
-		"--parallel="+strconv.Itoa(parallel),
-		"--json",
-		"--model=openai/gpt-5.2",
-		"--base-url="+m.URL(),
-		"tasks.jsonl",
-	)
+	run := programIn(t)
+	cmd := run(dir, "batch", "--read-only", "--workdir="+t.TempDir(), "--json",
+		"--parallel="+strconv.Itoa(parallel), "--model=openai/gpt-5.2", "--base-url="+m.URL(),
+		"tasks.jsonl")
 	cmd.Env = append(cmd.Env, "OPENAI_API_KEY="+m.Key())
 	got := finish(t, cmd)
 	var totals struct{ Passed, Repeated int }
@@ -517,19 +543,9 @@ func TestBatchMemory(t *testing.T) {
 	m := newBatchModel(t, nil)
 	n, dir := scaled(400, 80), t.TempDir()
 	writeTasks(t, dir, n, nil)
-	cmd := programIn(
-		t,
-	)(
-		dir,
-		"batch",
-		"-q",
-		"--read-only",
-		"--workdir="+t.TempDir(),
-		"--parallel=8",
-		"--model=openai/gpt-5.2",
-		"--base-url="+m.URL(),
-		"tasks.jsonl",
-	)
+	run := programIn(t)
+	cmd := run(dir, "batch", "-q", "--read-only", "--workdir="+t.TempDir(), "--parallel=8",
+		"--model=openai/gpt-5.2", "--base-url="+m.URL(), "tasks.jsonl")
 	cmd.Env = append(cmd.Env, "OPENAI_API_KEY="+m.Key())
 	quarter, end := m.after(n/2), m.after(2*n-n/4)
 	if err := cmd.Start(); err != nil {

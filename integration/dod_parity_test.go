@@ -293,8 +293,9 @@ func proveShellTimeout(t *testing.T, p provider) {
 	if strings.Contains(text, "after\n") {
 		t.Errorf("the command went on: %s", text)
 	}
-	if d := res.ToolCalls[0].Duration; d < env.GraceTime {
-		t.Errorf("SIGKILL came after %s, within the grace time", d)
+	// The contract of environments has the exact time.
+	if d := res.ToolCalls[0].Duration - 3*time.Second; d < env.GraceTime*4/5 {
+		t.Errorf("SIGKILL came %s after the timeout, within the grace time", d)
 	}
 	w.gone()
 	end := data[event.ToolCallEnd](s)[0]

@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -107,6 +108,48 @@ func proveReadOnly(t *testing.T, run func(*testing.T, string, ...string) ran) {
 	}
 	if after := git(t, dir, "status", "--porcelain"); after != before {
 		t.Errorf("git status prints:\n%s\nand before:\n%s", after, before)
+	}
+}
+
+// planningRun is a model in plan mode, whose tools try to change files. Rules cannot know what its
+// program does.
+const planningRun = `turns:
+  - calls:
+      - {tool: shell, args: {command: "./change; cat notes.txt"}}
+      - {tool: write_file, args: {file_path: new.txt, content: x}}
+  - expect:
+      results: [{contains: original}, {contains: it was not run}]
+    calls: [{tool: write_file, args: {file_path: PLAN.md, content: the plan}}]
+  - expect: {result: {is_error: false}}
+    calls: [{tool: shell, args: {command: "cat PLAN.md sub/mine; ls"}}]
+  - expect: {result: {contains: the plan}}
+    text: done
+`
+
+// TestPlanningRun has a run in plan mode in each environment, which changes the plan's file only.
+func TestPlanningRun(t *testing.T) {
+	t.Parallel()
+	eachEnvironment(t, provePlanning)
+	t.Run("k8s", func(t *testing.T) { provePlanning(t, inPods(t)) })
+}
+
+func provePlanning(t *testing.T, run func(*testing.T, string, ...string) ran) {
+	dir, model := projectOfAgents(t, planningRun)
+	program := filepath.Join(dir, "change")
+	text := "#!/bin/sh\n" + strings.ReplaceAll(changes, `\"`, `"`)
+	if err := os.WriteFile(program, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	git(t, dir, "add", ".")
+	git(t, dir, "commit", "-q", "-m", "a program")
+	got := run(t, dir, "run", "--mode=plan", "--yes", "--model=script:"+model,
+		"--patch="+filepath.Join(t.TempDir(), "out.patch"), "--output=stream-json", "go")
+	if got.code != 0 {
+		t.Fatalf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
+	}
+	_, res := records(t, got.stdout)
+	if len(res.Changes) != 1 || res.Changes[0].Path != "PLAN.md" {
+		t.Errorf("changes: %+v, want one of PLAN.md\n%s", res.Changes, got.stdout)
 	}
 }
 

@@ -41,6 +41,35 @@ var binary = sync.OnceValues(func() (string, error) {
 	return name, err
 })
 
+// killable is the program as the test binary of its package: it kills itself at a point of its
+// journal, which SANDBOXAGENT_TEST_KILL has as "before N" or "after N".
+var killable = sync.OnceValues(func() (string, error) {
+	program, err := binary()
+	if err != nil {
+		return "", err
+	}
+	name := filepath.Join(filepath.Dir(program), "killable")
+	build := exec.Command("go", "test", "-c", "-o", name, module+"/cmd/sandboxagent")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	if err != nil {
+		os.Stderr.Write(out) //nolint:errcheck // the caller reports err
+	}
+	return name, err
+})
+
+// killAt makes an execution of the program that kills itself at a point of its journal.
+func killAt(t testing.TB, cmd *exec.Cmd, point string) {
+	t.Helper()
+	name, err := killable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Path = name
+	cmd.Env = append(cmd.Env, "SANDBOXAGENT_TEST_BE=sandboxagent-killed",
+		"SANDBOXAGENT_TEST_KILL="+point)
+}
+
 // removeBinary removes the program that command has built.
 func removeBinary() {
 	if built.Load() {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -31,8 +32,10 @@ type resumeBackend struct {
 	workspace func(t testing.TB) string
 	// noUpload means that the backend has the flag --no-upload.
 	noUpload bool
-	// step is the number of entries of the journal from one kill to the next.
+	// step is the number of entries of the journal from one kill to the next, and when has the points
+	// at each: before, after.
 	step int
+	when []string
 }
 
 func newResumer(t *testing.T, b *resumeBackend, server *llmtest.Server) *resumer {
@@ -46,13 +49,16 @@ func newResumer(t *testing.T, b *resumeBackend, server *llmtest.Server) *resumer
 	return r
 }
 
-// start starts the program.
-func (r *resumer) start(t *testing.T, args ...string) *program {
+// start starts the program, which is killed at a point of its journal, unless that is empty.
+func (r *resumer) start(t *testing.T, point string, args ...string) *program {
 	t.Helper()
 	p := &program{marker: r.mark}
 	p.Cmd = r.command(t, r.dir, r.mark, append(args, "--model=openai-compatible/m",
 		"--base-url="+r.server.URL())...)
 	p.Env = append(p.Env, "SANDBOXAGENT_STATE_DIR="+r.state, "SANDBOXAGENT_API_KEY="+r.server.Key())
+	if point != "" {
+		killAt(t, p.Cmd, point)
+	}
 	p.Stdout, p.Stderr = &p.stdout, &p.stderr
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
@@ -63,19 +69,20 @@ func (r *resumer) start(t *testing.T, args ...string) *program {
 // run runs the program to its end and returns its exit code.
 func (r *resumer) run(t *testing.T, args ...string) (code int, stderr string) {
 	t.Helper()
-	p := r.start(t, args...)
+	p := r.start(t, "", args...)
 	_ = p.Wait() // ProcessState has the exit code
 	return p.ProcessState.ExitCode(), p.stderr.String()
 }
 
-// entries returns the number of entries in the journal.
-func (r *resumer) entries() int {
-	names, _ := filepath.Glob(filepath.Join(r.state, "sessions", "*", "journal.jsonl"))
-	if len(names) == 0 {
-		return 0
+// journal returns the journal of the only session.
+func (r *resumer) journal(t *testing.T) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(r.state, "sessions", sessionIn(t, r.state),
+		"journal.jsonl"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	data, _ := os.ReadFile(names[0])
-	return bytes.Count(data, []byte("\n"))
+	return data
 }
 
 func (r *resumer) check(t *testing.T, want string) {
@@ -102,7 +109,7 @@ func TestResume(t *testing.T) {
 					return err == nil && len(left) == 0
 				})
 			},
-			noUpload: true, step: 1,
+			noUpload: true, step: 1, when: []string{"before", "after"},
 		}
 		if testing.Short() {
 			b.step = 6
@@ -116,7 +123,7 @@ func TestResume(t *testing.T) {
 			command: func(t testing.TB, dir, mark string, args ...string) *exec.Cmd {
 				return k.command(t, dir, mark, append(args, "--ttl=20s", "--image="+daemons.Debian)...)
 			},
-			awaitNone: k.awaitNone, step: 5,
+			awaitNone: k.awaitNone, step: 5, when: []string{"after"},
 		}
 		if testing.Short() {
 			b.step = 12
@@ -136,7 +143,7 @@ func TestResume(t *testing.T) {
 			awaitNone: func(t testing.TB, _ string) {
 				await(t, "the end of all helpers", func() bool { return len(s.Processes()) == 0 })
 			},
-			workspace: s.MakeDir, step: 1,
+			workspace: s.MakeDir, step: 1, when: []string{"after"},
 		}
 		if testing.Short() {
 			b.step = 3
@@ -145,7 +152,7 @@ func TestResume(t *testing.T) {
 	})
 }
 
-// proveResume runs a session with the flags whole, and kills it after entries of its journal.
+// proveResume runs a session with the flags whole, and kills it at entries of its journal.
 func proveResume(t *testing.T, b *resumeBackend, flags ...string) {
 	server := llmtest.NewServer(t, llmtest.Careful(3))
 	whole := newResumer(t, b, server)
@@ -154,33 +161,52 @@ func proveResume(t *testing.T, b *resumeBackend, flags ...string) {
 		t.Fatalf("exit code %d\n%s", code, stderr)
 	}
 	whole.check(t, "0\n1\n2\n")
-	entries := whole.entries()
-	for n := 3; n < entries; n += b.step {
-		t.Run(fmt.Sprintf("killed after %d of %d", n, entries), func(t *testing.T) {
-			r := newResumer(t, b, server)
-			p := r.start(t, args...)
-			await(t, "the entry", func() bool { return r.entries() >= n })
-			_ = p.Process.Kill()
-			_ = p.Wait() // it was killed
-			if _, err := os.Stat(filepath.Join(r.dir, "log")); err == nil && len(flags) > 0 {
-				return // the changes were applied already
-			}
-			if code, stderr := r.run(t, "session", "resume", "--last"); code != 0 &&
-				!strings.Contains(stderr, "is done") {
-				t.Errorf("exit code %d\n%s", code, stderr)
-			}
-			if code, stderr := r.run(t, "session", "resume", "--last", "again"); code != 0 {
-				t.Errorf("exit code %d\n%s", code, stderr)
-			}
-			r.check(t, "0\n1\n2\n")
-			b.awaitNone(t, r.mark)
-		})
+	entries := bytes.Count(whole.journal(t), []byte("\n"))
+	for n := 2; n <= entries; n += b.step { // before the first entry is done there is no session
+		for _, when := range b.when {
+			t.Run(fmt.Sprintf("killed %s %d of %d", when, n, entries), func(t *testing.T) {
+				r := newResumer(t, b, server)
+				r.proveKill(t, fmt.Sprintf("%s %d", when, n), args)
+				b.awaitNone(t, r.mark)
+			})
+		}
 	}
 	if len(flags) > 0 { // which apply the changes to the host
 		t.Run("without apply", func(t *testing.T) { resumeLater(t, newResumer(t, b, server)) })
 	}
 	b.awaitNone(t, whole.mark)
 }
+
+// proveKill kills a run at a point, and goes on with its session. No entry, and no result that the
+// run had printed, may be lost.
+func (r *resumer) proveKill(t *testing.T, point string, args []string) {
+	p := r.start(t, point, append(args, "--output=stream-json")...)
+	_ = p.Wait()
+	if p.ProcessState.Exited() {
+		t.Fatalf("the run was not killed: exit code %d", p.ProcessState.ExitCode())
+	}
+	before := r.journal(t)
+	for _, found := range endedCall.FindAllStringSubmatch(p.stdout.String(), -1) {
+		stored := regexp.MustCompile(`"type":"tool_result".*` + regexp.QuoteMeta(found[1]))
+		if !stored.Match(before) {
+			t.Errorf("the result of %s was printed, but is not stored", found[1])
+		}
+	}
+	code, stderr := r.run(t, "session", "resume", "--last")
+	if done := strings.Contains(stderr, "is done"); code != 0 && !done {
+		t.Errorf("exit code %d\n%s", code, stderr)
+	}
+	if code, stderr := r.run(t, "session", "resume", "--last", "again"); code != 0 {
+		t.Errorf("exit code %d\n%s", code, stderr)
+	}
+	if after := r.journal(t); !bytes.HasPrefix(after, before) {
+		t.Errorf("the journal was\n%s\nand is\n%s", before, after)
+	}
+	r.check(t, "0\n1\n2\n")
+}
+
+// endedCall is the event of the end of a call, with its ID.
+var endedCall = regexp.MustCompile(`"type":"tool_call_end".*"call_id":"([^"]+)"`)
 
 // resumeLater runs a session without --apply, goes on with it, and applies its changes at last.
 // Files of the host that changed meanwhile are not overwritten.

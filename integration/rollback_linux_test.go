@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -25,7 +26,8 @@ const rollbackRounds = 6
 
 // TestRollback runs sessions whose commands change a tree at random, compares their points, takes
 // changes back, and rolls them back to points. The tree must be that of a model, a directory in
-// which the same commands have run. On this machine it has 10,000 more files for some rounds.
+// which the same commands have run. It has 10,000 more files for some rounds, in short tests on
+// this machine only.
 func TestRollback(t *testing.T) {
 	t.Parallel()
 	t.Run("local", func(t *testing.T) {
@@ -33,18 +35,19 @@ func TestRollback(t *testing.T) {
 			return runCommand(t, dir, vars, append(args, "--yes")...)
 		}, true, 10_000)
 	})
+	many := scaled(10_000, 10)
 	t.Run("ssh", func(t *testing.T) {
 		s := sshd(t, daemons.SSHDConfig{})
 		proveRollback(t, func(t *testing.T, dir string, vars []string, args ...string) ran {
 			args = append(args, "--yes", "--workdir="+dir, "--patch="+filepath.Join(t.TempDir(), "p"))
 			return runCommand(t, dir, vars, append(args, hostFlags(s)...)...)
-		}, true, 10)
+		}, true, many)
 	})
 	t.Run("docker", func(t *testing.T) {
 		d := sharedDocker(t)
 		proveRollback(t, func(t *testing.T, dir string, vars []string, args ...string) ran {
 			return d.run(t, dir, vars, slices.Insert(args, 1, "--apply")...)
-		}, false, 10)
+		}, false, many)
 	})
 }
 
@@ -98,28 +101,33 @@ func proveRollback(
 	}
 	must(run(t, dir, vars, "run", "--model=script:"+filepath.Join(outside, "model.yaml"), "change"))
 	checkState(t, "after the run", states[rollbackRounds], filesIn(t, dir))
-	id := sessionIn(t, outside)
+	id := sessionIn(t, filepath.Join(outside, "state"))
 	r, err := journal.Load(filepath.Join(outside, "state", "sessions", id))
 	if err != nil || len(r.Points) != rollbackRounds+2 {
 		t.Fatalf("points %+v, %v", r.Points, err)
 	}
-	if k := random.IntN(rollbackRounds); !inPlace { // a fork has its changes alone
-		point := fmt.Sprintf("%s@%d", id, r.Points[k].Seq)
-		fork := strings.TrimSpace(must(runCommand(t, outside, vars, "session", "fork", point)))
+	k := random.IntN(rollbackRounds)
+	point := fmt.Sprintf("%s@%d", id, r.Points[k].Seq)
+	fork := strings.TrimSpace(must(runCommand(t, outside, vars, "session", "fork", point)))
+	for of, state := range map[string]map[string]string{
+		point: states[k], fork: states[k], id: states[rollbackRounds],
+	} {
+		diff := must(runCommand(t, outside, vars, "session", "diff", fork, of))
+		checkDiff(t, fmt.Sprintf("a fork at point %d and %s", k, of), states[k], state, diff)
+	}
+	if !inPlace { // a fork has its changes alone
 		patch := filepath.Join(outside, "fork.patch")
 		must(run(t, dir, vars, "session", "resume", fork, "go on", "--apply=false", "--patch="+patch,
 			"--model=script:"+filepath.Join(outside, "none.yaml")))
-		checkState(t, "beside a fork", states[rollbackRounds], filesIn(t, dir))
 		git(t, model, "apply", "--allow-empty", patch)
 		checkState(t, fmt.Sprintf("of a fork at point %d", k), states[k], filesIn(t, model))
 	}
+	checkState(t, "beside a fork", states[rollbackRounds], filesIn(t, dir))
 	for range 3 {
 		i, j := random.IntN(rollbackRounds+1), random.IntN(rollbackRounds+1)
 		from, to := fmt.Sprintf("%s@%d", id, r.Points[i].Seq), fmt.Sprintf("%s@%d", id, r.Points[j].Seq)
 		diff := must(runCommand(t, outside, vars, "session", "diff", from, to))
-		if diff := cmp.Diff(changedNames(states[i], states[j]), namesInDiff(diff)); diff != "" {
-			t.Errorf("the files in the diff of points %d and %d (-want +got):\n%s", i, j, diff)
-		}
+		checkDiff(t, fmt.Sprintf("points %d and %d", i, j), states[i], states[j], diff)
 	}
 	goOn := func(k int, when string) {
 		t.Helper()
@@ -133,7 +141,18 @@ func proveRollback(
 	for last > 0 && maps.Equal(states[last], states[last-1]) {
 		last--
 	}
-	must(runCommand(t, outside, vars, "session", "undo", id))
+	undo := exec.CommandContext(t.Context(), command(t), "session", "undo", id)
+	undo.Dir, undo.Env = outside, append(os.Environ(), vars...)
+	killAt(t, undo, "before 1")
+	_ = undo.Run() // it is killed
+	pending := filepath.Join(outside, "state", "sessions", id, "rollback.json")
+	if _, err := os.Stat(pending); undo.ProcessState.Exited() || err != nil {
+		t.Errorf("undo was not killed: %v", err)
+	}
+	if got := runCommand(t, outside, vars, "session", "undo", id); got.code != 0 ||
+		!strings.Contains(got.stderr, "is finished") {
+		t.Errorf("undo after one that was killed: exit code %d\n%s", got.code, got.stderr)
+	}
 	goOn(max(last-1, 0), "after undo, at")
 	for k := last - 1; k >= 0; k-- {
 		if k > 0 && random.IntN(3) == 0 {
@@ -147,6 +166,27 @@ func proveRollback(
 		fmt.Sprintf("%s@%d", id, r.Points[1].Seq))
 	if got.code != 2 || !strings.Contains(got.stderr, "none of the points") {
 		t.Errorf("a point that does not exist any more: exit code %d\n%s", got.code, got.stderr)
+	}
+}
+
+// checkDiff checks that a diff of two points has each file that differs, and each line that is new
+// in a text.
+func checkDiff(t *testing.T, of string, before, after map[string]string, diff string) {
+	t.Helper()
+	names := changedNames(before, after)
+	if diff := cmp.Diff(names, namesInDiff(diff)); diff != "" {
+		t.Errorf("the files in the diff of %s (-want +got):\n%s", of, diff)
+	}
+	for _, name := range names {
+		old, text := textOf(before[name]), textOf(after[name])
+		if strings.Contains(old+text, "\x00") {
+			continue // it is binary
+		}
+		for line := range strings.Lines(text) {
+			if !strings.Contains(old, line) && !strings.Contains(diff, "\n+"+line) {
+				t.Errorf("the diff of %s lacks the line %q of %s:\n%s", of, line, name, diff)
+			}
+		}
 	}
 }
 
@@ -175,10 +215,17 @@ func namesInDiff(diff string) (names []string) {
 	return slices.Compact(names)
 }
 
-// sessionIn returns the ID of the only session.
-func sessionIn(t *testing.T, dir string) string {
+// textOf returns the content of a file of filesIn; empty if it is a symlink or missing.
+func textOf(file string) string {
+	_, quoted, _ := strings.Cut(file, " ")
+	text, _ := strconv.Unquote(quoted)
+	return text
+}
+
+// sessionIn returns the ID of the only session in a directory for state.
+func sessionIn(t *testing.T, state string) string {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(dir, "state", "sessions", "*"))
+	names, err := filepath.Glob(filepath.Join(state, "sessions", "*"))
 	if err != nil || len(names) != 1 {
 		t.Fatalf("sessions %v, %v", names, err)
 	}

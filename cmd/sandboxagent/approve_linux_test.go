@@ -130,6 +130,9 @@ func TestApprove(t *testing.T) {
 			if got := strings.Join(made, " "); got != tt.made {
 				t.Errorf("made %q", got)
 			}
+			if !strings.Contains(text, `, by "ask shell:*" of --ask`) {
+				t.Error("the question does not name its rule")
+			}
 			offered := strings.Contains(text, "[a]lways in this session")
 			if want := !strings.Contains(tt.name, "understood"); offered != want {
 				t.Errorf("always was offered: %v", offered)

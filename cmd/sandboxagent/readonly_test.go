@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/sandboxagent/sandboxagent/env"
@@ -39,6 +40,10 @@ func TestOnlyReads(t *testing.T) {
 		if err := check(tt.cmd); (err == nil) != tt.runs {
 			t.Errorf("%s: %v, runs: %t", name, err, tt.runs)
 		}
+	}
+	const reason = "nothing here keeps commands from changing files, and this one may; write b: "
+	if err := check(script("cat a >b")); err == nil || !strings.HasPrefix(err.Error(), reason) {
+		t.Errorf("the reason is %v", err)
 	}
 	windows := onlyReads(env.Info{WorkDir: "C:/w", Shell: []string{"C:/cmd.exe", "/c"}})
 	if windows(env.Command{Argv: []string{"C:/cmd.exe", "/c", "dir"}}) == nil {

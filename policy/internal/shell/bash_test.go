@@ -41,33 +41,17 @@ func FuzzBash(f *testing.F) {
 			}
 		}
 	}
+	// The stubs write what ran.
+	const known = "a; { b | c; }; sh -c rm"
+	if ran := inBash(f, bash, bin, known); len(ran) != len(names) {
+		f.Fatalf("%q ran %q", known, ran)
+	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		script := randomScript(rand.New(rand.NewPCG(seed, 0))) //nolint:gosec // the seed is known
 		s := Analyze(script, Options{Bash: true})
 		if len(s.Obscure) > 0 {
 			return
 		}
-		// A script may leave a process that writes in the directory for a while.
-		dir, err := os.MkdirTemp(bin, "run-*") //nolint:usetesting // removed below
-		if err != nil {
-			t.Fatal(err)
-		}
-		// A pattern in a redirection must not find the log, to which errors of bash would go.
-		log, work := filepath.Join(dir, "log"), filepath.Join(dir, "work")
-		if err := os.Mkdir(work, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
-		defer func() {
-			for os.RemoveAll(dir) != nil && ctx.Err() == nil {
-			}
-		}()
-		cmd := exec.CommandContext(ctx, bash, "--norc", "--noprofile", "-c", script)
-		cmd.Dir, cmd.WaitDelay = work, time.Second
-		cmd.Env = []string{"PATH=" + bin, "LOG=" + log, "HOME=" + work}
-		_ = cmd.Run()              // scripts may fail
-		ran, _ := os.ReadFile(log) // missing if nothing ran
 		var found []string
 		for _, c := range s.Commands {
 			if strings.ContainsAny(c.Args[0], holes) {
@@ -75,12 +59,39 @@ func FuzzBash(f *testing.F) {
 			}
 			found = append(found, c.Args[0])
 		}
-		for _, name := range strings.Fields(string(ran)) {
+		for _, name := range inBash(t, bash, bin, script) {
 			if !slices.Contains(found, name) {
 				t.Fatalf("%q ran %s; found are %q", script, name, found)
 			}
 		}
 	})
+}
+
+// inBash returns the names of the stubs in bin that a script runs.
+func inBash(t testing.TB, bash, bin, script string) []string {
+	t.Helper()
+	// A script may leave a process that writes in the directory for a while.
+	dir, err := os.MkdirTemp(bin, "run-*") //nolint:usetesting // removed below
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A pattern in a redirection must not find the log, to which errors of bash would go.
+	log, work := filepath.Join(dir, "log"), filepath.Join(dir, "work")
+	if err := os.Mkdir(work, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	defer func() {
+		for os.RemoveAll(dir) != nil && ctx.Err() == nil {
+		}
+	}()
+	cmd := exec.CommandContext(ctx, bash, "--norc", "--noprofile", "-c", script)
+	cmd.Dir, cmd.WaitDelay = work, time.Second
+	cmd.Env = []string{"PATH=" + bin, "LOG=" + log, "HOME=" + work}
+	_ = cmd.Run()              // scripts may fail
+	ran, _ := os.ReadFile(log) // missing if nothing ran
+	return strings.Fields(string(ran))
 }
 
 // pieces are what random scripts are made of.
