@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,25 +10,15 @@ import (
 	"testing"
 
 	"github.com/creack/pty"
-
-	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
 // TestApproval has runs that ask on a terminal about commands for an environment: one that the user
 // allows, a hostile one, which is shown as it is, and one about which nobody answers.
 func TestApproval(t *testing.T) {
 	t.Parallel()
-	for name, setUp := range map[string]func(t *testing.T) (flags, vars []string){
-		"local": func(*testing.T) (flags, vars []string) { return nil, nil },
-		"ssh": func(t *testing.T) (flags, vars []string) {
-			return hostFlags(sshd(t, daemons.SSHDConfig{})), nil
-		},
-		"docker": func(t *testing.T) (flags, vars []string) {
-			d := sharedDocker(t)
-			d.need(t, daemons.Debian)
-			return []string{"--env=docker", "--image=" + daemons.Debian}, []string{"DOCKER_HOST=" + d.host}
-		},
-	} {
+	setUps := maps.Clone(remoteSetUps)
+	setUps["local"] = func(*testing.T) (flags, vars []string) { return nil, nil }
+	for name, setUp := range setUps {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			flags, vars := setUp(t)

@@ -11,22 +11,25 @@ import (
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
+// remoteSetUps return the flags and the variables for environments of a host and in containers.
+var remoteSetUps = map[string]func(t *testing.T) (flags, vars []string){
+	"ssh": func(t *testing.T) (flags, vars []string) {
+		return hostFlags(sshd(t, daemons.SSHDConfig{})), nil
+	},
+	"docker": func(t *testing.T) (flags, vars []string) {
+		d := sharedDocker(t)
+		d.need(t, daemons.Debian)
+		return []string{"--env=docker", "--image=" + daemons.Debian}, []string{"DOCKER_HOST=" + d.host}
+	},
+}
+
 // TestTerminal has exec give a command a terminal in remote environments: it has the size of the
 // user's terminal and follows it, and ^C reaches the command and not the program.
 func TestTerminal(t *testing.T) {
 	t.Parallel()
 	const script = `stty size; trap 'echo; stty size; exit 5' INT; trap 'echo resized' WINCH; echo ` +
 		`ready; while :; do sleep 0.05; done`
-	for name, setUp := range map[string]func(t *testing.T) (flags, vars []string){
-		"ssh": func(t *testing.T) (flags, vars []string) {
-			return hostFlags(sshd(t, daemons.SSHDConfig{})), nil
-		},
-		"docker": func(t *testing.T) (flags, vars []string) {
-			d := sharedDocker(t)
-			d.need(t, daemons.Debian)
-			return []string{"--env=docker", "--image=" + daemons.Debian}, []string{"DOCKER_HOST=" + d.host}
-		},
-	} {
+	for name, setUp := range remoteSetUps {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			flags, vars := setUp(t)
