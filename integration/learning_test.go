@@ -4,16 +4,19 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
+	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 	"github.com/sandboxagent/sandboxagent/runtime/plan"
 	journal "github.com/sandboxagent/sandboxagent/runtime/session"
@@ -269,8 +272,41 @@ func proveEqualRequests(t *testing.T, w wire) {
 	}
 }
 
-// proveCache has a model that reads files twice, and a sub-agent that writes one of them in
-// between.
+// inTurn holds requests back: the first one of a sub-agent until the root sends its request n, and
+// that one until the sub-agent sends its second.
+func inTurn(client llm.Client, n int, isRoot func(llm.Request) bool) llm.Client {
+	asked, worked := make(chan struct{}), make(chan struct{})
+	var mu sync.Mutex
+	own, others := 0, 0
+	wait := func(r llm.Request) <-chan struct{} {
+		mu.Lock()
+		defer mu.Unlock()
+		if isRoot(r) {
+			if own++; own == n {
+				close(asked)
+				return worked
+			}
+			return nil
+		}
+		if others++; others == 1 {
+			return asked
+		}
+		close(worked)
+		return nil
+	}
+	return llm.ClientFunc(func(ctx context.Context, r llm.Request) iter.Seq2[llm.Delta, error] {
+		if done := wait(r); done != nil {
+			select {
+			case <-done:
+			case <-ctx.Done():
+			}
+		}
+		return client.Stream(ctx, r)
+	})
+}
+
+// proveCache has a model that reads files twice, and a sub-agent that writes one of them between
+// two reads, while nothing else runs.
 func proveCache(t *testing.T, w wire) {
 	const pairs = 10 // a machine may be too slow for some of them: results are kept for two seconds
 	var replies []llmtest.Reply
@@ -279,12 +315,8 @@ func proveCache(t *testing.T, w wire) {
 		replies = append(replies, read, read)
 	}
 	replies = append(replies,
-		llmtest.Use(readFile("a.txt")),
-		llmtest.Use(
-			use("spawn_agent", map[string]any{"task": "write it"}),
-			use("wait", map[string]any{"agent_id": "agent_1"}),
-		),
-		llmtest.Use(readFile("a.txt")), llmtest.Text("read"),
+		llmtest.Use(use("spawn_agent", map[string]any{"task": "write it"})),
+		llmtest.Use(readFile("a.txt")), llmtest.Use(readFile("a.txt")), llmtest.Text("read"),
 	)
 	root := llmtest.Sequence(replies...)
 	s := wireSession(t, w, func(r *llmtest.Request) llmtest.Reply {
@@ -295,6 +327,10 @@ func proveCache(t *testing.T, w wire) {
 			return llmtest.Use(shell("echo new >a.txt"))
 		}
 		return llmtest.Text("written")
+	}, func(c *agent.Config) {
+		c.Client = inTurn(c.Client, len(replies)-1, func(r llm.Request) bool {
+			return r.Messages[0].Text() != "write it"
+		})
 	})
 	s.write("a.txt", "old\n")
 	for n := range pairs {

@@ -36,10 +36,27 @@ func TestTransitionsAreComplete(t *testing.T) {
 			}
 		}
 	}
-	for _, s := range append(final, StatePreparing, StateModelRunning, StateToolRunning,
-		StateReflecting, StateReporting, StateAwaitingHuman) {
+	for _, s := range append(final, StatePreparing, StatePlanning, StateModelRunning,
+		StateToolRunning, StateReflecting, StateReplanning, StateReporting, StateAwaitingHuman) {
 		if !reached[s] {
 			t.Errorf("nothing leads to %s", s)
+		}
+	}
+}
+
+func TestCanTransition(t *testing.T) {
+	for from, want := range map[State]map[State]bool{
+		StateIdle:          {StatePreparing: true, StateModelRunning: false},
+		StateToolRunning:   {StateModelRunning: true, StatePreparing: false},
+		StateReflecting:    {StateReplanning: true, StatePlanning: false},
+		StateAwaitingHuman: {StateToolRunning: true, StateModelRunning: true, StateIdle: false},
+		StateCompleted:     {StateIdle: false, StateFailed: false},
+		"unknown":          {StateIdle: false},
+	} {
+		for to, can := range want {
+			if CanTransition(from, to) != can {
+				t.Errorf("a step from %s to %s: %t", from, to, !can)
+			}
 		}
 	}
 }

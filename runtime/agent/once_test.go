@@ -137,8 +137,14 @@ func TestCallLimitHoldsForParallelCalls(t *testing.T) {
 	}
 }
 
+// TestMaxParallel has bounds of a session and of a run, the lower of which holds.
 func TestMaxParallel(t *testing.T) {
-	for _, parallel := range []bool{true, false} {
+	for _, tt := range []struct {
+		parallel           bool
+		session, run, want int
+	}{
+		{true, 3, 0, 3}, {true, 3, 2, 2}, {true, 0, 5, 5}, {true, 2, 4, 2}, {false, 3, 2, 1},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			var mu sync.Mutex
 			inside := 0
@@ -155,22 +161,20 @@ func TestMaxParallel(t *testing.T) {
 				a.calls = append(a.calls, call("", "look", nil))
 			}
 			cfg := config(&model{answers: []answer{a}}, look)
-			cfg.Policy.MaxParallel = 3
-			cfg.Profile.SupportsParallelToolCalls = parallel
+			cfg.Policy.MaxParallel = tt.session
+			cfg.Profile.SupportsParallelToolCalls = tt.parallel
 			s := newSession(t, cfg)
 			done := make(chan error)
 			go func() {
-				_, err := s.Submit(t.Context(), "go")
+				_, err := s.Run(t.Context(), agent.Input{
+					Text: "go", Policy: &agent.ToolPolicy{MaxParallel: tt.run},
+				})
 				done <- err
 			}()
 			synctest.Wait()
-			want := 1
-			if parallel {
-				want = 3
-			}
 			mu.Lock()
-			if inside != want {
-				t.Errorf("with parallel calls %v, %d ran at once, want %d", parallel, inside, want)
+			if inside != tt.want {
+				t.Errorf("%+v: %d calls ran at once", tt, inside)
 			}
 			mu.Unlock()
 			close(release)

@@ -116,6 +116,40 @@ func TestPlanIsToldAgain(t *testing.T) {
 	}
 }
 
+// TestPlanSurvivesCompaction has a plan whose messages a summary replaces: the next request tells
+// of the plan.
+func TestPlanSurvivesCompaction(t *testing.T) {
+	requests, compacted, afterwards := 0, false, []string{}
+	m := modelFunc(func(req llm.Request) answer {
+		requests++
+		last := req.Messages[len(req.Messages)-1].Text()
+		switch {
+		case isSummary(req):
+			compacted = true
+			return answer{text: "SUMMARY without a word of it"}
+		case requests == 1:
+			return calls(writePlan("p"))
+		case compacted && len(afterwards) < 2:
+			afterwards = append(afterwards, last)
+		case compacted:
+			return answer{text: "done"}
+		}
+		return calls(call("", "read", object{"path": fmt.Sprint("file", requests)}))
+	})
+	cfg := config(m, reader(6000))
+	cfg.Planner, cfg.Profile.ContextWindow, cfg.Profile.AnswerTokens = true, 40_000, 4_000
+	s := newSession(t, cfg)
+	res := submit(t, s, "go")
+	if res.Status != agent.StatusCompleted || len(s.Plan().Tasks) != 2 || len(afterwards) != 2 {
+		t.Fatalf("%s, plan %+v, after the summary %q", res.Status, s.Plan(), afterwards)
+	}
+	if !slices.ContainsFunc(afterwards, func(text string) bool {
+		return strings.HasPrefix(text, "Plan (0 of 2 completed): make it")
+	}) {
+		t.Errorf("the model was told %q", afterwards)
+	}
+}
+
 // TestResumedPlan goes on with the plan of a session.
 func TestResumedPlan(t *testing.T) {
 	dir := t.TempDir()

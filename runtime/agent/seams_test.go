@@ -333,3 +333,36 @@ func TestGetters(t *testing.T) {
 		t.Errorf("%+v, %+v", s.Settings(), s.Limits())
 	}
 }
+
+// TestSubagentsOfSession lists the agents of a session: one that works, one that has ended, and
+// those that are left when it is closed.
+func TestSubagentsOfSession(t *testing.T) {
+	var s *agent.Session
+	var lists []string
+	look := func(context.Context, llm.Request) {
+		list := ""
+		for _, a := range s.Subagents() {
+			list += a.ID + " " + a.Kind + " " + string(a.Status) + " " + a.Output + "\n"
+		}
+		lists = append(lists, list)
+	}
+	b := newBlocker()
+	s = newSession(t, treeConfig(&cast{scripts: map[string][]answer{
+		"": {
+			calls(spawn("a", nil), spawn("b", nil)),
+			{calls: []llm.ToolCall{onAgent("wait", "agent_2")}, before: b.runs(1)},
+			{calls: []llm.ToolCall{onAgent("close_agent", "agent_2")}, before: look},
+			{text: "end", before: look},
+		},
+		"agent_1": {calls(b.call("x"))},
+		"agent_2": {{text: "found"}},
+	}}, b.tool()))
+	submit(t, s, "go")
+	look(t.Context(), llm.Request{})
+	want := []string{
+		"agent_1 general running \nagent_2 general completed found\n", "agent_1 general running \n", "",
+	}
+	if !slices.Equal(lists, want) {
+		t.Errorf("the lists of agents are %q", lists)
+	}
+}
