@@ -278,12 +278,14 @@ func programIn(t testing.TB, vars ...string) func(dir string, args ...string) *e
 func TestBatch(t *testing.T) {
 	t.Parallel()
 	archive, cache := oneFileArchive(t), t.TempDir()
+	programs := watchFor(t, cache)
 	batchProof{
 		tasks: scaled(1000, 60), kills: scaled(20, 5),
 		task:    func(int) string { return `"archive":` + strconv.Quote(archive) },
 		command: programIn(t, "XDG_CACHE_HOME="+cache),
 		none: func() {
 			await(t, "the end of all processes", func() bool { return !running(cache) })
+			programs.gone()
 			left, err := filepath.Glob(filepath.Join(cache, "sandboxagent", "batch", "*"))
 			if err != nil || len(left) > 0 {
 				t.Errorf("left: %v, %v", left, err)
@@ -354,6 +356,7 @@ func TestBatchOverSSH(t *testing.T) {
 	t.Parallel()
 	s := sshd(t, daemons.SSHDConfig{})
 	dir := t.TempDir()
+	helpers := watchFor(t, dir)
 	batchProof{
 		tasks: scaled(20, 8), kills: scaled(2, 1),
 		task: func(n int) string {
@@ -364,7 +367,10 @@ func TestBatchOverSSH(t *testing.T) {
 			return `"workdir":` + strconv.Quote(name)
 		},
 		command: programIn(t), flags: hostFlags(s),
-		none: func() { await(t, "the end of all helpers", func() bool { return !running(dir) }) },
+		none: func() {
+			await(t, "the end of all helpers", func() bool { return !running(dir) })
+			helpers.gone()
+		},
 	}.prove(t)
 }
 
@@ -485,7 +491,7 @@ func TestBatchInterrupted(t *testing.T) {
 				"batch", "--yes", "--parallel=3", "--model=openai/gpt-5.2", "--base-url=" + m.URL(),
 				"tasks.jsonl",
 			}
-			start := m.after(3)
+			start, programs := m.after(3), watchFor(t, cache)
 			cmd, output := run(dir, args...), new(lockedBuffer)
 			cmd.Env = append(cmd.Env, "OPENAI_API_KEY="+m.Key())
 			cmd.Stdout, cmd.Stderr = output, output
@@ -518,6 +524,7 @@ func TestBatchInterrupted(t *testing.T) {
 				t.Errorf("exit code %d, %d results: %s", code, len(records), output)
 			}
 			await(t, "the end of all processes", func() bool { return !running(cache) })
+			programs.gone()
 			if left, err := filepath.Glob(filepath.Join(cache, "sandboxagent", "batch", "*")); err != nil ||
 				len(left) > 0 {
 				t.Errorf("left: %v, %v", left, err)

@@ -133,6 +133,7 @@ func proveCloseBesideCalls(t *testing.T) {
 	}
 	before := childrenOf(t, os.Getpid())
 	marker := fmt.Sprintf("8%09d", rand.IntN(1_000_000_000))
+	commands := watchFor(t, marker)
 	for round := range rounds {
 		e, err := supervised(t.Context(), t, t.TempDir())
 		if err != nil {
@@ -155,6 +156,7 @@ func proveCloseBesideCalls(t *testing.T) {
 			t.Errorf("round %d: a process is left", round)
 		}
 	}
+	commands.gone()
 	awaitChildren(t, before)
 }
 

@@ -286,6 +286,7 @@ func TestK8sCrashes(t *testing.T) {
 				cmd := k.command(t, dir, mark, args...)
 				// The process that cleans up has the name of the file in its arguments.
 				cmd.Env = append(cmd.Env, "KUBECONFIG="+m.kubeconfig)
+				cleaner := watchFor(t, m.kubeconfig)
 				if err := cmd.Start(); err != nil {
 					t.Fatal(err)
 				}
@@ -297,6 +298,9 @@ func TestK8sCrashes(t *testing.T) {
 				await(t, fmt.Sprintf("after %d pieces, the end of the clean-up", after), func() bool {
 					return !running(m.kubeconfig)
 				})
+				if after == 0 { // otherwise the kill may come before it starts
+					cleaner.gone()
+				}
 				k.awaitNone(t, mark)
 				return m
 			}

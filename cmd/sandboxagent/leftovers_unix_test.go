@@ -18,7 +18,7 @@ func TestPatchAfterBackground(t *testing.T) {
 	// Each step adds a line while the snapshot is taken, which many files make slow.
 	const busy = `mkdir many; i=0; while test $i -lt 500; do echo $i >many/$i; i=$((i+1)); done
 sh -c 'trap "" TERM; n=0; while :; do n=$((n+1)); echo $n >>z.txt; done; : MARKER' >/dev/null 2>&1 &
-until test -s z.txt; do :; done`
+until test -s z.txt -a -e go; do :; done`
 	tests := []struct {
 		name string
 		args []string
@@ -45,6 +45,9 @@ until test -s z.txt; do :; done`
 			if err := p.Start(); err != nil {
 				t.Fatal(err)
 			}
+			p.awaitFile(t, filepath.Join("w", "z.txt"))
+			p.works(t)
+			p.writeFile(t, filepath.Join("w", "go"), "")
 			if got := p.code(t); got != 0 {
 				t.Errorf("exit code %d", got)
 			}
@@ -62,9 +65,7 @@ until test -s z.txt; do :; done`
 				"\n"; !ok || added != want {
 				t.Errorf("the patch has %d bytes of z.txt, want %d", len(added), len(want))
 			}
-			if left := p.running(t); len(left) > 0 {
-				t.Errorf("left behind: %q", left)
-			}
+			p.leavesNothing(t, false)
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -105,6 +106,15 @@ func (p *process) running(t *testing.T) []string {
 		}
 	}
 	return found
+}
+
+// works fails the test unless a process with the marker runs, so that none later means that it has
+// ended.
+func (p *process) works(t *testing.T) {
+	t.Helper()
+	if len(p.running(t)) == 0 {
+		t.Fatal("no process has the marker")
+	}
 }
 
 // commandLines returns the arguments of all processes, joined by spaces.
@@ -241,19 +251,24 @@ func TestExecInterrupted(t *testing.T) {
 // not wait for it.
 func TestExecDaemon(t *testing.T) {
 	t.Parallel()
-	p := newProcess(t, "exec", "--", "sh", "-c", `sh -c "sleep 1000; : MARKER" & echo started`)
+	p := newProcess(t, "exec", "--", "sh", "-c",
+		`sh -c "sleep 1000; : MARKER" & echo started; until test -e go; do sleep 0.01; done`)
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
+	await(t, "the background process", func() bool {
+		return slices.ContainsFunc(p.running(t), func(line string) bool {
+			return strings.HasPrefix(line, "sh -c sleep 1000;")
+		})
+	})
+	p.writeFile(t, "go", "")
 	if got := p.code(t); got != 0 {
 		t.Errorf("exit code %d", got)
 	}
 	if p.stdout.String() != "started\n" {
 		t.Errorf("stdout: %q", p.stdout.String())
 	}
-	if left := p.running(t); len(left) > 0 {
-		t.Errorf("left behind: %q", left)
-	}
+	p.leavesNothing(t, false)
 }
 
 // TestRunInterruptedTwice checks that a second signal ends a run that hangs, here because its
@@ -323,6 +338,7 @@ func TestClosedOutput(t *testing.T) {
 			if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 				t.Fatal(err)
 			}
+			await(t, "the command", func() bool { return len(p.running(t)) > 0 })
 			_ = out.Close()
 			p.writeFile(t, "closed", "")
 			if got := p.code(t); got != tt.want {
@@ -331,9 +347,7 @@ func TestClosedOutput(t *testing.T) {
 			if s := p.stderr.String(); strings.Contains(s, "goroutine") {
 				t.Errorf("stderr: %s", s)
 			}
-			if left := p.running(t); len(left) > 0 {
-				t.Errorf("left behind: %q", left)
-			}
+			p.leavesNothing(t, false)
 		})
 	}
 }

@@ -401,6 +401,7 @@ func TestInterruptKey(t *testing.T) {
 		while :; do sleep 0.05; done; : MARKER`)
 	s := openTerminal(t, p)
 	s.await("ready")
+	p.works(t)
 	s.send("\x03")
 	s.await("caught 1\n")
 	s.send("\x03")
@@ -408,7 +409,5 @@ func TestInterruptKey(t *testing.T) {
 	if code != 130 || !strings.Contains(text, "ended\n") || strings.Contains(text, "caught 2") {
 		t.Errorf("exit code %d, screen %q", code, text)
 	}
-	if left := p.running(t); len(left) > 0 {
-		t.Errorf("left behind: %q", left)
-	}
+	p.leavesNothing(t, false)
 }

@@ -108,6 +108,7 @@ func TestExecTTYKeys(t *testing.T) {
 		stty raw; echo all; head -c 8 | od -An -tx1; exit 5; : MARKER`)
 	s := openTerminal(t, p)
 	s.await("ready")
+	p.works(t)
 	s.send("\x03")
 	s.await("caught\n")
 	s.await("all\n")
@@ -116,9 +117,7 @@ func TestExecTTYKeys(t *testing.T) {
 	if code != 5 || !strings.Contains(text, "03 1a 1c 04 13 11 0d 0a") {
 		t.Errorf("exit code %d, screen %q", code, text)
 	}
-	if left := p.running(t); len(left) > 0 {
-		t.Errorf("left behind: %q", left)
-	}
+	p.leavesNothing(t, false)
 }
 
 func TestExecTTYShell(t *testing.T) {
