@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"regexp"
@@ -151,8 +152,8 @@ func proveFullOutput(t *testing.T) {
 		"123456")
 }
 
-// proveDefaultLimits has outputs that are longer than the limits of the tools, on the first
-// provider's profile. The results of edit_file and write_file are never as long as theirs.
+// proveDefaultLimits has outputs that are longer than the limits of the tools. Those of edit_file
+// and write_file are made by other functions, since theirs are never as long.
 func proveDefaultLimits(t *testing.T) {
 	t.Helper()
 	var patch strings.Builder
@@ -161,44 +162,78 @@ func proveDefaultLimits(t *testing.T) {
 		fmt.Fprintf(&patch, "*** Add File: added/%s%d.txt\n+x\n", strings.Repeat("a", 60), i)
 	}
 	patch.WriteString("*** End Patch\n")
-	s := newSession(t, llmtest.Sequence(
-		llmtest.Use(
-			readFile("long.txt"),
-			use("read_many_files", map[string]any{"paths": []string{"long.txt"}}),
-			shell("seq 1000"),
-			shell("head -c 60000 /dev/zero | tr '\\0' x"),
-			use(
-				"grep",
-				map[string]any{"pattern": "line", "max_results": 1000},
-			),
-			use("glob", map[string]any{"pattern": "many/*"}),
-		),
-		llmtest.Use(use("apply_patch", map[string]any{"patch": patch.String()})),
-		llmtest.Text("ok"),
-	), func(c *agent.Config) { c.Tools = append(c.Tools, tool.ReadManyFiles()) })
-	s.write("long.txt", strings.Repeat("a line of text that is long enough\n", 4000))
-	for i := range 600 {
-		s.write(fmt.Sprintf("many/%03d", i), "")
-	}
-	s.submit("go")
-	first, patched := s.shown(1), s.shown(2)[0]
-	lines := func(text, line string) int { return strings.Count(text, line) }
-	for _, c := range []struct {
-		name       string
-		got, limit int
-		text       string
-	}{
-		{"read_file", len(first[0]), 50_000, first[0]},
-		{"read_many_files", len(first[1]), 50_000, first[1]},
-		{"shell, lines", strings.Count(first[2], "\n"), 256, first[2]},
-		{"shell", len(first[3]), 30_000, first[3]},
-		{"grep, lines", lines(first[4], "long.txt:"), 200, first[4]},
-		{"glob, lines", lines(first[5], "many/"), 500, first[5]},
-		{"apply_patch", len(patched), 10_000, patched},
-	} {
-		// the marker comes on top of the limit
-		if c.got > c.limit+600 || c.got < c.limit*3/4 {
-			t.Errorf("%s shows %d, the limit is %d: %.200s", c.name, c.got, c.limit, c.text)
+	long := strings.Repeat("long ", 20_000)
+	edit, write := tool.EditFile(), tool.WriteFile()
+	for _, tl := range []*tool.Tool{&edit, &write} {
+		tl.Run = func(context.Context, *tool.Call) (tool.Result, error) {
+			return tool.Result{Text: "first " + long + " last"}, nil
 		}
 	}
+	grep := func(pattern string) llmtest.Call {
+		return use("grep", map[string]any{"pattern": pattern, "max_results": 1000})
+	}
+	root := llmtest.Sequence(
+		llmtest.Use(
+			readFile("long.txt"), use("read_many_files", map[string]any{"paths": []string{"long.txt"}}),
+			shell("seq 1000"), shell("echo first; head -c 60000 /dev/zero | tr '\\0' x; echo last"),
+			grep("short"), use("glob", map[string]any{"pattern": "many/*"}),
+			grep("wide"), use("glob", map[string]any{"pattern": "names/*"}),
+			use("apply_patch", map[string]any{"patch": patch.String()}),
+			use("edit_file", map[string]any{"file_path": "f", "old_string": "a", "new_string": "b"}),
+			use("write_file", map[string]any{"file_path": "f", "content": "a"}),
+			use("spawn_agent", map[string]any{"task": "talk"}),
+			use("wait", map[string]any{"agent_id": "agent_1"}),
+		),
+		llmtest.Text("ok"),
+	)
+	s := newSession(t, func(r *llmtest.Request) llmtest.Reply {
+		if r.Messages[0].Text() == "talk" {
+			return llmtest.Text("first " + long + " last")
+		}
+		return root(r)
+	}, func(c *agent.Config) { c.Tools = append(c.Tools, tool.ReadManyFiles(), edit, write) })
+	s.write("long.txt", strings.Repeat("a line of short text that is long enough\n", 4000))
+	var wide strings.Builder
+	for i := range 600 {
+		s.write(fmt.Sprintf("many/%03d", i), "")
+		s.write(fmt.Sprintf("names/%0100d", i), "")
+		fmt.Fprintf(&wide, "%03d wide %s\n", i, strings.Repeat("-", 300))
+	}
+	s.write("wide.txt", wide.String())
+	s.submit("go")
+	shown := s.shown(2) // request 1 is that of the agent
+	for i, c := range []struct {
+		name   string
+		limit  int
+		count  string // what is counted instead of characters
+		has    string
+		hasNot string
+	}{
+		{"read_file", 50_000, "", "\n2000 | a line", ""},
+		{"read_many_files", 50_000, "", "\n2000 | a line", ""},
+		{"shell, lines", 256, "\n", "\n1000\n", "\n500\n"},
+		{"shell", 30_000, "", "xlast", ""},
+		{"grep, lines", 200, "long.txt:", "long.txt:1:", "long.txt:900:"},
+		{"glob, lines", 500, "many/", "", ""},
+		{"grep", 20_000, "", "000 wide", "599 wide"},
+		{"glob", 20_000, "", "names/0", ""},
+		{"apply_patch", 10_000, "", "a299.txt", "a0.txt"},
+		{"edit_file", 10_000, "", " last", "first"},
+		{"write_file", 1_000, "", " last", "first"},
+		{"spawn_agent", 0, "", "agent_1", ""},
+		{"wait", 20_000, "", "output:\nfirst long", ""},
+	} {
+		got := utf8.RuneCountInString(shown[i])
+		if c.count != "" {
+			got = strings.Count(shown[i], c.count)
+		}
+		// The marker comes on top of the limit.
+		if c.limit > 0 && (got > c.limit+600 || got < c.limit*3/4) {
+			t.Errorf("%s shows %d, the limit is %d: %.200s", c.name, got, c.limit, shown[i])
+		}
+		if !strings.Contains(shown[i], c.has) || c.hasNot != "" && strings.Contains(shown[i], c.hasNot) {
+			t.Errorf("%s shows %.300s … %s", c.name, shown[i], tail(shown[i]))
+		}
+	}
+	wantContains(t, "the text of the agent", tail(shown[12]), "long  last")
 }
