@@ -147,8 +147,8 @@ func proveVariables(t *testing.T) {
 	s := newSession(t, llmtest.Sequence(llmtest.Use(shell("env")), llmtest.Text("seen")))
 	s.submit("show the variables")
 	wantContains(t, "the variables of a command", s.shown(1)[0], "PATH=")
-	if text := s.shown(1)[0]; strings.Contains(text, canary) || strings.Contains(text,
-		"canary-value") {
+	if text := s.shown(1)[0]; strings.Contains(text, canary) || strings.Contains(text, hostCanary) ||
+		strings.Contains(text, "canary-value") {
 		t.Errorf("a command gets a secret:\n%s", text)
 	}
 }

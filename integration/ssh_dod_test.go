@@ -2,6 +2,8 @@ package integration_test
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,13 +17,20 @@ import (
 // sshOfProofs is the host of the sessions of TestDoDOnSSH while that runs.
 var sshOfProofs atomic.Pointer[ssh.Host]
 
+// hostCanary is a secret variable of the account of TestDoDOnSSH.
+const hostCanary = "SANDBOXAGENT_HOST_API_KEY"
+
 // TestDoDOnSSH proves the definition of done with all sessions on a remote host.
 func TestDoDOnSSH(t *testing.T) {
 	t.Parallel()
 	s := daemons.NewSSHD(t, daemons.SSHDConfig{
-		// the last one is a secret of the account on the host
-		Vars: []string{"PATH=" + os.Getenv("PATH"), canary + "=canary-value"},
+		Vars: []string{"PATH=" + os.Getenv("PATH"), hostCanary + "=canary-value-of-the-host"},
 	})
+	login := exec.CommandContext(t.Context(), filepath.Join(s.Client(t), "ssh"), "-T", s.Host(), "env")
+	if out, err := login.Output(); err != nil ||
+		!strings.Contains(string(out), hostCanary+"=canary-value-of-the-host\n") {
+		t.Fatalf("a login has no secret: %v\n%s", err, out)
+	}
 	host := logIn(t, s)
 	sshOfProofs.Store(host)
 	proveElsewhere(t)
