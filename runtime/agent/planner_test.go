@@ -193,9 +193,10 @@ func TestReplanWithPlanner(t *testing.T) {
 	}
 }
 
-// BenchmarkRecitation reports the tokens, of four characters, that five failures and a plan of ten
-// subtasks with long texts add to a turn.
-func BenchmarkRecitation(b *testing.B) {
+// recitation returns a function that writes what five failures and a plan of ten subtasks with long
+// texts add to a turn.
+func recitation(t testing.TB) func() string {
+	t.Helper()
 	long := strings.Repeat("a long text ", 40)
 	var tasks []plan.Task
 	for i := range 10 {
@@ -203,7 +204,7 @@ func BenchmarkRecitation(b *testing.B) {
 	}
 	p, err := plan.New(long, false, tasks)
 	if err != nil {
-		b.Fatal(err)
+		t.Fatal(err)
 	}
 	var l failure.Ledger
 	for i := range 5 {
@@ -215,9 +216,23 @@ func BenchmarkRecitation(b *testing.B) {
 		f := failure.OfCall(c, &tool.Error{Kind: tool.KindNotFound, Message: long}, "", time.Time{})
 		l.Add(failure.Round{failure.CallOf(failing("try"), c, &f)})
 	}
-	text := ""
+	l.Recite() // the newest failure is in a result until then
+	return func() string { return l.Recite() + "\n\n" + p.Recite() }
+}
+
+// TestRecitationIsShort has at most 300 tokens, of four characters.
+func TestRecitationIsShort(t *testing.T) {
+	text := recitation(t)()
+	if n := utf8.RuneCountInString(text); n > 1200 || strings.Count(text, "\n- ") != 15 {
+		t.Errorf("%d characters: %s", n, text)
+	}
+}
+
+// BenchmarkRecitation reports the tokens of a recitation.
+func BenchmarkRecitation(b *testing.B) {
+	recite, text := recitation(b), ""
 	for b.Loop() {
-		text = l.Recite() + "\n\n" + p.Recite()
+		text = recite()
 	}
 	b.ReportMetric(float64(utf8.RuneCountInString(text))/4, "tokens")
 }

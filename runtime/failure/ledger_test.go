@@ -164,7 +164,7 @@ func TestRecite(t *testing.T) {
 }
 
 // TestReciteBounds has many failures with long texts: five of them make at most 144 tokens, of four
-// characters.
+// characters, and what helped in earlier sessions at most 75 for each.
 func TestReciteBounds(t *testing.T) {
 	var l failure.Ledger
 	long := strings.Repeat("long ", 1000)
@@ -176,6 +176,17 @@ func TestReciteBounds(t *testing.T) {
 	text := l.Recite()
 	if n := utf8.RuneCountInString(text); n > 576 || strings.Count(text, "\n") != 5 {
 		t.Errorf("%d characters: %s", n, text)
+	}
+	round := failure.Round{}
+	for _, kind := range []string{"not_found", "permission", "busy", "invalid", "timeout"} {
+		c := read(kind, kind+long, kind)
+		c.Failure.Past = &event.PastFailure{SessionID: "20260102-030405-abcdef", Remedy: long}
+		round = append(round, c)
+	}
+	l.Add(round)
+	past := l.Recite()
+	if n := utf8.RuneCountInString(past); n > 5*300 || strings.Count(past, "what worked then") != 5 {
+		t.Errorf("%d characters: %s", n, past)
 	}
 	if n := len(l.Open()); n != 50 {
 		t.Errorf("%d failures are kept", n)
