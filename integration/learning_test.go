@@ -372,17 +372,14 @@ func (noon) Sleep(ctx context.Context, _ time.Duration) error { return context.C
 func TestTrajectoryOfThisRepository(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "copy")
-	clone := exec.CommandContext(
-		t.Context(),
-		"git",
-		"clone",
-		"-q",
-		"--depth=1",
-		"file://"+abs(t, ".."),
-		dir,
-	)
-	if out, err := clone.CombinedOutput(); err != nil {
+	git := func(args ...string) ([]byte, error) {
+		return exec.CommandContext(t.Context(), "git", args...).CombinedOutput()
+	}
+	if out, err := git("rev-parse", "--is-inside-work-tree"); err != nil {
 		t.Skipf("this is no git repository: %s", out)
+	}
+	if out, err := git("clone", "-q", "--depth=1", "file://"+abs(t, ".."), dir); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
 	const file, right, wrong = "runtime/plan/plan.go", "maxLines = 10", "maxLines = 11"
 	source, err := os.ReadFile(filepath.Join(dir, file))
@@ -395,10 +392,13 @@ func TestTrajectoryOfThisRepository(t *testing.T) {
 	})
 	patch := "*** Begin Patch\n*** Update File: " + file + "\n@@\n-\t" + wrong + "\n+\t" + right +
 		"\n*** End Patch\n"
+	first := llmtest.Use(test)
+	first.Reasoning = "The tests tell what is wrong."
 	srv := llmtest.NewServer(t, llmtest.Sequence(
-		llmtest.Use(test), llmtest.Use(use("read_file", map[string]any{"file_path": file})),
-		llmtest.Use(use("apply_patch", map[string]any{"patch": patch})), llmtest.Use(test),
-		llmtest.Text("The plan shows ten subtasks again."),
+		first, llmtest.Use(shell("ls runtime/planner")), llmtest.Use(shell("cat runtime/plans.go")),
+		llmtest.Text("I guessed the names of files. The failing test is in runtime/plan."),
+		llmtest.Use(readFile(file)), llmtest.Use(use("apply_patch", map[string]any{"patch": patch})),
+		llmtest.Use(test), llmtest.Text("The plan shows ten subtasks again."),
 	))
 	cache, err := exec.CommandContext(t.Context(), "go", "env", "GOCACHE").Output()
 	if err != nil {
@@ -414,16 +414,7 @@ func TestTrajectoryOfThisRepository(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.stdout), &res); err != nil || got.code != 0 {
 		t.Fatalf("exit code %d, %v: %s", got.code, err, got.stderr)
 	}
-	exported := runCommand(
-		t,
-		dir,
-		vars,
-		"session",
-		"export",
-		"--format=trajectory",
-		res.SessionID,
-		"-",
-	)
+	exported := runCommand(t, dir, vars, "session", "export", "--format=trajectory", res.SessionID, "-")
 	id, steps, err := journal.ReadTrajectory(strings.NewReader(exported.stdout))
 	if err != nil || id != res.SessionID {
 		t.Fatalf("%s, %v: %s", id, err, exported.stderr)
@@ -432,13 +423,18 @@ func TestTrajectoryOfThisRepository(t *testing.T) {
 	for _, s := range steps {
 		kinds = append(kinds, string(s.Kind))
 	}
-	want := "input" + strings.Repeat(" action observation", 4) + " answer"
+	const round = " action observation"
+	const want = "input thought" + round + round + " steering" + round + " steering reflection steering" +
+		round + round + round + " answer"
 	if got := strings.Join(kinds, " "); got != want {
 		t.Fatalf("the steps are %s: %+v", got, steps)
 	}
-	if f := steps[2].Failure; f == nil || f.Tool != "shell" || *f.ExitCode != 1 ||
-		!strings.Contains(steps[2].Text, "TestReciteBounds") || steps[8].IsError {
-		t.Errorf("the first test: %+v, the last: %q", f, steps[8].Text)
+	if f := steps[3].Failure; f == nil || f.Tool != "shell" || *f.ExitCode != 1 ||
+		!strings.Contains(steps[3].Text, "TestReciteBounds") || steps[17].IsError {
+		t.Errorf("the first test: %+v, the last: %q", f, steps[17].Text)
+	}
+	if steps[1].Text != first.Reasoning || !strings.HasPrefix(steps[10].Text, "I guessed the names") {
+		t.Errorf("the thought is %q, the reflection %q", steps[1].Text, steps[10].Text)
 	}
 	shown := runCommand(t, dir, vars, "session", "show", "--failures", res.SessionID)
 	wantContains(t, "the failures", shown.stdout, "resolved, shell_exit", "helped  apply_patch ")
