@@ -92,7 +92,7 @@ short: $(GOTESTSUM) withdaemons
 # Under the race detector the soak has a tenth of its sessions, fewer helpers are opened, large calls are smaller, and few searches are
 # compared with ripgrep, and memory has no bound: these tests run again without it.
 full: $(GOTESTSUM) withdaemons
-	SANDBOXAGENT_REQUIRE="$${SANDBOXAGENT_REQUIRE:+$$SANDBOXAGENT_REQUIRE,k8s}" $(WITH) --kube=30m -- sh -ec 'GORACE=atexit_sleep_ms=0 $(SUM) -race -count=1 -p 2 -timeout 120m ./...; \
+	SANDBOXAGENT_REQUIRE="$${SANDBOXAGENT_REQUIRE:+$$SANDBOXAGENT_REQUIRE,k8s}" $(WITH) --kube=2h -- sh -ec 'GORACE=atexit_sleep_ms=0 $(SUM) -race -count=1 -p 2 -timeout 120m ./...; \
 		$(SUM) -count=1 -timeout 20m -run "^Test(Fault30|Faults\$$|GrepParity\$$|RipgrepMakesNoDifference\$$|SupervisedCycles\$$|Memory\$$)" \
 			./integration ./env/k8s ./env/local ./env/search'
 

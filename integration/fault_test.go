@@ -113,7 +113,13 @@ func lastRun(t *testing.T, entries []journal.Entry) string {
 // await waits until cond holds; event names it.
 func await(t testing.TB, event string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(2 * time.Minute); !cond(); time.Sleep(5 * time.Millisecond) {
+	awaitFor(t, 2*time.Minute, event, cond)
+}
+
+// awaitFor is await with another bound.
+func awaitFor(t testing.TB, most time.Duration, event string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(most); !cond(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s did not happen", event)
 		}

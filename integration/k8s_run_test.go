@@ -280,7 +280,7 @@ func TestK8sCrashes(t *testing.T) {
 				"run", "-q", "--model=script:" + model, "--image=" + daemons.Debian, "--patch=" + patch,
 				"rewrite it",
 			}, tt.args...)
-			crash := func(after int64) *meter {
+			crash := func(after int64) (passed int64, killed bool) {
 				m := newMeter(t, k, after)
 				mark, dir := newMark(), poem(t)
 				cmd := k.command(t, dir, mark, args...)
@@ -292,7 +292,7 @@ func TestK8sCrashes(t *testing.T) {
 				}
 				stop := context.AfterFunc(m.reached, func() { _ = cmd.Process.Kill() })
 				err := cmd.Wait()
-				if killed := !stop(); !killed && err != nil {
+				if killed = !stop(); !killed && err != nil {
 					t.Errorf("after %d pieces it was not killed, and failed: %v", after, err)
 				}
 				await(t, fmt.Sprintf("after %d pieces, the end of the clean-up", after), func() bool {
@@ -302,9 +302,9 @@ func TestK8sCrashes(t *testing.T) {
 					cleaner.gone()
 				}
 				k.awaitNone(t, mark)
-				return m
+				return m.passed.Load(), killed
 			}
-			total := crash(0).passed.Load()
+			total, _ := crash(0)
 			want, err := os.ReadFile(patch)
 			if err != nil || total < 20 {
 				t.Fatalf("a whole run: %d pieces, %v", total, err)
@@ -313,7 +313,10 @@ func TestK8sCrashes(t *testing.T) {
 				if err := os.Remove(patch); err != nil && !os.IsNotExist(err) {
 					t.Fatal(err)
 				}
-				crash(1 + total*int64(i)/int64(tt.points))
+				after := 1 + total*int64(i)/int64(tt.points)
+				for _, killed := crash(after); !killed; _, killed = crash(after) {
+					after = max(1, after*9/10) // this run had fewer pieces
+				}
 				if got, err := os.ReadFile(patch); err == nil && !bytes.Equal(got, want) {
 					t.Errorf("the patch is %q", got)
 				}
@@ -406,19 +409,77 @@ func TestK8sKeep(t *testing.T) {
 	if got := run("env", "list", "--env=k8s"); got.code != 0 || !strings.Contains(got.stdout, id) {
 		t.Errorf("env list: %+v", got)
 	}
-	if got := run("env", "gc", "--env=k8s", "--dry-run"); strings.Contains(got.stdout, id) {
+	if got := run("env", "gc", "--env=k8s", "--dry-run"); got.code != 0 ||
+		strings.Contains(got.stdout, id) {
 		t.Errorf("env gc: %+v", got)
 	}
-	if got := run("exec", "--env-id="+id, "--", "cat", "file"); got.stdout != "kept\n" {
+	if got := run("exec", "--env-id="+id, "--", "cat", "file"); got.code != 0 ||
+		got.stdout != "kept\n" {
 		t.Errorf("exec: %+v", got)
 	}
-	if got := run("env", "attach", id, "--", "cat", "file"); got.stdout != "kept\n" {
+	if got := run("env", "attach", id, "--", "cat", "file"); got.code != 0 ||
+		got.stdout != "kept\n" {
 		t.Errorf("env attach: %+v", got)
 	}
 	if got := run("env", "rm", id); got.code != 0 {
 		t.Errorf("env rm: %+v", got)
 	}
 	k.awaitNone(t, mark)
+}
+
+// TestK8sOrphans kills the program together with the process that cleans up after it, while a
+// command runs and while the pod starts. The pod ends by itself, and env gc deletes it.
+func TestK8sOrphans(t *testing.T) {
+	t.Parallel()
+	k := sharedKube(t)
+	for name, tt := range map[string]struct {
+		reason string
+		begun  func(output, mark string) bool
+	}{
+		"command": {"it has ended", func(output, _ string) bool { return output == "begun\n" }},
+		"start":   {"", func(_, mark string) bool { return k.pods(t, mark) != "" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			data, err := os.ReadFile(k.kubeconfig)
+			if err != nil {
+				t.Fatal(err)
+			}
+			own := kubeHost{filepath.Join(t.TempDir(), "config")} // in the arguments of that process
+			writeTree(t, filepath.Dir(own.kubeconfig), map[string]string{"config": string(data)})
+			mark, output := newMark(), new(lockedBuffer)
+			cmd := own.command(t, t.TempDir(), mark, "exec", "--ttl=20s", "--image="+daemons.Debian, "--",
+				"sh", "-c", "echo begun; exec sleep 100000")
+			cmd.Stdout = output
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			awaitFor(t, 10*time.Minute, "the beginning", func() bool { // for room on the node
+				return running(own.kubeconfig) && tt.begun(output.String(), mark)
+			})
+			pod := strings.TrimPrefix(strings.TrimSpace(k.pods(t, mark)), "pod/")
+			for _, pid := range processesWith(own.kubeconfig) {
+				if p, err := os.FindProcess(pid); err == nil {
+					_ = p.Kill()
+				}
+			}
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+			collected := ""
+			awaitFor(t, 5*time.Minute, "env gc has deleted the pod", func() bool {
+				gc := exec.CommandContext(t.Context(), command(t), "env", "gc", "--env=k8s")
+				gc.Env = append(os.Environ(), "KUBECONFIG="+k.kubeconfig,
+					"SANDBOXAGENT_STATE_DIR="+t.TempDir())
+				got := finish(t, gc)
+				if got.code != 0 {
+					t.Errorf("%+v", got)
+				}
+				collected += got.stdout
+				return strings.Contains(collected, "removed pod "+pod+": "+tt.reason)
+			})
+			k.awaitNone(t, mark)
+		})
+	}
 }
 
 // TestK8sVerify proves the guarantees of a pod from inside.

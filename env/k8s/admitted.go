@@ -21,11 +21,16 @@ func (c Config) checkAdmitted(asked, got *corev1.Pod) error {
 			a.AutomountServiceAccountToken, g.AutomountServiceAccountToken),
 		"spec.runtimeClassName": a.RuntimeClassName == nil ||
 			equality.Semantic.DeepEqual(a.RuntimeClassName, g.RuntimeClassName),
+		"spec.restartPolicy": a.RestartPolicy == g.RestartPolicy,
+		"spec.activeDeadlineSeconds": a.ActiveDeadlineSeconds == nil ||
+			g.ActiveDeadlineSeconds != nil && *g.ActiveDeadlineSeconds <= *a.ActiveDeadlineSeconds,
 		"spec.hostUsers": a.HostUsers == nil || equality.Semantic.DeepEqual(a.HostUsers, g.HostUsers),
 		"spec.serviceAccountName": a.ServiceAccountName == g.ServiceAccountName ||
 			a.ServiceAccountName == "" && g.ServiceAccountName == "default",
 		"spec.securityContext": g.SecurityContext != nil && equality.Semantic.DeepEqual(
-			ids(a.SecurityContext), ids(g.SecurityContext)),
+			ids(a.SecurityContext), ids(g.SecurityContext)) &&
+			sameProfiles(a.SecurityContext.AppArmorProfile, g.SecurityContext.AppArmorProfile,
+				a.SecurityContext.SELinuxOptions, g.SecurityContext.SELinuxOptions),
 		"spec.containers":     sameContainers(a.Containers, g.Containers),
 		"spec.initContainers": sameContainers(a.InitContainers, g.InitContainers),
 		"spec.volumes":        sameVolumes(a.Volumes, g.Volumes),
@@ -75,9 +80,38 @@ func sameContainer(a, g corev1.Container) bool {
 		equality.Semantic.DeepEqual(s.ReadOnlyRootFilesystem, t.ReadOnlyRootFilesystem) &&
 		equality.Semantic.DeepEqual(s.Capabilities, t.Capabilities) &&
 		equality.Semantic.DeepEqual(s.RunAsUser, t.RunAsUser) &&
+		equality.Semantic.DeepEqual(s.RunAsGroup, t.RunAsGroup) &&
 		equality.Semantic.DeepEqual(s.RunAsNonRoot, t.RunAsNonRoot) &&
 		equality.Semantic.DeepEqual(s.SeccompProfile, t.SeccompProfile) &&
-		equality.Semantic.DeepEqual(s.ProcMount, t.ProcMount)
+		equality.Semantic.DeepEqual(s.ProcMount, t.ProcMount) &&
+		sameProfiles(s.AppArmorProfile, t.AppArmorProfile, s.SELinuxOptions, t.SELinuxOptions) &&
+		!hasMoreSecrets(a.Env, g.Env)
+}
+
+// sameProfiles reports whether profiles are as strong as those that were asked for. A cluster may
+// name AppArmor's profile of the runtime and give a pod a level of SELinux.
+func sameProfiles(
+	asked, got *corev1.AppArmorProfile, askedLabel, gotLabel *corev1.SELinuxOptions,
+) bool {
+	var a, g corev1.SELinuxOptions
+	if askedLabel != nil {
+		a = *askedLabel
+	}
+	if gotLabel != nil {
+		g = *gotLabel
+	}
+	return (equality.Semantic.DeepEqual(asked, got) ||
+		got != nil && got.Type == corev1.AppArmorProfileTypeRuntimeDefault) &&
+		a.User == g.User && a.Role == g.Role && a.Type == g.Type
+}
+
+// hasMoreSecrets reports whether variables have values from somewhere else that were not asked for.
+func hasMoreSecrets(asked, got []corev1.EnvVar) bool {
+	return slices.ContainsFunc(got, func(v corev1.EnvVar) bool {
+		return v.ValueFrom != nil && !slices.ContainsFunc(asked, func(a corev1.EnvVar) bool {
+			return equality.Semantic.DeepEqual(a, v)
+		})
+	})
 }
 
 // hasLimits reports whether a container has a limit of each resource that was limited. A cluster

@@ -3,6 +3,7 @@ package k8s
 import (
 	"context"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -50,6 +51,14 @@ func StartBare(
 
 // StartFailure returns why a pod will not start.
 func StartFailure(pod *corev1.Pod) error { return startFailure(pod) }
+
+// Assess returns what a list tells of a pod.
+func Assess(pod corev1.Pod, own bool, now time.Time) Listed {
+	l := Listed{Own: own}
+	l.Created = pod.CreationTimestamp.Time
+	l.assess(pod, now)
+	return l
+}
 
 // PodOf returns the pod that a configuration asks for.
 func PodOf(t *testing.T, c Config) *corev1.Pod {

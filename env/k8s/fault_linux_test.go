@@ -25,7 +25,8 @@ import (
 // ownCluster is a cluster for one test.
 type ownCluster struct {
 	*daemons.Kube
-	*k8s.Cluster // as an administrator, in the namespace default
+	*k8s.Cluster // as a user with the Role of the documentation, in a namespace that is restricted
+	user         *daemons.KubeUser
 }
 
 func newCluster(t *testing.T) ownCluster {
@@ -46,13 +47,19 @@ func newCluster(t *testing.T) ownCluster {
 			t.Error(err)
 		}
 	})
-	return ownCluster{kube, connectBy(t, kube.Config())}
+	user, err := daemons.NewKubeUserOf(t.Context(), kube.Config(), "../../docs/k8s.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { user.Remove(context.WithoutCancel(t.Context())) })
+	return ownCluster{kube, connectBy(t, user.Config), user}
 }
 
-// kubectl runs kubectl as the administrator.
+// kubectl runs kubectl as the administrator in the user's namespace.
 func (c ownCluster) kubectl(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
-	out, err := daemons.Kubectl(context.WithoutCancel(t.Context()), c.Config(), stdin, args...)
+	out, err := daemons.Kubectl(context.WithoutCancel(t.Context()), c.Config(), stdin,
+		append([]string{"-n", c.user.Namespace}, args...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +120,7 @@ func faultDrained(t *testing.T, c ownCluster) {
 	t.Cleanup(func() { c.kubectl(t, "", "uncordon", "node") })
 	c.kubectl(t, "", "drain", "node", "--force", "--delete-emptydir-data", "--ignore-daemonsets")
 	wantGone(t, e, done, k8s.ReasonEvicted)
-	wantFailure(t, c.Cluster, k8s.Config{Options: remote.Options{StartTimeout: 15 * time.Second}},
+	wantFailure(t, c, k8s.Config{Options: remote.Options{StartTimeout: 15 * time.Second}},
 		"unschedulable")
 }
 
@@ -139,12 +146,14 @@ metadata: {name: high}
 spec:
   priorityClassName: high
   terminationGracePeriodSeconds: 0
+  securityContext: {runAsNonRoot: true, runAsUser: 10001, seccompProfile: {type: RuntimeDefault}}
   containers:
   - name: x
     image: "%s"
     imagePullPolicy: Never
     command: [sleep, "1000"]
     resources: {requests: {cpu: "%.2f"}}
+    securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
 `, daemons.Debian, cpus), "apply", "-f", "-")
 	wantGone(t, e, done, k8s.ReasonPreempted)
 }
@@ -175,21 +184,13 @@ spec:
 func faultQuota(t *testing.T, c ownCluster) {
 	c.kubectl(t, `
 apiVersion: v1
-kind: Namespace
-metadata: {name: small}
----
-apiVersion: v1
 kind: ResourceQuota
-metadata: {name: none, namespace: small}
+metadata: {name: none}
 spec: {hard: {pods: "0"}}
 `, "apply", "-f", "-")
-	c.kubectl(t, "", "wait", "-n", "small", "--for=jsonpath={.status.hard.pods}=0", "quota/none")
-	cluster, err := k8s.Connect(t.Context(), k8s.Address{Kubeconfig: c.Config(), Namespace: "small"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer cluster.Close() //nolint:errcheck // which never fails
-	wantFailure(t, cluster, k8s.Config{}, "exceeded quota: none")
+	defer c.kubectl(t, "", "delete", "quota", "none")
+	c.kubectl(t, "", "wait", "--for=jsonpath={.status.hard.pods}=0", "quota/none")
+	wantFailure(t, c, k8s.Config{}, "exceeded quota: none")
 }
 
 // faultPullSecret has a registry that rejects the password of a secret.
@@ -215,13 +216,10 @@ func faultPullSecret(t *testing.T, c ownCluster) {
 	}
 	c.kubectl(t, "", "create", "secret", "docker-registry", "bad", "--docker-server=registry.test",
 		"--docker-username=guest", "--docker-password=wrong")
-	cfg := config(t, k8s.Config{
+	wantFailure(t, c, k8s.Config{
 		Image: "registry.test/tool:1", Template: []byte("spec: {imagePullSecrets: [{name: bad}]}"),
-	})
-	cfg.Pull = k8s.PullAlways
-	if _, err := c.Open(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "401") {
-		t.Errorf("%v, want the answer of the registry", err)
-	}
+		Pull: k8s.PullAlways,
+	}, "401")
 	if user := await(t, users, "the registry gets no password"); user != "guest" {
 		t.Errorf("the user is %q", user)
 	}
@@ -229,12 +227,6 @@ func faultPullSecret(t *testing.T, c ownCluster) {
 
 // faultRights ends the rights of a user who has an environment, and cuts its stream.
 func faultRights(t *testing.T, c ownCluster, denied bool, reason string, end ...string) {
-	page, err := os.ReadFile("../../docs/k8s.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	role := regexp.MustCompile("(?s)```yaml\n(apiVersion: rbac[^`]*)```").FindSubmatch(page)
-	c.kubectl(t, string(role[1]), "apply", "-f", "-")
 	c.kubectl(t, `
 apiVersion: v1
 kind: ServiceAccount
@@ -282,15 +274,16 @@ subjects: [{kind: ServiceAccount, name: guest}]
 	if err := e.Close(); err == nil || !strings.Contains(err.Error(), e.Pod()) {
 		t.Errorf("close: %v, want the name of the pod that stays", err)
 	}
-	if _, err := guest.Open(t.Context(), config(t, k8s.Config{})); err == nil {
-		t.Error("another environment opens")
+	_, err = guest.Open(t.Context(), config(t, k8s.Config{}))
+	var failed *k8s.ClusterError
+	if !errors.As(err, &failed) || failed.Denied != denied || !strings.Contains(err.Error(), reason) {
+		t.Errorf("another environment: %v, want %q", err, reason)
 	}
-	poll(t, "nothing is left behind", func() bool {
-		if _, err := c.Collect(t.Context(), remote.CollectOptions{}); err != nil {
-			t.Error(err)
-		}
-		return c.kubectl(t, "", "get", "pods", "-o", "name") == ""
-	})
+	if got, err := c.Collect(t.Context(), remote.CollectOptions{}); err != nil || len(got) != 1 ||
+		got[0].Name != e.Pod() {
+		t.Errorf("the garbage is %+v, %v, not %s alone", got, err, e.Pod())
+	}
+	c.none(t)
 }
 
 // faultNodeLost has a node that the cluster finds silent after a minute, and that the administrator
@@ -303,7 +296,9 @@ func faultNodeLost(t *testing.T, c ownCluster) {
 		t.Fatal(err)
 	}
 	o := await(t, silent, "the first command goes on")
-	if !errors.Is(o.Err, env.ErrGone) || !strings.Contains(o.Err.Error(), "the node node ") {
+	var gone *k8s.GoneError
+	if !errors.As(o.Err, &gone) || gone.Reason != k8s.ReasonNode ||
+		!strings.Contains(o.Err.Error(), "the node node ") {
 		t.Errorf("%v, want the name of the node", o.Err)
 	}
 	const taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
@@ -317,8 +312,16 @@ func faultNodeLost(t *testing.T, c ownCluster) {
 	}
 }
 
-// wantFailure checks that no environment opens, and that the error has a text.
-func wantFailure(t *testing.T, cluster *k8s.Cluster, c k8s.Config, text string) {
+// none checks that no pod is left.
+func (c ownCluster) none(t *testing.T) {
+	t.Helper()
+	poll(t, "nothing is left behind", func() bool {
+		return c.kubectl(t, "", "get", "pods", "-o", "name") == ""
+	})
+}
+
+// wantFailure checks that no environment opens, that the error has a text, and that no pod is left.
+func wantFailure(t *testing.T, cluster ownCluster, c k8s.Config, text string) {
 	t.Helper()
 	e, err := cluster.Open(t.Context(), config(t, c))
 	if err == nil {
@@ -328,6 +331,7 @@ func wantFailure(t *testing.T, cluster *k8s.Cluster, c k8s.Config, text string) 
 	if !errors.As(err, &failed) || !strings.Contains(err.Error(), text) {
 		t.Errorf("%v, want %q", err, text)
 	}
+	cluster.none(t)
 }
 
 // TestMany has 100 environments beside each other in one process, over one connection. It runs
@@ -373,7 +377,5 @@ func TestMany(t *testing.T) {
 	if !t.Failed() {
 		checkRequests(t, c.Audit(), pods)
 	}
-	poll(t, "the pods are gone", func() bool {
-		return c.kubectl(t, "", "get", "pods", "-o", "name") == ""
-	})
+	c.none(t)
 }

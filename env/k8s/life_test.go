@@ -176,7 +176,18 @@ func TestStartFailures(t *testing.T) {
 		{
 			"invalid template",
 			k8s.Config{Template: []byte("spec: {priorityClassName: no-such}")},
-			"no PriorityClass with name no-such",
+			"the cluster rejects the pod template: ",
+		},
+		{
+			"init container of the template",
+			k8s.Config{Template: []byte("spec: {initContainers: [" + initContainer("exit 3", "") + "]}")},
+			"the container prepare has ended: Error, exit code 3",
+		},
+		{
+			"sidecar that always fails",
+			k8s.Config{Template: []byte("spec: {initContainers: [" +
+				initContainer("exit 3", "restartPolicy: Always, ") + "]}")},
+			"CrashLoopBackOff",
 		},
 		{"runtime class", k8s.Config{RuntimeClass: "no-such"}, `RuntimeClass "no-such" not found`},
 	} {
@@ -194,6 +205,32 @@ func TestStartFailures(t *testing.T) {
 			}
 			waitGone(t, "sandboxagent-"+c.Session)
 		})
+	}
+}
+
+// initContainer is a container of a template that runs a script.
+func initContainer(script, more string) string {
+	return fmt.Sprintf(`{name: prepare, %simage: "%s", imagePullPolicy: Never, command: [sh, -c, %q], `+
+		`resources: {limits: {cpu: 50m, memory: 32Mi, ephemeral-storage: 32Mi}}}`,
+		more, daemons.Debian, script)
+}
+
+// TestSidecarRestarts has a sidecar of a template that fails once.
+func TestSidecarRestarts(t *testing.T) {
+	t.Parallel()
+	e := open(t, connect(t), k8s.Config{Template: []byte(`
+spec:
+  volumes: [{name: state, emptyDir: {sizeLimit: 1Mi}}]
+  initContainers:
+  - ` + strings.TrimSuffix(initContainer("mkdir /state/once && exit 3; exec sleep 100000",
+		"restartPolicy: Always, "), "}") + `, volumeMounts: [{name: state, mountPath: /state}]}
+`)})
+	if got := output(t, e, "echo works"); got != "works\n" {
+		t.Errorf("%q", got)
+	}
+	if got := kubectl(t, "", "get", "pod", e.Pod(), "-o", "jsonpath={.status.initContainerStatuses"+
+		"[?(@.name=='prepare')].restartCount}"); got != "1" {
+		t.Errorf("the sidecar has started again %s times", got)
 	}
 }
 
@@ -529,59 +566,6 @@ spec:
 	kubectl(t, "", "delete", "pod", e.Pod())
 }
 
-// TestAdmission has a cluster that weakens pods.
-func TestAdmission(t *testing.T) {
-	t.Parallel()
-	asked := k8s.PodOf(t, config(t, k8s.Config{}))
-	for field, change := range map[string]func(*corev1.PodSpec){
-		"spec.hostNetwork": func(s *corev1.PodSpec) { s.HostNetwork = true },
-		"spec.hostPID":     func(s *corev1.PodSpec) { s.HostPID = true },
-		"spec.automountServiceAccountToken": func(s *corev1.PodSpec) {
-			s.AutomountServiceAccountToken = new(true)
-		},
-		"spec.securityContext": func(s *corev1.PodSpec) { s.SecurityContext.RunAsUser = new(int64(0)) },
-		"spec.containers": func(s *corev1.PodSpec) {
-			s.Containers = append(s.Containers, corev1.Container{Name: "proxy"})
-		},
-		"spec.initContainers": func(s *corev1.PodSpec) {
-			s.InitContainers[0].SecurityContext.Privileged = new(true)
-		},
-		"spec.volumes": func(s *corev1.PodSpec) {
-			s.Volumes = append(s.Volumes, corev1.Volume{Name: "token"})
-		},
-		"spec.volumes ": func(s *corev1.PodSpec) {
-			s.Volumes[0].VolumeSource = corev1.VolumeSource{
-				HostPath: &corev1.HostPathVolumeSource{Path: "/"},
-			}
-		},
-		"spec.volumes  ": func(s *corev1.PodSpec) { s.Volumes[0].EmptyDir.SizeLimit = nil },
-		"spec.containers ": func(s *corev1.PodSpec) {
-			s.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{}}
-		},
-		"spec.containers  ": func(s *corev1.PodSpec) {
-			delete(s.Containers[0].Resources.Limits, corev1.ResourceMemory)
-		},
-		"spec.serviceAccountName": func(s *corev1.PodSpec) { s.ServiceAccountName = "admin" },
-		"spec.securityContext ": func(s *corev1.PodSpec) {
-			s.SecurityContext.SupplementalGroups = []int64{0}
-		},
-	} {
-		field = strings.TrimSpace(field)
-		got := asked.DeepCopy()
-		change(&got.Spec)
-		err := k8s.CheckAdmitted(k8s.Config{}, asked, got)
-		if !errors.Is(err, k8s.ErrPodField) || !strings.Contains(err.Error(), field) {
-			t.Errorf("%s: %v", field, err)
-		}
-		if err := k8s.CheckAdmitted(k8s.Config{AllowFields: []string{field}}, asked, got); err != nil {
-			t.Errorf("%s is allowed: %v", field, err)
-		}
-	}
-	if err := k8s.CheckAdmitted(k8s.Config{}, asked, asked.DeepCopy()); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestRequests counts the requests of environments at the API server.
 func TestRequests(t *testing.T) {
 	t.Parallel()
@@ -612,21 +596,24 @@ func checkRequests(t *testing.T, log string, pods []string) {
 	}
 	defer audit.Close() //nolint:errcheck // it was only read
 	const unnamed = 3   // the pod's creation, the policy's, and the list of policies
-	count := make(map[string]int)
+	count, streams := make(map[string]int), make(map[string]int)
 	for lines := bufio.NewScanner(audit); lines.Scan(); {
 		var r struct {
 			Stage, UserAgent string
-			ObjectRef        struct{ Name string }
+			ObjectRef        struct{ Name, Subresource string }
 		}
 		if json.Unmarshal(lines.Bytes(), &r) == nil && r.UserAgent == "sandboxagent" &&
 			r.Stage == "ResponseComplete" {
 			count[r.ObjectRef.Name]++
+			if r.ObjectRef.Subresource == "exec" {
+				streams[r.ObjectRef.Name]++
+			}
 		}
 	}
 	most := 0
 	for _, pod := range pods {
-		if n := count[pod] + unnamed; n > 12 || count[pod] < 3 {
-			t.Errorf("%d requests for %s, want 12 at most", n, pod)
+		if n := count[pod] + unnamed; n > 12 || streams[pod] == 0 {
+			t.Errorf("%d requests for %s, want 12 at most; %d streams", n, pod, streams[pod])
 		}
 		most = max(most, count[pod]+unnamed)
 	}

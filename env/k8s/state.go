@@ -73,7 +73,7 @@ func startFailure(pod *corev1.Pod) error {
 		return endedEarly(pod)
 	}
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		if t := s.State.Terminated; t != nil && t.ExitCode != 0 {
+		if t := s.State.Terminated; t != nil && t.ExitCode != 0 && !restarts(pod, s.Name) {
 			return containerFailure(s.Name, t)
 		}
 		w := s.State.Waiting
@@ -87,6 +87,14 @@ func startFailure(pod *corev1.Pod) error {
 		return err
 	}
 	return nil
+}
+
+// restarts reports whether a container is a sidecar that is started again.
+func restarts(pod *corev1.Pod, name string) bool {
+	return slices.ContainsFunc(pod.Spec.InitContainers, func(k corev1.Container) bool {
+		return k.Name == name && k.RestartPolicy != nil &&
+			*k.RestartPolicy == corev1.ContainerRestartPolicyAlways
+	})
 }
 
 // isBusy reports whether a container waits for a runtime with too much to do, which is asked again.

@@ -44,15 +44,23 @@ type KubeUser struct {
 	// Config is the user's kubeconfig file, for that namespace.
 	Config    string
 	Namespace string
+
+	admin string
 }
 
-// NewKubeUser makes a user. docs is the page with the Role. The result is nil without a cluster.
+// NewKubeUser makes a user of the shared cluster. docs is the page with the Role. The result is nil
+// without a cluster.
 // Remove removes the user.
-func NewKubeUser(ctx context.Context, docs string) (_ *KubeUser, err error) {
+func NewKubeUser(ctx context.Context, docs string) (*KubeUser, error) {
 	admin := kubeFile()
 	if admin == "" {
 		return nil, nil
 	}
+	return NewKubeUserOf(ctx, admin, docs)
+}
+
+// NewKubeUserOf makes a user of the cluster of the administrator's kubeconfig file admin.
+func NewKubeUserOf(ctx context.Context, admin, docs string) (_ *KubeUser, err error) {
 	page, err := os.ReadFile(docs)
 	if err != nil {
 		return nil, err
@@ -68,6 +76,7 @@ func NewKubeUser(ctx context.Context, docs string) (_ *KubeUser, err error) {
 	u := &KubeUser{
 		Config:    filepath.Join(dir, "config"),
 		Namespace: fmt.Sprintf("sandboxagent-test-%x", rand.Uint32()),
+		admin:     admin,
 	}
 	run := func(file, stdin string, args ...string) string {
 		if err != nil {
@@ -116,7 +125,7 @@ func (u *KubeUser) Remove(ctx context.Context) {
 		return
 	}
 	// The cluster of the tests ends after them, and another one finishes by itself.
-	_, _ = Kubectl(ctx, kubeFile(), "", "delete", "namespace", u.Namespace, "--wait=false")
+	_, _ = Kubectl(ctx, u.admin, "", "delete", "namespace", u.Namespace, "--wait=false")
 	_ = os.RemoveAll(filepath.Dir(u.Config))
 }
 

@@ -1,0 +1,91 @@
+package k8s_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sandboxagent/sandboxagent/env/k8s"
+)
+
+// TestAdmission has a cluster that weakens pods.
+func TestAdmission(t *testing.T) {
+	t.Parallel()
+	asked := k8s.PodOf(t, config(t, k8s.Config{}))
+	for field, change := range map[string]func(*corev1.PodSpec){
+		"spec.hostNetwork": func(s *corev1.PodSpec) { s.HostNetwork = true },
+		"spec.hostPID":     func(s *corev1.PodSpec) { s.HostPID = true },
+		"spec.automountServiceAccountToken": func(s *corev1.PodSpec) {
+			s.AutomountServiceAccountToken = new(true)
+		},
+		"spec.securityContext": func(s *corev1.PodSpec) { s.SecurityContext.RunAsUser = new(int64(0)) },
+		"spec.containers": func(s *corev1.PodSpec) {
+			s.Containers = append(s.Containers, corev1.Container{Name: "proxy"})
+		},
+		"spec.initContainers": func(s *corev1.PodSpec) {
+			s.InitContainers[0].SecurityContext.Privileged = new(true)
+		},
+		"spec.volumes": func(s *corev1.PodSpec) {
+			s.Volumes = append(s.Volumes, corev1.Volume{Name: "token"})
+		},
+		"spec.volumes ": func(s *corev1.PodSpec) {
+			s.Volumes[0].VolumeSource = corev1.VolumeSource{
+				HostPath: &corev1.HostPathVolumeSource{Path: "/"},
+			}
+		},
+		"spec.volumes  ": func(s *corev1.PodSpec) { s.Volumes[0].EmptyDir.SizeLimit = nil },
+		"spec.containers ": func(s *corev1.PodSpec) {
+			s.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{}}
+		},
+		"spec.containers  ": func(s *corev1.PodSpec) {
+			delete(s.Containers[0].Resources.Limits, corev1.ResourceMemory)
+		},
+		"spec.containers   ": func(s *corev1.PodSpec) {
+			s.Containers[0].SecurityContext.RunAsGroup = new(int64(0))
+		},
+		"spec.containers    ": func(s *corev1.PodSpec) {
+			s.Containers[0].SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{
+				Type: corev1.AppArmorProfileTypeUnconfined,
+			}
+		},
+		"spec.containers     ": func(s *corev1.PodSpec) {
+			s.Containers[0].Env = append(s.Containers[0].Env, corev1.EnvVar{
+				Name: "KEY", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{Key: "k"}},
+			})
+		},
+		"spec.securityContext  ": func(s *corev1.PodSpec) {
+			s.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"}
+		},
+		"spec.restartPolicy":         func(s *corev1.PodSpec) { s.RestartPolicy = corev1.RestartPolicyAlways },
+		"spec.activeDeadlineSeconds": func(s *corev1.PodSpec) { s.ActiveDeadlineSeconds = nil },
+		"spec.serviceAccountName":    func(s *corev1.PodSpec) { s.ServiceAccountName = "admin" },
+		"spec.securityContext ": func(s *corev1.PodSpec) {
+			s.SecurityContext.SupplementalGroups = []int64{0}
+		},
+	} {
+		field = strings.TrimSpace(field)
+		got := asked.DeepCopy()
+		change(&got.Spec)
+		err := k8s.CheckAdmitted(k8s.Config{}, asked, got)
+		if !errors.Is(err, k8s.ErrPodField) || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: %v", field, err)
+		}
+		if err := k8s.CheckAdmitted(k8s.Config{AllowFields: []string{field}}, asked, got); err != nil {
+			t.Errorf("%s is allowed: %v", field, err)
+		}
+	}
+	completed := asked.DeepCopy()
+	completed.Spec.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Level: "s0:c26,c5"}
+	completed.Spec.SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{
+		Type: corev1.AppArmorProfileTypeRuntimeDefault,
+	}
+	completed.Spec.Containers[0].Env = append(completed.Spec.Containers[0].Env,
+		corev1.EnvVar{Name: "HTTPS_PROXY", Value: "http://proxy"})
+	for _, got := range []*corev1.Pod{asked.DeepCopy(), completed} {
+		if err := k8s.CheckAdmitted(k8s.Config{}, asked, got); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package k8s_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sandboxagent/sandboxagent/env/k8s"
+	"github.com/sandboxagent/sandboxagent/env/remote"
+)
+
+// TestAssess decides which pods are garbage.
+func TestAssess(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	alive := remote.ThisProcess()
+	_, start, _ := strings.Cut(alive, ":")
+	ended := "1:" + start // another process has this number
+	serving := corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{
+		Name: "sandbox", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+	}}}
+	for _, tt := range []struct {
+		reason             string
+		status             corev1.PodStatus
+		own                bool
+		process            string
+		age, left          time.Duration
+		garbage, abandoned bool
+	}{
+		{reason: "in use", status: serving, own: true, process: alive},
+		{reason: "its client has ended", status: serving, own: true, process: ended, abandoned: true},
+		{reason: "in use", status: serving, process: ended},
+		{reason: "it has ended", status: corev1.PodStatus{Phase: corev1.PodSucceeded}, garbage: true},
+		{
+			reason: "its client ended before it started", own: true, process: ended,
+			age: 31 * time.Second, left: time.Minute, garbage: true,
+		},
+		{
+			reason: "it is about to start", own: true, process: ended,
+			age: 29 * time.Second, left: time.Minute,
+		},
+		{reason: "it is about to start", process: ended, age: time.Hour, left: time.Minute},
+		{
+			reason: "it is about to start", own: true, process: alive, age: time.Hour, left: time.Minute,
+		},
+		{
+			reason: "it has never started", own: true, process: alive, age: time.Hour, left: -time.Minute,
+			garbage: true,
+		},
+	} {
+		pod := corev1.Pod{Status: tt.status}
+		pod.CreationTimestamp.Time = now.Add(-tt.age)
+		pod.Annotations = map[string]string{
+			"sandboxagent/process":  tt.process,
+			"sandboxagent/start-by": now.Add(tt.left).Format(time.RFC3339),
+		}
+		l := k8s.Assess(pod, tt.own, now)
+		if !strings.HasPrefix(l.Reason, tt.reason) || l.Garbage != tt.garbage ||
+			l.Abandoned != tt.abandoned {
+			t.Errorf("%+v: garbage %t, abandoned %t, %q", tt, l.Garbage, l.Abandoned, l.Reason)
+		}
+	}
+}
