@@ -200,7 +200,9 @@ func (b batchProof) prove(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
-	t.Logf("%d environments were killed", <-killed)
+	if n := <-killed; n == 0 && b.victims > 0 {
+		t.Error("no environment was killed")
+	}
 	check()
 	records := batchRecords(t, out)
 	if len(records) != b.tasks || len(done) != b.tasks {

@@ -163,12 +163,8 @@ func TestSubmit(t *testing.T) {
 	t.Parallel()
 	h, mark := newSubmitHost(t), newMark()
 	n := scaled(40, 6)
-	admin, namespace := daemons.Kubeconfig(t), mustUser(t).Namespace
 	secret := "key-" + mark
-	kubectl := func(args ...string) (string, error) {
-		return daemons.Kubectl(context.WithoutCancel(t.Context()), admin, "",
-			append([]string{"-n", namespace}, args...)...)
-	}
+	kubectl := asAdmin(t)
 	if _, err := kubectl("create", "secret", "generic", secret,
 		"--from-literal=AGENT_KEY=canary-of-the-agent"); err != nil {
 		t.Fatal(err)
@@ -185,7 +181,7 @@ func TestSubmit(t *testing.T) {
 	disturbed := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go func() { disturbed <- h.disturb(ctx, kubectl, name, mark) }()
+	go func() { disturbed <- h.disturb(ctx, kubectl, name, mark, secret) }()
 	got := h.about(t, t.TempDir(), "batch", "wait", name)
 	if got.code != 0 {
 		logs, _ := kubectl("logs", "-l", "sandboxagent/batch="+name, "--tail=20")
@@ -249,26 +245,61 @@ func checkCanary(t *testing.T, id string, r *batch.Record) {
 	}
 }
 
-// disturb deletes an agent and a sandbox, and in long tests drains the node of the agents.
-func (h submitHost) disturb(
-	ctx context.Context, kubectl func(...string) (string, error), name, mark string,
-) error {
-	pick := func(label string) (string, error) {
-		for ctx.Err() == nil {
-			out, _ := kubectl("get", "pods", "-l", label, "--field-selector=status.phase=Running", "-o",
-				"name")
-			if list := strings.Fields(out); len(list) > 0 {
-				return list[0], nil
-			}
-			time.Sleep(200 * time.Millisecond)
-		}
-		return "", fmt.Errorf("the batch ended before a pod of %s was found", label)
+// kubectl runs kubectl.
+type kubectl func(args ...string) (string, error)
+
+// asAdmin runs kubectl as the administrator in the namespace of the user.
+func asAdmin(t *testing.T) kubectl {
+	admin, namespace := daemons.Kubeconfig(t), mustUser(t).Namespace
+	return func(args ...string) (string, error) {
+		return daemons.Kubectl(context.WithoutCancel(t.Context()), admin, "",
+			append([]string{"-n", namespace}, args...)...)
 	}
+}
+
+// pick waits for a pod with a label that runs.
+func (k kubectl) pick(ctx context.Context, label string) (string, error) {
+	for ctx.Err() == nil {
+		out, _ := k("get", "pods", "-l", label, "--field-selector=status.phase=Running", "-o", "name")
+		if list := strings.Fields(out); len(list) > 0 {
+			return list[0], nil
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	return "", fmt.Errorf("the batch ended before a pod of %s was found", label)
+}
+
+// drain evicts the pods with a label from the node, and returns what kubectl prints.
+func (k kubectl) drain(label string) (string, error) {
+	node, err := k("get", "nodes", "-o", "jsonpath={.items[0].metadata.name}")
+	if err != nil {
+		return "", err
+	}
+	out, err := k("drain", node, "--pod-selector="+label, "--force", "--delete-emptydir-data",
+		"--ignore-daemonsets", "--timeout=2m")
+	_, uncordoned := k("uncordon", node)
+	return out, errors.Join(err, uncordoned)
+}
+
+// disturb deletes an agent, which has the secret, and a sandbox, and in long tests drains the node
+// of both.
+func (h submitHost) disturb(
+	ctx context.Context, kubectl kubectl, name, mark, secret string,
+) error {
 	agents := "sandboxagent/batch=" + name
+	agent, err := kubectl.pick(ctx, agents)
+	if err != nil {
+		return err
+	}
+	has, err := kubectl("get", agent, "-o",
+		"jsonpath={.spec.containers[?(@.name=='agent')].envFrom[*].secretRef.name}")
+	if err != nil || !strings.Contains(has, secret) {
+		return fmt.Errorf("the agent has the secrets %q, %w", has, err)
+	}
 	for _, label := range []string{
 		agents, markLabel + "=" + mark + ",sandboxagent/session,!sandboxagent/batch",
 	} {
-		pod, err := pick(label)
+		pod, err := kubectl.pick(ctx, label)
 		if err != nil {
 			return err
 		}
@@ -280,17 +311,39 @@ func (h submitHost) disturb(
 	if testing.Short() {
 		return nil
 	}
-	if _, err := pick(agents); err != nil {
+	if _, err := kubectl.pick(ctx, agents); err != nil {
 		return err
 	}
-	node, err := kubectl("get", "nodes", "-o", "jsonpath={.items[0].metadata.name}")
-	if err != nil {
-		return err
+	_, err = kubectl.drain(markLabel + "=" + mark)
+	return err
+}
+
+// TestSubmitDrained drains the node of agents that may not be repeated: what the cluster has ended
+// does not count.
+func TestSubmitDrained(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("left to make test-full: no other pod starts while the node is drained")
 	}
-	_, err = kubectl("drain", node, "--pod-selector="+agents, "--force", "--delete-emptydir-data",
-		"--ignore-daemonsets", "--timeout=2m")
-	_, uncordoned := kubectl("uncordon", node)
-	return errors.Join(err, uncordoned)
+	h, mark := newSubmitHost(t), newMark()
+	run := asAdmin(t)
+	name := h.submit(t, mark, `{"id":"a","prompt":"x"}`+"\n"+`{"id":"b","prompt":"x"}`, `turns:
+  - calls: [{tool: shell, args: {command: sleep 5}}]
+  - text: done
+`, "--parallel=2", "--retries=0")
+	agents := "sandboxagent/batch=" + name
+	if _, err := run.pick(t.Context(), agents); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := run.drain(agents); err != nil || !strings.Contains(out, "evicting pod ") &&
+		!strings.Contains(out, " evicted") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if got := h.about(t, t.TempDir(), "batch", "wait", name); got.code != 0 ||
+		!strings.Contains(got.stdout, "passed    2 of 2") {
+		t.Errorf("%+v", got)
+	}
+	h.remove(t, name, mark)
 }
 
 // mustUser returns the user of the cluster.

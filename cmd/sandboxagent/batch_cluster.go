@@ -158,12 +158,16 @@ func (p *program) batchWait(ctx context.Context, c *cli.Context, s submitted) (i
 		ctx, cancel = context.WithTimeoutCause(ctx, d, errWaited)
 		defer cancel()
 	}
-	last := ""
+	last, why, looked := "", "", time.Time{}
 	status, err := s.Wait(ctx, s.name, func(st jobs.Status) {
 		line := stateLine(st)
-		if st.Active > st.Ready {
-			line += s.blocked(ctx)
+		switch {
+		case st.Active <= st.Ready:
+			why = ""
+		case time.Since(looked) >= blockedPause:
+			why, looked = s.blocked(ctx), time.Now()
 		}
+		line += why
 		if line != last {
 			p.notify(line)
 			last = line
@@ -180,6 +184,9 @@ func (p *program) batchWait(ctx context.Context, c *cli.Context, s submitted) (i
 }
 
 var errWaited = errors.New("the time to wait is over")
+
+// blockedPause is the least time between two looks at pods that do not start.
+const blockedPause = 20 * time.Second
 
 // blocked returns why a pod of an agent does not start; may be empty.
 func (s submitted) blocked(ctx context.Context) string {

@@ -99,7 +99,7 @@ func submitFlags() []cli.Flag {
 		},
 		&cli.Float64Flag{
 			Name: "max-cost", Category: groupBatch, DefaultText: "no limit",
-			Usage: "spend at most `N` US dollars with each task that has no limit of its own",
+			Usage: "spend at most `N` US dollars with each attempt at a task that has no limit of its own",
 		},
 		&cli.StringFlag{
 			Name: "queue", Category: groupBatch,

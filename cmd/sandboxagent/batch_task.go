@@ -152,10 +152,8 @@ func (p *program) newBatchRunner(
 	if err := r.checkTasks(c, s); err != nil {
 		return nil, err
 	}
-	if !settings.keysElsewhere {
-		if err := r.openModels(c, s); err != nil {
-			return nil, err
-		}
+	if err := r.openModels(c, s); err != nil {
+		return nil, err
 	}
 	if r.settings.maxCost > 0 {
 		before, err := batch.Summarize(in.dir)
@@ -306,7 +304,8 @@ func (r *batchRunner) openModels(c *cli.Context, s runSettings) error {
 		if strings.HasPrefix(name, replayPrefix) {
 			return usagef("%s--model %s: a batch cannot replay a session", names[name], name)
 		}
-		m, err := openModelNamed(c, name, r.address(c.String("model"), name, c.String("base-url")))
+		m, err := openModelNamed(c, name, r.address(c.String("model"), name, c.String("base-url")),
+			r.settings.keysElsewhere)
 		var usage *usageError
 		if errors.As(err, &usage) {
 			usage.message = names[name] + usage.message

@@ -120,6 +120,9 @@ func (d destination) replace(mode fs.FileMode, write func(io.Writer) error) (err
 	if info, lerr := root.Lstat(base); err == nil && lerr == nil && info.Mode().IsRegular() {
 		err = f.Chmod(info.Mode().Perm())
 	}
+	if err == nil {
+		err = f.Sync() // so that a record of it on disk is true
+	}
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}

@@ -115,12 +115,12 @@ type model struct {
 
 // openModel returns the model and the client that the flags select. It sends nothing.
 func openModel(c *cli.Context) (model, error) {
-	return openModelNamed(c, c.String("model"), c.String("base-url"))
+	return openModelNamed(c, c.String("model"), c.String("base-url"), false)
 }
 
 // openModelNamed is openModel for a model of that name, with other flags than --model and
-// --base-url.
-func openModelNamed(c *cli.Context, spec, baseURL string) (model, error) {
+// --base-url. With keyElsewhere another program has the key and sends the requests.
+func openModelNamed(c *cli.Context, spec, baseURL string, keyElsewhere bool) (model, error) {
 	if spec == "" {
 		return model{}, usagef("the model is missing; set --model or SANDBOXAGENT_MODEL (known: "+
 			"%s)", modelForms)
@@ -149,6 +149,8 @@ func openModelNamed(c *cli.Context, spec, baseURL string) (model, error) {
 	case name == compatible && baseURL == "":
 		return model{}, usagef("--model %s needs --base-url, the server's address up to and without "+
 			"/chat/completions", spec)
+	case name != compatible && key == "" && keyElsewhere:
+		key = "elsewhere" // the client sends nothing
 	case name != compatible && key == "":
 		return model{}, usagef("--model %s needs a key; set the variable %s", spec, p.keyNames())
 	}

@@ -209,7 +209,7 @@ func forget(dir string, gone func(*Record) bool) error {
 	return replace(dir, ResultsName, kept.Bytes())
 }
 
-// replace writes a file of dir, durably and completely or not at all.
+// replace writes a file of dir, completely or not at all.
 func replace(dir, name string, data []byte) (err error) {
 	f, err := os.CreateTemp(dir, name+".*")
 	if err != nil {

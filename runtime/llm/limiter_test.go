@@ -1,6 +1,7 @@
 package llm_test
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"sync"
@@ -16,6 +17,7 @@ type busyServer struct {
 	most  int
 	after time.Duration // Retry-After; zero sends none
 	slow  time.Duration // the time until a rejection
+	kind  llm.ErrorKind // of a rejection; default llm.KindRateLimit
 
 	mu                         sync.Mutex
 	running, answered, refused int
@@ -38,7 +40,7 @@ func (s *busyServer) Stream(ctx context.Context, _ llm.Request) iter.Seq2[llm.De
 			s.mu.Unlock()
 			time.Sleep(s.slow)
 			yield(llm.Delta{}, &llm.Error{
-				Kind: llm.KindRateLimit, Status: 429, RetryAfter: s.after, HasRetryAfter: s.after > 0,
+				Kind: cmp.Or(s.kind, llm.KindRateLimit), RetryAfter: s.after, HasRetryAfter: s.after > 0,
 			})
 			return
 		}
@@ -82,13 +84,19 @@ func send(ctx context.Context, client llm.Client, workers, each int) (failed int
 
 // TestLimiter has 50 workers and a server that can take 5 requests at the same time.
 func TestLimiter(t *testing.T) {
-	for name, after := range map[string]time.Duration{"backoff": 0, "Retry-After": 20 * time.Second} {
+	for name, tt := range map[string]struct {
+		after time.Duration
+		kind  llm.ErrorKind
+	}{
+		"backoff": {}, "failures": {0, llm.KindServer}, "Retry-After": {20 * time.Second, ""},
+	} {
 		t.Run(name, func(t *testing.T) {
+			after := tt.after
 			const workers, each = 50, 10
 			refused := map[bool]int{}
 			for _, limited := range []bool{false, true} {
 				synctest.Test(t, func(t *testing.T) {
-					s := &busyServer{most: 5, after: after}
+					s := &busyServer{most: 5, after: after, kind: tt.kind}
 					var client llm.Client = s
 					if limited {
 						client = llm.NewLimiter(llm.RetryPolicy{}).Limit(s)

@@ -2,12 +2,14 @@ package jobs
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 )
@@ -77,6 +79,7 @@ func testConfig() Config {
 	return Config{
 		Name: "tasks", Image: "agent", Args: []string{"work"}, Inputs: [][]byte{[]byte("a")},
 		Parallel: 3, Retries: 2, Account: "agents", Variables: map[string]string{"KEY": "secret"},
+		Secrets: []string{"keys"}, MaxFailed: new(int32(4)), KeepFor: 90 * time.Second,
 	}
 }
 
@@ -118,6 +121,17 @@ spec:
 	if !*job.Spec.Suspend || *job.Spec.Completions != 1 || *job.Spec.Parallelism != 3 {
 		t.Errorf("the Job is %+v", job.Spec)
 	}
+	if spec := job.Spec; *spec.BackoffLimitPerIndex != 2 || *spec.MaxFailedIndexes != 4 ||
+		*spec.TTLSecondsAfterFinished != 90 || spec.PodFailurePolicy == nil {
+		t.Errorf("the Job is %+v", spec)
+	}
+	secrets := ""
+	for _, from := range k.EnvFrom {
+		secrets += from.SecretRef.Name + " "
+	}
+	if !strings.Contains(secrets, "keys ") || len(s.Containers[1].EnvFrom) > 0 {
+		t.Errorf("the agent has the secrets %q, the other container %+v", secrets, s.Containers[1].EnvFrom)
+	}
 	if dirs, err := Mounts(cfg.Template); err != nil || !slices.Equal(dirs, []string{"/data"}) {
 		t.Errorf("mounts %v, %v", dirs, err)
 	}
@@ -125,6 +139,42 @@ spec:
 		cfg.Template = []byte(template)
 		if _, err := cfg.job([]int{0}); err == nil {
 			t.Errorf("%s: no error", template)
+		}
+	}
+}
+
+// TestEgress has where agents may connect to.
+func TestEgress(t *testing.T) {
+	for _, tt := range []struct {
+		egress Egress
+		want   string
+	}{
+		{Egress{}, "UDP 53, TCP 53 to all; TCP 6443 to 10.0.0.1/32; TCP 3128 to all"},
+		{
+			Egress{Ports: []int32{443}},
+			"UDP 53, TCP 53 to all; TCP 6443 to 10.0.0.1/32; TCP 3128 to all; TCP 443 to all",
+		},
+		{
+			Egress{Ports: []int32{443, 80}, CIDRs: []string{"10.1.0.0/16", "10.2.0.0/16"}},
+			"UDP 53, TCP 53 to all; TCP 6443 to 10.0.0.1/32; TCP 3128 to all; " +
+				"TCP 443, TCP 80 to 10.1.0.0/16 10.2.0.0/16",
+		},
+	} {
+		var rules []string
+		for _, r := range tt.egress.rules([]server{{6443, []string{"10.0.0.1/32"}}},
+			[]corev1.EnvVar{{Name: "HTTPS_PROXY", Value: "http://proxy:3128"}}) {
+			var ports, to []string
+			for _, p := range r.Ports {
+				ports = append(ports, string(*p.Protocol)+" "+p.Port.String())
+			}
+			for _, peer := range r.To {
+				to = append(to, peer.IPBlock.CIDR)
+			}
+			rules = append(rules, strings.Join(ports, ", ")+" to "+
+				cmp.Or(strings.Join(to, " "), "all"))
+		}
+		if got := strings.Join(rules, "; "); got != tt.want {
+			t.Errorf("%+v: %s", tt.egress, got)
 		}
 	}
 }
@@ -158,7 +208,7 @@ func TestFailurePolicy(t *testing.T) {
 	want := []string{
 		string(batchv1.PodFailurePolicyActionIgnore), "FailIndex[1]", "FailJob[3]",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 }

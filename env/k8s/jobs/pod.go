@@ -244,6 +244,26 @@ func setDefault[T any](field **T, value T) {
 func (c *Client) networkPolicy(
 	ctx context.Context, cfg Config, job *batchv1.Job,
 ) (*networkingv1.NetworkPolicy, error) {
+	servers, err := c.servers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &networkingv1.NetworkPolicy{
+		ObjectMeta: c.meta(job, cfg.Name),
+		Spec: networkingv1.NetworkPolicySpec{
+			PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{labelJob: cfg.Name}},
+			PolicyTypes: []networkingv1.PolicyType{
+				networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress,
+			},
+			Egress: cfg.Egress.rules(servers, job.Spec.Template.Spec.Containers[0].Env),
+		},
+	}, nil
+}
+
+// rules permit connections to name servers, servers, the proxies that variables name, and e.
+func (e Egress) rules(
+	servers []server, vars []corev1.EnvVar,
+) []networkingv1.NetworkPolicyEgressRule {
 	port := func(protocol corev1.Protocol, n int32) networkingv1.NetworkPolicyPort {
 		return networkingv1.NetworkPolicyPort{Protocol: &protocol, Port: new(intstr.FromInt32(n))}
 	}
@@ -259,40 +279,27 @@ func (c *Client) networkPolicy(
 			port(corev1.ProtocolTCP, 53),
 		},
 	}}
-	servers, err := c.servers(ctx)
-	if err != nil {
-		return nil, err
-	}
 	for _, s := range servers {
 		egress = append(egress, networkingv1.NetworkPolicyEgressRule{
 			Ports: []networkingv1.NetworkPolicyPort{port(corev1.ProtocolTCP, s.port)},
 			To:    peers(s.cidrs...),
 		})
 	}
-	for _, n := range proxyPorts(job.Spec.Template.Spec.Containers[0].Env) {
+	for _, n := range proxyPorts(vars) {
 		egress = append(egress, networkingv1.NetworkPolicyEgressRule{
 			Ports: []networkingv1.NetworkPolicyPort{port(corev1.ProtocolTCP, n)},
 		})
 	}
 	var ports []networkingv1.NetworkPolicyPort
-	for _, n := range cfg.Egress.Ports {
+	for _, n := range e.Ports {
 		ports = append(ports, port(corev1.ProtocolTCP, n))
 	}
 	if len(ports) > 0 {
 		egress = append(egress, networkingv1.NetworkPolicyEgressRule{
-			Ports: ports, To: peers(cfg.Egress.CIDRs...),
+			Ports: ports, To: peers(e.CIDRs...),
 		})
 	}
-	return &networkingv1.NetworkPolicy{
-		ObjectMeta: c.meta(job, cfg.Name),
-		Spec: networkingv1.NetworkPolicySpec{
-			PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{labelJob: cfg.Name}},
-			PolicyTypes: []networkingv1.PolicyType{
-				networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress,
-			},
-			Egress: egress,
-		},
-	}, nil
+	return egress
 }
 
 // proxyPorts returns the ports of the proxies that variables name.
