@@ -414,7 +414,8 @@ func TestTrajectoryOfThisRepository(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.stdout), &res); err != nil || got.code != 0 {
 		t.Fatalf("exit code %d, %v: %s", got.code, err, got.stderr)
 	}
-	exported := runCommand(t, dir, vars, "session", "export", "--format=trajectory", res.SessionID, "-")
+	exported := runCommand(t, dir, vars, "session", "export", "--format=trajectory", res.SessionID,
+		"-")
 	id, steps, err := journal.ReadTrajectory(strings.NewReader(exported.stdout))
 	if err != nil || id != res.SessionID {
 		t.Fatalf("%s, %v: %s", id, err, exported.stderr)
@@ -424,8 +425,8 @@ func TestTrajectoryOfThisRepository(t *testing.T) {
 		kinds = append(kinds, string(s.Kind))
 	}
 	const round = " action observation"
-	const want = "input thought" + round + round + " steering" + round + " steering reflection steering" +
-		round + round + round + " answer"
+	const want = "input thought" + round + round + " steering" + round +
+		" steering reflection steering" + round + round + round + " answer"
 	if got := strings.Join(kinds, " "); got != want {
 		t.Fatalf("the steps are %s: %+v", got, steps)
 	}

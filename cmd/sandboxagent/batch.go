@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,8 +62,8 @@ sandboxagent batch retry tasks.results
 sandboxagent batch retry --status limit_reached DIR`,
 		Description: `
 The batch has the flags of its last start on this machine, but for --yes and --quiet; a flag that
-you give replaces the one of its name. The results of these tasks go to DIR/attempts.jsonl. Tasks
-without a result run too.`,
+you give replaces the one of its name. One that was collected has only those that you give. The
+results of these tasks go to DIR/attempts.jsonl. Tasks without a result run too.`,
 		Flags: append([]cli.Flag{&cli.StringSliceFlag{
 			Name: "status", Category: groupBatch, DefaultText: "all but completed",
 			Usage: "run the tasks again whose results have the `STATUS`; may be repeated",
@@ -234,12 +235,16 @@ func (p *program) recallBatch(app *cli.App) error {
 	if err == nil {
 		err = json.Unmarshal(data, &before)
 	}
+	given := l.given()
+	if errors.Is(err, fs.ErrNotExist) && slices.Contains(given, "model") { // it was collected
+		l.rest[0] = dir
+		return nil
+	}
 	if err != nil {
-		return usagef("the flags of the batch are not known on this machine (%s); use batch with "+
-			"--out %s", err, l.rest[0])
+		return usagef("the flags of the batch are not known on this machine (%s); give them, at least "+
+			"--model", err)
 	}
 	l.rest[0] = dir
-	given := l.given()
 	if err := l.addSettings(app, before); err != nil {
 		return err
 	}

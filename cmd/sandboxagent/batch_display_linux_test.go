@@ -49,11 +49,14 @@ func TestBatchRows(t *testing.T) {
       task0                    runs   2m0s`},
 		"half": {0, 2, batch.Totals{
 			Tasks: 8, Passed: 3, Failed: 1, Usage: llm.Usage{Input: 1500}, CostUSD: 0.25,
-		}, 110, `> 4 of 8 tasks · 1 not passed · 2 a minute · 2m0s left · 2m0s in all · 1.5k tokens for $0.25
+		}, 110, "> 4 of 8 tasks · 1 not passed · 2 a minute · 2m0s left · 2m0s in all · 1.5k " +
+			`tokens for $0.25
       task0                    runs   2m0s
       task1                    starts 2m0s, attempt 2`},
 		"resumed": {
-			90, 0, batch.Totals{Tasks: 100, Passed: 94}, 80,
+			90, 0,
+			batch.Totals{Tasks: 100, Passed: 94},
+			80,
 			"> 94 of 100 tasks · 2 a minute · 3m0s left · 2m0s in all",
 		},
 		"all": {0, 0, batch.Totals{Tasks: 4, Passed: 4}, 80, "> 4 of 4 tasks · 2 a minute · 2m0s in all"},

@@ -58,7 +58,9 @@ func TestAdmission(t *testing.T) {
 		"spec.securityContext  ": func(s *corev1.PodSpec) {
 			s.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"}
 		},
-		"spec.restartPolicy":         func(s *corev1.PodSpec) { s.RestartPolicy = corev1.RestartPolicyAlways },
+		"spec.restartPolicy": func(s *corev1.PodSpec) {
+			s.RestartPolicy = corev1.RestartPolicyAlways
+		},
 		"spec.activeDeadlineSeconds": func(s *corev1.PodSpec) { s.ActiveDeadlineSeconds = nil },
 		"spec.serviceAccountName":    func(s *corev1.PodSpec) { s.ServiceAccountName = "admin" },
 		"spec.securityContext ": func(s *corev1.PodSpec) {

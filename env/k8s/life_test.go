@@ -210,8 +210,8 @@ func TestStartFailures(t *testing.T) {
 
 // initContainer is a container of a template that runs a script.
 func initContainer(script, more string) string {
-	return fmt.Sprintf(`{name: prepare, %simage: "%s", imagePullPolicy: Never, command: [sh, -c, %q], `+
-		`resources: {limits: {cpu: 50m, memory: 32Mi, ephemeral-storage: 32Mi}}}`,
+	return fmt.Sprintf(`{name: prepare, %simage: "%s", imagePullPolicy: Never, `+
+		`command: [sh, -c, %q], resources: {limits: {cpu: 50m, memory: 32Mi, ephemeral-storage: 32Mi}}}`,
 		more, daemons.Debian, script)
 }
 

@@ -130,7 +130,7 @@ spec:
 		secrets += from.SecretRef.Name + " "
 	}
 	if !strings.Contains(secrets, "keys ") || len(s.Containers[1].EnvFrom) > 0 {
-		t.Errorf("the agent has the secrets %q, the other container %+v", secrets, s.Containers[1].EnvFrom)
+		t.Errorf("the agent has the secrets %q, the other one %+v", secrets, s.Containers[1].EnvFrom)
 	}
 	if dirs, err := Mounts(cfg.Template); err != nil || !slices.Equal(dirs, []string{"/data"}) {
 		t.Errorf("mounts %v, %v", dirs, err)
