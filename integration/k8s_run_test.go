@@ -176,6 +176,9 @@ func TestK8sExitCodes(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
+			if tt.name == "network" && daemons.OtherKube() {
+				t.Skip("the network of this cluster may enforce policies")
+			}
 			got := k.run(t, t.TempDir(), nil, tt.args...)
 			if got.code != tt.code || !strings.Contains(got.stderr, tt.text) {
 				t.Errorf("exit code %d, want %d: %s", got.code, tt.code, got.stderr)
@@ -497,7 +500,8 @@ func TestK8sVerify(t *testing.T) {
 		t.Fatalf("%v: %+v", err, got)
 	}
 	for _, f := range report.Findings {
-		if f.OK == (f.Name == "no-network") { // the cluster of the tests ignores policies
+		// The cluster of the tests ignores policies.
+		if f.OK == (f.Name == "no-network") && (f.Name != "no-network" || !daemons.OtherKube()) {
 			t.Errorf("%s: %v", f.Name, f.OK)
 		}
 	}
@@ -510,6 +514,9 @@ func TestK8sDemo(t *testing.T) {
 		t.Skip("left to make test-full: a pod compiles")
 	}
 	k := sharedKube(t)
+	if daemons.OtherKube() {
+		t.Skip("the toolchain of this machine may not be on a node of this cluster")
+	}
 	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
 	if err != nil {
 		t.Fatal(err)

@@ -248,7 +248,9 @@ subjects: [{kind: ServiceAccount, name: guest}]
 		[]byte("\nusers: [{name: test, user: {token: "+token+"}}]\n"))
 	data = regexp.MustCompile(`server: "[^"]*"`).ReplaceAll(data,
 		[]byte(`server: "https://`+p.listener.Addr().String()+`"`))
-	guest := connectBy(t, writeFile(t, "guest", string(data)))
+	guest := connectTo(t, k8s.Address{
+		Kubeconfig: writeFile(t, "guest", string(data)), Namespace: c.user.Namespace,
+	})
 	// The cluster remembers rights for some ten seconds, in which the lease must not end.
 	e := start(t, guest, k8s.Config{Options: remote.Options{TTL: time.Minute}})
 	done := envtest.Sleeping(t, e, "")

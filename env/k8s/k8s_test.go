@@ -30,7 +30,9 @@ func config(tb testing.TB, c k8s.Config) k8s.Config {
 	if c.StartTimeout == 0 {
 		c.StartTimeout = 10 * time.Minute // for room on the node
 	}
-	c.Pull = k8s.PullNever
+	if c.Pull == "" {
+		c.Pull = k8s.PullNever
+	}
 	c.Helper.Binary = helperProgram
 	c.Warn = func(line string) { tb.Log(line) }
 	return c
@@ -94,9 +96,13 @@ func TestContract(t *testing.T) {
 			if image == daemons.Empty {
 				c.HelperImage = daemons.Helper
 			}
+			alive := envtest.AliveOnHost
+			if daemons.OtherKube() {
+				alive = nil
+			}
 			envtest.Run(t, envtest.Options{
 				New:   func(t *testing.T) env.Environment { return start(t, cluster, c) },
-				Alive: envtest.AliveOnHost,
+				Alive: alive,
 				Known: known[image],
 				Bare:  image != daemons.Debian,
 				Small: image != daemons.Debian || testing.Short(),

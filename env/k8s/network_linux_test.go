@@ -12,12 +12,13 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/k8s"
+	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
 // TestNetworkEnforced takes the network away from a pod, as a plugin does that enforces policies.
 func TestNetworkEnforced(t *testing.T) {
 	t.Parallel()
-	if os.Getenv("SANDBOXAGENT_TEST_CLUSTER") == "1" {
+	if daemons.OtherKube() {
 		t.Skip("the node of another cluster may be another machine")
 	}
 	cluster := connect(t)

@@ -73,7 +73,12 @@ func connect(tb testing.TB) *k8s.Cluster {
 
 func connectBy(tb testing.TB, file string) *k8s.Cluster {
 	tb.Helper()
-	c, err := k8s.Connect(tb.Context(), k8s.Address{Kubeconfig: file})
+	return connectTo(tb, k8s.Address{Kubeconfig: file})
+}
+
+func connectTo(tb testing.TB, a k8s.Address) *k8s.Cluster {
+	tb.Helper()
+	c, err := k8s.Connect(tb.Context(), a)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -30,9 +30,13 @@ func Kubeconfig(t testing.TB) string {
 	return file
 }
 
+// OtherKube reports whether the shared cluster was not started for the tests. Its nodes may be
+// other machines, and its network may enforce policies.
+func OtherKube() bool { return os.Getenv("SANDBOXAGENT_TEST_CLUSTER") == "1" }
+
 // kubeFile returns the kubeconfig file of the administrator; empty without a cluster.
 func kubeFile() string {
-	if os.Getenv("SANDBOXAGENT_TEST_CLUSTER") == "1" {
+	if OtherKube() {
 		return os.Getenv("KUBECONFIG")
 	}
 	return os.Getenv(KubeVar)
