@@ -298,9 +298,7 @@ func faultNodeLost(t *testing.T, c ownCluster) {
 		t.Fatal(err)
 	}
 	o := await(t, silent, "the first command goes on")
-	var gone *k8s.GoneError
-	if !errors.As(o.Err, &gone) || gone.Reason != k8s.ReasonNode ||
-		!strings.Contains(o.Err.Error(), "the node node ") {
+	if !errors.Is(o.Err, env.ErrGone) || !strings.Contains(o.Err.Error(), "the node node ") {
 		t.Errorf("%v, want the name of the node", o.Err)
 	}
 	const taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
