@@ -269,8 +269,8 @@ func (k *Kube) writeFiles() error {
 			return err
 		}
 	}
-	kubectl := fmt.Appendf(nil, "#!/bin/sh\nexport HOME=%s\nexec %s kubectl --kubeconfig=%s \"$@\"\n",
-		k.dir, k.binary, k.Config())
+	kubectl := fmt.Appendf(nil, "#!/bin/sh\nexport HOME=%s\nexec %s --kubeconfig=%s \"$@\"\n",
+		k.dir, filepath.Join(filepath.Dir(k.binary), "kubectl"), k.Config())
 	if err := os.WriteFile(filepath.Join(k.dir, "kubectl"), kubectl, 0o700); err != nil {
 		return err
 	}
@@ -528,8 +528,9 @@ func (k *Kube) Stop() error {
 // kubeVersion is the version of Kubernetes, as integration/kube/go.mod has it.
 const kubeVersion = "1.34.4"
 
-// BuildKube returns the program of integration/kube, which it builds where the cache lacks it. That
-// takes about 5 minutes. The default of cache is sandboxagent-build in the user's cache directory.
+// BuildKube returns the program of integration/kube, beside which is kubectl. It builds both where
+// the cache lacks them, which takes about 5 minutes. The default of cache is sandboxagent-build in
+// the user's cache directory.
 func BuildKube(ctx context.Context, cache string) (_ string, err error) {
 	defer func() {
 		if err != nil {
@@ -551,27 +552,32 @@ func BuildKube(ctx context.Context, cache string) (_ string, err error) {
 	source := filepath.Join(strings.TrimSpace(string(out)), "integration", "kube")
 	digest := sha256.New()
 	fmt.Fprintln(digest, runtime.Version())
-	for _, name := range []string{"main.go", "go.mod", "go.sum"} {
+	for _, name := range []string{"main.go", "kubectl/main.go", "go.mod", "go.sum"} {
 		data, err := os.ReadFile(filepath.Join(source, name))
 		if err != nil {
 			return "", err
 		}
 		digest.Write(data)
 	}
-	binary := filepath.Join(cache, fmt.Sprintf("kube-%x", digest.Sum(nil)[:8]))
+	dir := filepath.Join(cache, fmt.Sprintf("kube-%x", digest.Sum(nil)[:8]))
+	binary := filepath.Join(dir, "kube")
 	if _, err := os.Stat(binary); err == nil {
 		return binary, nil
+	}
+	made := dir + ".new"
+	if err := os.RemoveAll(made); err != nil { // the rest of a build that was killed
+		return "", err
 	}
 	const variable = "-X k8s.io/component-base/version.git"
 	major, rest, _ := strings.Cut(kubeVersion, ".")
 	minor, _, _ := strings.Cut(rest, ".")
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", fmt.Sprintf(
 		"-s -w %[1]sVersion=v%[2]s %[1]sMajor=%[3]s %[1]sMinor=%[4]s", variable, kubeVersion, major,
-		minor), "-o", binary+".new", ".")
+		minor), "-o", made+string(filepath.Separator), ".", "./kubectl")
 	build.Dir = source
 	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	if err := run(build); err != nil {
 		return "", err
 	}
-	return binary, os.Rename(binary+".new", binary)
+	return binary, os.Rename(made, dir)
 }

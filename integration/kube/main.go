@@ -1,7 +1,7 @@
 // Command kube is the programs of a Kubernetes cluster in one: etcd, kube-apiserver,
-// kube-controller-manager, kube-scheduler, kubelet, kube-proxy and kubectl. Its first argument
-// selects one, which gets the others. It is a module of its own, so that programs that import
-// sandboxagent do not depend on all of Kubernetes.
+// kube-controller-manager, kube-scheduler, kubelet and kube-proxy. Its first argument selects one,
+// which gets the others. It is a module of its own, so that programs that import sandboxagent do not
+// depend on all of Kubernetes.
 package main
 
 import (
@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/server/v3/etcdmain"
 	"k8s.io/component-base/cli"
-	kubectl "k8s.io/kubectl/pkg/cmd"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	manager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
@@ -27,7 +26,6 @@ var programs = map[string]func() *cobra.Command{
 	"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
 	"kubelet":                 func() *cobra.Command { return kubelet.NewKubeletCommand(context.Background()) },
 	"kube-proxy":              proxy.NewProxyCommand,
-	"kubectl":                 kubectl.NewDefaultKubectlCommand,
 }
 
 func main() {
@@ -40,7 +38,7 @@ func main() {
 		program = programs[os.Args[1]]
 	}
 	if program == nil {
-		fmt.Fprintln(os.Stderr, "usage: kube PROGRAM [ARG...], where PROGRAM is such as kubelet or kubectl")
+		fmt.Fprintln(os.Stderr, "usage: kube PROGRAM [ARG...], where PROGRAM is such as kubelet")
 		os.Exit(2)
 	}
 	os.Args = os.Args[1:]
