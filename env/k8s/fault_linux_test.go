@@ -277,8 +277,10 @@ subjects: [{kind: ServiceAccount, name: guest}]
 		t.Errorf("close: %v, want the name of the pod that stays", err)
 	}
 	_, err = guest.Open(t.Context(), config(t, k8s.Config{}))
-	var failed *k8s.ClusterError
-	if !errors.As(err, &failed) || failed.Denied != denied || !strings.Contains(err.Error(), reason) {
+	var rejected *k8s.ClusterError
+	var failed *k8s.OpenError
+	if denied && (!errors.As(err, &rejected) || !rejected.Denied) ||
+		!denied && !errors.As(err, &failed) || !strings.Contains(err.Error(), reason) {
 		t.Errorf("another environment: %v, want %q", err, reason)
 	}
 	if got, err := c.Collect(t.Context(), remote.CollectOptions{}); err != nil || len(got) != 1 ||
