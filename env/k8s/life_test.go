@@ -268,6 +268,23 @@ func TestStates(t *testing.T) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
+	failed := corev1.PodStatus{InitContainerStatuses: []corev1.ContainerStatus{{
+		Name: "prepare", State: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{ExitCode: 3},
+		},
+	}}}
+	for _, sidecar := range []bool{false, true} {
+		k := corev1.Container{Name: "prepare"}
+		if sidecar {
+			k.RestartPolicy = new(corev1.ContainerRestartPolicyAlways)
+		}
+		err := k8s.StartFailure(&corev1.Pod{
+			Spec: corev1.PodSpec{InitContainers: []corev1.Container{k}}, Status: failed,
+		})
+		if (err == nil) != sidecar {
+			t.Errorf("an init container has failed, which is a sidecar: %t: %v", sidecar, err)
+		}
+	}
 }
 
 // TestUnreachable has clusters that do not answer or reject the user.
