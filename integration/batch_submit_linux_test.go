@@ -414,7 +414,7 @@ func TestSubmitFails(t *testing.T) {
 		t.Parallel()
 		mark := newMark()
 		name := h.submit(t, mark, `{"id":"a","prompt":"x"}`, `turns:
-  - calls: [{tool: shell, args: {command: sleep 3600}}]
+  - calls: [{tool: shell, args: {command: sleep 3600, timeout_ms: 3600000}}]
 `)
 		await(t, "the sandbox", func() bool { return h.pods(t, mark) != "" })
 		if got := h.about(t, t.TempDir(), "batch", "cancel", name); got.code != 0 {

@@ -435,6 +435,7 @@ func TestK8sKeep(t *testing.T) {
 func TestK8sOrphans(t *testing.T) {
 	t.Parallel()
 	k := sharedKube(t)
+	collected := new(lockedBuffer) // by env gc of both, which deletes the pods of each other
 	for name, tt := range map[string]struct {
 		reason string
 		begun  func(output, mark string) bool
@@ -468,7 +469,6 @@ func TestK8sOrphans(t *testing.T) {
 			}
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
-			collected := ""
 			awaitFor(t, 5*time.Minute, "env gc has deleted the pod", func() bool {
 				gc := exec.CommandContext(t.Context(), command(t), "env", "gc", "--env=k8s")
 				gc.Env = append(os.Environ(), "KUBECONFIG="+k.kubeconfig,
@@ -477,8 +477,8 @@ func TestK8sOrphans(t *testing.T) {
 				if got.code != 0 {
 					t.Errorf("%+v", got)
 				}
-				collected += got.stdout
-				return strings.Contains(collected, "removed pod "+pod+": "+tt.reason)
+				_, _ = collected.Write([]byte(got.stdout))
+				return strings.Contains(collected.String(), "removed pod "+pod+": "+tt.reason)
 			})
 			k.awaitNone(t, mark)
 		})
