@@ -218,15 +218,17 @@ func (p *program) printStatus(
 	if err != nil {
 		return 0, err
 	}
+	var earlier []*batch.Record
 	totals, err := batch.Sum(status.Inputs, func(yield func(*batch.Record, error) bool) {
 		have := make(map[int]bool)
 		for _, r := range summaries {
-			record := new(batch.Record)
-			err := json.Unmarshal(r.Summary, record)
+			var summary workSummary
+			err := json.Unmarshal(r.Summary, &summary)
 			have[r.Index] = true
-			if !yield(record, err) {
+			if !yield(&summary.Record, err) {
 				return
 			}
+			earlier = append(earlier, summary.Earlier...)
 		}
 		for _, i := range status.Failed {
 			if !have[i] && status.State == jobs.Ended && !yield(lostRecord(batch.Task{}, ""), nil) {
@@ -236,6 +238,9 @@ func (p *program) printStatus(
 	})
 	if err != nil {
 		return 0, err
+	}
+	for _, r := range earlier {
+		totals.Spend(r)
 	}
 	totals.Running, totals.Stopped = status.Ready, status.Reason
 	if status.State == jobs.Ended {
@@ -425,8 +430,13 @@ func (s submitted) collect(
 				return
 			}
 			have[r.Index] = true
+			var summary workSummary
+			if err := json.Unmarshal(r.Summary, &summary); err != nil {
+				yield(batch.Collected{}, fmt.Errorf("read the summary of task %d: %w", r.Index, err))
+				return
+			}
 			if !yield(batch.Collected{
-				TaskID: tasks[r.Index].ID,
+				TaskID: tasks[r.Index].ID, Earlier: summary.Earlier,
 				Restore: func(dir string) (*batch.Record, error) {
 					return workResult{}.restore(ctx, r.Data, dir)
 				},

@@ -39,6 +39,12 @@ type workResult struct {
 	Record *batch.Record `json:"record"`
 }
 
+// workSummary is what totals need of the record of a task, and of earlier attempts of its agent.
+type workSummary struct {
+	batch.Record
+	Earlier []*batch.Record `json:"earlier,omitempty"`
+}
+
 // isWorker reports whether the program was started as the agent of a submitted batch.
 func isWorker(args []string) bool {
 	return len(args) == 2 && args[1] == workArgument && jobs.InPod()
@@ -151,7 +157,7 @@ func (p *program) storeUsage(
 
 // workCode returns the exit code for the summary of a result.
 func workCode(summary []byte) (int, error) {
-	var r batch.Record
+	var r workSummary
 	if err := json.Unmarshal(summary, &r); err != nil {
 		return 0, fmt.Errorf("read the result: %w", err)
 	}
@@ -189,7 +195,14 @@ func (p *program) storeWork(
 	if err != nil {
 		return 0, err
 	}
-	summary, err := json.Marshal(summaryOf(record))
+	s := workSummary{Record: *summaryOf(record, maxWorkError)}
+	for r, err := range batch.Attempts(out) {
+		if err != nil {
+			return 0, err
+		}
+		s.Earlier = append(s.Earlier, summaryOf(r, maxEarlierError))
+	}
+	summary, err := json.Marshal(s)
 	if err == nil {
 		summary, err = w.Store(ctx, summary, data)
 	}
@@ -226,22 +239,26 @@ func packWork(ctx context.Context, dir string, record *batch.Record) ([]byte, er
 	return archiveTree(ctx, e)
 }
 
-// summaryOf returns what totals need of a record.
-func summaryOf(r *batch.Record) batch.Record {
-	s := batch.Record{
+// summaryOf returns what totals need of a record, with an error of at most that many bytes.
+func summaryOf(r *batch.Record, most int) *batch.Record {
+	s := &batch.Record{
 		TaskID: r.TaskID, Attempt: r.Attempt, Started: r.Started, Ended: r.Ended, OpenMS: r.OpenMS,
 	}
 	s.Status, s.ExitCode, s.Usage, s.CostUSD = r.Status, r.ExitCode, r.Usage, r.CostUSD
 	s.ModelCalls, s.DurationMS = r.ModelCalls, r.DurationMS
-	if s.Error = r.Error; len(s.Error) > maxWorkError {
-		s.Error = s.Error[:maxWorkError]
+	if s.Error = r.Error; len(s.Error) > most {
+		s.Error = s.Error[:most]
 	}
 	s.Error = strings.ToValidUTF8(s.Error, "")
 	return s
 }
 
-// maxWorkError bounds the error in a summary, in bytes.
-const maxWorkError = 2 << 10
+// maxWorkError and maxEarlierError bound the errors in a summary, in bytes: an object has at most
+// 256 KiB of annotations, and a task up to maxSubmitRetries earlier attempts.
+const (
+	maxWorkError    = 2 << 10
+	maxEarlierError = 512
+)
 
 // write writes the file to its path.
 func (f workFile) write(ctx context.Context, data []byte) error {

@@ -175,7 +175,7 @@ func Run(ctx context.Context, cfg Config, tasks []Task) (_ Totals, err error) {
 		return b.totals, err
 	}
 	defer func() { err = errors.Join(err, b.results.f.Close()) }()
-	b.unfinished, err = openRecords(cfg.Dir, AttemptsName, b.totals.spend)
+	b.unfinished, err = openRecords(cfg.Dir, AttemptsName, b.totals.Spend)
 	if err != nil {
 		return b.totals, err
 	}
@@ -296,7 +296,7 @@ func (b *batch) starts(ctx context.Context) bool {
 
 // store stores the record of an attempt that has ended.
 func (b *batch) store(c Change) error {
-	to, count := b.unfinished, (*Totals).spend
+	to, count := b.unfinished, (*Totals).Spend
 	if c.Kind == Ended {
 		to, count = b.results, (*Totals).add
 	}

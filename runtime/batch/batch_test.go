@@ -408,6 +408,52 @@ func TestForget(t *testing.T) {
 	}
 }
 
+// TestCollect collects a result with an attempt before it, after a crash that has stored only the
+// attempt, and again.
+func TestCollect(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	began := time.Now()
+	restores := 0
+	collect := func(fail error) (batch.Totals, error) {
+		return batch.Collect(dir, tasks(2), func(yield func(batch.Collected, error) bool) {
+			earlier, last := passed(), passed()
+			earlier.Status, earlier.ExitCode = "model_error", 5
+			_ = yield(batch.Collected{
+				TaskID:  "t2",
+				Earlier: []*batch.Record{{Started: began, Result: earlier.Result}},
+				Restore: func(string) (*batch.Record, error) {
+					restores++
+					return &batch.Record{Started: began.Add(time.Second), Result: last.Result}, fail
+				},
+			}, nil)
+		})
+	}
+	crash := errors.New("crash")
+	if _, err := collect(crash); !errors.Is(err, crash) {
+		t.Errorf("%v", err)
+	}
+	for range 2 {
+		totals, err := collect(nil)
+		if err != nil || totals.Passed != 1 || totals.Left() != 1 || totals.Usage.Input != 20 ||
+			totals.CostUSD != 0.5 {
+			t.Errorf("%+v, %v", totals, err)
+		}
+	}
+	numbers := map[int]string{}
+	for r, err := range batch.Attempts(dir) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		numbers[r.Attempt] += r.TaskID
+	}
+	r := results(t, dir)["t2"]
+	numbers[r.Attempt] += "result"
+	if len(numbers) != 2 || numbers[1] != "t2" || restores != 2 {
+		t.Errorf("%v, %d restores", numbers, restores)
+	}
+}
+
 // TestNothingStarts has attempts that wait, to start or to be repeated, when the batch is drained:
 // none starts, and none of their tasks has a result.
 func TestNothingStarts(t *testing.T) {

@@ -76,9 +76,14 @@ func Tasks(dir string) ([]Task, error) {
 
 // Results returns the results of the batch in dir, in their order. The last line may be
 // incomplete: it is ignored. After an error the sequence ends.
-func Results(dir string) iter.Seq2[*Record, error] {
+func Results(dir string) iter.Seq2[*Record, error] { return recordsOf(dir, ResultsName) }
+
+// Attempts is Results for the attempts that are not the results of their tasks.
+func Attempts(dir string) iter.Seq2[*Record, error] { return recordsOf(dir, AttemptsName) }
+
+func recordsOf(dir, name string) iter.Seq2[*Record, error] {
 	return func(yield func(*Record, error) bool) {
-		err := readFile(dir, ResultsName, func(r *Record, _ []byte) bool { return yield(r, nil) })
+		err := readFile(dir, name, func(r *Record, _ []byte) bool { return yield(r, nil) })
 		if err != nil {
 			yield(nil, err)
 		}
@@ -276,6 +281,9 @@ func AttemptDir(dir string, r *Record) string {
 // Collected is a result that another process has made.
 type Collected struct {
 	TaskID string
+	// Earlier are attempts of that process before the one that gave the result. Only their records
+	// are left.
+	Earlier []*Record
 	// Restore writes the files of the attempt to an empty directory and returns the record.
 	Restore func(dir string) (*Record, error)
 }
@@ -303,12 +311,31 @@ func Collect(
 		return Totals{}, err
 	}
 	defer func() { err = errors.Join(err, results.f.Close()) }()
+	began := make(map[string]bool) // attempts by task and time: a crash has left those of no result
+	key := func(r *Record) string { return r.TaskID + r.Started.Format(time.RFC3339Nano) }
+	attempts, err := openRecords(dir, AttemptsName, func(r *Record) { began[key(r)] = true })
+	if err != nil {
+		return Totals{}, err
+	}
+	defer func() { err = errors.Join(err, attempts.f.Close()) }()
 	for c, err := range from {
 		if err != nil {
 			return Totals{}, err
 		}
 		if done[c.TaskID] {
 			continue
+		}
+		for _, r := range c.Earlier {
+			r.TaskID = c.TaskID
+			if began[key(r)] {
+				continue
+			}
+			if r.Attempt, _, err = newAttempt(dir, c.TaskID); err == nil {
+				err = attempts.add(r)
+			}
+			if err != nil {
+				return Totals{}, err
+			}
 		}
 		number, name, err := newAttempt(dir, c.TaskID)
 		if err != nil {

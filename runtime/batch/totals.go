@@ -58,12 +58,12 @@ func (t *Totals) add(r *Record) {
 		}
 		t.Reasons[r.Status]++
 	}
-	t.spend(r)
+	t.Spend(r)
 	t.durations = append(t.durations, r.Ended.Sub(r.Started).Milliseconds())
 }
 
-// spend counts what an attempt has used.
-func (t *Totals) spend(r *Record) {
+// Spend counts what an attempt has used that is not the result of its task.
+func (t *Totals) Spend(r *Record) {
 	t.Usage = t.Usage.Add(r.Usage)
 	switch {
 	case r.CostUSD != nil:
@@ -100,7 +100,7 @@ func Summarize(dir string) (Totals, error) {
 		return Totals{}, err
 	}
 	t := Totals{Tasks: len(tasks)}
-	err = readFile(dir, AttemptsName, func(r *Record, _ []byte) bool { t.spend(r); return true })
+	err = readFile(dir, AttemptsName, func(r *Record, _ []byte) bool { t.Spend(r); return true })
 	if err != nil {
 		return t, err
 	}
