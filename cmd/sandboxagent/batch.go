@@ -436,6 +436,9 @@ func (r *batchRunner) exitCode(
 	case t.Left() > 0 && r.spent.Load():
 		return codeLimit, nil
 	case t.Left() > 0 && r.refusal.Load() != nil:
+		if r.p.worker != nil {
+			r.p.worker.Explain(oneLine(*r.refusal.Load()))
+		}
 		return codeModel, nil
 	case t.Passed < t.Tasks:
 		return codeFailed, nil
