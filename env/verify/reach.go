@@ -26,8 +26,20 @@ func Reach(ctx context.Context, addresses []string) (answered string, ok bool) {
 	return reach(ctx, append(addresses, nameServers("/etc/resolv.conf")...))
 }
 
-// reach returns the first address that accepts a connection, or none.
+// reach returns the first address that accepts a connection, or none. An attempt that ends late was
+// kept from the processor, so that it may have missed an answer: it is repeated a few times.
 func reach(ctx context.Context, addresses []string) (answered string, ok bool) {
+	for range 5 {
+		began := time.Now()
+		answered, ok = reachOnce(ctx, addresses)
+		if ok || time.Since(began) < reachTimeout+reachTimeout/4 {
+			break
+		}
+	}
+	return answered, ok
+}
+
+func reachOnce(ctx context.Context, addresses []string) (answered string, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	found := make(chan string, len(addresses))
