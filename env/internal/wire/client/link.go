@@ -183,7 +183,9 @@ func (c *Client) redial(life context.Context, t *attempts) (*link, error) {
 		case errors.Is(err, env.ErrGone), errors.Is(err, env.ErrProtocol):
 			return nil, err
 		}
-		last = err
+		if ctx.Err() == nil { // an attempt that the end of the time cuts has no reason of its own
+			last = err
+		}
 	}
 }
 
