@@ -13,7 +13,7 @@ const (
 	// exitTimeout bounds the wait for the events of a container that has ended.
 	exitTimeout = time.Second
 	// daemonTimeout is the time that a daemon on this machine has for a restart.
-	daemonTimeout = 8 * time.Second
+	daemonTimeout = 30 * time.Second
 )
 
 // gone returns a *GoneError if the container has ended for good. State and err are the result of
