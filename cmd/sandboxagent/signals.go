@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -101,10 +102,12 @@ func (p *program) killAll(show *progress) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		(*kill)()
+		var both sync.WaitGroup
+		both.Go(*kill)
 		if show != nil {
-			show.close()
+			both.Go(show.close)
 		}
+		both.Wait()
 	}()
 	timer := time.NewTimer(killTime)
 	defer timer.Stop()
