@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 	"github.com/sandboxagent/sandboxagent/runtime/batch"
+	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 )
 
 // submitHost is a cluster to which the program submits batches, with the objects of docs/batch.md.
@@ -142,6 +145,7 @@ const canaryScript = `turns:
   - calls:
       - tool: shell
         args:
+          timeout_ms: 600000
           command: |
             cat in.txt
             export OWN=canary-of-the-""sandbox
@@ -299,13 +303,16 @@ func (h submitHost) disturb(
 	for _, label := range []string{
 		agents, markLabel + "=" + mark + ",sandboxagent/session,!sandboxagent/batch",
 	} {
-		pod, err := kubectl.pick(ctx, label)
-		if err != nil {
-			return err
-		}
-		_, err = kubectl("delete", pod, "--grace-period=0", "--force", "--wait=false")
-		if err != nil {
-			return err
+		for deleted := ""; deleted == ""; { // a pod may have ended since it was picked
+			pod, err := kubectl.pick(ctx, label)
+			if err != nil {
+				return err
+			}
+			deleted, err = kubectl("delete", pod, "--grace-period=0", "--force", "--wait=false",
+				"--ignore-not-found")
+			if err != nil {
+				return err
+			}
 		}
 	}
 	if testing.Short() {
@@ -416,7 +423,9 @@ func TestSubmitFails(t *testing.T) {
 		name := h.submit(t, mark, `{"id":"a","prompt":"x"}`, `turns:
   - calls: [{tool: shell, args: {command: sleep 3600, timeout_ms: 3600000}}]
 `)
-		await(t, "the sandbox", func() bool { return h.pods(t, mark) != "" })
+		awaitFor(t, 10*time.Minute, "the sandbox", func() bool { // for room on the node
+			return h.pods(t, mark) != ""
+		})
 		if got := h.about(t, t.TempDir(), "batch", "cancel", name); got.code != 0 {
 			t.Errorf("%+v", got)
 		}
@@ -426,4 +435,88 @@ func TestSubmitFails(t *testing.T) {
 		}
 		h.remove(t, name, mark)
 	})
+}
+
+// TestSubmitModel has agents that use a model on the network with a key of a Secret. It fails once,
+// and what that attempt has used counts. A key that the model refuses ends the batch.
+func TestSubmitModel(t *testing.T) {
+	t.Parallel()
+	if daemons.OtherKube() {
+		t.Skip("the pods of this cluster may not reach this machine")
+	}
+	h, kubectl := newSubmitHost(t), asAdmin(t)
+	address, err := kubectl("config", "view", "-o", "jsonpath={.clusters[0].cluster.server}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dialer net.Dialer // which finds the address of this machine in the network of the cluster
+	c, err := dialer.DialContext(t.Context(), "udp", strings.TrimPrefix(address, "https://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close() //nolint:errcheck // nothing is sent
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp",
+		net.JoinHostPort(c.LocalAddr().(*net.UDPAddr).IP.String(), "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	careful, fails := llmtest.Careful(1), 1
+	server := llmtest.Serve(l, func(r *llmtest.Request) llmtest.Reply {
+		reply := careful(r)
+		if len(reply.Calls) == 0 && fails > 0 {
+			fails--
+			reply.Fault = llmtest.Fault{Status: http.StatusInternalServerError}
+		}
+		return reply
+	})
+	t.Cleanup(server.Close)
+	submit := func(key, mark, tasks string) string {
+		secret := "key-" + mark
+		_, err := kubectl("create", "secret", "generic", secret,
+			"--from-literal=SANDBOXAGENT_API_KEY="+key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _, _ = kubectl("delete", "secret", secret) })
+		return h.submit(t, mark, tasks, "", "--model=openai-compatible/m", "--base-url="+server.URL(),
+			"--model-secret="+secret, "--max-retries=0", "--retry-for=0s", "--retries=1")
+	}
+	good, bad := newMark(), newMark()
+	name := submit(server.Key(), good, `{"id":"a","prompt":"x"}`+"\n"+`{"id":"b","prompt":"x"}`)
+	dir := t.TempDir()
+	if got := h.about(t, dir, "batch", "wait", name); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	if got := h.about(t, dir, "batch", "collect", name); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	for _, id := range []string{"a", "b"} {
+		r := batchRecords(t, filepath.Join(dir, name+".results"))[id]
+		if r == nil || !r.Passed() || r.Usage.Total() == 0 {
+			t.Errorf("%s: %+v", id, r)
+		} else if patch, err := os.ReadFile(r.Patch); err != nil || !bytes.Contains(patch, []byte("+0")) {
+			t.Errorf("%s: %v, %s", id, err, patch)
+		}
+	}
+	var failed []*batch.Record
+	for r, err := range batch.Attempts(filepath.Join(dir, name+".results")) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		failed = append(failed, r)
+	}
+	if len(failed) != 1 || failed[0].Status != "model_error" || failed[0].Usage.Total() == 0 {
+		t.Errorf("the attempts without a result are %+v", failed)
+	}
+	if v := server.TakeViolations(); len(v) > 0 {
+		t.Error(v)
+	}
+	h.remove(t, name, good)
+	name = submit("wrong", bad, `{"id":"a","prompt":"x"}`)
+	if got := h.about(t, t.TempDir(), "batch", "wait", name); got.code != 1 ||
+		!strings.Contains(got.stdout, "left      1: task a: exit code 3: ") ||
+		!strings.Contains(got.stdout, "401") {
+		t.Errorf("%+v", got)
+	}
+	h.remove(t, name, bad)
 }

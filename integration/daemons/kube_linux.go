@@ -46,6 +46,7 @@ type Kube struct {
 	device string // the host's end of the network
 	host   string // the address of that end
 	node   string // the address of the node
+	pods   string // the addresses of pods
 
 	spaces []*os.File // the mount and the network namespace
 
@@ -198,6 +199,7 @@ func (k *Kube) addNetwork(pid int) error {
 			strconv.Itoa(pid)); last == nil {
 			// 198.18.0.0/15 is reserved for tests of networks; bridges have its first half.
 			k.host, k.node = fmt.Sprintf("198.19.%d.1", n), fmt.Sprintf("198.19.%d.2", n)
+			k.pods = fmt.Sprintf("10.88.%d.0/24", n)
 			break
 		}
 	}
@@ -205,7 +207,7 @@ func (k *Kube) addNetwork(pid int) error {
 		return errors.Join(errors.New("no device can be made"), last)
 	}
 	err := errors.Join(ip("address", "add", k.host+"/30", "dev", k.device),
-		ip("link", "set", "dev", k.device, "up"))
+		ip("link", "set", "dev", k.device, "up"), ip("route", "add", k.pods, "via", k.node))
 	for _, args := range [][]string{
 		{"address", "add", k.node + "/30", "dev", "eth0"},
 		{"link", "set", "dev", "eth0", "up"},
@@ -281,7 +283,7 @@ func (k *Kube) writeFiles() error {
 	for _, t := range all.Templates() {
 		var b bytes.Buffer
 		if err := t.Execute(&b, map[string]string{
-			"Dir": k.dir, "Node": k.node, "Name": filepath.Base(k.dir), "CNI": cniDir,
+			"Dir": k.dir, "Node": k.node, "Pods": k.pods, "Name": filepath.Base(k.dir), "CNI": cniDir,
 			"Pause": "docker.io/" + kubePause,
 		}); err != nil {
 			return err
