@@ -23,7 +23,7 @@ func TestDockerKeep(t *testing.T) {
 		return finish(t, cmd)
 	}
 	got := run(d.command(t, t.TempDir(), mark, "exec", "--image="+daemons.Debian, "--keep",
-		"--ttl=20s", "--", "sh", "-c", "echo kept >f; sleep 1000 >/dev/null 2>&1 &"))
+		"--ttl=45s", "--", "sh", "-c", "echo kept >f; sleep 1000 >/dev/null 2>&1 &"))
 	_, id, ok := strings.Cut(got.stderr, "env attach ")
 	id, _, _ = strings.Cut(id, `"`)
 	if got.code != 0 || !ok {

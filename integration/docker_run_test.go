@@ -272,7 +272,7 @@ func TestDockerExitCodes(t *testing.T) {
 				}
 			},
 		},
-		"timeout": {script: long, flags: []string{"--timeout=15s"}, code: 124, status: "timed_out"},
+		"timeout": {script: long, flags: []string{"--timeout=1m"}, code: 124, status: "timed_out"},
 		"interrupted": {
 			script: long, code: 130, status: "aborted", text: "interrupt", at: signalled(os.Interrupt),
 		},

@@ -92,7 +92,7 @@ var loopProofs = map[string]func(*testing.T){
 					t.Error(err)
 				}
 			}
-			return llmtest.Use(shell("sleep 60"))
+			return llmtest.Use(use("shell", map[string]any{"command": "sleep 60"}))
 		}, func(c *agent.Config) { c.Settings.ReasoningEffort = "high" })
 		res, err := s.Submit(t.Context(), "think")
 		if err != nil || res.Status != agent.StatusLimit || res.ModelCalls != 2 {

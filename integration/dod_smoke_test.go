@@ -182,7 +182,7 @@ func smokeModel(p provider) llmtest.Brain {
 			llmtest.Use(readFile("test_hello.sh"), shell("sh test_hello.sh")),
 		},
 		write:        {llmtest.Use(p.create("test_hello.sh", test))},
-		smokeTimeout: {llmtest.Use(shell("sleep 30"))},
+		smokeTimeout: {llmtest.Use(use("shell", map[string]any{"command": "sleep 30"}))},
 	}
 	return func(r *llmtest.Request) llmtest.Reply {
 		input, n := lastInput(r)

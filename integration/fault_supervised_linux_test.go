@@ -143,6 +143,9 @@ func proveCloseBesideCalls(t *testing.T) {
 		for i := range 8 {
 			calls.Go(func() { callUntilClosed(t, e, i, marker) })
 		}
+		if round == 0 {
+			await(t, "a command", commands.seen.Load)
+		}
 		time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond) // spreads the moments of closing
 		for range 3 {
 			calls.Go(func() {

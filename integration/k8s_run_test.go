@@ -78,11 +78,16 @@ func (k kubeHost) run(t testing.TB, dir string, vars []string, args ...string) r
 // pods lists those of a run.
 func (k kubeHost) pods(t testing.TB, mark string) string {
 	t.Helper()
-	out, err := daemons.Kubectl(context.WithoutCancel(t.Context()), k.kubeconfig, "", "get", "pods",
-		"-l", markLabel+"="+mark, "-o", "name")
-	if err != nil {
-		t.Fatal(err)
-	}
+	var out string
+	await(t, "an answer of the API server", func() bool {
+		var err error
+		out, err = daemons.Kubectl(context.WithoutCancel(t.Context()), k.kubeconfig, "", "get", "pods",
+			"-l", markLabel+"="+mark, "-o", "name")
+		if err != nil {
+			t.Log(err)
+		}
+		return err == nil
+	})
 	return out
 }
 
@@ -170,6 +175,10 @@ func TestK8sExitCodes(t *testing.T) {
 				"id",
 			},
 		},
+		{
+			"no node", 125, "Insufficient cpu",
+			[]string{"exec", "--cpus=4000", "--start-timeout=30s", "--", "true"},
+		},
 		{"image", 6, "ErrImageNeverPull", []string{
 			"tool", "list_dir", "--image=no-such:image", "--args={}",
 		}},
@@ -228,7 +237,9 @@ func TestK8sGone(t *testing.T) {
 		args []string
 	}{
 		"exec": {125, []string{"exec", "--", "sh", "-c", script}},
-		"tool": {6, []string{"tool", "shell", `--args={"command": "` + script + `"}`}},
+		"tool": {6, []string{
+			"tool", "shell", `--args={"command": "` + script + `", "timeout_ms": 600000}`,
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -244,7 +255,7 @@ func TestK8sGone(t *testing.T) {
 				}
 				return out
 			}
-			await(t, "the start of the pod", func() bool {
+			awaitFor(t, 10*time.Minute, "the start of the pod", func() bool { // for room on the node
 				return kubectl("get", "pods", "-o",
 					"jsonpath={.items[*].status.containerStatuses[0].state.running.startedAt}") != ""
 			})
@@ -440,8 +451,17 @@ func TestK8sOrphans(t *testing.T) {
 		reason string
 		begun  func(output, mark string) bool
 	}{
-		"command": {"it has ended", func(output, _ string) bool { return output == "begun\n" }},
-		"start":   {"", func(_, mark string) bool { return k.pods(t, mark) != "" }},
+		"command": {"it has ended", func(output, mark string) bool {
+			if output != "begun\n" {
+				return false
+			}
+			// Until the kubelet reports the start, env gc takes the pod for one that has not started.
+			started, err := daemons.Kubectl(t.Context(), k.kubeconfig, "", "get", "pods", "-l",
+				markLabel+"="+mark, "-o",
+				"jsonpath={.items[*].status.containerStatuses[0].state.running.startedAt}")
+			return err == nil && started != ""
+		}},
+		"start": {"", func(_, mark string) bool { return k.pods(t, mark) != "" }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

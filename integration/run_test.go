@@ -292,7 +292,10 @@ func use(name string, args map[string]any) llmtest.Call {
 	return llmtest.Call{Name: name, Arguments: string(b)}
 }
 
-func shell(command string) llmtest.Call { return use("shell", map[string]any{"command": command}) }
+// shell runs a command, which has all the time that a busy machine takes.
+func shell(command string) llmtest.Call {
+	return use("shell", map[string]any{"command": command, "timeout_ms": 600_000})
+}
 
 // endless answers every request with the same call.
 func endless(c llmtest.Call) llmtest.Brain {

@@ -147,7 +147,7 @@ func TestApproveTypedAhead(t *testing.T) {
 	p := newProcess(t, "run", "--sandbox=off", "--ask=shell:touch *", "--allow=shell",
 		"--allow=write", "--model=script:s.yaml", "a task")
 	p.writeFile(t, "s.yaml", `turns:
-  - calls: [{tool: shell, args: {command: "until [ -e go ]; do sleep 0.01; done"}}]
+  - calls: [{tool: shell, args: {command: until test -e go; do sleep 1; done, timeout_ms: 600000}}]
   - calls: [{tool: shell, args: {command: touch made}}]
   - text: done
 `)

@@ -90,7 +90,7 @@ func TestAbortedAnswer(t *testing.T) {
 			p.Env = append(p.Env, beVar+"="+program)
 			p.writeFile(t, "s.yaml", `turns:
   - text: I look.
-    calls: [{tool: shell, args: {command: "touch ready; sleep 1000; : MARKER"}}]
+    calls: [{tool: shell, args: {command: "touch ready; sleep 1000; : MARKER", timeout_ms: 600000}}]
 `)
 			if err := p.Start(); err != nil {
 				t.Fatal(err)
@@ -122,6 +122,7 @@ func TestCommandOutputIsShown(t *testing.T) {
   - calls:
       - tool: shell
         args:
+          timeout_ms: 600000
           command: |
             printf '\033]52;c;aGk=\007'; seq 1 100 | sed 's/^/number /'
             until test -e go-on; do sleep 0.05; done

@@ -15,9 +15,11 @@ import (
 // TestPatchAfterBackground checks that a background process cannot change files once the patch is
 // being taken: the patch equals the final state of the files.
 func TestPatchAfterBackground(t *testing.T) {
-	// Each step adds a line while the snapshot is taken, which many files make slow.
+	// Each step adds a line while the snapshot is taken, which many files make slow. A patch of more
+	// than 8 MiB would have no lines.
 	const busy = `mkdir many; i=0; while test $i -lt 500; do echo $i >many/$i; i=$((i+1)); done
-sh -c 'trap "" TERM; n=0; while :; do n=$((n+1)); echo $n >>z.txt; done; : MARKER' >/dev/null 2>&1 &
+sh -c 'trap "" TERM; n=0; while :; do n=$((n+1))
+  test $n -gt 900000 || echo $n >>z.txt; done; : MARKER' >/dev/null 2>&1 &
 until test -s z.txt -a -e go; do :; done`
 	tests := []struct {
 		name string
@@ -35,7 +37,7 @@ until test -s z.txt -a -e go; do :; done`
 			if err := os.Mkdir(filepath.Join(p.dir, "w"), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			call, err := json.Marshal(map[string]string{"command": busy})
+			call, err := json.Marshal(map[string]any{"command": busy, "timeout_ms": 600_000})
 			if err != nil {
 				t.Fatal(err)
 			}

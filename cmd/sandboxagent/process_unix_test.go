@@ -46,7 +46,7 @@ func newProcess(t *testing.T, args ...string) *process {
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "MARKER", p.marker)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	t.Cleanup(cancel)
 	p.Cmd = exec.CommandContext(ctx, self, args...)
 	p.Args[0] = "sandboxagent"
@@ -326,7 +326,8 @@ func TestClosedOutput(t *testing.T) {
 			t.Parallel()
 			p := newProcess(t, tt.args...)
 			p.writeFile(t, "s.yaml", "turns:\n  - calls: [{tool: shell, args: {command: \"until test -e "+
-				"closed; do sleep 0.01; done; yes MARKER | head -c 1000000; sleep 1000; : MARKER\"}}]\n")
+				"closed; do sleep 0.01; done; yes MARKER | head -c 1000000; sleep 1000; : MARKER\", "+
+				"timeout_ms: 600000}}]\n")
 			p.Stdout = nil
 			out, err := p.StdoutPipe()
 			if err != nil {

@@ -280,6 +280,7 @@ func TestInterruptRun(t *testing.T) {
   - calls:
       - tool: shell
         args:
+          timeout_ms: 600000
           command: "trap : TERM; touch ready; until test -e go-on; do sleep 0.05; done; : MARKER"
 `)
 			s := openTerminal(t, p)
@@ -288,7 +289,7 @@ func TestInterruptRun(t *testing.T) {
 			s.send("\x03")
 			s.await("note  stopping; ^C again kills\n")
 			if twice {
-				s.send("\x03")
+				_, _ = s.pty.WriteString("\x03") // on a busy machine the run may have ended
 			} else {
 				p.writeFile(t, "go-on", "")
 			}

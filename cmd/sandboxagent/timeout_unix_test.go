@@ -402,7 +402,8 @@ func TestTimeoutBoundsFrozenHelper(t *testing.T) {
 			var text []byte
 			timesOut(t, func(timeout time.Duration) *process {
 				p := newTimeoutRun(t, timeout, append(slices.Clone(flags), "--sandbox=off")...)
-				p.writeFile(t, "freeze.sh", "echo $PPID >helper; kill -STOP $PPID; while :; do sleep 1; done")
+				p.writeFile(t, "freeze.sh", "kill -STOP $PPID; echo $PPID >h; mv h helper; "+
+					"while :; do sleep 1; done")
 				p.writeFile(t, "model.yaml", `turns:
   - calls: [{tool: shell, args: {command: 'exec sh freeze.sh MARKER'}}]
   - text: done

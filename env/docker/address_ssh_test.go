@@ -135,7 +135,7 @@ func TestSSHGone(t *testing.T) {
 		t.Errorf("close cannot reach the container and returns %v", err)
 	}
 	host := daemons.DockerHost(t)
-	for end := time.Now().Add(20 * time.Second); exists(t, host, box.Container()); {
+	for end := time.Now().Add(2 * time.Minute); exists(t, host, box.Container()); {
 		if time.Now().After(end) {
 			t.Fatal("the container is left")
 		}

@@ -44,7 +44,7 @@ func exists(tb testing.TB, host, id string) bool {
 func nothingLeft(tb testing.TB, host string) {
 	tb.Helper()
 	var left string
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		left = ""
 		for _, id := range strings.Fields(daemon(tb, host, "ps", "-aq", "--filter",
 			"label=sandboxagent.session")) {

@@ -69,7 +69,8 @@ func TestCommandUserEnds(t *testing.T) {
 	box := open(t, e, docker.Config{})
 	sleepers := func(box env.Environment) string {
 		return output(t, box, `for p in /proc/[0-9]*; do read -r line <"$p/comm"
-			[ "$line" != sleep ] || echo "${p##*/}"; done 2>/dev/null`)
+			[ "$line" = sleep ] && grep -q "^State:.[^Z]" "$p/status" && echo "${p##*/}"
+			done 2>/dev/null; :`)
 	}
 
 	cmd := sh("setsid sleep 1000 & sleep 1000")

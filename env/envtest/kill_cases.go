@@ -98,7 +98,12 @@ func (c *caseT) wantOutcome(what string, r ran, code int, signal string) {
 }
 
 func killTimeout(c *caseT) {
-	r := c.timeOutKills(c.sleeper())
+	var r ran
+	for range 5 { // a busy machine may not let it die within GraceTime
+		if r = c.timeOutKills(c.sleeper()); r.Signal != "SIGKILL" {
+			break
+		}
+	}
 	c.wantOutcome("a command that SIGTERM ended", r, 143, "SIGTERM")
 }
 

@@ -57,13 +57,13 @@ func aloneIn(t *testing.T, s setting, test func(t *testing.T)) {
 	if s.attr.Cloneflags != 0 && os.Getuid() != 0 {
 		t.Skip("only root creates pid namespaces")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 31*time.Minute)
 	defer cancel()
 	parts := strings.Split(t.Name(), "/")
 	for i := range parts {
 		parts[i] = "^" + parts[i] + "$"
 	}
-	args := []string{"-test.run=" + strings.Join(parts, "/"), "-test.v", "-test.timeout=3m"}
+	args := []string{"-test.run=" + strings.Join(parts, "/"), "-test.v", "-test.timeout=30m"}
 	if testing.Short() {
 		args = append(args, "-test.short")
 	}

@@ -42,7 +42,7 @@ func (s *screen) String() string {
 // the test.
 func onTTY(cmd env.Command) env.Command {
 	cmd.TTY = new(env.TTY)
-	cmd.Timeout = 20 * time.Second
+	cmd.Timeout = 3 * time.Minute
 	return cmd
 }
 

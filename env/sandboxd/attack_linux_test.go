@@ -334,7 +334,7 @@ func impostor(socket string) error {
 		if err != nil {
 			return err
 		}
-		_ = c.SetReadDeadline(time.Now().Add(time.Second))
+		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
 		received, _ := io.ReadAll(c)
 		fmt.Printf("received %q\n", received)
 		_ = c.Close()

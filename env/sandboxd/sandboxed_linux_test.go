@@ -92,7 +92,7 @@ func TestSandboxedHelper(t *testing.T) {
 					}
 				})
 				again := func() (io.ReadWriteCloser, error) { return net.Dial("unix", socket) }
-				cfg := client.Config{Token: token, Start: start(t, work), Redial: 5 * time.Second}
+				cfg := client.Config{Token: token, Start: start(t, work), Redial: 20 * time.Second}
 				c, err := open(t, p, cfg, again)
 				if err != nil {
 					t.Fatal(err)

@@ -411,7 +411,7 @@ func newAgent(t testing.TB, keys ...sshKey) agent.Agent {
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !cond(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(3 * time.Minute); !cond(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("waited in vain: %s", what)
 		}

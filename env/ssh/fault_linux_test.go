@@ -291,7 +291,7 @@ var faults = []struct {
 
 // lossTime is how long something may take that loses a connection on the way: twice the time of a
 // keepalive, and what a slow machine takes with the race detector.
-const lossTime = 2 * time.Minute
+const lossTime = 10 * time.Minute
 
 // TestConnectionLost loses the connection while commands and a file are half done.
 func TestConnectionLost(t *testing.T) {

@@ -232,7 +232,7 @@ func TestHelperKilled(t *testing.T) {
 	eventually(t, "the command runs", func() bool { return len(left(t, s, dead.Session())) > 4 })
 	l := helperOf(t, h, dead.Session())
 	if l.Garbage || l.PID <= 1 || l.TTL != time.Hour || l.Owner != "127.0.0.1" ||
-		time.Since(l.Created).Abs() > time.Minute {
+		time.Since(l.Created).Abs() > 10*time.Minute {
 		t.Fatalf("%+v", l)
 	}
 	if err := unix.Kill(l.PID, unix.SIGKILL); err != nil {
@@ -271,7 +271,7 @@ func TestCollectAll(t *testing.T) {
 	s := server(t, daemons.SSHDConfig{Account: ownAccount(t)}) // others keep their environments
 	e := start(t, connect(t, target(t, s)), ssh.Config{Options: remote.Options{TTL: time.Hour}})
 	other := connect(t, target(t, s))
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	result := background(ctx, e, sh(runaways[len(runaways)-1]))
 	eventually(t, "the command runs", func() bool { return len(left(t, s, e.Session())) > 4 })

@@ -208,7 +208,15 @@ func TestUsesOfDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := fmt.Sprintf("process %d: ", cmd.Process.Pid)
-		if found := uses(dir); len(found) != 1 || !strings.HasPrefix(found[0], want) {
+		found := uses(dir)
+		for range 1000 {
+			if len(found) > 0 {
+				break
+			}
+			time.Sleep(10 * time.Millisecond) // the kernel may not have set the arguments yet
+			found = uses(dir)
+		}
+		if len(found) != 1 || !strings.HasPrefix(found[0], want) {
 			t.Errorf("%s: found %q, want %s", name, found, want)
 		}
 		_ = in.Close() // ends the command

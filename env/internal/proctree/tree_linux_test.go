@@ -347,7 +347,7 @@ func inOwnNamespace(t *testing.T) bool {
 		if _, err := exec.LookPath("perl"); err != nil {
 			t.Skip("perl is not installed")
 		}
-		c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=1m")
+		c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=10m")
 		c.Env = append(os.Environ(), inNamespace+"=1")
 		c.SysProcAttr = &unix.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWPID | unix.CLONE_NEWNS}
 		if out, err := c.CombinedOutput(); err != nil {
@@ -377,7 +377,7 @@ func TestMainThreadHasEnded(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=1m")
+	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=10m")
 	c.Env = []string{other + "=1"}
 	if err := c.Start(); err != nil {
 		t.Fatal(err)

@@ -297,7 +297,7 @@ func TestBrokenAgainAndAgain(t *testing.T) {
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()
 			s := &scenario{t: t, ctx: ctx, dir: t.TempDir(), seed: seed}
 			p := serveLocal(t, s.dir, nil)

@@ -36,11 +36,11 @@ func TestQuietConnectionLost(t *testing.T) {
 	for name, tc := range map[string]struct {
 		ping time.Duration
 	}{
-		"pings":    {ping: 100 * time.Millisecond},
+		"pings":    {ping: time.Second},
 		"no pings": {ping: time.Hour},
 	} {
 		wg.Go(func() {
-			const redial = 500 * time.Millisecond
+			const redial = 3 * time.Second
 			c := connected(t, &wiretest.Env{
 				OnStat: func(context.Context, string) (fs.FileInfo, error) { return nil, fs.ErrNotExist },
 			}, func(cfg *Config) { cfg.Redial, cfg.PingEvery = redial, tc.ping })

@@ -122,11 +122,12 @@ func TestEventOfManyLinesIsLimited(t *testing.T) {
 }
 
 func TestRetryAfterDate(t *testing.T) {
-	h := http.Header{"Retry-After": {time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)}}
+	now := time.Now() // of both headers, which have no fractions of seconds
+	h := http.Header{"Retry-After": {now.Add(time.Hour).UTC().Format(http.TimeFormat)}}
 	if d, ok := retryAfter(h); !ok || d < 59*time.Minute || d > time.Hour {
 		t.Errorf("got %s, %t", d, ok)
 	}
-	h.Set("Date", time.Now().Add(50*time.Minute).UTC().Format(http.TimeFormat))
+	h.Set("Date", now.Add(50*time.Minute).UTC().Format(http.TimeFormat))
 	if d, ok := retryAfter(h); !ok || d != 10*time.Minute {
 		t.Errorf("by the server's clock: got %s, %t", d, ok)
 	}
