@@ -22,6 +22,15 @@ func (a *analyzer) assign(name string, number bool) {
 	if steers(name) {
 		a.obscure("the variable " + name + ", which selects programs")
 	}
+	if !number && slices.Contains(integers, name) {
+		a.obscure("the variable " + name + ", of which the shell evaluates the value")
+	}
+}
+
+// integers are variables whose values shells evaluate as arithmetic expressions.
+var integers = []string{
+	"OPTIND", "RANDOM", "SRANDOM", "HISTCMD", "LINENO", "SECONDS", "MAILCHECK", "EPOCHSECONDS", "PPID",
+	"UID", "EUID", "HISTSIZE", "HISTFILESIZE", "COLUMNS", "LINES", "TMOUT",
 }
 
 // dynamic are variables that the shell itself sets to texts.
@@ -73,6 +82,7 @@ func (a *analyzer) assignment(x *syntax.Assign, st *state) {
 		a.arithmetic(st, x.Index)
 	}
 	if x.Array != nil {
+		a.arrays = true
 		for _, e := range x.Array.Elems {
 			if e.Index != nil {
 				a.arithmetic(st, e.Index)
@@ -80,8 +90,12 @@ func (a *analyzer) assignment(x *syntax.Assign, st *state) {
 			a.word(e.Value, st)
 		}
 	}
-	if x.Name != nil && !x.Naked {
+	switch {
+	case x.Name == nil:
+	case !x.Naked:
 		a.assign(x.Name.Value, number && x.Index == nil)
+	case steers(x.Name.Value): // it loses its value
+		a.obscure("the variable " + x.Name.Value + ", which selects programs")
 	}
 }
 
@@ -99,18 +113,42 @@ func (a *analyzer) declaration(d *syntax.DeclClause, st *state) {
 	for _, x := range d.Args {
 		a.assignment(x, st)
 		if !x.Naked {
+			a.value(a.word(x.Value, st))
 			continue
 		}
-		text := a.word(x.Value, st)
-		name, _, assigns := strings.Cut(text, "=")
-		switch {
-		case strings.ContainsAny(name, holes+"["):
-			a.obscure("a declaration that is made at run time")
-		case assigns:
-			a.assign(name, false)
-		case strings.HasPrefix(text, "-") && strings.ContainsAny(text, "in"),
-			strings.HasPrefix(text, "+"):
-			a.obscure("a declaration that evaluates its value")
+		if x.Value == nil {
+			continue
 		}
+		for _, text := range a.fields([]*syntax.Word{x.Value}, st) {
+			a.declare(text)
+		}
+	}
+}
+
+// declare analyses an argument of a declaration.
+func (a *analyzer) declare(text string) {
+	name, value, assigns := strings.Cut(text, "=")
+	switch {
+	case strings.ContainsAny(name, holes+"["):
+		a.obscure("a declaration that is made at run time")
+	case assigns:
+		a.assign(name, false)
+		a.value(value)
+	case strings.HasPrefix(text, "-") && strings.ContainsAny(text, "in"),
+		strings.HasPrefix(text, "+"):
+		a.obscure("a declaration that evaluates its value")
+	case strings.HasPrefix(text, "-") && strings.ContainsAny(text, "aA"):
+		a.arrays = true
+	}
+}
+
+// value analyses the value of a declaration, which shells take for those of an array if it starts
+// with "(", also in quotes.
+func (a *analyzer) value(text string) {
+	switch {
+	case strings.HasPrefix(text, "("):
+		a.obscure("a declaration that evaluates the values of an array")
+	case startsWithHole(text):
+		a.compound = true
 	}
 }

@@ -140,7 +140,7 @@ func (a *analyzer) names(args []string, st *state) {
 			if rest, ok := strings.CutPrefix(value, "~/"); ok && a.options.Home != "" {
 				value = a.options.Home + "/" + rest
 			}
-			a.name(value, st)
+			a.name(strings.TrimLeft(value, "@<"), st)
 		}
 		switch {
 		case !strings.HasPrefix(word, "-"):
@@ -215,6 +215,13 @@ func read(a *analyzer, args []string, _ *string, _ *state) {
 		a.subscript(word)
 		if !strings.HasPrefix(word, "-") {
 			a.assign(word, false)
+			continue
+		}
+		for i, letter := range word {
+			if letter == 'a' { // an array, whose name may follow at once
+				a.arrays = true
+				a.assign(word[i+1:], false)
+			}
 		}
 	}
 }
@@ -223,7 +230,7 @@ func read(a *analyzer, args []string, _ *string, _ *state) {
 func wait(a *analyzer, args []string, _ *string, _ *state) {
 	a.builtin(args)
 	if slices.ContainsFunc(args, func(w string) bool {
-		return strings.HasPrefix(w, "-p") || mayBeOption(w)
+		return strings.HasPrefix(w, "-") && strings.Contains(w, "p") || mayBeOption(w)
 	}) {
 		a.obscure("wait with a variable")
 	}
@@ -321,6 +328,8 @@ func trap(a *analyzer, args []string, _ *string, st *state) {
 		rest = rest[1:]
 	}
 	switch {
+	case slices.ContainsFunc(rest, mayBeSeveral):
+		a.obscure("trap with words that are made at run time")
 	case len(rest) < 2 || rest[0] == "-" || rest[0] == "":
 	case strings.HasPrefix(rest[0], "-"):
 		a.obscure("trap with options")
@@ -329,14 +338,22 @@ func trap(a *analyzer, args []string, _ *string, st *state) {
 		if inner.functions = nil; a.moves {
 			inner.dir = string(Hole)
 		}
-		a.script(rest[0], inner)
+		moved := a.moved
+		a.moved = false
+		if a.script(rest[0], inner); a.moved {
+			a.obscure("trap with a cd")
+		}
+		a.moved = a.moved || moved
 	}
 }
 
 // testBuiltin is test and "[", of which -v and -R evaluate subscripts.
 func testBuiltin(a *analyzer, args []string, _ *string, _ *state) {
 	for i, word := range args[1:] {
-		named := word == "-v" || word == "-R" || startsWithHole(word)
+		if mayBeSeveral(word) {
+			a.obscure("a test with words that are made at run time; put variables in double quotes")
+		}
+		named := word == "-v" || word == "-R" || mayBeOption(word)
 		if named && i+2 < len(args) {
 			a.subscript(args[i+2])
 		}
@@ -407,6 +424,9 @@ func export(a *analyzer, args []string, _ *string, _ *state) {
 			a.obscure("a declaration that is made at run time")
 		} else if ok {
 			a.assign(name, isNumber(value))
+			a.value(value)
+		} else if strings.HasPrefix(word, "-") && strings.ContainsAny(word, "aA") {
+			a.arrays = true
 		}
 	}
 }

@@ -127,6 +127,9 @@ func analyze(script string, o Options, moves bool) *analyzer {
 	if a.declares && a.unsets {
 		a.obscure("functions that unset may remove")
 	}
+	if a.arrays && a.compound {
+		a.obscure("a declaration that may evaluate the values of an array")
+	}
 	for _, list := range []*[]string{
 		&a.found.Writes, &a.found.MayWrite, &a.found.Names, &a.found.Obscure,
 	} {
@@ -152,6 +155,9 @@ type analyzer struct {
 	moved, moves bool
 	// declares and unsets mean that a part of the script declares functions, and removes some.
 	declares, unsets bool
+	// arrays means that a part of the script makes arrays, and compound that one declares a variable
+	// with a value that may start with "(".
+	arrays, compound bool
 }
 
 // state is what statements leave to those that follow.
@@ -193,7 +199,8 @@ func (a *analyzer) script(text string, st *state) {
 		a.obscure("a script that is made at run time")
 		return
 	}
-	if strings.ContainsAny(text, "\x00\x01\x02") {
+	// Shells take a carriage return for a character of a word, the parser does not.
+	if strings.ContainsAny(text, "\x00\x01\x02\r") {
 		a.obscure("a script with control characters")
 		return
 	}

@@ -144,9 +144,11 @@ func (a *analyzer) loop(st *state, body func(*state)) {
 func (a *analyzer) redirects(list []*syntax.Redirect, st *state) (stdin *string) {
 	for _, r := range list {
 		if r.N != nil && strings.HasPrefix(r.N.Value, "{") {
-			a.assign(strings.Trim(r.N.Value, "{}"), true)
+			variable := strings.Trim(r.N.Value, "{}")
+			a.subscript(variable)
+			a.assign(variable, true)
 		}
-		name := a.word(r.Word, st)
+		name := a.target(r, st)
 		input := r.N == nil || r.N.Value == "0"
 		if isConnection(name) {
 			a.obscure("a connection of the shell") // if it is bash
@@ -165,7 +167,7 @@ func (a *analyzer) redirects(list []*syntax.Redirect, st *state) (stdin *string)
 			}
 			continue
 		case syntax.Hdoc, syntax.DashHdoc:
-			text := a.word(r.Hdoc, st)
+			text := a.hereDocument(r.Hdoc, st)
 			if input {
 				if stdin = &text; hasBackslash(r.Hdoc) {
 					stdin = nil
@@ -181,6 +183,20 @@ func (a *analyzer) redirects(list []*syntax.Redirect, st *state) (stdin *string)
 		}
 	}
 	return stdin
+}
+
+// target returns the word of a redirection. Shells expand braces in the name of a file.
+func (a *analyzer) target(r *syntax.Redirect, st *state) string {
+	switch r.Op {
+	case syntax.WordHdoc, syntax.Hdoc, syntax.DashHdoc:
+		return a.word(r.Word, st)
+	}
+	names := a.fields([]*syntax.Word{r.Word}, st)
+	if len(names) != 1 {
+		a.obscure("a redirection to several files")
+		return string(Hole)
+	}
+	return names[0]
 }
 
 // duplicate analyses the word of >& and <&. A number duplicates a descriptor; other texts are

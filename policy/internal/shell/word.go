@@ -98,9 +98,11 @@ func (a *analyzer) part(b *strings.Builder, p syntax.WordPart, st *state, quoted
 			a.part(b, q, st, true, false)
 		}
 	case *syntax.ParamExp:
-		a.parameter(p, st)
+		a.parameter(p, st, quoted)
 		if p.Param != nil && (p.Param.Value == "@" || p.Index != nil || p.Names != 0 || p.Slice != nil) {
 			hole = Split // "$@" and "${list[@]}" may be any number of words
+		} else if _, number := variable(&syntax.Word{Parts: []syntax.WordPart{p}}); number {
+			hole = Hole // one word
 		}
 		b.WriteRune(hole)
 	case *syntax.CmdSubst:
@@ -213,8 +215,35 @@ func (a *analyzer) quotedLiteral(b *strings.Builder, text string) {
 	}
 }
 
+// hereDocument returns the text of a here-document, with holes, and analyses the commands in it.
+func (a *analyzer) hereDocument(w *syntax.Word, st *state) string {
+	if w == nil {
+		return ""
+	}
+	var b strings.Builder
+	for _, part := range w.Parts {
+		a.part(&b, part, st, true, false)
+	}
+	return closeGlobs(b.String())
+}
+
+// inner analyses a word in an expansion of a variable. In double quotes and here-documents shells
+// take single quotes in it for themselves, which the parser does not.
+func (a *analyzer) inner(w *syntax.Word, st *state, quoted bool) {
+	if w == nil {
+		return
+	}
+	var b strings.Builder
+	for i, part := range w.Parts {
+		if _, single := part.(*syntax.SglQuoted); single && quoted {
+			a.obscure("single quotes in a quoted expansion of a variable")
+		}
+		a.part(&b, part, st, quoted, i == 0)
+	}
+}
+
 // parameter analyses an expansion of a variable.
-func (a *analyzer) parameter(p *syntax.ParamExp, st *state) {
+func (a *analyzer) parameter(p *syntax.ParamExp, st *state, quoted bool) {
 	if p.Excl && p.Names == 0 || p.NestedParam != nil || len(p.Modifiers) > 0 || p.Flags != nil {
 		a.obscure("a variable that names another one")
 	}
@@ -225,11 +254,11 @@ func (a *analyzer) parameter(p *syntax.ParamExp, st *state) {
 		a.arithmetic(st, p.Slice.Offset, p.Slice.Length)
 	}
 	if p.Repl != nil {
-		a.word(p.Repl.Orig, st)
-		a.word(p.Repl.With, st)
+		a.inner(p.Repl.Orig, st, quoted)
+		a.inner(p.Repl.With, st, quoted)
 	}
 	if p.Exp != nil {
-		a.word(p.Exp.Word, st)
+		a.inner(p.Exp.Word, st, quoted)
 		switch p.Exp.Op {
 		case syntax.AssignUnset, syntax.AssignUnsetOrNull:
 			a.assign(p.Param.Value, false)

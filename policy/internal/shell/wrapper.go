@@ -288,6 +288,11 @@ func (a *analyzer) find(args []string, st *state) {
 				way.dir = string(Hole)
 			}
 			if len(inner) > 0 {
+				if strings.HasPrefix(inner[0], "-") || slices.ContainsFunc(inner, func(w string) bool {
+					return slices.Contains(findActs, w)
+				}) { // word may be the value of a test
+					a.obscure("find with operators in a command")
+				}
 				a.program(inner, nil, way)
 			}
 			i = end
@@ -363,7 +368,7 @@ func (a *analyzer) parallel(args []string, st *state) {
 		a.obscure("the command of parallel")
 		return
 	}
-	a.script(script+` "$parallel"`, st.fork())
+	a.scriptOf("sh", script+` "$parallel"`, st.fork())
 }
 
 // watch analyses the command of watch, which a shell runs.
@@ -381,5 +386,5 @@ func (a *analyzer) watch(args []string, st *state) {
 		a.obscure("the options of watch")
 		return
 	}
-	a.script(strings.Join(inner, " "), st.fork())
+	a.scriptOf("sh", strings.Join(inner, " "), st.fork())
 }

@@ -18,8 +18,8 @@ type writer struct {
 	outputs []string
 	// target are the options that name the directory that is written.
 	target []string
-	// only means that operands are not written, just outputs.
-	only bool
+	// only means that operands are not written, just outputs. With moves they are, beside those.
+	only, moves bool
 	// if set, the program writes only with this option.
 	with string
 }
@@ -36,8 +36,9 @@ var writers = map[string]writer{
 	"ln":      {last: true, values: "S", target: targetDir},
 	"install": {last: true, values: "gmoS", target: targetDir},
 	"rsync":   {last: true, values: "efBTM"},
-	"scp":     {last: true, values: "cFiJlPS"}, "mv": {values: "S", target: targetDir},
-	"sed": {with: "i", values: "efl"}, "gsed": {with: "i", values: "efl"},
+	"scp":     {last: true, values: "cFiJlPS"}, "mv": {values: "S", target: targetDir, moves: true},
+	"shuf": {only: true, values: "in", outputs: []string{"o", "output"}},
+	"sed":  {with: "i", values: "efl"}, "gsed": {with: "i", values: "efl"},
 	"perl": {with: "i", values: "eEIMm"},
 	"sort": {only: true, values: "kStT", outputs: []string{"o", "output"}},
 	"uniq": {first: 1, values: "fsw"}, "split": {first: 1, values: "abCln"},
@@ -147,7 +148,7 @@ func (a *analyzer) writes(args []string, st *state) {
 			if abbreviates(option, w.outputs) {
 				targets = append(targets, next())
 			} else if abbreviates(option, w.target) {
-				targets, w.only = append(targets, next()), true
+				targets, w.only = append(targets, next()), !w.moves
 			}
 		default:
 			if w.with != "" && strings.Contains(option, w.with) {
@@ -165,7 +166,7 @@ func (a *analyzer) writes(args []string, st *state) {
 				}
 				if output || target {
 					targets = append(targets, rest)
-					w.only = w.only || target
+					w.only = w.only || target && !w.moves
 				}
 				break
 			}
@@ -189,9 +190,17 @@ func (w writer) written(args, operands []string) []string {
 			w.first = 0
 		}
 	}
+	if strings.HasPrefix(args[0], "ch") && slices.ContainsFunc(args[1:], func(w string) bool {
+		return strings.HasPrefix(w, "--ref") || args[0] == "chmod" && strings.HasPrefix(w, "-") &&
+			!strings.HasPrefix(w, "--") && strings.ContainsAny(w, "rwxXstugo,=")
+	}) { // the mode is no operand
+		w.first = 0
+	}
 	switch {
 	case w.only:
 		return nil
+	case args[0] == "ln" && len(operands) == 1:
+		return []string{path.Base(operands[0])}
 	case w.last && len(operands) > 0 && !(args[0] == "install" && slices.ContainsFunc(args,
 		func(w string) bool { return strings.HasPrefix(w, "-d") || strings.HasPrefix(w, "--d") })):
 		return into(operands[len(operands)-1], operands[:len(operands)-1])
@@ -232,6 +241,9 @@ func into(target string, files []string) (names []string) {
 			return []string{target}
 		}
 		names = append(names, path.Join(target, path.Base(name)))
+		if i := strings.LastIndexByte(name, ':'); i >= 0 { // of another host
+			names = append(names, path.Join(target, path.Base(name[i+1:])))
+		}
 	}
 	return names
 }

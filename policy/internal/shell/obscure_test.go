@@ -1,0 +1,45 @@
+package shell
+
+import "testing"
+
+// TestObscure has scripts that run a program which no reader of their text sees, or that may, and
+// others like them that do not.
+func TestObscure(t *testing.T) {
+	for _, script := range []string{
+		// what bash reads differently from the parser
+		"a \\\r\nrm x", "a \r#; rm x",
+		`echo "${x:-'$(rm x)'}"`, "cat <<E\n${x:-'$(rm x)'}\nE", `echo "${x:-'}" "$(rm x)" "'}"`,
+		`echo "${x:-${y:-'$(rm x)'}}"`, `echo "${x/a/'$(rm x)'}"`,
+		// values that bash evaluates
+		`OPTIND='a[$(rm x)]'`, `read OPTIND`, `for OPTIND in 'a[$(rm x)]'; do :; done`,
+		`printf -v RANDOM %s "$x"`, `SECONDS=$x`,
+		`declare -a x='($(rm x))'`, `local -A x='($(rm x))'`, `command readonly -a 'x=($(rm x))'`,
+		`declare -a x="$y"`, `x=(); declare x="$y"`, `declare x="$y"; read -ra x`,
+		`y=v; [ "-$y" 'a[$(rm x)]' ]`, `x='-v a[$(rm${IFS}x)]'; [ $x ]`,
+		`b='x[$(rm x)]'; : {a[b]}>/dev/null`,
+		`sleep 1 & wait -np 'a[$(rm x)]'`, `wait -np PATH; a`,
+		`x=1; read -ax <<<'a[$(rm x)]'; echo $((x))`,
+		// variables that select programs
+		`export {LD_PRELOAD,x}=./e.so; a`, `declare {PATH,x}=.; a`, `f() { local PATH; a; }; f`,
+		// scripts that run later
+		`x='rm${IFS}x EXIT'; trap $x`, `set -- 'rm x' EXIT; trap "$@"`, `trap 'cd d' DEBUG; a >x`,
+		// operators of find
+		`find . ! -fstype -exec -exec rm x ';'`, `find . -fstype -exec -delete -o -name ';'`,
+	} {
+		for _, bash := range []bool{true, false} {
+			if s := Analyze(script, Options{Bash: bash}); len(s.Obscure) == 0 {
+				t.Errorf("%q is understood, bash %t: %v", script, bash, s.Commands)
+			}
+		}
+	}
+	for _, script := range []string{
+		`[ $# -gt 0 ] && [ $? = 0 ]`, `[ "$x" = y ] && [ -n "$x" ]`, `f() { local x="$1"; }; f`,
+		`y=(1 2); x=$y`, `trap 'rm x' EXIT`, `export A=b B="$x"`, `x=1; read -r y; echo $((x))`,
+		`echo "${x:-a}" ${x:-'a'}`, "cat <<E\n${x:-a}\nE", `wait -n`, `OPTIND=1`,
+		`find . -exec rm -f {} +`, `a >"$x"`, `watch 'a; b'`,
+	} {
+		if s := Analyze(script, Options{Bash: true}); len(s.Obscure) > 0 {
+			t.Errorf("%q is not understood: %q", script, s.Obscure)
+		}
+	}
+}
