@@ -346,7 +346,7 @@ func (r Rule) compare(q Request, subject string) match {
 		return sometimes
 	}
 	if strings.ContainsAny(subject, holes) {
-		return compareUnknown(pattern, subject)
+		return compareUnknown(pattern, subject, q.Class == ClassWrite)
 	}
 	inside, absolute := q.names(subject)
 	if path.IsAbs(pattern) {
@@ -405,16 +405,20 @@ func (r Rule) isBelow(q Request, dir string) bool {
 const holes = string(shell.Hole) + string(shell.Split) + string(shell.Glob)
 
 // compareUnknown compares a pattern with the name of a file that has holes. Since slashes and ".."
-// may be in one, only the end of the name tells something, and no pattern certainly matches.
-func compareUnknown(pattern, name string) match {
+// may be in one, only the end of the name tells something, and no pattern certainly matches. With
+// dirs the name may be a directory of files that the pattern is about.
+func compareUnknown(pattern, name string, dirs bool) match {
 	_, last := path.Split(name)
 	if i := strings.LastIndexAny(last, holes); i >= 0 {
 		_, size := utf8.DecodeRuneInString(last[i:])
 		last = string(shell.Hole) + last[i+size:]
 	}
-	_, end := path.Split(pattern)
-	if compilePath(end).match(last) == never {
-		return never
+	rest, end := path.Split(pattern)
+	for compilePath(end).match(last) == never {
+		if rest == "" || rest == "/" || !dirs {
+			return never
+		}
+		rest, end = path.Split(strings.TrimSuffix(rest, "/"))
 	}
 	return sometimes
 }

@@ -49,7 +49,7 @@ func Preset(name string) *Policy {
 	case "ci":
 		return &Policy{Rules: []Rule{
 			rule(Deny, ClassShell, "git push *"), rule(Deny, ClassShell, "git send-pack *"),
-			rule(Deny, ClassShell, "git http-push *"), rule(Deny, ClassShell, "git subtree push *"),
+			rule(Deny, ClassShell, "git http-push *"), rule(Deny, ClassShell, "git subtree *push*"),
 			rule(Deny, ClassShell, "sudo *"),
 			rule(Deny, ClassShell, "doas *"), rule(Deny, ClassShell, "su *"), rule(Allow, "*", "*"),
 		}, Default: Deny}

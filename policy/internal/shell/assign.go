@@ -56,6 +56,8 @@ var steering = []string{
 	"TAR_OPTIONS", "TAPE", "RSYNC_*", "*_RSH", "RSH", "SSH_*", "SUDO_*", "DOCKER_*", "KUBECONFIG",
 	"AWKPATH", "AWKLIBPATH", "GOCACHEPROG", "PKG_CONFIG*",
 	"RIPGREP_CONFIG_PATH", "FZF_*", "GREP_OPTIONS", "*_COMMAND", "*_CMD", "HOME", "XDG_*",
+	"OPENSSL_*", "CURL_HOME", "WGETRC", "SYSTEM_WGETRC", "ZIPOPT", "UNZIP*", "PYTEST_*", "DOTNET_*",
+	"GOVCS",
 }
 
 // steers reports whether a variable can make a program run another one.

@@ -107,7 +107,8 @@ $'|\x61|\x62|#|=|+=|-c|-e|--|nohup |'a[$(rm)]'|$((x))|${x/1/$1}|REPLY=1;|read <<
 $((_))|_=1;|x=1;|sh <<<'a' |<<'E'|xargs -I{} |-L1 |-name |-fstype |-exec rm ;|env -C . |\x|
 '$(rm)'|>&|<&|&>|"$1"|'$x'`, "|"),
 	"\n", "\\\n", "<<E\n", "\nE\n", "<<-E\n\t", "\n\tE\n", "# ", "\r", "\\\r\n", "\"${x:-'", "'}\"",
-	"OPTIND=", "trap $x EXIT;", "x='rm${IFS}x'", "declare -a x='(", ")'", "x=()", "{a..a}", "wait -np ",
+	"OPTIND=", "trap $x EXIT;", "x='rm${IFS}x'", "declare -a x='(", ")'", "x=()", "{a..a}",
+	"wait -np ",
 	"sleep 0 &", "x='-v a[$(rm${IFS}x)]';", "[ $x ]", "y=v;", "[ \"-$y\" ", "read -ax <<<", "{a[b]}>o")
 
 func randomScript(r *rand.Rand) string {

@@ -23,6 +23,8 @@ func TestObscure(t *testing.T) {
 		`export {LD_PRELOAD,x}=./e.so; a`, `declare {PATH,x}=.; a`, `f() { local PATH; a; }; f`,
 		// scripts that run later
 		`x='rm${IFS}x EXIT'; trap $x`, `set -- 'rm x' EXIT; trap "$@"`, `trap 'cd d' DEBUG; a >x`,
+		"gcc -wrapper rm,x a.c", "install -s --strip-program=rm a b", "go doc -http x",
+		"WGETRC=x wget y", "gosu x rm y | prlimit -n rm x",
 		// operators of find
 		`find . ! -fstype -exec -exec rm x ';'`, `find . -fstype -exec -delete -o -name ';'`,
 	} {

@@ -17,6 +17,9 @@ type options struct {
 // everything means that any use may run programs.
 var everything = options{words: []string{""}}
 
+// compilers load code and run programs that these options name.
+var compilers = options{words: []string{"-wrapper", "-B", "-fplugin", "-Xclang", "@"}}
+
 // running are the programs that are known for something else, but run others if told so.
 var running = map[string]options{
 	"tar": {short: "IF", long: []string{
@@ -27,21 +30,25 @@ var running = map[string]options{
 	"zip":    {short: "T", long: []string{"unzip-command", "test"}},
 	"sort":   {long: []string{"compress-program"}},
 	"split":  {long: []string{"filter"}},
-	"rg":     {long: []string{"pre", "hostname-bin"}},
-	"fd":     {short: "xX", long: []string{"exec", "exec-batch"}},
-	"fdfind": {short: "xX", long: []string{"exec", "exec-batch"}},
-	"rsync":  {short: "e", long: []string{"rsh", "rsync-path"}},
-	"ssh":    {short: "oFISW"},
-	"scp":    {short: "oFSD"},
-	"sftp":   {short: "oFSDb"},
-	"curl":   {short: "K", long: []string{"config"}},
-	"wget":   {short: "e", long: []string{"use-askpass", "config", "execute"}},
-	"man":    {short: "PHC", long: []string{"pager", "html", "config-file", "preprocessor"}},
+	"diff3":  {long: []string{"diff-program"}}, "sdiff": {long: []string{"diff-program"}},
+	"cpio": {long: []string{"rsh-command"}}, "install": {long: []string{"strip-program"}},
+	"gcc": compilers, "g++": compilers, "cc": compilers, "c++": compilers, "clang": compilers,
+	"clang++": compilers,
+	"rg":      {long: []string{"pre", "hostname-bin"}},
+	"fd":      {short: "xX", long: []string{"exec", "exec-batch"}},
+	"fdfind":  {short: "xX", long: []string{"exec", "exec-batch"}},
+	"rsync":   {short: "e", long: []string{"rsh", "rsync-path"}},
+	"ssh":     {short: "oFISW"},
+	"scp":     {short: "oFSD"},
+	"sftp":    {short: "oFSDb"},
+	"curl":    {short: "K", long: []string{"config"}},
+	"wget":    {short: "e", long: []string{"use-askpass", "config", "execute"}},
+	"man":     {short: "PHC", long: []string{"pager", "html", "config-file", "preprocessor"}},
 	"go": {
 		long: []string{"exec", "toolexec", "vettool", "overlay", "modfile"},
 		words: []string{
 			"-exec", "-toolexec", "-vettool", "-overlay", "-modfile", "-mod", "-ldflags", "-gcflags",
-			"-gccgoflags", "-asmflags", "-compiler", "-fix", "-debug-", "env", "generate",
+			"-gccgoflags", "-asmflags", "-compiler", "-fix", "-debug-", "-http", "env", "generate",
 		},
 	},
 	"make": {

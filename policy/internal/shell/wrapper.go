@@ -58,7 +58,11 @@ var wrappers = map[string]wrapper{
 	"unshare": {judged: true}, "nsenter": {judged: true}, "setpriv": {judged: true},
 	"strace": {judged: true}, "ltrace": {judged: true}, "caffeinate": {judged: true},
 	"dbus-run-session": {judged: true}, "ssh-agent": {judged: true}, "fakeroot": {judged: true},
-	"proot": {judged: true}, "xvfb-run": {judged: true},
+	"proot": {judged: true}, "xvfb-run": {judged: true}, "prlimit": {judged: true},
+	"choom": {judged: true}, "runcon": {judged: true}, "start-stop-daemon": {judged: true},
+	"setuidgid": {judged: true}, "chpst": {judged: true}, "envdir": {judged: true},
+	"gosu": {judged: true, operands: 1}, "su-exec": {judged: true, operands: 1},
+	"tini": {judged: true}, "dumb-init": {judged: true},
 	"flock": { // it makes its file, which it locks
 		flags: "sxenouFv", values: "wE", operands: 1, writes: true,
 		long: []string{
