@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -259,7 +260,7 @@ func (l *loop) ask(ctx context.Context, req llm.Request) (llm.Response, error) {
 		}
 		a.Add(d)
 		if d.Kind == llm.DeltaRetry {
-			l.storeRetry(*d.Retry, 0)
+			l.send(l.storeRetry(*d.Retry, 0))
 		}
 	}
 	return a.Response()
@@ -288,7 +289,7 @@ func (l *loop) summaryRequest(conversation string) llm.Request {
 		Model: l.next.Model, System: l.kind(KindCompaction).Instructions, MaxOutputTokens: summaryTokens,
 		Messages:  []llm.Message{{Role: llm.RoleUser, Parts: []llm.Part{text}}},
 		Options:   l.profile.WithModel(l.next.Model).Options,
-		SessionID: l.sessionID,
+		SessionID: l.sessionID, RunID: l.in.RunID,
 	}
 }
 
@@ -335,22 +336,23 @@ func transcript(turns []session.Turn, pruned map[string]bool) string {
 }
 
 // gather adds to c what a summary must not lose: the words of the user, the plan, the files that
-// were changed and read, the long outputs that the session keeps, and the last failures, of the
-// turns that it stands for and of the summary before.
+// were changed and read, the long outputs that the session keeps, of the turns that it stands for
+// and of the summary before, and the open failures.
 func (l *loop) gather(c *session.Compacted, turns []session.Turn) {
 	old := l.history.compacted
 	c.Words, c.Changed, c.Read = slices.Clone(old.Words), slices.Clone(old.Changed),
 		slices.Clone(old.Read)
-	c.Failures, c.Plan, c.Outputs = slices.Clone(old.Failures), old.Plan, slices.Clone(old.Outputs)
+	c.Plan, c.Outputs = old.Plan, slices.Clone(old.Outputs)
+	for _, f := range l.history.failures.Open() {
+		text := strings.TrimSpace(f.Message + "\n" + f.Output)
+		c.Failures = append(c.Failures, cmp.Or(f.Tool, f.Kind)+": "+shorten.Middle(text, 300))
+	}
 	failed, stored := map[string]bool{}, map[string]bool{}
 	for _, t := range turns {
 		for _, r := range t.Results {
 			failed[r.CallID] = r.IsError
 			stored[r.CallID] = strings.Contains(r.Text(), tool.OutputScheme+r.CallID)
-			switch {
-			case r.IsError:
-				c.Failures = append(c.Failures, r.Name+": "+shorten.Middle(r.Text(), 300))
-			case r.Name == planExit:
+			if r.Name == planExit && !r.IsError {
 				c.Plan = r.Text()
 			}
 		}

@@ -100,8 +100,9 @@ func (l *loop) account(
 // learn follows a round of calls. After a failure the model gets the open ones again, and after
 // strikes it has to find the cause. It gets its open plan again, too.
 func (l *loop) learn(ctx context.Context, rounds int, failed bool) (ending, bool, error) {
-	if rounds >= strikes && l.limits().MaxReplans >= 0 {
-		return l.strike(ctx, rounds)
+	open := l.history.failures.Open()
+	if rounds >= strikes && len(open) > 0 && l.limits().MaxReplans >= 0 {
+		return l.strike(ctx, rounds, open[len(open)-1])
 	}
 	var texts []string
 	if failed {
@@ -123,9 +124,9 @@ func (l *loop) learn(ctx context.Context, rounds int, failed bool) (ending, bool
 
 // strike follows that many failing rounds in a row: the model finds the cause and makes a new plan.
 // If that has been tried often enough a person may help, or the run ends.
-func (l *loop) strike(ctx context.Context, rounds int) (ending, bool, error) {
-	open := l.history.failures.Open()
-	last := open[len(open)-1]
+func (l *loop) strike(
+	ctx context.Context, rounds int, last event.Failure,
+) (ending, bool, error) {
 	if l.replans < l.limits().MaxReplans {
 		return l.replan(ctx, strikeText(rounds, last))
 	}

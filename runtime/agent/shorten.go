@@ -43,7 +43,7 @@ type Shortening struct {
 	Prune []string
 	// Replace is the number of turns at the start that Text replaces. The next turn must be of kind
 	// user or assistant, so that calls keep their results. The model sees Text as a summary, with the
-	// words of the user, the names of files and the last failures of these turns. An empty Text lets
+	// words of the user, the names of files and the open failures. An empty Text lets
 	// the model write the summary, which must make the conversation shorter.
 	Replace int
 	Text    string

@@ -214,7 +214,7 @@ func compactedText(c session.Compacted) string {
 	list("Files that you changed:", c.Changed)
 	list("Files that you read:", c.Read)
 	list("Long outputs, which you can still read and search:", c.Outputs)
-	list("The last failures:", c.Failures)
+	list("Failures that are still open:", c.Failures)
 	return b.String()
 }
 

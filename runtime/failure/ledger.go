@@ -121,7 +121,8 @@ func (e entry) resolvedBy(c Call) bool {
 		(e.topic == c.Topic || e.Source == event.FailureValidation && e.Tool == c.Tool)
 }
 
-// Add adds the outcomes of a round. Canceled calls do not count. It returns the number of rounds in
+// Add adds the outcomes of a round. Canceled calls do not count, nor failures that a later call of
+// the round resolves. It returns the number of rounds in
 // a row in which all calls failed, with one kind of failure; zero if a call has succeeded.
 func (l *Ledger) Add(r Round) (inRow int) {
 	l.mu.Lock()
@@ -137,8 +138,12 @@ func (l *Ledger) Add(r Round) (inRow int) {
 			succeeded = succeeded || !c.Aside
 			l.open = slices.DeleteFunc(l.open, func(e entry) bool { return e.resolvedBy(c) })
 		case f.Kind != string(tool.KindCanceled):
-			kinds[f.Kind] = true
 			l.keep(entry{Failure: *f, topic: c.Topic, fresh: true})
+		}
+	}
+	for _, e := range l.open {
+		if e.fresh {
+			kinds[e.Kind] = true
 		}
 	}
 	switch {

@@ -269,3 +269,21 @@ func TestSuccessAside(t *testing.T) {
 		}
 	}
 }
+
+// TestResolvedInRound has a failure that a later call of the same round resolves.
+func TestResolvedInRound(t *testing.T) {
+	var l failure.Ledger
+	update := tool.PlanTools(nil)[1]
+	for i := range 3 {
+		c := llm.ToolCall{ID: fmt.Sprint(i), Name: "plan_update"}
+		failed := failure.CallOf(update, c, &event.Failure{
+			Source: event.FailureValidation, Kind: "validation", Tool: c.Name, CallID: c.ID,
+		})
+		if n := l.Add(failure.Round{failed, failure.CallOf(update, c, nil)}); n != i {
+			t.Errorf("%d rounds", n)
+		}
+		if n := l.Add(failure.Round{failed}); n != i+1 {
+			t.Errorf("%d rounds, want %d", n, i+1)
+		}
+	}
+}
