@@ -89,6 +89,11 @@ func (p *program) agentKinds(c *cli.Context) ([]agent.Kind, error) {
 					strings.Join(known.Names(), ", "))
 			}
 		}
+		if kind.Rules != nil {
+			if err := p.checkPermissions(kind.Rules); err != nil {
+				return nil, usagef("--agents: %s: %s", file, err)
+			}
+		}
 		kinds = append(kinds, kind)
 	}
 	if given && len(kinds) == 0 {

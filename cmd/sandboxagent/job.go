@@ -360,7 +360,7 @@ const timeoutText = "the run timed out (--timeout)"
 var limitRemedies = map[string]string{
 	"turns": "--max-turns", "tool_rounds": "--max-tool-rounds",
 	"tokens": "--max-tokens", "cost": "--max-cost", agent.LimitBudget: "--max-cost",
-	"output_tokens": "ask for smaller steps",
+	"output_tokens": "ask for smaller steps", "tool_calls": "max_tool_calls of the kind of agent",
 }
 
 // explain returns a line with the reason why a run is not completed, and a remedy; empty for a

@@ -490,7 +490,8 @@ func (p *program) openSessions(
 
 // readOnlyTools are the names of the tools for a read-only environment.
 func readOnlyTools(all []tool.Tool) []string {
-	names := slices.Clone(agentTools[:]) // sub-agents are offered no more than this either
+	// sub-agents are offered no more than this either
+	names := slices.Concat(agentTools[:], plannerTools)
 	for _, t := range all {
 		if t.ReadOnly || !t.NeedsEnv || t.Class == policy.ClassShell {
 			names = append(names, t.Name)

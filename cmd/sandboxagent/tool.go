@@ -59,7 +59,11 @@ func isRunTool(name string) bool {
 	return slices.Contains(runTools[:], name) || slices.Contains(agentTools[:], name)
 }
 
-var runTools = [...]string{"ask_user", "exit"}
+var (
+	runTools = [...]string{"ask_user", "exit", "plan_write", "plan_update", "plan_read"}
+	// plannerTools are those of --planner.
+	plannerTools = runTools[2:]
+)
 
 // findTool returns the tool name, or a usageError with the known names.
 func findTool(r *tool.Registry, name string) (tool.Tool, error) {

@@ -112,6 +112,13 @@ func (k Kind) role() role {
 	return roleAny
 }
 
+// isBuiltin reports whether k is a built-in kind, with its instructions.
+func (k Kind) isBuiltin() bool {
+	return slices.ContainsFunc(builtinKinds(), func(b Kind) bool {
+		return b.Name == k.Name && b.Instructions == k.Instructions
+	})
+}
+
 func builtinKinds() []Kind {
 	return []Kind{
 		{

@@ -88,6 +88,9 @@ func (p *planner) recite() string {
 // planWrite is the tool that makes a plan.
 const planWrite = "plan_write"
 
+// plannerTools are those of Config.Planner.
+var plannerTools = [...]string{planWrite, "plan_update", "plan_read"}
+
 // plans reports whether the model may plan in this run.
 func (l *loop) plans() bool {
 	if l.planner == nil {

@@ -26,9 +26,10 @@ func stricter[N int | int64](a, b N) N {
 	return a
 }
 
-// WithKind returns c for an agent of a kind: with its instructions after the user's, its model, its
-// tools, its limits and its rules. Build is c itself, and plan begins in plan mode. Other
-// names are those of Subagents; an unknown one is an error that wraps ErrConfig.
+// WithKind returns c for an agent of a kind: with its instructions, unless they are those of a
+// built-in sub-agent, after the user's, its model, its tools, its limits and its rules. Build is c
+// itself, and plan begins in plan mode. Other names are those of Subagents; an unknown one is an
+// error that wraps ErrConfig.
 func (c Config) WithKind(name string) (Config, error) {
 	kinds := c.Subagents.all()
 	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Name == name && k.role() != roleHidden })
@@ -53,6 +54,9 @@ func (c Config) WithKind(name string) (Config, error) {
 	}
 	c.Settings = c.Settings.clone()
 	c.kindInstructions = k.Instructions
+	if k.isBuiltin() {
+		c.kindInstructions = "" // they are for a sub-agent
+	}
 	if k.Model != "" {
 		c.Settings.Model = k.Model
 	}
@@ -75,7 +79,7 @@ func (c Config) WithKind(name string) (Config, error) {
 		)
 	}
 	c.ProgressFile = ""
-	readOnly := []string{exit, askUser, planWrite, "plan_update", "plan_read"}
+	readOnly := append([]string{exit, askUser}, plannerTools[:]...)
 	for _, t := range slices.Concat(c.Profile.Tools, c.Tools) {
 		if t.ReadOnly {
 			readOnly = append(readOnly, t.Name)

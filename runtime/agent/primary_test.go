@@ -51,8 +51,10 @@ func TestWithKind(t *testing.T) {
 		"Answer in French.\n\nLook for errors first.\n") {
 		t.Errorf("tools %q, model %s, %q", names, req.Model, req.System)
 	}
-	if _, names := offeredTo(t, "explore", nil); !slices.Equal(names, []string{"look", "exit"}) {
-		t.Errorf("tools of explore %q", names)
+	explore, names := offeredTo(t, "explore", nil)
+	if !slices.Equal(names, []string{"look", "exit"}) ||
+		strings.Contains(explore.System, "started by another agent") {
+		t.Errorf("tools of explore %q, %q", names, explore.System)
 	}
 	build, names := offeredTo(t, agent.KindBuild, nil)
 	if !slices.Equal(names, []string{"look", "try", "exit", "write_file"}) {
@@ -87,6 +89,43 @@ func TestKindLimitsTurns(t *testing.T) {
 		if cfg, err := cfg.WithKind("k"); err != nil || cfg.Limits.MaxTurns != want {
 			t.Errorf("%d becomes %d, %v", given, cfg.Limits.MaxTurns, err)
 		}
+	}
+}
+
+// TestKindLimits has sub-agents of kinds with limits of their own.
+func TestKindLimits(t *testing.T) {
+	for requests, kind := range map[int]agent.Kind{
+		1: {MaxToolCalls: 1}, 0: {MaxTokens: 1}, // which no request fits
+	} {
+		kind.Name, kind.Description = "k", "d"
+		c := one(object{"agent_type": "k"}, calls(succeeds("a", "x")))
+		cfg := treeConfig(c, failing("try"))
+		cfg.Subagents.Kinds = []agent.Kind{kind}
+		submit(t, newSession(t, cfg), "go")
+		c.returned(t, "", 2, 0, "limit")
+		if n := c.sent("agent_1"); n != requests {
+			t.Errorf("%d requests, want %d", n, requests)
+		}
+	}
+}
+
+// TestKindOfSummaries replaces the kind that summarizes conversations.
+func TestKindOfSummaries(t *testing.T) {
+	m := &model{answers: []answer{
+		{text: strings.Repeat("a word ", 2000)}, {text: "more"}, {text: "the summary"},
+	}}
+	cfg := config(m)
+	cfg.Subagents.Kinds = []agent.Kind{{
+		Name: agent.KindCompaction, Description: "d", Instructions: "Be brief.", Model: "small",
+	}}
+	s := newSession(t, cfg)
+	submit(t, s, "go")
+	submit(t, s, "go on")
+	if err := s.Compact(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if req := m.request(t, 2); req.System != "Be brief." || req.Model != "small" {
+		t.Errorf("the request is %+v", req)
 	}
 }
 

@@ -113,6 +113,7 @@ func TestFollowUpsAfterEnds(t *testing.T) {
 		"failed":         {exit(1), agent.Limits{MaxReplans: -1}, true},
 		"out of time":    {exit(-1), agent.Limits{}, true},
 		"limit":          {calls(succeeds("a", "x")), agent.Limits{MaxToolCalls: 1}, true},
+		"limit of turns": {calls(succeeds("a", "x")), agent.Limits{MaxTurns: 1}, false},
 		"a question":     {exit(2), agent.Limits{}, false},
 		"error of model": {answer{err: &llm.Error{Kind: llm.KindServer}}, agent.Limits{}, true},
 		"the last error": {answer{err: &llm.Error{Kind: llm.KindAuth}}, agent.Limits{}, false},

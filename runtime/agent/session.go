@@ -351,7 +351,8 @@ func (s *Session) Steer(message string) error {
 }
 
 // FollowUp makes message the next input after the end of the current one or, if the session is
-// idle, of the next one. It stays in the queue while a run is aborted or waits for a human.
+// idle, of the next one. It stays in the queue after a run that was aborted, waits for a human, or
+// has reached a limit of the session: of turns, tokens or cost.
 func (s *Session) FollowUp(message string) { s.followUps.add(message) }
 
 // Subscribe calls fn for each event from now on, as for Config.Observers.

@@ -398,6 +398,7 @@ func (a *subagents) tools(kind Kind, offered []string) (list []tool.Tool, names 
 		control := slices.Contains(a.control, name)
 		switch {
 		case !ok, name == askUser, name == planEnter, name == planExit,
+			slices.Contains(plannerTools[:], name),
 			kind.ReadOnly && (control || !t.ReadOnly) && name != exit,
 			kind.Tools != nil && !slices.Contains(kind.Tools, name):
 			continue

@@ -182,7 +182,8 @@ func TestSubagentsTools(t *testing.T) {
 		n.tool("look", true), n.tool("change", false), tool.AskUser(), tool.ExitTool(),
 	}
 	all := []string{
-		"spawn_agent", "send_input", "wait", "close_agent", "look", "change", "ask_user", "exit",
+		"spawn_agent", "send_input", "wait", "close_agent", "plan_write", "plan_update", "plan_read",
+		"look", "change", "ask_user", "exit",
 	}
 	reader := agent.Kind{Name: "reader", Description: "reads", Tools: []string{
 		"look", "ask_user", "missing",
@@ -224,7 +225,7 @@ func TestSubagentsTools(t *testing.T) {
 			}
 			n.seen = nil
 			cfg := treeConfig(c, tools...)
-			cfg.Policy.Allow = tt.allow
+			cfg.Policy.Allow, cfg.Planner = tt.allow, true // the plan is that of the user's agent
 			cfg.Subagents = agent.Subagents{MaxDepth: tt.depth, Kinds: []agent.Kind{reader, boss, none}}
 			s := newSession(t, cfg)
 			if _, err := s.Run(t.Context(), agent.Input{Text: "go", AllowedTools: tt.allowed}); err != nil {
