@@ -44,6 +44,7 @@ type checkpoints struct {
 	files fileHistory
 	dirty bool
 	call  string // the last call of the root agent
+	later string // the call that waits for an approval
 	// done is closed when the changes are stored, or failed is why they are not.
 	done   chan struct{}
 	failed error
@@ -77,7 +78,16 @@ func (c *checkpoints) event(e event.Event) error {
 		}
 	case event.ToolCallStart:
 		c.await()
+	case event.PermissionReplied:
+		if d.Answer == "later" {
+			c.later = d.CallID
+		}
+	case event.Verify:
+		c.dirty = true
 	case event.ToolCallEnd:
+		if d.CallID == c.later { // it has not run
+			break
+		}
 		if slices.Contains(c.changing, d.Name) {
 			c.dirty = true
 		}
@@ -169,13 +179,14 @@ func (c *checkpoints) store(
 		return errors.Join(err, c.files.lose(call, err))
 	}
 	defer now.Close() //nolint:errcheck // it was only read
-	first := c.env.tree.Snapshot()
-	if err := c.files.add(call, first, now.Snapshot(), now.Unreadable()); err != nil {
-		return err
-	}
-	return replaceFile(filepath.Join(dir, checkpointName), 0o600, func(w io.Writer) error {
+	// If the program dies between the two, the changes are there, and their history is not known.
+	err = replaceFile(filepath.Join(dir, checkpointName), 0o600, func(w io.Writer) error {
 		return now.Save(ctx, w, call)
 	})
+	if err != nil {
+		return err
+	}
+	return c.files.add(call, c.env.tree.Snapshot(), now.Snapshot(), now.Unreadable())
 }
 
 // restore makes the stored changes of a session, which may be nil, in an environment to which tree
@@ -348,6 +359,9 @@ func (s *storedSession) lost(uploaded bool, changing []string) string {
 				add(c.ID, c.Name, c.Arguments)
 			}
 		}
+	}
+	if s.record.AgentsLost() {
+		calls = append(calls, "- those of the sub-agents that were at work")
 	}
 	if len(calls) == 0 {
 		return ""

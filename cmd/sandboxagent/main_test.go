@@ -80,16 +80,41 @@ func TestMain(m *testing.M) {
 }
 
 // killVar makes the program kill itself: before its n-th entry of the journal with "before n",
-// after it with "after n".
+// after it with "after n". With "ended" it does so instead of its second snapshot, after the end of
+// the run.
 const killVar = "SANDBOXAGENT_TEST_KILL"
 
 func killAt(point string) func(session.Store) session.Store {
 	when, n, _ := strings.Cut(point, " ")
 	at, _ := strconv.Atoi(n) // 0 kills never
 	var count atomic.Int64
+	if point == "ended" {
+		ended := make(chan struct{})
+		return func(s session.Store) session.Store { return &endingStore{s, &count, ended} }
+	}
 	return func(s session.Store) session.Store {
 		return &killingStore{Store: s, count: &count, at: int64(at), before: when == "before"}
 	}
+}
+
+// endingStore kills the program instead of its second snapshot, after the end of the run.
+type endingStore struct {
+	session.Store
+
+	snapshots *atomic.Int64
+	ended     chan struct{}
+}
+
+func (s *endingStore) Append(typ string, data any) error {
+	if typ == session.TypeSnapshot && s.snapshots.Add(1) == 2 {
+		<-s.ended
+		kill()
+	}
+	err := s.Store.Append(typ, data)
+	if typ == session.TypeRunEnded {
+		close(s.ended)
+	}
+	return err
 }
 
 // killingStore kills the program.
@@ -104,16 +129,16 @@ type killingStore struct {
 func (s *killingStore) Append(typ string, data any) error {
 	n := s.count.Add(1)
 	if n == s.at && s.before {
-		s.kill()
+		kill()
 	}
 	err := s.Store.Append(typ, data)
 	if n == s.at {
-		s.kill()
+		kill()
 	}
 	return err
 }
 
-func (s *killingStore) kill() {
+func kill() {
 	if self, err := os.FindProcess(os.Getpid()); err == nil {
 		_ = self.Kill()
 	}

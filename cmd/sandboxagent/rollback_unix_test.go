@@ -215,3 +215,33 @@ func checkCopySession(t *testing.T, dir string) {
 		}
 	}
 }
+
+// TestUndoAfterKilledEnd kills the program after the end of a run, before it has stored the changes
+// of the last round. They are not known, and no other round is taken back in its place.
+func TestUndoAfterKilledEnd(t *testing.T) {
+	p := newProcess(t, "run", "--sandbox=off", "--yes", "--model=script:s.yaml", "--max-tool-rounds=2",
+		"x")
+	p.writeFile(t, "s.yaml", `turns:
+  - calls: [{tool: shell, args: {command: "echo 1 >one"}}]
+  - calls: [{tool: shell, args: {command: "echo 2 >two"}}]
+  - text: done
+`)
+	p.Env = append(p.Env, beVar+"=sandboxagent-killed", killVar+"=ended")
+	if err := p.Run(); p.ProcessState == nil || p.ProcessState.Exited() {
+		t.Fatalf("the run was not killed: %v", err)
+	}
+	undo := newProcess(t, "session", "undo", "--last")
+	undo.Dir, undo.Env = p.Dir, append(p.Env, beVar+"=sandboxagent")
+	if err := undo.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if code := undo.code(t); code != codeEnvironment ||
+		!strings.Contains(undo.stderr.String(), "was killed before they were stored") {
+		t.Errorf("exit code %d", code)
+	}
+	for _, name := range []string{"one", "two"} {
+		if _, err := os.Stat(filepath.Join(p.dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+}

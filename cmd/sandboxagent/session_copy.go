@@ -14,6 +14,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -447,14 +448,18 @@ func (p *program) addSessions(from, to string, ids []string, keepFlags bool) (er
 			}
 		}
 	}()
-	for _, id := range ids {
+	if fileExists(filepath.Join(to, ids[0])) {
+		return usagef("the session %s exists already; \"session rm\" removes it", ids[0])
+	}
+	for _, id := range slices.Backward(ids) { // a program that dies leaves none without its agents
 		r, err := session.Load(filepath.Join(from, id))
+		if err == nil {
+			err = os.RemoveAll(filepath.Join(to, id)) // of an import that died
+		}
 		if err != nil {
 			return err
 		}
 		switch {
-		case fileExists(filepath.Join(to, id)):
-			return usagef("the session %s exists already; \"session rm\" removes it", id)
 		case r.Waiting != nil && !keepFlags:
 			return usagef("a call of the session %s waits for an approval, and its rules are not "+
 				"imported; decide about it first, or import it with --keep-flags", id)

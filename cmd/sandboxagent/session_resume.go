@@ -175,6 +175,9 @@ func (s *storedSession) task(command string, args []string, answer string) ([]st
 			s.record.ID, answerName)
 	case s.record.Status() == string(agent.StatusCompleted):
 		return nil, usagef("the task of the session %s is done; give it another one", s.record.ID)
+	case !slices.ContainsFunc(s.record.Conversation,
+		func(t session.Turn) bool { return t.Kind == session.TurnUser }): // its program died before
+		return nil, usagef("the session %s has no task yet; give it one", s.record.ID)
 	}
 	return []string{continueTask}, nil
 }
@@ -435,13 +438,10 @@ func (p *program) noteTorn(r *session.Record, fate string) {
 	}
 }
 
-// markLost stores that the changes of the last calls are not known, if the program died before it
-// has stored them.
+// markLost stores that the changes of the last calls are not known, if the program died, also after
+// the end of its run, before it has stored them.
 func (p *program) markLost() error {
 	s := p.stored
-	if s.record.Status() != session.StatusInterrupted {
-		return nil
-	}
 	known, err := p.toolRegistry()
 	if err != nil {
 		return err

@@ -207,6 +207,9 @@ func (s *storedSession) pointOf(command string) (int64, error) {
 	points := s.record.Points
 	if command == undoName {
 		i := len(points) - 1
+		if i >= 0 && s.record.ChangedSince { // in a round that has not ended
+			return points[i].Seq, nil
+		}
 		for i >= 0 && points[i].Files == 0 && !points[i].Lost {
 			i--
 		}

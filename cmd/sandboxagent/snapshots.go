@@ -97,6 +97,9 @@ func workspaceChanges(list []session.FileChange) (changes []workspace.Change) {
 
 // storeInPlace stores the changes to a directory in which the environment works in place.
 func (c *checkpoints) storeInPlace(ctx context.Context, e env.Environment, call string) error {
+	if !c.env.inPlace {
+		return c.files.lose(call, errors.New("nothing was uploaded to the environment"))
+	}
 	p, err := c.first()
 	var found changes
 	if err == nil {

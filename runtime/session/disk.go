@@ -154,7 +154,11 @@ func Remove(dir string) error {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(filepath.Dir(dir), e.Name())))
 		}
 	}
-	return errors.Join(err, os.RemoveAll(dir))
+	gone := dir + CopySuffix // RemoveCopies removes the rest if the program dies
+	if rerr := errors.Join(os.RemoveAll(gone), os.Rename(dir, gone)); rerr != nil {
+		return errors.Join(err, rerr)
+	}
+	return errors.Join(err, os.RemoveAll(gone))
 }
 
 // Close closes the journal and lets other processes open the session.

@@ -57,7 +57,7 @@ const (
 	// TypeRunEnded ends a run; its data is a RunEnded.
 	TypeRunEnded = "run_ended"
 	// TypeEnded ends a session, until it is resumed; its data is an Ended. Only a TypeSnapshot of a
-	// program that compared its files at last may follow.
+	// program that compared its files at last, and a TypeRolledBack, may follow.
 	TypeEnded = "session_ended"
 )
 

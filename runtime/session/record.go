@@ -66,6 +66,8 @@ type Record struct {
 	Failures []Failure
 	// Points are the entries to which the session can be rolled back.
 	Points []Point
+	// ChangedSince means that files were changed after the last point, or that this is not known.
+	ChangedSince bool
 	// Torn is the number of bytes of an incomplete last line, which is no part of the record.
 	Torn int64
 
@@ -556,7 +558,7 @@ func List(dir string, failed func(dir string, err error)) ([]*Record, error) {
 		}
 		r, err := Load(at)
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, errEmpty):
 		case strings.HasSuffix(e.Name(), CopySuffix):
 		case err != nil:
 			failed(at, err)

@@ -292,12 +292,21 @@ func (b *recordBuilder) placeSnapshots() {
 			b.snapshots[i].point = b.Points[at].Seq
 			b.Points[at].Files += len(s.Changes)
 			b.Points[at].Lost = b.Points[at].Lost || s.Lost != ""
+		} else if len(s.Changes) > 0 || s.Lost != "" {
+			b.ChangedSince = true
 		}
 	}
 }
 
+// AgentsLost reports whether the program has died while sub-agents worked that the last run had
+// started, whose changes nobody has recorded.
+func (r *Record) AgentsLost() bool {
+	n := len(r.Runs)
+	return n > 0 && r.Runs[n-1].Ended == nil && len(r.Runs[n-1].Agents) > 0
+}
+
 // Unrecorded returns the last call of the tools called names after the last snapshot; empty if none
-// was started.
+// was started. With AgentsLost the last call of all counts.
 func (r *Record) Unrecorded(names []string) (id string) {
 	last := ""
 	if n := len(r.snapshots); n > 0 {
@@ -313,7 +322,7 @@ func (r *Record) Unrecorded(names []string) (id string) {
 			switch {
 			case c.ID == last:
 				id = ""
-			case slices.Contains(names, c.Name) && (open < 0 || r.Calls[open].Started):
+			case (slices.Contains(names, c.Name) || r.AgentsLost()) && (open < 0 || r.Calls[open].Started):
 				id = c.ID
 			}
 		}
