@@ -129,3 +129,39 @@ func checkPrinted(t *testing.T, events string, journal []byte) {
 		}
 	}
 }
+
+// TestAnswerAfterKills kills a program that answers a question before the answer is stored. The
+// next one answers it.
+func TestAnswerAfterKills(t *testing.T) {
+	for _, kill := range []string{"after 1", "before 2", "after 2", "before 3"} {
+		t.Run(kill, func(t *testing.T) {
+			t.Parallel()
+			asking := newProcess(t, "run", "--yes", "--sandbox=off", "--model=script:ask.yaml", "paint it")
+			asking.writeFile(t, "ask.yaml", `turns:
+  - calls: [{tool: ask_user, args: {question: "which?"}}]
+`)
+			asking.writeFile(t, "on.yaml", `turns:
+  - expect: {user: {contains: red}}
+    text: painted
+`)
+			asking.Env = append(asking.Env, beVar+"=sandboxagent-killed")
+			if err := asking.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if code := asking.code(t); code != codeHuman {
+				t.Fatalf("exit code %d", code)
+			}
+			for _, point := range []string{kill, ""} {
+				p := newProcess(t, "session", "resume", "--last", "--yes", "--answer=red",
+					"--model=script:on.yaml")
+				p.Dir, p.Env = asking.Dir, append(asking.Env, killVar+"="+point)
+				if err := p.Start(); err != nil {
+					t.Fatal(err)
+				}
+				if code := p.code(t); point == "" && code != codeDone || point != "" && code != -1 {
+					t.Errorf("kill %q: exit code %d", point, code)
+				}
+			}
+		})
+	}
+}

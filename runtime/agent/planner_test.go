@@ -116,8 +116,8 @@ func TestPlanIsToldAgain(t *testing.T) {
 	}
 }
 
-// TestPlanSurvivesCompaction has a plan whose messages a summary replaces: the next request tells
-// of the plan.
+// TestPlanSurvivesCompaction has a plan whose messages a summary replaces: the model is
+// told of the plan again after the next round.
 func TestPlanSurvivesCompaction(t *testing.T) {
 	requests, compacted, afterwards := 0, false, []string{}
 	m := modelFunc(func(req llm.Request) answer {

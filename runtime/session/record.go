@@ -464,6 +464,9 @@ func (b *recordBuilder) addAgents() {
 
 // finish adds the results of the last answer to the history, or, if one is missing, to Calls.
 func (b *recordBuilder) finish() {
+	if n := len(b.Runs); n > 1 && b.task && b.Runs[n-1].Ended == nil && b.rec == nil {
+		b.Runs = b.Runs[:n-1] // its program died before the run had its input
+	}
 	b.addAgents()
 	b.placeSnapshots()
 	for i := range b.Failures {
