@@ -414,7 +414,7 @@ func compareUnknown(pattern, name string, dirs bool) match {
 		last = string(shell.Hole) + last[i+size:]
 	}
 	rest, end := path.Split(pattern)
-	for compilePath(end).match(last) == never {
+	for n := 0; n > 0 && end == "**" || compilePath(end).match(last) == never; n++ {
 		if rest == "" || rest == "/" || !dirs {
 			return never
 		}

@@ -99,6 +99,9 @@ func (c *checkpoints) event(e event.Event) error {
 			d.Signal != string(agent.SignalApproval) { // whose round goes on
 			c.start(c.ctx, c.env.plain)
 		}
+		if e.AgentID == "" && d.Signal == string(agent.SignalCheck) { // which may end without an event
+			c.dirty = true
+		}
 	}
 	return nil
 }
@@ -280,7 +283,7 @@ func (p *program) importHints(
 	switch {
 	case len(missing) > 0:
 		text = "These files may not be as you left them: " + someNames(missing)
-	case p.stored.hasUnknown() || p.stored.record.Unrecorded(changing) != "":
+	case p.stored.hasUnknown() || p.stored.record.Unrecorded(changing, storesChanges) != "":
 		text = p.stored.lost(false, changing)
 	}
 	if text == "" {
@@ -360,7 +363,7 @@ func (s *storedSession) lost(uploaded bool, changing []string) string {
 			}
 		}
 	}
-	if s.record.AgentsLost() {
+	if s.record.AgentsLost {
 		calls = append(calls, "- those of the sub-agents that were at work")
 	}
 	if len(calls) == 0 {

@@ -404,10 +404,8 @@ func (p *program) recall(app *cli.App) (err error) {
 	if err := p.openReplay(app); err != nil {
 		return err
 	}
-	if !slices.Contains(before.Flags, "--read-only=true") {
-		if err := p.markLost(); err != nil {
-			return err
-		}
+	if err := p.markLost(); err != nil {
+		return err
 	}
 	if !rollsBack(p.line.command) {
 		err := p.line.checkAgain(before)
@@ -451,7 +449,7 @@ func (p *program) markLost() error {
 		t, _ := known.Get(name)
 		all = append(all, t)
 	}
-	call := s.record.Unrecorded(changingNames(all))
+	call := s.record.Unrecorded(changingNames(all), storesChanges)
 	if call == "" {
 		return nil
 	}
@@ -461,6 +459,13 @@ func (p *program) markLost() error {
 		return err
 	}
 	return s.reload()
+}
+
+// storesChanges reports whether the program of a run has stored the changes of its calls.
+func storesChanges(r session.Run) bool {
+	var line programLine
+	return json.Unmarshal(r.In.Program, &line) != nil ||
+		!slices.Contains(line.Flags, "--read-only=true")
 }
 
 // given returns the names of the flags in the arguments.

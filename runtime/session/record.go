@@ -68,6 +68,9 @@ type Record struct {
 	Points []Point
 	// ChangedSince means that files were changed after the last point, or that this is not known.
 	ChangedSince bool
+	// AgentsLost means that the program has died while sub-agents of the last run were at work, whose
+	// last changes nobody has recorded.
+	AgentsLost bool
 	// Torn is the number of bytes of an incomplete last line, which is no part of the record.
 	Torn int64
 
@@ -80,6 +83,8 @@ type Record struct {
 	// each call with a result.
 	rollbacks []rollback
 	pointOf   map[string]int64
+	// started has the run of each call that was started and may have changed something.
+	started map[string]string
 }
 
 // OpenCall is a call of the last answer, at least one of whose calls has no result.
@@ -167,7 +172,7 @@ func readRecord(
 		rec: rec,
 		Record: &Record{
 			Dir: dir, ID: filepath.Base(dir), outputs: make(map[string]string), rollbacks: rollbacks,
-			pointOf: make(map[string]int64),
+			pointOf: make(map[string]int64), started: make(map[string]string),
 		},
 	}
 	var failed error
@@ -213,7 +218,7 @@ func (b *recordBuilder) add(e Entry) (err error) {
 		b.Created = e.Time
 	}
 	b.Updated = e.Time
-	b.Closed = b.Closed && e.Type == TypeSnapshot
+	b.Closed = b.Closed && (e.Type == TypeSnapshot || e.Type == TypeRolledBack)
 	if isDead(b.rollbacks, e.Seq) {
 		return b.addDead(e)
 	}
@@ -263,6 +268,7 @@ func (b *recordBuilder) add(e Entry) (err error) {
 	case TypeToolStarted:
 		var s ToolStarted
 		err = json.Unmarshal(e.Data, &s)
+		b.started[s.CallID] = s.RunID
 		b.settled(s.CallID)
 		if c := b.calls[s.CallID]; c != nil {
 			c.Started, c.RunID, c.ModelCall, c.Position = true, s.RunID, s.ModelCall, s.Position
@@ -444,6 +450,7 @@ func (b *recordBuilder) flush() error {
 
 // addAgents adds what the sub-agents of a run without an end have used.
 func (b *recordBuilder) addAgents() {
+	b.AgentsLost = false
 	for _, id := range b.agents {
 		if !strings.HasPrefix(id, b.ID+"-agent_") {
 			continue
@@ -452,6 +459,7 @@ func (b *recordBuilder) addAgents() {
 		if err != nil {
 			continue // a session of its own that cannot be read does not keep this one from going on
 		}
+		b.AgentsLost = b.AgentsLost || r.Status() == StatusInterrupted
 		b.Spent.Turns += r.Spent.Turns
 		b.Spent.Tokens += r.Spent.Tokens
 		b.Spent.USD += r.Spent.USD

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -298,34 +299,36 @@ func (b *recordBuilder) placeSnapshots() {
 	}
 }
 
-// AgentsLost reports whether the program has died while sub-agents worked that the last run had
-// started, whose changes nobody has recorded.
-func (r *Record) AgentsLost() bool {
-	n := len(r.Runs)
-	return n > 0 && r.Runs[n-1].Ended == nil && len(r.Runs[n-1].Agents) > 0
-}
-
-// Unrecorded returns the last call of the tools called names after the last snapshot; empty if none
-// was started. With AgentsLost the last call of all counts.
-func (r *Record) Unrecorded(names []string) (id string) {
-	last := ""
-	if n := len(r.snapshots); n > 0 {
-		last = r.snapshots[n-1].Call
+// Unrecorded returns the last call of the tools called names that was started after the last
+// snapshot, in a run that counts; empty without one. With AgentsLost the last call of all counts,
+// unless the last snapshot has a reason why changes are not known.
+func (r *Record) Unrecorded(names []string, counts func(Run) bool) (id string) {
+	last, lost := "", false
+	for _, s := range r.snapshots {
+		last, lost = cmp.Or(s.Call, last), s.Lost != ""
 	}
+	ignored := make(map[string]bool)
+	for _, run := range r.Runs {
+		ignored[run.RunID] = !counts(run)
+	}
+	end := ""
 	for _, t := range r.Conversation {
 		for _, p := range t.Parts {
 			c := p.ToolCall
 			if c == nil {
 				continue
 			}
-			open := slices.IndexFunc(r.Calls, func(o OpenCall) bool { return o.ID == c.ID })
-			switch {
+			run, started := r.started[c.ID]
+			switch end = c.ID; {
 			case c.ID == last:
 				id = ""
-			case (slices.Contains(names, c.Name) || r.AgentsLost()) && (open < 0 || r.Calls[open].Started):
+			case slices.Contains(names, c.Name) && started && !ignored[run]:
 				id = c.ID
 			}
 		}
+	}
+	if id == "" && r.AgentsLost && !lost {
+		return end
 	}
 	return id
 }

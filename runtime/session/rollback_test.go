@@ -303,19 +303,24 @@ func TestSnapshotInRound(t *testing.T) {
 		session.TypeToolStarted, session.ToolStarted{CallID: "1"}, session.TypeToolResult, result("1"),
 		session.TypeSnapshot, session.Snapshot{
 			Call: "1", Changes: []session.FileChange{change("f", "a", "b")},
-		}, session.TypeToolResult, result("2"))
+		}, session.TypeToolStarted, session.ToolStarted{CallID: "2"}, session.TypeToolResult, result("2"),
+		session.TypeSnapshot, session.Snapshot{})
 	r := load(t, s)
-	if last := r.Points[len(r.Points)-1]; last.Seq != 8 || last.Files != 1 {
+	all := func(session.Run) bool { return true }
+	if last := r.Points[len(r.Points)-1]; last.Seq != 9 || last.Files != 1 {
 		t.Errorf("the points are %+v", r.Points)
 	}
-	if back, err := r.ChangesBack(8); err != nil || len(back) > 0 {
+	if back, err := r.ChangesBack(9); err != nil || len(back) > 0 {
 		t.Errorf("back to the end of the round: %v, %v", back, err)
 	}
-	if got := r.Unrecorded([]string{"x"}); got != "2" {
+	if got := r.Unrecorded([]string{"x"}, all); got != "2" {
 		t.Errorf("unrecorded is %q", got)
 	}
-	if got := r.Unrecorded([]string{"y"}); got != "" {
+	if got := r.Unrecorded([]string{"y"}, all); got != "" {
 		t.Errorf("of another tool %q is unrecorded", got)
+	}
+	if got := r.Unrecorded([]string{"x"}, func(session.Run) bool { return false }); got != "" {
+		t.Errorf("of a run that does not count %q is unrecorded", got)
 	}
 	write(t, s, session.TypeRolledBack, session.RolledBack{To: 3})
 	if r := load(t, s); !slices.Equal(r.CallIDs, []string{"1", "2"}) {

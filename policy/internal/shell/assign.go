@@ -29,8 +29,7 @@ func (a *analyzer) assign(name string, number bool) {
 
 // integers are variables whose values shells evaluate as arithmetic expressions.
 var integers = []string{
-	"OPTIND", "RANDOM", "SRANDOM", "HISTCMD", "LINENO", "SECONDS", "MAILCHECK", "EPOCHSECONDS", "PPID",
-	"UID", "EUID", "HISTSIZE", "HISTFILESIZE", "COLUMNS", "LINES", "TMOUT",
+	"OPTIND", "RANDOM", "SRANDOM", "HISTCMD", "LINENO", "SECONDS", "EPOCHSECONDS",
 }
 
 // dynamic are variables that the shell itself sets to texts.
@@ -56,8 +55,8 @@ var steering = []string{
 	"TAR_OPTIONS", "TAPE", "RSYNC_*", "*_RSH", "RSH", "SSH_*", "SUDO_*", "DOCKER_*", "KUBECONFIG",
 	"AWKPATH", "AWKLIBPATH", "GOCACHEPROG", "PKG_CONFIG*",
 	"RIPGREP_CONFIG_PATH", "FZF_*", "GREP_OPTIONS", "*_COMMAND", "*_CMD", "HOME", "XDG_*",
-	"OPENSSL_*", "CURL_HOME", "WGETRC", "SYSTEM_WGETRC", "ZIPOPT", "UNZIP*", "PYTEST_*", "DOTNET_*",
-	"GOVCS",
+	"OPENSSL_*", "CURL_HOME", "WGETRC", "SYSTEM_WGETRC", "ZIPOPT", "UNZIP*", "PYTEST_*", "GOVCS",
+	"DOTNET_STARTUP_HOOKS", "DOTNET_ADDITIONAL_DEPS", "DOTNET_SHARED_STORE", "DOTNET_ROOT*",
 }
 
 // steers reports whether a variable can make a program run another one.
@@ -73,18 +72,20 @@ func steers(name string) bool {
 	})
 }
 
-// assignment analyses NAME=VALUE before a command, or alone.
-func (a *analyzer) assignment(x *syntax.Assign, st *state) {
+// assignment analyses NAME=VALUE before a command, or alone, and returns the value.
+func (a *analyzer) assignment(x *syntax.Assign, st *state) (text string) {
 	number := false
-	if x.Value != nil {
-		text := a.word(x.Value, st)
+	if x.Value != nil && !x.Naked {
+		text = a.word(x.Value, st)
 		number = isNumber(text) || isArithmetic(x.Value)
 	}
 	if x.Index != nil && !isAll(x.Index) {
 		a.arithmetic(st, x.Index)
 	}
+	if x.Name != nil && (x.Index != nil || x.Array != nil) {
+		a.arrays[x.Name.Value] = true
+	}
 	if x.Array != nil {
-		a.arrays = true
 		for _, e := range x.Array.Elems {
 			if e.Index != nil {
 				a.arithmetic(st, e.Index)
@@ -92,13 +93,10 @@ func (a *analyzer) assignment(x *syntax.Assign, st *state) {
 			a.word(e.Value, st)
 		}
 	}
-	switch {
-	case x.Name == nil:
-	case !x.Naked:
+	if x.Name != nil && !x.Naked {
 		a.assign(x.Name.Value, number && x.Index == nil)
-	case steers(x.Name.Value): // it loses its value
-		a.obscure("the variable " + x.Name.Value + ", which selects programs")
 	}
+	return text
 }
 
 // isArithmetic reports whether a word is an arithmetic expansion, which makes a number.
@@ -112,45 +110,49 @@ func isArithmetic(w *syntax.Word) bool {
 
 // declaration analyses declare, export, local, readonly and typeset.
 func (a *analyzer) declaration(d *syntax.DeclClause, st *state) {
+	var words []string // the options, NAME=VALUE and NAME
 	for _, x := range d.Args {
-		a.assignment(x, st)
-		if !x.Naked {
-			a.value(a.word(x.Value, st))
-			continue
-		}
-		if x.Value == nil {
-			continue
-		}
-		for _, text := range a.fields([]*syntax.Word{x.Value}, st) {
-			a.declare(text)
+		text := a.assignment(x, st)
+		switch {
+		case !x.Naked:
+			words = append(words, x.Name.Value+"="+text)
+		case x.Name != nil:
+			words = append(words, x.Name.Value)
+		default:
+			words = append(words, a.fields([]*syntax.Word{x.Value}, st)...)
 		}
 	}
+	resets := d.Variant.Value != "export" && d.Variant.Value != "readonly" &&
+		!slices.Contains(words, "-p")
+	a.declare(words, resets)
 }
 
-// declare analyses an argument of a declaration.
-func (a *analyzer) declare(text string) {
-	name, value, assigns := strings.Cut(text, "=")
-	switch {
-	case strings.ContainsAny(name, holes+"["):
-		a.obscure("a declaration that is made at run time")
-	case assigns:
-		a.assign(name, false)
-		a.value(value)
-	case strings.HasPrefix(text, "-") && strings.ContainsAny(text, "in"),
-		strings.HasPrefix(text, "+"):
-		a.obscure("a declaration that evaluates its value")
-	case strings.HasPrefix(text, "-") && strings.ContainsAny(text, "aA"):
-		a.arrays = true
-	}
-}
-
-// value analyses the value of a declaration, which shells take for those of an array if it starts
-// with "(", also in quotes.
-func (a *analyzer) value(text string) {
-	switch {
-	case strings.HasPrefix(text, "("):
-		a.obscure("a declaration that evaluates the values of an array")
-	case startsWithHole(text):
-		a.compound = true
+// declare analyses the arguments of a declaration. With resets one without a value makes a variable
+// of a function, which has none.
+func (a *analyzer) declare(words []string, resets bool) {
+	arrays := slices.ContainsFunc(words, func(w string) bool {
+		return strings.HasPrefix(w, "-") && strings.ContainsAny(w, "aA")
+	})
+	for _, word := range words {
+		name, value, assigns := strings.Cut(word, "=")
+		name = strings.TrimSuffix(name, "+")
+		switch {
+		case strings.ContainsAny(name, holes+"["):
+			a.obscure("a declaration that is made at run time")
+		case strings.HasPrefix(word, "-") && strings.ContainsAny(word, "in"),
+			strings.HasPrefix(word, "+"):
+			a.obscure("a declaration that evaluates its value")
+		case strings.HasPrefix(word, "-"):
+		case !assigns && resets && steers(name):
+			a.obscure("the variable " + name + ", which selects programs")
+		case assigns && strings.HasPrefix(value, "("): // which may be in quotes
+			a.obscure("a declaration that evaluates the values of an array")
+		case assigns && startsWithHole(value):
+			a.compound = append(a.compound, name)
+		}
+		if assigns {
+			a.assign(name, isNumber(value))
+		}
+		a.arrays[name] = a.arrays[name] || arrays
 	}
 }

@@ -13,9 +13,19 @@ func (a *analyzer) call(c *syntax.CallExpr, stdin *string, st *state) {
 	for _, x := range c.Assigns {
 		a.assignment(x, st)
 	}
-	if args := a.fields(c.Args, st); len(args) > 0 {
-		a.command(args, stdin, st)
+	args := a.fields(c.Args, st)
+	if len(args) == 0 {
+		return
 	}
+	if len(args) == len(c.Args) && (args[0] == "[" || args[0] == "test") {
+		for i, w := range c.Args {
+			if name, _ := variable(w); args[i] == string(Split) && syntax.ValidName(name) {
+				a.tested = append(a.tested, name)
+				args[i] = string(Hole)
+			}
+		}
+	}
+	a.command(args, stdin, st)
 }
 
 // systemDirs are directories whose programs count by their names.
@@ -217,10 +227,10 @@ func read(a *analyzer, args []string, _ *string, _ *state) {
 			a.assign(word, false)
 			continue
 		}
-		for i, letter := range word {
-			if letter == 'a' { // an array, whose name may follow at once
-				a.arrays = true
-				a.assign(word[i+1:], false)
+		if _, name, ok := strings.Cut(word, "a"); ok { // an array, whose name may follow at once
+			a.assign(name, false)
+			for _, w := range append(args[1:], name) {
+				a.arrays[w] = true
 			}
 		}
 	}
@@ -340,7 +350,9 @@ func trap(a *analyzer, args []string, _ *string, st *state) {
 		}
 		moved := a.moved
 		a.moved = false
-		if a.script(rest[0], inner); a.moved {
+		a.script(rest[0], inner)
+		early := func(w string) bool { return w != "EXIT" && w != "0" }
+		if a.moved && slices.ContainsFunc(rest[1:], early) {
 			a.obscure("trap with a cd")
 		}
 		a.moved = a.moved || moved
@@ -350,7 +362,8 @@ func trap(a *analyzer, args []string, _ *string, st *state) {
 // testBuiltin is test and "[", of which -v and -R evaluate subscripts.
 func testBuiltin(a *analyzer, args []string, _ *string, _ *state) {
 	for i, word := range args[1:] {
-		if mayBeSeveral(word) {
+		if strings.ContainsRune(word, Split) || strings.ContainsRune(word, Glob) &&
+			(startsWithHole(word) || strings.HasPrefix(word, "-")) {
 			a.obscure("a test with words that are made at run time; put variables in double quotes")
 		}
 		named := word == "-v" || word == "-R" || mayBeOption(word)
@@ -418,17 +431,7 @@ func set(a *analyzer, args []string, _ *string, _ *state) {
 // export is export and readonly of shells that follow POSIX.
 func export(a *analyzer, args []string, _ *string, _ *state) {
 	a.builtin(args)
-	for _, word := range args[1:] {
-		name, value, ok := strings.Cut(word, "=")
-		if strings.ContainsAny(name, holes+"[") {
-			a.obscure("a declaration that is made at run time")
-		} else if ok {
-			a.assign(name, isNumber(value))
-			a.value(value)
-		} else if strings.HasPrefix(word, "-") && strings.ContainsAny(word, "aA") {
-			a.arrays = true
-		}
-	}
+	a.declare(args[1:], false)
 }
 
 // unset removes variables and functions.
@@ -450,6 +453,7 @@ func mapfile(a *analyzer, args []string, _ *string, _ *state) {
 		switch {
 		case !strings.HasPrefix(word, "-"):
 			a.assign(word, false)
+			a.arrays[word] = true
 		case strings.Contains(word, "C"):
 			a.obscure("a callback of " + args[0])
 		}

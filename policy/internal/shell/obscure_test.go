@@ -19,6 +19,7 @@ func TestObscure(t *testing.T) {
 		`b='x[$(rm x)]'; : {a[b]}>/dev/null`,
 		`sleep 1 & wait -np 'a[$(rm x)]'`, `wait -np PATH; a`,
 		`x=1; read -ax <<<'a[$(rm x)]'; echo $((x))`,
+		`x[0]=1; declare x="$y"`, `mapfile x; declare x="$y"`, `declare MAPFILE="$y"`,
 		// variables that select programs
 		`export {LD_PRELOAD,x}=./e.so; a`, `declare {PATH,x}=.; a`, `f() { local PATH; a; }; f`,
 		// scripts that run later
@@ -38,10 +39,25 @@ func TestObscure(t *testing.T) {
 		`[ $# -gt 0 ] && [ $? = 0 ]`, `[ "$x" = y ] && [ -n "$x" ]`, `f() { local x="$1"; }; f`,
 		`y=(1 2); x=$y`, `trap 'rm x' EXIT`, `export A=b B="$x"`, `x=1; read -r y; echo $((x))`,
 		`echo "${x:-a}" ${x:-'a'}`, "cat <<E\n${x:-a}\nE", `wait -n`, `OPTIND=1`,
-		`find . -exec rm -f {} +`, `a >"$x"`, `watch 'a; b'`,
+		`find . -exec rm -f {} +`, `a >"$x"`, `watch 'a; b'`, `f() { local d="$1"; }; y=(1 2)`,
+		`[ ${#y[@]} -gt 0 ]`, `i=1; [ $((i % 2)) -eq 0 ]`, `[ -e dist/*.whl ]`, `[ -f $f ]`,
+		`i=0; while [ $i -lt 10 ]; do a; i=$((i+1)); done`, `export PATH; declare -p PATH`,
+		`gcc *.c -o a`, `cc $CFLAGS -c x.c`, `install -m 755 --strip $x /usr/bin`,
+		`trap 'cd /' EXIT`, `LINES=$(wc -l <x) a`, `readonly ROOT="$(pwd)"; x=(1)`,
 	} {
 		if s := Analyze(script, Options{Bash: true}); len(s.Obscure) > 0 {
 			t.Errorf("%q is not understood: %q", script, s.Obscure)
 		}
+	}
+}
+
+// TestNestedDeclarations has declarations in declarations, each of which is read once.
+func TestNestedDeclarations(t *testing.T) {
+	script := "rm x"
+	for range 30 {
+		script = "export a=$(" + script + ")"
+	}
+	if s := Analyze(script, Options{Bash: true}); len(s.Commands) > 1 {
+		t.Errorf("%d commands", len(s.Commands))
 	}
 }

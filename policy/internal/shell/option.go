@@ -12,13 +12,17 @@ type options struct {
 	long  []string
 	// words are arguments that do so, in any place, or the start of such an argument.
 	words []string
+	// literal: words that are made at run time are not taken for options.
+	literal bool
 }
 
 // everything means that any use may run programs.
 var everything = options{words: []string{""}}
 
 // compilers load code and run programs that these options name.
-var compilers = options{words: []string{"-wrapper", "-B", "-fplugin", "-Xclang", "@"}}
+var compilers = options{
+	words: []string{"-wrapper", "-B", "-fplugin", "-Xclang", "@"}, literal: true,
+}
 
 // running are the programs that are known for something else, but run others if told so.
 var running = map[string]options{
@@ -31,7 +35,7 @@ var running = map[string]options{
 	"sort":   {long: []string{"compress-program"}},
 	"split":  {long: []string{"filter"}},
 	"diff3":  {long: []string{"diff-program"}}, "sdiff": {long: []string{"diff-program"}},
-	"cpio": {long: []string{"rsh-command"}}, "install": {long: []string{"strip-program"}},
+	"cpio": {long: []string{"rsh-command"}}, "install": {words: []string{"--strip-p"}, literal: true},
 	"gcc": compilers, "g++": compilers, "cc": compilers, "c++": compilers, "clang": compilers,
 	"clang++": compilers,
 	"rg":      {long: []string{"pre", "hostname-bin"}},
@@ -93,6 +97,7 @@ func (a *analyzer) runs(args []string) {
 		case operands:
 		case endsOptions(args[1:], i):
 			operands = true
+		case o.literal:
 		case mayBeOption(word), i == 0 && args[0] == "tar" && strings.ContainsAny(word, holes):
 			report("an option that is made at run time")
 		case strings.HasPrefix(word, "--"):

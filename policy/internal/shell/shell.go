@@ -114,6 +114,9 @@ func Analyze(script string, o Options) Script {
 func analyze(script string, o Options, moves bool) *analyzer {
 	a := &analyzer{
 		options: o, moves: moves, numbers: make(map[string]bool), others: make(map[string]bool),
+		arrays: map[string]bool{
+			"MAPFILE": true, "DIRSTACK": true, "GROUPS": true, "PIPESTATUS": true, "FUNCNAME": true,
+		},
 	}
 	for _, name := range dynamic {
 		a.others[name] = true
@@ -127,8 +130,15 @@ func analyze(script string, o Options, moves bool) *analyzer {
 	if a.declares && a.unsets {
 		a.obscure("functions that unset may remove")
 	}
-	if a.arrays && a.compound {
-		a.obscure("a declaration that may evaluate the values of an array")
+	for _, name := range a.compound {
+		if a.arrays[name] || strings.ContainsAny(name, holes) {
+			a.obscure("a declaration that may evaluate the values of an array")
+		}
+	}
+	for _, name := range a.tested {
+		if a.others[name] {
+			a.obscure("a test of a variable that may be several words; put it in double quotes")
+		}
 	}
 	for _, list := range []*[]string{
 		&a.found.Writes, &a.found.MayWrite, &a.found.Names, &a.found.Obscure,
@@ -155,9 +165,10 @@ type analyzer struct {
 	moved, moves bool
 	// declares and unsets mean that a part of the script declares functions, and removes some.
 	declares, unsets bool
-	// arrays means that a part of the script makes arrays, and compound that one declares a variable
-	// with a value that may start with "(".
-	arrays, compound bool
+	// arrays are the variables that may be arrays, compound those that are declared with a value that
+	// may start with "(", and tested those that test has without quotes.
+	arrays           map[string]bool
+	compound, tested []string
 }
 
 // state is what statements leave to those that follow.

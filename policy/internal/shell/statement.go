@@ -90,7 +90,9 @@ func (a *analyzer) statement(s *syntax.Stmt, st *state) {
 		}
 	case *syntax.CoprocClause:
 		if c.Name != nil {
-			a.assign(a.word(c.Name, st), false)
+			name := a.word(c.Name, st)
+			a.assign(name, false)
+			a.arrays[name] = true
 		}
 		a.statement(c.Stmt, st.fork())
 	default:

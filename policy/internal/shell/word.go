@@ -99,7 +99,10 @@ func (a *analyzer) part(b *strings.Builder, p syntax.WordPart, st *state, quoted
 		}
 	case *syntax.ParamExp:
 		a.parameter(p, st, quoted)
-		if p.Param != nil && (p.Param.Value == "@" || p.Index != nil || p.Names != 0 || p.Slice != nil) {
+		if p.Length {
+			hole = Hole // a number
+		} else if p.Param != nil &&
+			(p.Param.Value == "@" || p.Index != nil || p.Names != 0 || p.Slice != nil) {
 			hole = Split // "$@" and "${list[@]}" may be any number of words
 		} else if _, number := variable(&syntax.Word{Parts: []syntax.WordPart{p}}); number {
 			hole = Hole // one word
@@ -110,7 +113,7 @@ func (a *analyzer) part(b *strings.Builder, p syntax.WordPart, st *state, quoted
 		b.WriteRune(hole)
 	case *syntax.ArithmExp:
 		a.arithmetic(st, p.X)
-		b.WriteRune(hole)
+		b.WriteRune(Hole) // a number
 	case *syntax.ProcSubst:
 		a.statements(p.Stmts, st.fork())
 		b.WriteRune(Hole)
