@@ -223,7 +223,7 @@ func proveAbortOrder(t *testing.T) {
 func proveContext(t *testing.T) {
 	replies := []llmtest.Reply{}
 	for _, used := range []int64{599, 600, 700, 400, 620} {
-		r := llmtest.Use(shell("true"))
+		r := llmtest.Use(use("shell", map[string]any{"command": "true"}))
 		r.Usage = llm.Usage{Input: used - 200, CacheRead: 150, Output: 50}
 		replies = append(replies, r)
 	}

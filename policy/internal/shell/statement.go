@@ -89,15 +89,20 @@ func (a *analyzer) statement(s *syntax.Stmt, st *state) {
 			a.statement(c.Stmt, st)
 		}
 	case *syntax.CoprocClause:
-		if c.Name != nil {
-			name := a.word(c.Name, st)
-			a.assign(name, false)
-			a.arrays[name] = true
-		}
-		a.statement(c.Stmt, st.fork())
+		a.coprocess(c, st)
 	default:
 		a.obscure("a construct of another shell")
 	}
+}
+
+// coprocess analyses a statement whose pipes are in an array.
+func (a *analyzer) coprocess(c *syntax.CoprocClause, st *state) {
+	if c.Name != nil {
+		name := a.word(c.Name, st)
+		a.assign(name, false)
+		a.arrays[name] = true
+	}
+	a.statement(c.Stmt, st.fork())
 }
 
 // binary analyses two statements with an operator between them.
