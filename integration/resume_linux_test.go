@@ -194,6 +194,9 @@ func (r *resumer) proveKill(t *testing.T, point string, args []string) {
 		}
 	}
 	code, stderr := r.run(t, "session", "resume", "--last")
+	if strings.Contains(stderr, "has no task yet") { // it died before it had stored the task
+		code, stderr = r.run(t, "session", "resume", "--last", "write it")
+	}
 	if done := strings.Contains(stderr, "is done"); code != 0 && !done {
 		t.Errorf("exit code %d\n%s", code, stderr)
 	}
