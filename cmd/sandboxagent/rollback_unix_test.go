@@ -33,11 +33,17 @@ func TestRollbackKilled(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		kill string
-		// half are files that are not put back.
+		// half are files that are not put back, and parts of those that are under way.
 		half map[string]string
 		next []string
 		says string
 	}{
+		"with a part of one": {
+			"before 1",
+			map[string]string{"four": "2\n", ".sandboxagent-tmp-X": "1"},
+			[]string{"session", "undo", "--last"},
+			"is finished",
+		},
 		"before the entry": {"before 1", nil, []string{"session", "undo", "--last"}, "is finished"},
 		"after the entry":  {"after 1", nil, []string{"session", "undo", "--last"}, "is finished"},
 		"with half of them": {
@@ -80,6 +86,12 @@ func TestRollbackKilled(t *testing.T) {
 				t.Fatalf("the rollback was not killed: %v, %v", pending, err)
 			}
 			write(t, dir, tt.half)
+			const part = ".sandboxagent-tmp-X"
+			if tt.half[part] != "" {
+				if err := os.Remove(filepath.Join(dir, "three")); err != nil {
+					t.Fatal(err)
+				}
+			}
 			next := run("", tt.next...)
 			if code := next.code(t); code != codeDone ||
 				!strings.Contains(next.stderr.String(), tt.says) {
@@ -90,8 +102,10 @@ func TestRollbackKilled(t *testing.T) {
 					t.Errorf("%s is %q, %v", file, data, err)
 				}
 			}
-			if _, err := os.Stat(filepath.Join(dir, "four")); err == nil {
-				t.Error("a new file is left")
+			for _, file := range []string{"four", part} {
+				if _, err := os.Stat(filepath.Join(dir, file)); err == nil {
+					t.Errorf("%s is left", file)
+				}
 			}
 			r, err := session.Load(filepath.Dir(pending[0]))
 			if err != nil || len(r.Conversation) < 3 || r.Conversation[2].Kind != session.TurnToolResults ||
@@ -240,6 +254,60 @@ func TestUndoAfterKilledEnd(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	for _, name := range []string{"one", "two"} {
+		if _, err := os.Stat(filepath.Join(p.dir, name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestUndoOfKilledAgents kills the program while it waits for a sub-agent that changes files. These
+// changes are not known, and no other round is taken back in their place.
+func TestUndoOfKilledAgents(t *testing.T) {
+	p := newProcess(t, "run", "--sandbox=off", "--yes", "--model=script:s.yaml", "x")
+	p.writeFile(t, "s.yaml", `turns:
+  - calls:
+      - {tool: spawn_agent, args: {agent_type: general, task: work}}
+      - tool: shell
+        args: {command: "until test -e two; do sleep .1; done", timeout_ms: 600000}
+  - calls:
+      - tool: shell
+        args:
+          command: "echo 2 >two; until test -e go; do sleep .1; done; echo 3 >three; sleep 1000"
+          timeout_ms: 600000
+  - calls: [{tool: wait, args: {agent_id: agent_1}}]
+`)
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the second round", func() bool {
+		names, err := filepath.Glob(filepath.Join(p.dir, ".state", "sessions", "*", session.JournalName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all strings.Builder
+		for _, name := range names {
+			data, _ := os.ReadFile(name)
+			all.Write(data)
+		}
+		return strings.Contains(all.String(), `"type":"`+session.TypeSnapshot+`"`) &&
+			strings.Contains(all.String(), `"name":"wait"`)
+	})
+	p.writeFile(t, "go", "")
+	p.awaitFile(t, "three")
+	if err := p.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.Wait() // it was killed
+	undo := newProcess(t, "session", "undo", "--last")
+	undo.Dir, undo.Env = p.Dir, append(p.Env, beVar+"=sandboxagent")
+	if err := undo.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if code := undo.code(t); code != codeEnvironment ||
+		!strings.Contains(undo.stderr.String(), "was killed before they were stored") {
+		t.Errorf("exit code %d", code)
+	}
+	for _, name := range []string{"two", "three"} {
 		if _, err := os.Stat(filepath.Join(p.dir, name)); err != nil {
 			t.Error(err)
 		}

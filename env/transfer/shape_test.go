@@ -228,7 +228,7 @@ func TestDownloadMakesNoGitDir(t *testing.T) {
 func noHeld(t *testing.T, dst string) {
 	t.Helper()
 	err := filepath.WalkDir(dst, func(name string, _ fs.DirEntry, err error) error {
-		if strings.Contains(filepath.Base(name), "-held-") {
+		if strings.Contains(filepath.Base(name), ".sandboxagent-tmp-") {
 			t.Errorf("%s is left", name)
 		}
 		return err

@@ -252,6 +252,7 @@ func (r *restorer) restore(ctx context.Context, list []Change) error {
 			todo[c.Name] = c.After.SHA256
 		}
 	}
+	gone = append(gone, r.leftovers(todo)...)
 	conflicts = append(conflicts, r.crossed(todo, gone)...)
 	if len(conflicts) > 0 {
 		slices.SortFunc(conflicts, func(a, b Conflict) int { return cmp.Compare(a.Name, b.Name) })
@@ -261,6 +262,21 @@ func (r *restorer) restore(ctx context.Context, list []Change) error {
 		return err
 	}
 	return r.makeAndRemove(ctx, todo, gone)
+}
+
+// leftovers returns the temporary files beside the files to make: those of a Restore that was
+// killed.
+func (r *restorer) leftovers(todo map[string]string) (names []string) {
+	dirs := make(map[string]bool)
+	for name := range todo {
+		dirs[path.Dir(name)] = true
+	}
+	for _, name := range r.now.Files() {
+		if dirs[path.Dir(name)] && strings.HasPrefix(path.Base(name), tartree.TempPrefix) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // contents returns a reader of the files.

@@ -9,6 +9,16 @@ import (
 // readFlags open a file for reading.
 const readFlags = os.O_RDONLY
 
+// rename renames a file or symlink, also to the name of another one. Windows replaces none that is
+// read-only, nor a symlink to a directory.
+func rename(in *os.Root, from, to string) error {
+	err := in.Rename(from, to)
+	if err != nil && in.Remove(to) == nil {
+		err = in.Rename(from, to)
+	}
+	return err
+}
+
 // validHere reports whether a clean name means the same on this system as in an archive: no other
 // separator, no drive or stream, no reserved device name.
 func validHere(name string) bool {

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -34,20 +35,25 @@ type UnpackOptions struct {
 	// Unpack calls it before it makes any part of an entry.
 	Skip func(name string) bool
 	// Hold, if set, reports the clean names of the files and symlinks to make after all others. Until
-	// then they have random names beside theirs. In the end Unpack calls Keep with each name, and
+	// then they have their temporary names. In the end Unpack calls Keep with each name, and
 	// leaves out those for which it returns false; after an error, all.
 	Hold, Keep func(name string) bool
 	// MaxHeld bounds the number of held files and symlinks.
 	MaxHeld int
 }
 
+// TempPrefix starts the temporary names of files and symlinks. A killed program may leave one.
+const TempPrefix = ".sandboxagent-tmp-"
+
 // Unpack writes the tree in the tar stream r below root and reads r to its end.
 //
-// Unpack removes an existing file or symlink and makes it again, so that it writes through no link;
-// of two entries with one name the last wins. Existing directories stay and take the mode of their
-// entry. A file in place of a directory is syscall.ENOTDIR, a directory in place of a file
-// syscall.EISDIR. Directories get their modes and times at the end, so that read-only ones can be
-// filled. A hard link becomes a copy of its target, which must be in the root.
+// Unpack makes a file or symlink with a temporary name beside its own and renames it, so that it
+// writes through no link, and the name has a part of a file at no time, even if the program is
+// killed; on Windows it may be missing for a moment. Of two entries with one name the last wins.
+// Existing directories stay and take the mode of their entry. A file in place of a directory is
+// syscall.ENOTDIR, a directory in place of a file syscall.EISDIR. Directories get their modes and
+// times at the end, so that read-only ones can be filled. A hard link becomes a copy of its target,
+// which must be in the root.
 //
 // Names that leave the root, devices and FIFOs are an *EntryError, and so is any other error of one
 // entry. A stream without end mark is io.ErrUnexpectedEOF. Entries before an error stay. After the
@@ -96,7 +102,7 @@ type unpacker struct {
 	entries int
 	bytes   int64
 	dirs    map[string]dirState
-	// held are the temporary base names of the held files and symlinks, by name.
+	// held are the temporary names of the held files and symlinks, by name.
 	held map[string]string
 	// parent is the open parent directory of the previous entry, if it is not the root.
 	parent     *os.Root
@@ -285,51 +291,70 @@ func (u *unpacker) file(in *os.Root, name string, r io.Reader, size int64, h *ta
 	if err := u.countBytes(size); err != nil {
 		return err
 	}
-	base, err := u.baseName(name)
-	if err != nil {
-		return err
-	}
-	var f *os.File
-	err = replace(in, base, func() (err error) {
-		f, err = in.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	return u.place(in, name, func(temporary string) error {
+		f, err := in.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		// Hide ReaderFrom, so that the copy uses the given buffer.
+		n, err := io.CopyBuffer(struct{ io.Writer }{f}, r, u.buf)
+		if err == nil && n != size {
+			err = io.ErrUnexpectedEOF
+		}
+		if cerr := f.Chmod(permissions(h)); err == nil {
+			err = cerr
+		}
+		if cerr := f.Close(); err == nil {
+			err = cerr
+		}
+		setTime(in, temporary, h.ModTime)
 		return err
 	})
+}
+
+// place calls create with a temporary name for the file or symlink name, and renames what it has
+// made, or if name is held, keeps it for releaseHeld.
+func (u *unpacker) place(in *os.Root, name string, create func(temporary string) error) error {
+	base, temporary := path.Base(name), TempPrefix+rand.Text()
+	held := u.opts.Hold != nil && u.opts.Hold(name)
+	former, again := u.held[name]
+	if held && !again && len(u.held) >= u.opts.MaxHeld {
+		return fmt.Errorf("%w: more than %d files called %s", env.ErrTreeTooLarge, u.opts.MaxHeld, base)
+	}
+	if fi, err := in.Lstat(base); !held && err == nil && fi.IsDir() {
+		return &fs.PathError{Op: "open", Path: base, Err: syscall.EISDIR}
+	}
+	err := create(temporary)
+	switch {
+	case err != nil:
+	case !held:
+		err = rename(in, temporary, base)
+	case again:
+		if err = in.Remove(former); errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+	}
 	if err != nil {
-		return err
+		_ = in.Remove(temporary)
+		return nameTarget(err, temporary, base)
 	}
-	// Hide ReaderFrom, so that the copy uses the given buffer.
-	n, err := io.CopyBuffer(struct{ io.Writer }{f}, r, u.buf)
-	if err == nil && n != size {
-		err = io.ErrUnexpectedEOF
+	if held {
+		u.held[name] = temporary
 	}
-	if cerr := f.Chmod(permissions(h)); err == nil {
-		err = cerr
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		_ = in.Remove(base)
-		return err
-	}
-	setTime(in, base, h.ModTime)
 	return nil
 }
 
-// baseName returns the base name with which to make the file or symlink name: its own, or if it is
-// held, a temporary one.
-func (u *unpacker) baseName(name string) (string, error) {
-	if u.opts.Hold == nil || !u.opts.Hold(name) {
-		return path.Base(name), nil
+// nameTarget replaces a temporary name in an error by that of the file.
+func nameTarget(err error, temporary, base string) error {
+	var pe *fs.PathError
+	var le *os.LinkError
+	switch {
+	case errors.As(err, &pe) && path.Base(filepath.ToSlash(pe.Path)) == temporary:
+		return &fs.PathError{Op: pe.Op, Path: base, Err: pe.Err}
+	case errors.As(err, &le) && (le.Old == temporary || le.New == temporary):
+		return &fs.PathError{Op: le.Op, Path: base, Err: le.Err}
 	}
-	if u.held[name] == "" {
-		if len(u.held) >= u.opts.MaxHeld {
-			return "", fmt.Errorf("%w: more than %d files called %s", env.ErrTreeTooLarge, u.opts.MaxHeld,
-				path.Base(name))
-		}
-		u.held[name] = ".sandboxagent-held-" + rand.Text()
-	}
-	return u.held[name], nil
+	return err
 }
 
 // releaseHeld gives the held files and symlinks their names, or removes them.
@@ -339,7 +364,7 @@ func (u *unpacker) releaseHeld(complete bool) error {
 		in, err := u.openParent(path.Dir(name))
 		if err == nil {
 			if complete && u.opts.Keep(name) {
-				err = in.Rename(u.held[name], path.Base(name))
+				err = rename(in, u.held[name], path.Base(name))
 			}
 			if rerr := in.Remove(u.held[name]); err == nil && !errors.Is(rerr, fs.ErrNotExist) {
 				err = rerr
@@ -355,32 +380,6 @@ func (u *unpacker) releaseHeld(complete bool) error {
 // permissions returns the permission bits of an entry.
 func permissions(h *tar.Header) fs.FileMode { return fs.FileMode(h.Mode) & fs.ModePerm }
 
-// replace removes the file or symlink base in a directory, if it exists, and calls create, which
-// must return fs.ErrExist if another program has made a file meanwhile.
-func replace(in *os.Root, base string, create func() error) error {
-	var err error
-	for range 3 {
-		fi, lerr := in.Lstat(base)
-		switch {
-		case lerr == nil && fi.IsDir():
-			return &fs.PathError{Op: "open", Path: base, Err: syscall.EISDIR}
-		case lerr == nil:
-			err = in.Remove(base)
-		case errors.Is(lerr, fs.ErrNotExist):
-			err = nil
-		default:
-			return lerr
-		}
-		if err == nil || errors.Is(err, fs.ErrNotExist) {
-			err = create()
-		}
-		if !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-	}
-	return err
-}
-
 func (u *unpacker) symlink(in *os.Root, name, target string) error {
 	if target == "" || strings.ContainsRune(target, 0) {
 		return fmt.Errorf("%w: symlink to %q", ErrInvalidName, target)
@@ -388,11 +387,7 @@ func (u *unpacker) symlink(in *os.Root, name, target string) error {
 	if u.opts.RefuseOutsideLinks && !staysInside(name, target) {
 		return fmt.Errorf("%w: symlink to %q", env.ErrEscapes, target)
 	}
-	base, err := u.baseName(name)
-	if err != nil {
-		return err
-	}
-	return replace(in, base, func() error { return in.Symlink(target, base) })
+	return u.place(in, name, func(temporary string) error { return in.Symlink(target, temporary) })
 }
 
 // staysInside reports whether a symlink called name, reached through no other symlink, leads to a

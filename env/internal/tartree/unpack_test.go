@@ -343,18 +343,39 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// Unpack leaves no half file behind if the archive is cut in it.
-func TestUnpackRemovesHalfFile(t *testing.T) {
-	dst := t.TempDir()
+// TestUnpackReplacesWhole checks that a file keeps its former content until all of the new one is
+// there, also if the archive is cut in it.
+func TestUnpackReplacesWhole(t *testing.T) {
 	archive := raw(t, entry{kind: tar.TypeReg, name: "a", content: strings.Repeat("x", 5000)})
-	err := Unpack(t.Context(), openRoot(t, dst), bytes.NewReader(archive[:2000]), UnpackOptions{})
-	if !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Fatalf("got %v", err)
-	}
-	if got := tree(t, dst); len(got) != 0 {
-		t.Errorf("got %v, want nothing", got)
+	for name, rest := range map[string][]byte{"whole": archive[2000:], "cut": nil} {
+		t.Run(name, func(t *testing.T) {
+			dst := t.TempDir()
+			write(t, filepath.Join(dst, "a"), "old", 0o644)
+			asked := 0
+			r := io.MultiReader(bytes.NewReader(archive[:2000]), readerFunc(func([]byte) (int, error) {
+				asked++
+				if got := tree(t, dst)["a"].Content; got != "old" {
+					t.Errorf("in the middle of the archive the content is %.20q", got)
+				}
+				return 0, io.EOF
+			}), bytes.NewReader(rest))
+			err := Unpack(t.Context(), openRoot(t, dst), r, UnpackOptions{})
+			want := "old"
+			if rest != nil {
+				want = strings.Repeat("x", 5000)
+			} else if !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Errorf("got %v, want io.ErrUnexpectedEOF", err)
+			}
+			if got := tree(t, dst); len(got) != 1 || got["a"].Content != want || asked == 0 {
+				t.Errorf("got %v, want one file with %.20q", got, want)
+			}
+		})
 	}
 }
+
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
 // Unpack never writes out of the root while a thread swaps a directory for an escaping symlink.
 func TestUnpackRace(t *testing.T) {
