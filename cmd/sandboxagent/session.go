@@ -75,8 +75,9 @@ func (p *program) gcSessionsCommand() *cli.Command {
 sandboxagent session gc --older-than 720h
 sandboxagent session gc --older-than 720h --dry-run`,
 		Description: `
-Removes sessions that were not used for a time, and prints their IDs. Sessions in use stay. What
-forks and imports left that were interrupted more than a day ago is removed, too.`,
+Removes sessions that were not used for a time, and prints their IDs. Sessions in use stay. It also
+removes what programs left that were killed more than a day ago: copies, sessions without an entry,
+and sub-agents without their session.`,
 		Flags: []cli.Flag{
 			&cli.DurationFlag{
 				Name: "older-than", Category: groupCommand,
@@ -362,8 +363,8 @@ func (p *program) removeSessions(_ context.Context, c *cli.Context) (int, error)
 	return codeDone, nil
 }
 
-// copyAge is the age from which on session gc takes a copy for interrupted.
-const copyAge = 24 * time.Hour
+// unfinishedAge is the age from which on session gc takes an unfinished session for interrupted.
+const unfinishedAge = 24 * time.Hour
 
 // gcSessions is the command session gc.
 func (p *program) gcSessions(_ context.Context, c *cli.Context) (int, error) {
@@ -383,7 +384,7 @@ func (p *program) gcSessions(_ context.Context, c *cli.Context) (int, error) {
 		return 0, err
 	}
 	if !c.Bool("dry-run") { // one that is younger may be under way
-		if err := session.RemoveCopies(dir, time.Now().Add(-copyAge)); err != nil {
+		if err := session.RemoveUnfinished(dir, time.Now().Add(-unfinishedAge)); err != nil {
 			return 0, err
 		}
 	}

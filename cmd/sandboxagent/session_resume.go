@@ -382,7 +382,7 @@ func (p *program) recall(app *cli.App) (err error) {
 	switch {
 	case errors.Is(err, session.ErrInUse):
 		return usagef("the session %s is in use: another process works on it", id)
-	case errors.As(err, &damaged):
+	case errors.As(err, &damaged), errors.Is(err, session.ErrEmpty):
 		return fmt.Errorf("%w; it can be removed with \"session rm\"", err)
 	case err != nil:
 		return err

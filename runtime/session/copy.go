@@ -11,33 +11,55 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/sandboxagent/sandboxagent/internal/dirlock"
 )
 
 // CopySuffix ends the name of a directory in which a copy is made: List does not list it, and
-// RemoveCopies removes it.
+// RemoveUnfinished removes it.
 const CopySuffix = ".copy"
 
-// RemoveCopies removes from the sessions in the directory dir the directories of copies that were
-// interrupted: those whose names end in CopySuffix, if they were not changed since before.
-func RemoveCopies(dir string, before time.Time) error {
+// RemoveUnfinished removes from the sessions in the directory dir what killed programs have left,
+// if it was not changed since before and is not in use: directories whose names end in CopySuffix,
+// sessions without an entry, and sub-agents of sessions that do not exist.
+func RemoveUnfinished(dir string, before time.Time) error {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	for _, e := range entries {
-		if !e.IsDir() || !strings.HasSuffix(e.Name(), CopySuffix) {
-			continue
-		}
+		at := filepath.Join(dir, e.Name())
 		info, ierr := e.Info()
 		switch {
-		case errors.Is(ierr, fs.ErrNotExist): // it was renamed, or removed
+		case !e.IsDir() || errors.Is(ierr, fs.ErrNotExist): // no session, or gone meanwhile
 		case ierr != nil:
 			err = errors.Join(err, ierr)
-		case info.ModTime().Before(before):
-			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
+		case info.ModTime().Before(before) && !InUse(at) && isUnfinished(at):
+			err = errors.Join(err, os.RemoveAll(at))
 		}
 	}
 	return err
+}
+
+func isUnfinished(dir string) bool {
+	if strings.HasSuffix(dir, CopySuffix) {
+		return true
+	}
+	for e, err := range Read(filepath.Join(dir, JournalName)) {
+		var s Started
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // without one, Create has made the lock at most
+			entries, rerr := os.ReadDir(dir)
+			return rerr == nil && !slices.ContainsFunc(entries, func(e fs.DirEntry) bool {
+				return e.Name() != dirlock.Name
+			})
+		case err != nil, e.Type != TypeStarted, json.Unmarshal(e.Data, &s) != nil, s.Parent == "":
+			return false
+		}
+		_, err = os.Stat(filepath.Join(filepath.Dir(dir), s.Parent))
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	return true
 }
 
 // CopyOptions are options of Copy.
@@ -55,7 +77,7 @@ type CopyOptions struct {
 
 // Copy creates a session in the new directory dir with the entries of r. The outputs and objects
 // come along, backups do not. The directory appears when all is there; after an error it does not
-// exist. RemoveCopies, or the next copy to dir, removes that of a copy that was interrupted.
+// exist. RemoveUnfinished, or the next copy to dir, removes that of a copy that was interrupted.
 func (r *Record) Copy(dir string, o CopyOptions) (err error) {
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("copy the session %s to %s: %w", r.ID, dir, fs.ErrExist)

@@ -154,7 +154,7 @@ func Remove(dir string) error {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(filepath.Dir(dir), e.Name())))
 		}
 	}
-	gone := dir + CopySuffix // RemoveCopies removes the rest if the program dies
+	gone := dir + CopySuffix // RemoveUnfinished removes the rest if the program dies
 	if rerr := errors.Join(os.RemoveAll(gone), os.Rename(dir, gone)); rerr != nil {
 		return errors.Join(err, rerr)
 	}

@@ -151,7 +151,7 @@ func load(f *os.File, dir string, rec *Recording) (*Record, error) {
 	}
 	r := b.Record
 	if r.last.seq == 0 {
-		return nil, fmt.Errorf("%s: %w", f.Name(), errEmpty)
+		return nil, fmt.Errorf("%s: %w", f.Name(), ErrEmpty)
 	}
 	if fi, err := f.Stat(); err == nil {
 		r.Torn = fi.Size() - r.last.offset
@@ -188,8 +188,8 @@ func readRecord(
 	return b, failed
 }
 
-// errEmpty means that the program died before it wrote the first entry.
-var errEmpty = errors.New("the journal has no entry")
+// ErrEmpty means that a program died before it wrote the first entry of a session.
+var ErrEmpty = errors.New("the journal has no entry")
 
 // recordBuilder makes a record of entries.
 type recordBuilder struct {
@@ -569,7 +569,7 @@ func List(dir string, failed func(dir string, err error)) ([]*Record, error) {
 		}
 		r, err := Load(at)
 		switch {
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, errEmpty):
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, ErrEmpty):
 		case strings.HasSuffix(e.Name(), CopySuffix):
 		case err != nil:
 			failed(at, err)

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -201,6 +203,69 @@ func TestCopy(t *testing.T) {
 		if _, err := copied.ChangesBack(3); err != nil || point == 10 && last != 10 {
 			t.Errorf("back in the copy: %v, the last point is %d", err, last)
 		}
+	}
+}
+
+func TestRemoveUnfinished(t *testing.T) {
+	dir := t.TempDir()
+	add := func(name string, entries ...any) string {
+		t.Helper()
+		s, err := session.Create(filepath.Join(dir, name), session.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, s, entries...)
+		closeSession(t, s)
+		return name
+	}
+	agent := func(parent string) []any {
+		return []any{session.TypeStarted, session.Started{ID: "a", Model: "m", Parent: parent}}
+	}
+	kept := []string{
+		add("root", session.TypeStarted, started("root")),
+		add("root-agent_1", agent("root")...),
+		add("root-agent_1-agent_1", agent("root-agent_1")...),
+	}
+	add("empty")
+	add("gone-agent_1", agent("gone")...)
+	add("gone-agent_1-agent_1", agent("gone-agent_1")...)
+	add("root.copy", session.TypeStarted, started("root"))
+	for _, name := range []string{"nothing", "other/x"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	used, err := session.Create(filepath.Join(dir, "used"), session.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeSession(t, used)
+	kept = append([]string{"other"}, append(kept, "used")...)
+
+	names := func() (list []string) {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			list = append(list, e.Name())
+		}
+		return list
+	}
+	all := names()
+	for _, tt := range []struct {
+		before time.Time
+		want   []string
+	}{{time.Now().Add(-time.Hour), all}, {time.Now().Add(time.Hour), kept}} {
+		if err := session.RemoveUnfinished(dir, tt.before); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(tt.want, names()); diff != "" {
+			t.Errorf("left before %v (-want +got):\n%s", tt.before, diff)
+		}
+	}
+	if err := session.RemoveUnfinished(filepath.Join(dir, "missing"), time.Now()); err != nil {
+		t.Error(err)
 	}
 }
 
