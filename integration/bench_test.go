@@ -274,7 +274,8 @@ func benchTurn(b *testing.B, e env.Environment, wire int) {
 }
 
 // BenchmarkPrompt counts the tokens that every request has before the conversation, in an
-// empty directory: the system prompt, and the names, descriptions and schemas of the tools as JSON.
+// empty directory: the system prompt, and the names, descriptions and schemas of the tools as JSON,
+// without a planner and with one.
 // Tokens are those of OpenAI's encoding o200k_base for all, for the other providers publish no
 // encoding.
 func BenchmarkPrompt(b *testing.B) {
@@ -288,36 +289,39 @@ func BenchmarkPrompt(b *testing.B) {
 		profile.OpenAI("gpt-5.2"),
 		profile.Anthropic("claude-sonnet-4-5"), profile.Gemini("gemini-2.5-pro"),
 	} {
-		b.Run(p.ID, func(b *testing.B) {
-			e, err := local.New(local.Config{Dir: b.TempDir()})
-			if err != nil {
-				b.Fatal(err)
-			}
-			closeAfter(b, e)
-			var sent llm.Request
-			a, err := agent.New(agent.Config{
-				Client:  clientFunc(func(req llm.Request) { sent = req }),
-				Profile: p, Env: e, Store: journal.InMemory(),
-			})
-			if err != nil {
-				b.Fatal(err)
-			}
-			for b.Loop() {
-				if _, err := a.Run(b.Context(), agent.Input{Text: "hello"}); err != nil {
-					b.Fatal(err)
-				}
-			}
-			tools, err := json.Marshal(sent.Tools)
-			if err != nil {
-				b.Fatal(err)
-			}
-			b.ReportMetric(0, "ns/op")
-			b.ReportMetric(tokens(p.Instructions), "instructions-tokens")
-			b.ReportMetric(tokens(sent.System), "system-tokens")
-			b.ReportMetric(tokens(string(tools)), "tools-tokens")
-			b.ReportMetric(float64(len(sent.Tools)), "tools")
-		})
+		b.Run(p.ID, func(b *testing.B) { benchPrompt(b, p, false, tokens) })
+		b.Run(p.ID+"-planner", func(b *testing.B) { benchPrompt(b, p, true, tokens) })
 	}
+}
+
+func benchPrompt(b *testing.B, p profile.Profile, planner bool, tokens func(string) float64) {
+	e, err := local.New(local.Config{Dir: b.TempDir()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	closeAfter(b, e)
+	var sent llm.Request
+	a, err := agent.New(agent.Config{
+		Client:  clientFunc(func(req llm.Request) { sent = req }),
+		Profile: p, Env: e, Store: journal.InMemory(), Planner: planner,
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := a.Run(b.Context(), agent.Input{Text: "hello"}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	tools, err := json.Marshal(sent.Tools)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(tokens(p.Instructions), "instructions-tokens")
+	b.ReportMetric(tokens(sent.System), "system-tokens")
+	b.ReportMetric(tokens(string(tools)), "tools-tokens")
+	b.ReportMetric(float64(len(sent.Tools)), "tools")
 }
 
 // clientFunc is a model that passes its request to a function and answers "done".

@@ -4,15 +4,21 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/urfave/cli/v2"
 )
+
+// helpApp is the program whose help is written.
+var helpApp = sync.OnceValue(func() *cli.App { return (&program{}).app() })
 
 // helpOf returns the help of a command.
 func helpOf(t *testing.T, command string) string {
 	t.Helper()
 	var b strings.Builder
-	if err := writeHelp(&b, (&program{}).app(), command); err != nil {
+	if err := writeHelp(&b, helpApp(), command); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()

@@ -2,6 +2,8 @@ package agent
 
 import (
 	"math/rand/v2"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -41,6 +43,49 @@ func TestTransitionsAreComplete(t *testing.T) {
 		if !reached[s] {
 			t.Errorf("nothing leads to %s", s)
 		}
+	}
+}
+
+// TestStatesPage compares the table of states in the documentation with the state machine.
+func TestStatesPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/states.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, _, _ := strings.Cut(string(page), "\n## ")
+	states := regexp.MustCompile("`([a-z_]+)`|\\bitself\\b")
+	got := make(map[State][]State)
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 5 {
+			continue
+		}
+		for _, from := range states.FindAllStringSubmatch(cells[1], -1) {
+			for _, to := range states.FindAllStringSubmatch(cells[3], -1) {
+				name := to[1]
+				if name == "" {
+					name = from[1]
+				}
+				got[State(from[1])] = append(got[State(from[1])], State(name))
+			}
+		}
+	}
+	want := make(map[State][]State)
+	for from, steps := range transitions {
+		for _, to := range steps {
+			if to != StateAborted && to != StateTimedOut { // which have a sentence of their own
+				want[from] = append(want[from], to)
+			}
+		}
+	}
+	for _, list := range []map[State][]State{got, want} {
+		for from := range list {
+			slices.Sort(list[from])
+			list[from] = slices.Compact(list[from])
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the page has other steps (-machine +page):\n%s", diff)
 	}
 }
 
