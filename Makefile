@@ -89,12 +89,12 @@ short: $(GOTESTSUM) withdaemons
 	$(WITH) --kube=10m -- sh -ec '$(SUM) -short -count=1 -race -timeout 30m $(RACE); \
 		$(SUM) -short -count=1 -p 3 -timeout 30m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE))")'
 
-# Under the race detector the soak has a tenth of its sessions, fewer helpers are opened, large calls are smaller, and few searches are
-# compared with ripgrep, and memory has no bound: these tests run again without it.
+# Under the race detector the soak and the simulation of a batch have a tenth of their size, fewer helpers are opened, large calls are
+# smaller, few searches are compared with ripgrep, and memory has no bound: these tests run again without it.
 full: $(GOTESTSUM) withdaemons
 	SANDBOXAGENT_REQUIRE="$${SANDBOXAGENT_REQUIRE:+$$SANDBOXAGENT_REQUIRE,k8s}" $(WITH) --kube=2h -- sh -ec 'GORACE=atexit_sleep_ms=0 $(SUM) -race -count=1 -p 2 -timeout 120m ./...; \
-		$(SUM) -count=1 -timeout 20m -run "^Test(Fault30|Faults\$$|GrepParity\$$|RipgrepMakesNoDifference\$$|SupervisedCycles\$$|Memory\$$)" \
-			./integration ./env/k8s ./env/local ./env/search'
+		$(SUM) -count=1 -timeout 20m -run "^Test(Fault30|Faults\$$|GrepParity\$$|RipgrepMakesNoDifference\$$|SupervisedCycles\$$|Memory\$$|Simulation\$$)" \
+			./integration ./env/k8s ./env/k8s/jobs ./env/local ./env/search'
 
 withdaemons:
 	$(GO) build -o $(CACHE)/withdaemons ./integration/withdaemons

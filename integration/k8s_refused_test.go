@@ -10,8 +10,8 @@ import (
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
 
-// TestK8sRefused has a cluster that refuses the pods of a user. The program says why in the
-// cluster's words, exits with its code for environments, and leaves nothing behind.
+// TestK8sRefused takes rights from a user. Without pods the program says why in the cluster's
+// words, exits with its code for environments, and leaves nothing behind.
 func TestK8sRefused(t *testing.T) {
 	t.Parallel()
 	admin := daemons.Kubeconfig(t)
@@ -37,6 +37,17 @@ func TestK8sRefused(t *testing.T) {
 			_, err := daemons.Kubectl(t.Context(), user.Config, "", "get", "pods")
 			return err != nil && strings.Contains(err.Error(), reason)
 		}
+	}
+	// The Role may lack the rule about events.
+	kubectl("", "patch", "role", "sandboxagent", "--type=json",
+		`--patch=[{"op": "test", "path": "/rules/2/resources/0", "value": "events"},
+			{"op": "remove", "path": "/rules/2"}]`)
+	await(t, "the end of the rule", func() bool {
+		_, err := daemons.Kubectl(t.Context(), user.Config, "", "get", "events")
+		return err != nil && strings.Contains(err.Error(), "orbidden")
+	})
+	if got := finish(t, k.command(t, t.TempDir(), newMark(), "exec", "--", "true")); got.code != 0 {
+		t.Errorf("without events: %+v", got)
 	}
 	for _, refusal := range []struct {
 		name, text string

@@ -147,6 +147,8 @@ func TestK8sRun(t *testing.T) {
 func TestK8sExitCodes(t *testing.T) {
 	t.Parallel()
 	k := sharedKube(t)
+	template := filepath.Join(t.TempDir(), "pod.yaml")
+	writeTree(t, filepath.Dir(template), map[string]string{"pod.yaml": "spec: {hostNetwork: true}\n"})
 	for _, tt := range []struct {
 		name string
 		code int
@@ -182,6 +184,13 @@ func TestK8sExitCodes(t *testing.T) {
 		{"image", 6, "ErrImageNeverPull", []string{
 			"tool", "list_dir", "--image=no-such:image", "--args={}",
 		}},
+		{"Pod Security", 125, "violates PodSecurity", []string{
+			"exec", "--pod-template=" + template, "--allow-pod-field=spec.hostNetwork", "--", "true",
+		}},
+		{
+			"pull", 125, "ImagePull", // ErrImagePull or ImagePullBackOff
+			[]string{"exec", "--image=127.0.0.1:1/no-such:image", "--pull=always", "--", "true"},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -227,19 +236,22 @@ spec: {serviceAccountName: user, automountServiceAccountToken: true}
 	}
 }
 
-// TestK8sGone deletes the pod of a command.
+// TestK8sGone deletes and evicts the pods of commands.
 func TestK8sGone(t *testing.T) {
 	t.Parallel()
 	k := sharedKube(t)
 	const script = "echo ready; exec sleep 1000"
+	execArgs := []string{"exec", "--", "sh", "-c", script}
+	toolArgs := []string{"tool", "shell", `--args={"command": "` + script + `", "timeout_ms": 600000}`}
 	for name, tt := range map[string]struct {
-		code int
-		args []string
+		code   int
+		args   []string
+		evict  bool
+		reason string
 	}{
-		"exec": {125, []string{"exec", "--", "sh", "-c", script}},
-		"tool": {6, []string{
-			"tool", "shell", `--args={"command": "` + script + `", "timeout_ms": 600000}`,
-		}},
+		"exec":         {125, execArgs, false, "deleted"},
+		"tool":         {6, toolArgs, false, "deleted"},
+		"exec evicted": {125, execArgs, true, "evicted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -247,22 +259,30 @@ func TestK8sGone(t *testing.T) {
 			cmd := k.command(t, t.TempDir(), mark, tt.args...)
 			done := make(chan ran, 1)
 			go func() { done <- finish(t, cmd) }()
-			kubectl := func(args ...string) string {
-				out, err := daemons.Kubectl(t.Context(), k.kubeconfig, "", append(args, "-l",
-					markLabel+"="+mark)...)
+			kubectl := func(kubeconfig, stdin string, args ...string) string {
+				out, err := daemons.Kubectl(t.Context(), kubeconfig, stdin, args...)
 				if err != nil {
 					t.Fatal(err)
 				}
 				return out
 			}
+			label := "--selector=" + markLabel + "=" + mark
 			awaitFor(t, 10*time.Minute, "the start of the pod", func() bool { // for room on the node
-				return kubectl("get", "pods", "-o",
+				return kubectl(k.kubeconfig, "", "get", "pods", label, "-o",
 					"jsonpath={.items[*].status.containerStatuses[0].state.running.startedAt}") != ""
 			})
-			kubectl("delete", "pods", "--wait=false")
+			if tt.evict {
+				pod := strings.Fields(kubectl(k.kubeconfig, "", "get", "pods", label, "-o",
+					"jsonpath={.items[0].metadata.namespace} {.items[0].metadata.name}"))
+				kubectl(daemons.Kubeconfig(t), fmt.Sprintf(`{"apiVersion": "policy/v1", "kind": "Eviction",
+					"metadata": {"namespace": %q, "name": %q}}`, pod[0], pod[1]), "create", "-f", "-", "--raw",
+					"/api/v1/namespaces/"+pod[0]+"/pods/"+pod[1]+"/eviction")
+			} else {
+				kubectl(k.kubeconfig, "", "delete", "pods", label, "--wait=false")
+			}
 			got := <-done
-			if got.code != tt.code || !strings.Contains(got.stdout+got.stderr, "gone: deleted") {
-				t.Errorf("%+v, want %d", got, tt.code)
+			if got.code != tt.code || !strings.Contains(got.stdout+got.stderr, "gone: "+tt.reason) {
+				t.Errorf("%+v, want %d and %s", got, tt.code, tt.reason)
 			}
 			k.awaitNone(t, mark)
 		})

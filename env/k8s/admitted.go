@@ -1,6 +1,7 @@
 package k8s
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -29,8 +30,10 @@ func (c Config) checkAdmitted(asked, got *corev1.Pod) error {
 			a.ServiceAccountName == "" && g.ServiceAccountName == "default",
 		"spec.securityContext": g.SecurityContext != nil && equality.Semantic.DeepEqual(
 			ids(a.SecurityContext), ids(g.SecurityContext)) &&
+			(!isRoot(g.SecurityContext.FSGroup) || isRoot(a.SecurityContext.FSGroup)) &&
 			sameProfiles(a.SecurityContext.AppArmorProfile, g.SecurityContext.AppArmorProfile,
 				a.SecurityContext.SELinuxOptions, g.SecurityContext.SELinuxOptions),
+		"spec.resourceClaims": equality.Semantic.DeepEqual(a.ResourceClaims, g.ResourceClaims),
 		"spec.containers":     sameContainers(a.Containers, g.Containers),
 		"spec.initContainers": sameContainers(a.InitContainers, g.InitContainers),
 		"spec.volumes":        sameVolumes(a.Volumes, g.Volumes),
@@ -54,6 +57,8 @@ func ids(s *corev1.PodSecurityContext) [6]any {
 	}
 }
 
+func isRoot(id *int64) bool { return id != nil && *id == 0 }
+
 // sameContainers reports whether containers are those that were asked for, in any order.
 func sameContainers(asked, got []corev1.Container) bool {
 	if len(asked) != len(got) {
@@ -71,10 +76,15 @@ func sameContainers(asked, got []corev1.Container) bool {
 func sameContainer(a, g corev1.Container) bool {
 	s, t := a.SecurityContext, g.SecurityContext
 	return t != nil && slices.Equal(a.Command, g.Command) && slices.Equal(a.Args, g.Args) &&
-		a.Stdin == g.Stdin && hasLimits(a, g) && len(a.EnvFrom) == len(g.EnvFrom) &&
-		len(a.VolumeDevices) == len(g.VolumeDevices) &&
+		a.Stdin == g.Stdin && hasLimits(a, g) && !hasMorePorts(a.Ports, g.Ports) &&
+		equality.Semantic.DeepEqual(a.EnvFrom, g.EnvFrom) &&
+		equality.Semantic.DeepEqual(a.Resources.Claims, g.Resources.Claims) &&
+		equality.Semantic.DeepEqual(a.VolumeDevices, g.VolumeDevices) &&
 		equality.Semantic.DeepEqual(a.VolumeMounts, g.VolumeMounts) &&
 		equality.Semantic.DeepEqual(a.Lifecycle, g.Lifecycle) &&
+		equality.Semantic.DeepEqual(execOf(a.LivenessProbe), execOf(g.LivenessProbe)) &&
+		equality.Semantic.DeepEqual(execOf(a.ReadinessProbe), execOf(g.ReadinessProbe)) &&
+		equality.Semantic.DeepEqual(execOf(a.StartupProbe), execOf(g.StartupProbe)) &&
 		equality.Semantic.DeepEqual(s.Privileged, t.Privileged) &&
 		equality.Semantic.DeepEqual(s.AllowPrivilegeEscalation, t.AllowPrivilegeEscalation) &&
 		equality.Semantic.DeepEqual(s.ReadOnlyRootFilesystem, t.ReadOnlyRootFilesystem) &&
@@ -105,13 +115,41 @@ func sameProfiles(
 		a.User == g.User && a.Role == g.Role && a.Type == g.Type
 }
 
+// execOf returns the command of a probe; nil without one.
+func execOf(p *corev1.Probe) *corev1.ExecAction {
+	if p == nil {
+		return nil
+	}
+	return p.Exec
+}
+
+// hasMorePorts reports whether a port of the node was not asked for.
+func hasMorePorts(asked, got []corev1.ContainerPort) bool {
+	return slices.ContainsFunc(got, func(p corev1.ContainerPort) bool {
+		return p.HostPort != 0 && !slices.ContainsFunc(asked, func(a corev1.ContainerPort) bool {
+			return a.HostPort == p.HostPort
+		})
+	})
+}
+
 // hasMoreSecrets reports whether variables have values from somewhere else that were not asked for.
 func hasMoreSecrets(asked, got []corev1.EnvVar) bool {
 	return slices.ContainsFunc(got, func(v corev1.EnvVar) bool {
 		return v.ValueFrom != nil && !slices.ContainsFunc(asked, func(a corev1.EnvVar) bool {
+			a = *a.DeepCopy()
+			if a.ValueFrom != nil {
+				completeField(a.ValueFrom.FieldRef)
+			}
 			return equality.Semantic.DeepEqual(a, v)
 		})
 	})
+}
+
+// completeField sets what the API sets in a field of the pod.
+func completeField(f *corev1.ObjectFieldSelector) {
+	if f != nil {
+		f.APIVersion = cmp.Or(f.APIVersion, "v1")
+	}
 }
 
 // hasLimits reports whether a container has a limit of each resource that was limited. A cluster
@@ -140,8 +178,8 @@ func sameVolumes(asked, got []corev1.Volume) bool {
 	return true
 }
 
-// source returns the source of a volume without the modes of its files, which a cluster sets where
-// none was asked for.
+// source returns the source of a volume without the modes of its files, and with what else the API
+// sets where nothing was asked for.
 func source(v corev1.Volume) corev1.VolumeSource {
 	s := v.DeepCopy().VolumeSource
 	if s.ConfigMap != nil {
@@ -150,11 +188,29 @@ func source(v corev1.Volume) corev1.VolumeSource {
 	if s.Secret != nil {
 		s.Secret.DefaultMode = nil
 	}
+	var fields []corev1.DownwardAPIVolumeFile
 	if s.DownwardAPI != nil {
-		s.DownwardAPI.DefaultMode = nil
+		s.DownwardAPI.DefaultMode, fields = nil, s.DownwardAPI.Items
 	}
 	if s.Projected != nil {
 		s.Projected.DefaultMode = nil
+		for _, p := range s.Projected.Sources {
+			if p.DownwardAPI != nil {
+				fields = append(fields, p.DownwardAPI.Items...)
+			}
+			if p.ServiceAccountToken != nil {
+				setDefault(&p.ServiceAccountToken.ExpirationSeconds, 3600)
+			}
+		}
+	}
+	for _, f := range fields {
+		completeField(f.FieldRef)
+	}
+	if s.HostPath != nil {
+		setDefault(&s.HostPath.Type, corev1.HostPathUnset)
+	}
+	if s.Ephemeral != nil && s.Ephemeral.VolumeClaimTemplate != nil {
+		setDefault(&s.Ephemeral.VolumeClaimTemplate.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
 	}
 	return s
 }

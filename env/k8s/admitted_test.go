@@ -2,6 +2,7 @@ package k8s_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -66,6 +67,23 @@ func TestAdmission(t *testing.T) {
 		"spec.securityContext ": func(s *corev1.PodSpec) {
 			s.SecurityContext.SupplementalGroups = []int64{0}
 		},
+		"spec.securityContext   ": func(s *corev1.PodSpec) {
+			s.SecurityContext.FSGroup = new(int64(0))
+		},
+		"spec.resourceClaims": func(s *corev1.PodSpec) {
+			s.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}}
+		},
+		" spec.containers": func(s *corev1.PodSpec) {
+			s.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
+		},
+		"  spec.containers": func(s *corev1.PodSpec) {
+			s.Containers[0].ReadinessProbe = &corev1.Probe{
+				ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"sh"}}},
+			}
+		},
+		"   spec.containers": func(s *corev1.PodSpec) {
+			s.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}}
+		},
 	} {
 		field = strings.TrimSpace(field)
 		got := asked.DeepCopy()
@@ -78,7 +96,33 @@ func TestAdmission(t *testing.T) {
 			t.Errorf("%s is allowed: %v", field, err)
 		}
 	}
+	for _, v := range []corev1.VolumeSource{
+		{HostPath: &corev1.HostPathVolumeSource{Path: "/x"}},
+		{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{{
+			Path: "x", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"},
+		}}}},
+		{Ephemeral: &corev1.EphemeralVolumeSource{
+			VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{},
+		}},
+		{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{
+			ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "x"},
+		}}}},
+	} {
+		asked.Spec.Volumes = append(asked.Spec.Volumes, corev1.Volume{
+			Name: fmt.Sprint(len(asked.Spec.Volumes)), VolumeSource: v,
+		})
+	}
+	asked.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "POD", ValueFrom: &corev1.EnvVarSource{
+		FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"},
+	}}}
 	completed := asked.DeepCopy()
+	volumes := completed.Spec.Volumes[len(completed.Spec.Volumes)-4:]
+	volumes[0].HostPath.Type = new(corev1.HostPathUnset)
+	volumes[1].DownwardAPI.DefaultMode = new(corev1.DownwardAPIVolumeSourceDefaultMode)
+	volumes[1].DownwardAPI.Items[0].FieldRef.APIVersion = "v1"
+	volumes[2].Ephemeral.VolumeClaimTemplate.Spec.VolumeMode = new(corev1.PersistentVolumeFilesystem)
+	volumes[3].Projected.Sources[0].ServiceAccountToken.ExpirationSeconds = new(int64(3600))
+	completed.Spec.Containers[0].Env[0].ValueFrom.FieldRef.APIVersion = "v1"
 	completed.Spec.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Level: "s0:c26,c5"}
 	completed.Spec.SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{
 		Type: corev1.AppArmorProfileTypeRuntimeDefault,

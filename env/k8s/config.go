@@ -88,6 +88,9 @@ type Config struct {
 	// condition of Open.
 	Network          Network
 	RequireNoNetwork bool
+	// WaitForQuota has Open wait for room in a quota of the namespace, within StartTimeout, where it
+	// would fail.
+	WaitForQuota bool
 	// User is "UID" or "UID:GID", not root; the default is DefaultUser.
 	User string
 	// WorkDir is an absolute directory on a volume of the pod; the default is DefaultWorkDir.
@@ -186,6 +189,9 @@ func (c Config) check() (Config, error) {
 		problems := slices.Concat(content.IsLabelKey(name), content.IsLabelValue(c.Labels[name]))
 		if len(problems) > 0 {
 			return bad("label", "%s=%s: %s", name, c.Labels[name], strings.Join(problems, "; "))
+		}
+		if isStrong(name) && !allows(c.AllowFields, "metadata.labels") {
+			return c, podFieldError("label", "metadata.labels "+name)
 		}
 	}
 	for _, field := range c.AllowFields {

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
@@ -59,6 +60,9 @@ func Assess(pod corev1.Pod, own bool, now time.Time) Listed {
 	l.assess(pod, now)
 	return l
 }
+
+// IsolationOf returns the guarantee of the pods of a configuration.
+func IsolationOf(c Config) env.Guarantee { return c.isolation(env.Guarantee{}) }
 
 // PodOf returns the pod that a configuration asks for.
 func PodOf(t *testing.T, c Config) *corev1.Pod {

@@ -12,8 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	"github.com/sandboxagent/sandboxagent/env/k8s"
+	"github.com/sandboxagent/sandboxagent/internal/race"
 )
 
 // fakeCluster has pods without containers: a helper on this machine serves each stream.
@@ -42,6 +41,14 @@ type fakeCluster struct {
 	config string
 	// failing is how many requests fail that change something.
 	failing atomic.Int32
+	// full is for how many pods a quota has no room.
+	full atomic.Int32
+	// denying has the server reject the credentials of who deletes a pod.
+	denying atomic.Bool
+	// created, unless it is nil, is called when a pod is created.
+	created func()
+	// requests counts all, and watches those that watch.
+	requests, watches atomic.Int32
 }
 
 func newFakeCluster(t *testing.T) *fakeCluster {
@@ -57,14 +64,29 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 	mux.HandleFunc("DELETE "+pods+"/{name}", f.remove)
 	mux.HandleFunc("GET "+pods+"/{name}/exec", f.exec)
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.requests.Add(1)
+		if r.URL.Query().Get("watch") != "" {
+			f.watches.Add(1)
+		}
+		fail := func(code int, reason, message string) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(code)
+			_, _ = fmt.Fprintf(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure",
+				"code": %d, "reason": %q, "message": %q}`, code, reason, message)
+		}
+		switch {
+		case r.Method == http.MethodPost && r.URL.Path == pods && f.full.Add(-1) >= 0:
+			fail(http.StatusForbidden, "Forbidden", "pods is forbidden: exceeded quota: pods")
+			return
+		case r.Method == http.MethodDelete && f.denying.Load():
+			fail(http.StatusUnauthorized, "Unauthorized", "Unauthorized")
+			return
+		}
 		if r.Method != http.MethodGet && f.failing.Add(-1) >= 0 {
 			if r.Method == http.MethodPost {
 				mux.ServeHTTP(httptest.NewRecorder(), r) // the failure comes after the work
 			}
-			w.Header().Set("Content-Type", "application/json")
-			w.WriteHeader(http.StatusInternalServerError)
-			_, _ = io.WriteString(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure",
-				"code": 500, "reason": "InternalError", "message": "etcdserver: leader changed"}`)
+			fail(http.StatusInternalServerError, "InternalError", "etcdserver: leader changed")
 			return
 		}
 		mux.ServeHTTP(w, r)
@@ -125,6 +147,40 @@ func TestStarted(t *testing.T) {
 	}
 }
 
+// TestWaitForQuota has a quota without room for a moment.
+func TestWaitForQuota(t *testing.T) {
+	f := newFakeCluster(t)
+	cluster := connectBy(t, f.config)
+	c := config(t, k8s.Config{HelperImage: "x", WorkDir: t.TempDir(), Network: k8s.NetworkFull})
+	f.full.Store(1)
+	var failed *k8s.OpenError
+	if _, err := cluster.Open(t.Context(), c); !errors.As(err, &failed) ||
+		!strings.Contains(err.Error(), "exceeded quota") {
+		t.Errorf("%v", err)
+	}
+	f.full.Store(1)
+	c.WaitForQuota = true
+	if err := start(t, cluster, c).Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCanceledOpen ends the context of Open when the pod is created, which cannot be deleted. The
+// error tells that it may be left.
+func TestCanceledOpen(t *testing.T) {
+	f := newFakeCluster(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	f.created = cancel
+	f.denying.Store(true)
+	c := config(t, k8s.Config{HelperImage: "x", WorkDir: t.TempDir(), Network: k8s.NetworkFull})
+	_, err := connectBy(t, f.config).Open(ctx, c)
+	var failed *k8s.ClusterError
+	if !errors.Is(err, context.Canceled) || !errors.As(err, &failed) {
+		t.Errorf("%v", err)
+	}
+}
+
 func answer(w http.ResponseWriter, object any) {
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(object) // the client has gone
@@ -158,6 +214,9 @@ func (f *fakeCluster) create(w http.ResponseWriter, r *http.Request) {
 		})
 	}
 	f.change("ADDED", pod)
+	if f.created != nil {
+		f.created()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.late.Load() {
@@ -286,7 +345,11 @@ func (f *fakeCluster) exec(w http.ResponseWriter, r *http.Request) {
 // clientVar makes this test program a client of the fake cluster of a kubeconfig file.
 const clientVar = "SANDBOXAGENT_TEST_FAKE"
 
-// TestMemory measures what 200 environments beside each other take in the memory of a client.
+// fakeEnvironments is the number of those of TestMemory.
+const fakeEnvironments = 200
+
+// TestMemory measures what 200 environments beside each other take in the memory of a client, and
+// counts their requests. All share a watch of the pods and one of the events.
 func TestMemory(t *testing.T) {
 	if file := os.Getenv(clientVar); file != "" {
 		manyOfFake(t, file)
@@ -295,13 +358,13 @@ func TestMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left to make test-full: 200 helpers")
 	}
-	file := newFakeCluster(t).config
+	fake := newFakeCluster(t)
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), program, "-test.run=^TestMemory$", "-test.v")
-	cmd.Env = append(os.Environ(), clientVar+"="+file)
+	cmd.Env = append(os.Environ(), clientVar+"="+fake.config)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -311,13 +374,18 @@ func TestMemory(t *testing.T) {
 			t.Log(strings.TrimSpace(lines.Text()))
 		}
 	}
+	requests, watches := fake.requests.Load(), fake.watches.Load()
+	t.Logf("%d requests, of which %d watch", requests, watches)
+	// A slow machine opens watches again.
+	if requests > 12*fakeEnvironments || watches > fakeEnvironments/4 {
+		t.Errorf("%d requests, of which %d watch", requests, watches)
+	}
 }
 
 // maxMemory bounds the memory of a client with 200 environments, in MiB.
 const maxMemory = 200
 
 func manyOfFake(t *testing.T, file string) {
-	const environments = 200
 	cluster, err := k8s.Connect(t.Context(), k8s.Address{Kubeconfig: file})
 	if err != nil {
 		t.Fatal(err)
@@ -338,8 +406,8 @@ func manyOfFake(t *testing.T, file string) {
 	}
 	before := peak()
 	var opening, using sync.WaitGroup
-	opening.Add(environments)
-	for i := range environments {
+	opening.Add(fakeEnvironments)
+	for i := range fakeEnvironments {
 		work := filepath.Join(dir, strconv.Itoa(i))
 		if err := os.Mkdir(work, 0o700); err != nil {
 			t.Fatal(err)
@@ -366,14 +434,8 @@ func manyOfFake(t *testing.T, file string) {
 	}
 	using.Wait()
 	after := peak()
-	t.Logf("%d MiB before, and %d MiB with %d environments", before, after, environments)
-	if after > maxMemory && !raceEnabled() {
+	t.Logf("%d MiB before, and %d MiB with %d environments", before, after, fakeEnvironments)
+	if after > maxMemory && !race.Enabled() {
 		t.Errorf("%d MiB are more than %d", after, maxMemory)
 	}
-}
-
-// raceEnabled reports whether the race detector is built in, which takes several times the memory.
-func raceEnabled() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }

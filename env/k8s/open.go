@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,11 +23,14 @@ const (
 	cleanupTimeout = callTimeout + 10*time.Second
 	// adoptTimeout bounds the search for a pod whose creation had no answer.
 	adoptTimeout = 10 * time.Second
+	// quotaPause is the pause between two attempts to create a pod for which a quota has no room.
+	quotaPause = 3 * time.Second
 )
 
 // Open creates a pod and returns the environment in it when it is ready. Errors are *ConfigError,
 // also for a missing helper, *OpenError, *ClusterError, fs.ErrClosed, or the cause of ctx; the pod
-// is deleted then. The caller closes the environment before the cluster.
+// is deleted then, unless the error has a *ClusterError. The caller closes the environment before
+// the cluster.
 func (c *Cluster) Open(ctx context.Context, cfg Config) (*Environment, error) {
 	cfg, err := cfg.check()
 	if err != nil {
@@ -60,6 +64,9 @@ func (c *Cluster) Open(ctx context.Context, cfg Config) (*Environment, error) {
 	case fillErr != nil, errors.As(err, &config):
 		return nil, err
 	case cause != nil && !errors.Is(cause, timeout):
+		if errors.As(err, &cluster) { // the pod may be left
+			cause = errors.Join(cause, cluster)
+		}
 		return nil, fmt.Errorf("k8s: start a pod of %s: %w", cfg.Image, cause)
 	case errors.As(err, &cluster):
 		return nil, err
@@ -75,7 +82,8 @@ func (c *Cluster) open(ctx context.Context, cfg Config) (_ *Environment, err err
 	}
 	c.describe(pod, cfg)
 	if len(cfg.Template) > 0 {
-		if _, err := c.createPod(ctx, pod, true); err != nil {
+		_, err := c.createPod(ctx, pod, true)
+		if err != nil && (!cfg.WaitForQuota || !isQuota(err)) {
 			return nil, fmt.Errorf("the cluster rejects the pod template: %w", err)
 		}
 	}
@@ -97,6 +105,9 @@ func (c *Cluster) open(ctx context.Context, cfg Config) (_ *Environment, err err
 	}()
 	// The server finishes what it has started, and the result has to be deleted.
 	created, err := c.createPod(context.WithoutCancel(ctx), pod, false)
+	for cfg.WaitForQuota && isQuota(err) && wait(ctx, quotaPause) {
+		created, err = c.createPod(context.WithoutCancel(ctx), pod, false)
+	}
 	if err != nil {
 		h.adopt(ctx, err)
 		return nil, err
@@ -124,6 +135,21 @@ func (c *Cluster) open(ctx context.Context, cfg Config) (_ *Environment, err err
 		}
 	}
 	return h.serve(ctx, cfg)
+}
+
+// isQuota reports whether a quota of the namespace has no room for a pod.
+func isQuota(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
+}
+
+// wait waits for a pause, and reports false if ctx ends before.
+func wait(ctx context.Context, pause time.Duration) bool {
+	select {
+	case <-time.After(pause):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // fill calls Config.Fill with an environment in the container for it.

@@ -100,6 +100,7 @@ func (c Config) pod(p *remote.Program) (*corev1.Pod, error) {
 	setDefault(&s.SecurityContext.RunAsGroup, gid)
 	if len(s.Volumes) > 0 { // which may belong to root
 		setDefault(&s.SecurityContext.FSGroup, gid)
+		setDefault(&s.SecurityContext.FSGroupChangePolicy, corev1.FSGroupChangeOnRootMismatch)
 	}
 	setDefault(&s.SecurityContext.RunAsNonRoot, true)
 	setDefault(&s.SecurityContext.SeccompProfile, corev1.SeccompProfile{

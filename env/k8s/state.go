@@ -107,8 +107,9 @@ func isBusy(w *corev1.ContainerStateWaiting) bool {
 // lacksShell reports whether the container that installs the helper failed for lack of a program.
 // The runtimes have different messages.
 func lacksShell(message string, exitCode int32) bool {
-	return exitCode == 127 || strings.Contains(message, "executable file") ||
-		strings.Contains(message, "no such file")
+	return exitCode == 127 || strings.Contains(message, "executable") ||
+		strings.Contains(message, "no such file") &&
+			!strings.Contains(message, "/proc/") // of the runtime's own processes
 }
 
 // endedEarly returns the error of a pod that has ended before it was ready.

@@ -36,7 +36,8 @@ var strong = []string{
 	"container.apparmor.security.beta.kubernetes.io/", "container.seccomp.", "seccomp.",
 	"k8s.v1.cni.cncf.io/", "v1.multus-cni.io/", "io.kubernetes.cri-o.", "io.katacontainers.",
 	"iam.amazonaws.com/", "azure.workload.identity/", "iam.gke.io/", "sidecar.istio.io/",
-	"vault.hashicorp.com/", "linkerd.io/",
+	"vault.hashicorp.com/", "linkerd.io/", "networking.gke.io/", "aadpodidbinding", "dev.gvisor.",
+	"io.kubernetes.cri.",
 }
 
 // fixed are fields that other flags set, or on which the helper depends.
@@ -111,11 +112,14 @@ func (c Config) checkNames(pod *corev1.Pod) error {
 		}
 	}
 	for _, k := range pod.Spec.InitContainers {
-		if k.Name == installName || k.Name == fillName || k.Name == sandboxName {
+		if k.Name == sandboxName {
 			return badConfig("pod template", "spec.initContainers: the name %s is taken", k.Name)
 		}
 	}
 	for _, k := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
+		if k.Name == installName || k.Name == fillName {
+			return badConfig("pod template", "the name %s of a container is taken", k.Name)
+		}
 		for _, m := range k.VolumeMounts {
 			at := path.Clean("/" + m.MountPath)
 			taken := at == "/" || at == programDir || strings.HasPrefix(at, programDir+"/") ||
@@ -155,22 +159,28 @@ var limited = []corev1.ResourceName{
 func (c Config) checkKeys(field string, values map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		own := strings.HasPrefix(name, labelPrefix) || name == labelManager
-		begins := func(text string) bool { return strings.HasPrefix(name, text) }
 		switch {
 		case own:
 			return badConfig("pod template", "%s: the name %s is taken", field, name)
-		case slices.ContainsFunc(strong, begins) && !allows(c.AllowFields, field):
-			return podFieldError(field + " " + name)
+		case isStrong(name) && !allows(c.AllowFields, field):
+			return podFieldError("pod template", field+" "+name)
 		}
 	}
 	return nil
 }
 
-// podFieldError returns the error for a field that could weaken the sandbox.
-func podFieldError(field string) error {
+// isStrong reports whether an annotation or a label gives rights.
+func isStrong(name string) bool {
+	return slices.ContainsFunc(strong, func(begin string) bool {
+		return strings.HasPrefix(name, begin)
+	})
+}
+
+// podFieldError returns the error for what could weaken the sandbox, in a field of Config.
+func podFieldError(in, what string) error {
 	return &ConfigError{
-		Backend: backend, Field: "pod template", Err: ErrPodField,
-		Reason: field + " could weaken the sandbox; allow it by name if that is wanted",
+		Backend: backend, Field: in, Err: ErrPodField,
+		Reason: what + " could weaken the sandbox; allow it by name if that is wanted",
 	}
 }
 
@@ -210,7 +220,7 @@ func (c Config) checkFields(field string, value any, sidecar bool) error {
 	if field == "" {
 		return nil
 	}
-	return podFieldError(field)
+	return podFieldError("pod template", field)
 }
 
 // allowsInContainer reports whether a field of a container is harmless.

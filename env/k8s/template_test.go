@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/k8s"
 )
 
@@ -267,6 +268,31 @@ func TestPod(t *testing.T) {
 	for _, v := range s.Volumes {
 		if v.EmptyDir == nil || v.EmptyDir.SizeLimit.IsZero() {
 			t.Errorf("the volume %s has no limit", v.Name)
+		}
+	}
+}
+
+// TestIsolation checks the strength of the isolation of a pod, and its text. Fields of the template
+// that are allowed weaken it.
+func TestIsolation(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		config   k8s.Config
+		strength env.Strength
+		by       string
+	}{
+		{k8s.Config{}, env.Enforced, "the kernel's namespaces, "},
+		{k8s.Config{RuntimeClass: "gvisor"}, env.Enforced, "the runtime class gvisor, with "},
+		{k8s.Config{Network: k8s.NetworkFull}, env.Enforced, "; commands can use the network"},
+		{
+			k8s.Config{AllowFields: []string{"spec.volumes", "spec.hostPID"}},
+			env.BestEffort,
+			"; the pod template may set spec.hostPID, spec.volumes",
+		},
+	} {
+		got := k8s.IsolationOf(tt.config)
+		if got.Strength != tt.strength || !strings.Contains(got.By, tt.by) {
+			t.Errorf("%+v: %+v, want %v by %q", tt.config, got, tt.strength, tt.by)
 		}
 	}
 }

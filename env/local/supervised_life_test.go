@@ -12,8 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,6 +22,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/local"
 	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/vars"
+	"github.com/sandboxagent/sandboxagent/internal/race"
 )
 
 // clientVar holds the mark of the commands that TestClientProcess starts.
@@ -144,7 +143,7 @@ func TestSupervisedKillKeepsEnvironment(t *testing.T) {
 func TestSupervisedCycles(t *testing.T) {
 	needProc(t)
 	cycles := amount(1000, 10)
-	if raceEnabled() { // with the race detector each end takes a second
+	if race.Enabled() { // with the race detector each end takes a second
 		cycles = 10
 	}
 	dir, h := t.TempDir(), thisProgram(t)
@@ -198,12 +197,6 @@ func helpers(t *testing.T) []string {
 		}
 	}
 	return found
-}
-
-// raceEnabled reports whether processes start slowly because the race detector is built in.
-func raceEnabled() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 func TestSupervisedStartErrors(t *testing.T) {

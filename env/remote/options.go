@@ -27,14 +27,14 @@ type Options struct {
 	StartTimeout time.Duration
 	// Helper names programs that may serve as the helper.
 	Helper Helper
-	// Session names the environment: up to 63 lower-case letters, digits and hyphens. The default is
-	// random.
+	// Session names the environment: up to 63 lower-case letters, digits and inner hyphens. The
+	// default is random.
 	Session string
 	// Warn, if set, is called with one line for each unexpected condition that is no error.
 	Warn func(line string)
 }
 
-var sessionPattern = lazyregexp.New(`^[a-z0-9][a-z0-9-]{0,62}$`)
+var sessionPattern = lazyregexp.New(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
 // IsSession reports whether a name is a valid Options.Session.
 func IsSession(name string) bool { return sessionPattern().MatchString(name) }
@@ -56,8 +56,8 @@ func (o Options) Complete(backend string) (Options, error) {
 	case o.StartTimeout < 0:
 		return bad("start timeout", "%s is negative", o.StartTimeout)
 	case o.Session != "" && !IsSession(o.Session):
-		return bad("session", "%q does not consist of up to 63 lower-case letters, digits and hyphens",
-			o.Session)
+		return bad("session", "%q does not consist of up to 63 lower-case letters, digits and inner "+
+			"hyphens", o.Session)
 	}
 	if o.Helper.Binary != "" {
 		if _, err := helper.Arch(o.Helper.Binary); err != nil {

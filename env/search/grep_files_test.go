@@ -20,6 +20,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
 	"github.com/sandboxagent/sandboxagent/env/search"
+	"github.com/sandboxagent/sandboxagent/internal/race"
 )
 
 // namesOf returns the files in which Grep finds "hit".
@@ -75,7 +76,7 @@ func TestGrepPaths(t *testing.T) {
 func TestGrepMemory(t *testing.T) {
 	const huge = 10 << 30
 	large, enough := int64(24<<20), uint64(16<<20)
-	if raceEnabled() {
+	if race.Enabled() {
 		large, enough = 3<<20, math.MaxUint64 // the detector allocates too
 	}
 	hits := strings.Repeat("hit\n", 9<<10/4) // longer than the part that is probed for NUL

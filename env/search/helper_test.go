@@ -3,8 +3,6 @@ package search_test
 import (
 	"os"
 	"path/filepath"
-	"runtime/debug"
-	"slices"
 	"testing"
 
 	"github.com/sandboxagent/sandboxagent/env/local"
@@ -49,10 +47,4 @@ func symlink(tb testing.TB, target, name string) {
 	if err := os.Symlink(target, name); err != nil {
 		tb.Fatal(err)
 	}
-}
-
-// raceEnabled reports whether the race detector is built in, which slows searches down.
-func raceEnabled() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }

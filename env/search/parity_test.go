@@ -22,6 +22,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/local"
 	"github.com/sandboxagent/sandboxagent/env/search"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
+	"github.com/sandboxagent/sandboxagent/internal/race"
 )
 
 // shownBytes is the number of compared bytes of a line. Grep cuts longer ones.
@@ -39,7 +40,7 @@ const shownBytes = 64<<10 - utf8.UTFMax
 func TestGrepParity(t *testing.T) {
 	rg := needRipgrep(t)
 	each := func(full, short int) int {
-		if testing.Short() || raceEnabled() {
+		if testing.Short() || race.Enabled() {
 			return short
 		}
 		return full

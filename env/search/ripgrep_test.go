@@ -17,6 +17,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
 	"github.com/sandboxagent/sandboxagent/env/search"
+	"github.com/sandboxagent/sandboxagent/internal/race"
 )
 
 // wordless are patterns without a required literal.
@@ -123,7 +124,7 @@ func TestRipgrepMakesNoDifference(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	var all []search.GrepOptions
 	for i, pattern := range wordless {
-		if (!full() || raceEnabled()) && i%10 != 0 {
+		if (!full() || race.Enabled()) && i%10 != 0 {
 			continue
 		}
 		for _, opts := range []search.GrepOptions{

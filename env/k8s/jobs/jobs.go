@@ -29,6 +29,8 @@ const (
 	ExitFailed = 1
 	// ExitStop: all inputs would fail like this one, and the cluster ends the Job.
 	ExitStop = 3
+	// ExitLater: the input is tried again, which does not count.
+	ExitLater = 4
 )
 
 // Bounds of a submission.
@@ -48,7 +50,9 @@ const (
 	labelKind    = "sandboxagent/kind"
 	labelQueue   = "kueue.x-k8s.io/queue-name"
 
-	annotationBounds  = "sandboxagent/inputs"
+	annotationBounds = "sandboxagent/inputs"
+	// annotationMaker has random letters of the program that made a Job.
+	annotationMaker   = "sandboxagent/maker"
 	annotationSummary = "sandboxagent/summary"
 	annotationIndex   = "sandboxagent/index"
 	annotationPieces  = "sandboxagent/pieces"
@@ -207,21 +211,38 @@ func (c *Client) Submit(ctx context.Context, cfg Config) (err error) {
 	}
 	// The server finishes what it has started, and the result has to be deleted after an error.
 	err = c.create(context.WithoutCancel(ctx), c.batch, "jobs", job)
-	if apierrors.IsAlreadyExists(err) {
+	switch {
+	case apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("create the Job %s: %w", cfg.Name, ErrExists)
+	case err != nil:
+		return errors.Join(fmt.Errorf("create the Job %s: %w", cfg.Name, err),
+			c.removeOwn(context.WithoutCancel(ctx), job))
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.Remove(context.WithoutCancel(ctx), cfg.Name))
 		}
 	}()
-	if err != nil {
-		return fmt.Errorf("create the Job %s: %w", cfg.Name, err)
-	}
 	if err := c.equip(ctx, cfg, inputs, job); err != nil {
 		return err
 	}
 	return c.start(ctx, cfg)
+}
+
+// removeOwn removes a Job that the server may have created although it answered with an error. One
+// of that name that another program has made stays.
+func (c *Client) removeOwn(ctx context.Context, job *batchv1.Job) error {
+	found := &batchv1.Job{}
+	err := c.do(ctx, c.request(c.batch, http.MethodGet, "jobs").Name(job.Name), found)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("the Job %s may be left: %w", job.Name, err)
+	case found.Annotations[annotationMaker] != job.Annotations[annotationMaker]:
+		return nil
+	}
+	return c.Remove(ctx, job.Name)
 }
 
 // check has the server check a pod of the Job: the account, the security standard, the template.

@@ -206,7 +206,7 @@ func TestFailurePolicy(t *testing.T) {
 		got = append(got, text)
 	}
 	want := []string{
-		string(batchv1.PodFailurePolicyActionIgnore), "FailIndex[1]", "FailJob[3]",
+		string(batchv1.PodFailurePolicyActionIgnore), "FailIndex[1]", "FailJob[3]", "Ignore[4]",
 	}
 	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Error(diff)

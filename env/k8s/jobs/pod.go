@@ -3,6 +3,7 @@ package jobs
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -78,7 +79,9 @@ func (cfg Config) job(bounds []int) (*batchv1.Job, error) {
 	job := &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: cfg.Name, Labels: labels,
-			Annotations: map[string]string{annotationBounds: string(encoded)},
+			Annotations: map[string]string{
+				annotationBounds: string(encoded), annotationMaker: rand.Text(),
+			},
 		},
 		Spec: batchv1.JobSpec{
 			CompletionMode: new(batchv1.IndexedCompletion),
@@ -120,6 +123,7 @@ func failurePolicy() *batchv1.PodFailurePolicy {
 		},
 		onExit(batchv1.PodFailurePolicyActionFailIndex, ExitFailed),
 		onExit(batchv1.PodFailurePolicyActionFailJob, ExitStop),
+		onExit(batchv1.PodFailurePolicyActionIgnore, ExitLater),
 	}}
 }
 

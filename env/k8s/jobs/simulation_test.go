@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	gocmp "github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -29,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/sandboxagent/sandboxagent/env/k8s"
+	"github.com/sandboxagent/sandboxagent/internal/race"
 )
 
 // apiServer is an API server in memory, as far as submissions need it. It answers after a latency,
@@ -41,8 +43,13 @@ type apiServer struct {
 	requests, rejected atomic.Int64
 	codecs             serializer.CodecFactory
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// refusing has the server refuse Jobs, also those whose names are taken, for a quota. failing has
+	// it answer with an error although it has created them.
+	refusing, failing bool
+
 	objects map[string]kruntime.Object // by resource/name
+	patches []string                   // of Jobs, which do not change the objects
 	order   []string                   // of ConfigMaps
 	bytes   int                        // of ConfigMaps
 }
@@ -113,15 +120,33 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
+	case r.Method == http.MethodPost && resource == "jobs" && s.refusing:
+		s.answer(w, http.StatusForbidden, &metav1.Status{
+			Status: metav1.StatusFailure, Reason: metav1.StatusReasonForbidden,
+			Code: http.StatusForbidden, Message: "exceeded quota: jobs",
+		})
+	case r.Method == http.MethodPost && resource == "jobs" && s.failing:
+		s.create(httptest.NewRecorder(), r, resource)
+		s.answer(w, http.StatusInternalServerError, &metav1.Status{
+			Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError,
+			Code: http.StatusInternalServerError, Message: "etcdserver: leader changed",
+		})
 	case r.Method == http.MethodPost:
 		s.create(w, r, resource)
+	case r.Method == http.MethodDelete:
+		delete(s.objects, resource+"/"+name)
+		s.answer(w, http.StatusOK, &metav1.Status{Status: metav1.StatusSuccess})
 	case r.Method == http.MethodGet && name == "" && resource == "configmaps":
 		s.list(w, r)
 	case s.objects[resource+"/"+name] == nil:
 		s.answer(w, http.StatusNotFound, &metav1.Status{
 			Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound,
 		})
-	default: // patches are not looked at
+	default:
+		if r.Method == http.MethodPatch {
+			data, _ := io.ReadAll(r.Body) // a cut one is another one
+			s.patches = append(s.patches, string(data))
+		}
 		s.answer(w, http.StatusOK, s.objects[resource+"/"+name])
 	}
 }
@@ -204,7 +229,7 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
 // requests and in bounded memory.
 func TestSimulation(t *testing.T) {
 	n := 10_000
-	if testing.Short() {
+	if testing.Short() || race.Enabled() {
 		n = 1_000
 	}
 	const workers, inputSize, resultSize = 200, 2 << 10, 8 << 10
@@ -302,6 +327,69 @@ func do(ctx context.Context, w *Worker, want, result string) error {
 	}
 	_, err = w.Store(ctx, []byte(`{"ok":true}`), []byte(result))
 	return err
+}
+
+// TestSubmitFails has a server that refuses a Job, or fails after it has made it. The Job of
+// another program with that name stays, and no other is left.
+func TestSubmitFails(t *testing.T) {
+	s := newAPIServer(t, 0, 100)
+	c := s.client(t)
+	cfg := testConfig()
+	if err := c.Submit(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	first := s.objects["jobs/"+cfg.Name]
+	s.refusing = true
+	if err := c.Submit(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "quota") {
+		t.Errorf("the second submission: %v", err)
+	}
+	many := testConfig()
+	many.Inputs = make([][]byte, MaxInputs+1)
+	if err := c.Submit(t.Context(), many); err == nil || !strings.Contains(err.Error(), "split them") {
+		t.Errorf("%d inputs: %v", len(many.Inputs), err)
+	}
+	s.refusing, s.failing = false, true
+	if err := c.Submit(t.Context(), cfg); err == nil {
+		t.Error("the third submission works")
+	}
+	other := cfg
+	other.Name = "other"
+	if err := c.Submit(t.Context(), other); err == nil || !strings.Contains(err.Error(), "leader") {
+		t.Errorf("the failing submission: %v", err)
+	}
+	if s.objects["jobs/"+cfg.Name] != first || first == nil || s.objects["jobs/other"] != nil {
+		t.Errorf("the server has %d objects", len(s.objects))
+	}
+}
+
+// TestStart has what starts a Job: itself, or a queue of Kueue, which Cancel makes it leave.
+func TestStart(t *testing.T) {
+	s := newAPIServer(t, 0, 100)
+	c := s.client(t)
+	own, queued := testConfig(), testConfig()
+	queued.Name, queued.Queue = "queued", "agents"
+	for _, cfg := range []Config{own, queued} {
+		if err := c.Submit(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+		job, ok := s.objects["jobs/"+cfg.Name].(*batchv1.Job)
+		if !ok || !*job.Spec.Suspend {
+			t.Errorf("%s is not created suspended", cfg.Name)
+		}
+	}
+	if err := c.Cancel(t.Context(), "queued"); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		`{"spec":{"suspend":false}}`,
+		`{"metadata":{"labels":{"kueue.x-k8s.io/queue-name":"agents"}}}`,
+		`{"metadata":{"labels":{"kueue.x-k8s.io/queue-name":null}},` +
+			`"spec":{"parallelism":0,"suspend":true}}`,
+		`{"spec":{"activeDeadlineSeconds":1,"suspend":false}}`,
+	}
+	if diff := gocmp.Diff(want, s.patches); diff != "" {
+		t.Errorf("patches (-want +got):\n%s", diff)
+	}
 }
 
 // TestStoreOnce has two pods of one input: the first result counts, whole, also if it has pieces.
