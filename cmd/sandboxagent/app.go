@@ -55,6 +55,9 @@ type program struct {
 	// tighten the policy; may be nil.
 	worker *jobs.Worker
 	handed *policy.Policy
+	// pause is how long the server of a model wants to be left alone by a batch; zero if not longer
+	// than the limit of a request.
+	pause atomic.Int64
 
 	// tools, wrapClient, wrapStore, clock and patience are test seams: tools beside those of the
 	// profile, a client around that of the model, a store around that of a session, and a clock for

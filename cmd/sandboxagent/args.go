@@ -134,6 +134,7 @@ func variable(flag string) (name, value string) {
 // withoutVariables are the flags that no variable sets.
 var withoutVariables = [...]string{
 	"all", sessionName, lastName, answerName, approveName, refuseName, "name", "follow", "remove",
+	"failed",
 }
 
 var leadingFlag = lazyregexp.New(`^--[a-z-]+`)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/urfave/cli/v2"
 
@@ -25,6 +26,67 @@ type k8sBackend struct {
 	notify  func(string)
 	address k8s.Address
 	config  k8s.Config
+	// shared is the connection of all environments of a batch; nil gives each its own.
+	shared *sharedCluster
+}
+
+// sharedCluster is a connection that is opened once: all environments of a batch have one watch.
+type sharedCluster struct {
+	mu      sync.Mutex
+	cluster *k8s.Cluster
+	former  []*k8s.Cluster
+}
+
+func (s *sharedCluster) connect(ctx context.Context, a k8s.Address) (*k8s.Cluster, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cluster != nil {
+		return s.cluster, nil
+	}
+	c, err := k8s.Connect(ctx, a)
+	if err == nil {
+		s.cluster = c
+	}
+	return c, err
+}
+
+// replaceDenied has the next connect read the credentials again, if err is that the cluster rejects
+// those of c. Environments that are open keep it.
+func (s *sharedCluster) replaceDenied(c *k8s.Cluster, err error) {
+	var failed *k8s.ClusterError
+	if s == nil || !errors.As(err, &failed) || !failed.Denied {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cluster == c {
+		s.former, s.cluster = append(s.former, c), nil
+	}
+}
+
+// close ends all connections.
+func (s *sharedCluster) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cluster != nil {
+		s.former, s.cluster = append(s.former, s.cluster), nil
+	}
+	for _, c := range s.former {
+		_ = c.Close() // it never fails
+	}
+}
+
+// connect returns a connection to the cluster, and a function that ends its use.
+func (b *k8sBackend) connect(ctx context.Context) (*k8s.Cluster, func() error, error) {
+	if b.shared != nil {
+		c, err := b.shared.connect(ctx, b.address)
+		return c, func() error { return nil }, err
+	}
+	c, err := k8s.Connect(ctx, b.address)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c, c.Close, nil
 }
 
 func (*k8sBackend) name() string { return "k8s" }
@@ -159,20 +221,21 @@ func (b *k8sBackend) open(ctx context.Context, o openConfig) (_ opened, err erro
 	if err := cfg.Validate(); err != nil {
 		return opened{}, k8sError(err)
 	}
-	cluster, err := k8s.Connect(ctx, b.address)
+	cluster, disconnect, err := b.connect(ctx)
 	if err != nil {
 		return opened{}, k8sError(err)
 	}
 	cfg.Session = strings.ToLower(rand.Text())
 	what, err := json.Marshal(podToDiscard{Session: cfg.Session, Address: cluster.Address()})
 	if err != nil {
-		return opened{}, errors.Join(err, cluster.Close())
+		return opened{}, errors.Join(err, disconnect())
 	}
 	janitor := startJanitor(b.name(), string(what))
 	e, err := cluster.Open(ctx, cfg)
 	if err != nil {
 		janitor.dismissAfter(err)
-		return opened{}, errors.Join(k8sError(err), cluster.Close())
+		b.shared.replaceDenied(cluster, err)
+		return opened{}, errors.Join(k8sError(err), disconnect())
 	}
 	if o.keep { // for other programs
 		janitor.dismiss()
@@ -183,7 +246,7 @@ func (b *k8sBackend) open(ctx context.Context, o openConfig) (_ opened, err erro
 			o.notify("commands can use the network: " + g.By)
 		}
 	}
-	k := &k8sEnvironment{Environment: e, cluster: cluster, janitor: janitor}
+	k := &k8sEnvironment{Environment: e, disconnect: disconnect, janitor: janitor}
 	return opened{
 		plain: k, kill: func() { _ = e.Kill() },
 		abandon: func() {
@@ -197,7 +260,7 @@ func (b *k8sBackend) open(ctx context.Context, o openConfig) (_ opened, err erro
 			stored: k8sKept{Ticket: e.Ticket(), Address: cluster.Address()},
 			leave: func() error {
 				janitor.dismiss()
-				return errors.Join(e.Leave(), cluster.Close())
+				return errors.Join(e.Leave(), disconnect())
 			},
 		},
 	}, nil
@@ -220,11 +283,11 @@ func discardPod(ctx context.Context, what string) error {
 	})
 }
 
-// k8sEnvironment closes its connection to the cluster with itself.
+// k8sEnvironment ends the use of its connection to the cluster with itself.
 type k8sEnvironment struct {
 	*k8s.Environment
-	cluster *k8s.Cluster
-	janitor *guard
+	disconnect func() error
+	janitor    *guard
 	// attached: another process opened the pod, and Close only disconnects.
 	attached bool
 }
@@ -232,14 +295,14 @@ type k8sEnvironment struct {
 // Close implements env.Environment.
 func (k *k8sEnvironment) Close() error {
 	if k.attached {
-		return errors.Join(k.Leave(), k.cluster.Close())
+		return errors.Join(k.Leave(), k.disconnect())
 	}
 	err := k.Environment.Close()
 	k.janitor.dismissAfter(err)
 	if err != nil {
 		err = fmt.Errorf("%w (\"sandboxagent env gc --env=k8s\" removes the leftovers)", err)
 	}
-	return errors.Join(err, k.cluster.Close())
+	return errors.Join(err, k.disconnect())
 }
 
 // k8sKept is stored to reattach to a pod.
@@ -268,7 +331,7 @@ func (b *k8sBackend) attach(ctx context.Context, stored json.RawMessage) (opened
 		return opened{}, errors.Join(k8sError(err), cluster.Close())
 	}
 	return opened{
-		plain: &k8sEnvironment{Environment: e, cluster: cluster, attached: true},
+		plain: &k8sEnvironment{Environment: e, disconnect: cluster.Close, attached: true},
 		kill:  func() {}, isolated: true, remote: true,
 	}, nil
 }
@@ -345,9 +408,12 @@ func k8sError(err error) error {
 	if err == nil {
 		return nil
 	}
+	var config *k8s.ConfigError
 	switch {
 	case errors.Is(err, k8s.ErrNoShell):
 		return fmt.Errorf("%w (--helper-image names an image with the helper)", err)
+	case errors.As(err, &config) && config.Field == "pod": // the cluster's doing
+		return fmt.Errorf("%w (--allow-pod-field)", err)
 	case errors.Is(err, k8s.ErrPodField):
 		return usagef("%s (--allow-pod-field)", strings.TrimPrefix(err.Error(), "k8s: "))
 	}

@@ -58,17 +58,26 @@ func (p *program) batchRetryCommand() *cli.Command {
 		Name: batchRetryName, Usage: "run the failed tasks of a batch again",
 		ArgsUsage: "[flags] DIR",
 		UsageText: `
-sandboxagent batch retry tasks.results
+sandboxagent batch retry --failed tasks.results
 sandboxagent batch retry --status limit_reached DIR`,
 		Description: `
 The batch has the flags of its last start on this machine, but for --yes and --quiet; a flag that
 you give replaces the one of its name. One that was collected has only those that you give. The
 results of these tasks go to DIR/attempts.jsonl. Tasks without a result run too.`,
-		Flags: append([]cli.Flag{&cli.StringSliceFlag{
-			Name: "status", Category: groupBatch, DefaultText: "all but completed",
-			Usage: "run the tasks again whose results have the `STATUS`; may be repeated",
-		}}, batchFlags()...),
+		Flags: append([]cli.Flag{
+			&cli.BoolFlag{
+				Name: "failed", Category: groupBatch,
+				Usage: "run all tasks again that did not pass, as without --status",
+			},
+			&cli.StringSliceFlag{
+				Name: "status", Category: groupBatch, DefaultText: "all but completed",
+				Usage: "run the tasks again whose results have the `STATUS`; may be repeated",
+			},
+		}, batchFlags()...),
 		Action: p.batchAction(func(c *cli.Context) (batchInput, error) {
+			if c.Bool("failed") && c.IsSet("status") {
+				return batchInput{}, usagef("--failed and --status exclude each other")
+			}
 			return retryBatch(c.Args().Slice(), c.StringSlice("status"))
 		}),
 	}
@@ -380,6 +389,7 @@ func (r *batchRunner) run(ctx context.Context, c *cli.Context) (code int, err er
 		Begin: r.begin, Forget: r.in.forget,
 	}, r.in.tasks)
 	show.close()
+	r.cluster.close()
 	_ = os.Remove(r.archives) // unless something is left, which the next start removes
 	var refused *usageError
 	if errors.As(context.Cause(ctx), &refused) { // the consent
@@ -405,13 +415,16 @@ func (r *batchRunner) begin() error {
 // stopReason returns why no task starts any more.
 func (r *batchRunner) stopReason(t batch.Totals) string {
 	refusal := r.refusal.Load()
+	if r.failed < 0 {
+		r.failed = t.Failed
+	}
 	switch {
 	case r.spent.Load():
 		return costReason
 	case refusal != nil:
 		return *refusal
-	case r.settings.maxFailures > 0 && t.Failed >= r.settings.maxFailures:
-		return fmt.Sprintf("%s did not pass", count(t.Failed, "task"))
+	case r.settings.maxFailures > 0 && t.Failed-r.failed >= r.settings.maxFailures:
+		return fmt.Sprintf("%s did not pass", count(t.Failed-r.failed, "task"))
 	}
 	return ""
 }

@@ -52,15 +52,19 @@ type batchRunner struct {
 	environ []string
 	// passed are the environment variables that commands get.
 	passed []string
+	// failed is the number of results before the start that are failures; negative until it is known.
+	failed int
 	// refusal is why the server of a model refuses all tasks; nil while it does not.
 	refusal atomic.Pointer[string]
 	// env is the backend of all environments. inPlace, readOnly and mounts: they work in directories
-	// that exist, change nothing, or have directories of the host that they can change.
+	// that exist, change nothing, or have directories of the host beside them that they can change.
 	env                       string
 	inPlace, readOnly, mounts bool
 	// archives is the directory of unpacked archives, a new one for each attempt. Its name follows
 	// from that of the batch, so that the next start finds the files of a killed one.
 	archives string
+	// cluster is the connection of all environments to a cluster.
+	cluster sharedCluster
 	// cancel ends the batch.
 	cancel context.CancelCauseFunc
 	// consented is the answer of the user to the question whether models may act without a sandbox.
@@ -78,6 +82,8 @@ type batchRunner struct {
 type part struct {
 	runner  *batchRunner
 	attempt *batch.Attempt
+	// isolated means that the commands of its environment are in a sandbox.
+	isolated bool
 	// failure is the error of the attempt, and limit the limit that has ended it; may be empty.
 	failure error
 	limit   string
@@ -129,7 +135,8 @@ func (p *program) newBatchRunner(
 	r := &batchRunner{
 		p: p, in: in, settings: settings, models: make(map[string]model),
 		environ: os.Environ(), env: s.backend.name(), inPlace: s.backend.inPlace(),
-		readOnly: s.readOnly, mounts: mountsWritable(c.StringSlice("mount")),
+		readOnly: s.readOnly, failed: -1,
+		mounts:  mountsWritable(c.StringSlice("mount")) || len(c.StringSlice("allow-write")) > 0,
 		running: make(map[*program]bool), noted: make(map[string]bool),
 		passphrases: make(map[string][]byte),
 	}
@@ -406,19 +413,23 @@ func (r *batchRunner) attempt(ctx context.Context, a *batch.Attempt) (o batch.Ou
 		o.NoResult = true
 	}
 	if refusedByModel(o.Result, sub.part.failure) {
+		var long *llm.WaitError
+		if errors.As(sub.part.failure, &long) {
+			r.p.pause.Store(int64(long.Wait))
+		}
 		r.refusal.Store(&o.Error)
 		o.NoResult = true
 	}
-	o.Repeatable = r.repeatable(o.Result, a.Task, sub.part.failure)
+	o.Repeatable = r.repeatable(o.Result, a.Task, sub.part)
 	return o
 }
 
 // repeatable reports whether another attempt may succeed and finds nothing of this one: the
 // environment or the model failed, and what the attempt has changed is gone, or it has called no
 // tool.
-func (r *batchRunner) repeatable(res event.Result, t batch.Task, err error) bool {
-	fresh := r.readOnly || !r.mounts && (!r.inPlace || t.Archive != "")
-	if !fresh && res.ToolCalls > 0 {
+func (r *batchRunner) repeatable(res event.Result, t batch.Task, a *part) bool {
+	fresh := r.readOnly || a.isolated && !r.mounts && (!r.inPlace || t.Archive != "")
+	if !fresh && res.ToolCalls > 0 || len(res.Disarmed) > 0 || res.Unchecked != "" {
 		return false
 	}
 	var failed *llm.Error
@@ -426,7 +437,7 @@ func (r *batchRunner) repeatable(res event.Result, t batch.Task, err error) bool
 	case agent.StatusEnvironmentError:
 		return true
 	case agent.StatusModelError:
-		return errors.As(err, &failed) && failed.Retryable()
+		return errors.As(a.failure, &failed) && failed.Retryable()
 	}
 	return false
 }
@@ -553,7 +564,8 @@ func (r *batchRunner) passphrase(ctx context.Context, file string) (text []byte,
 func (a *part) adapt(b backend) {
 	switch b := b.(type) {
 	case *k8sBackend:
-		b.config.Parent = a.runner.p.parent()
+		b.config.Parent, b.shared = a.runner.p.parent(), &a.runner.cluster
+		b.config.WaitForQuota = true // other tasks end
 	case *localBackend:
 		b.sandbox.Hide = append(b.sandbox.Hide, a.runner.in.dir) // the results of all tasks
 	case *sshBackend:
@@ -566,7 +578,7 @@ func (a *part) adapt(b backend) {
 // openSessions returns the directory of the sessions of an attempt, after the user has allowed
 // models to act in its environment.
 func (a *part) openSessions(ctx context.Context, e *environment) (string, error) {
-	if !e.isolated {
+	if a.isolated = e.isolated; !a.isolated {
 		if err := a.runner.consented(ctx, e); err != nil {
 			return "", err
 		}

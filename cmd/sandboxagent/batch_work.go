@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/sandboxagent/sandboxagent/env/k8s"
 	"github.com/sandboxagent/sandboxagent/env/k8s/jobs"
@@ -129,7 +130,14 @@ func (p *program) workOn(ctx context.Context, w *jobs.Worker) (int, error) {
 	}
 	switch code {
 	case codeModel: // it refuses all tasks
-		return jobs.ExitStop, nil
+		if p.pause.Load() == 0 {
+			return jobs.ExitStop, nil
+		}
+		select {
+		case <-time.After(time.Duration(p.pause.Load())):
+		case <-ending:
+		}
+		return jobs.ExitLater, nil
 	case codeUsage: // such as a model without a key
 		return p.storeUsage(ctx, w, out, task.Task, said.Bytes())
 	}
@@ -293,8 +301,11 @@ func (r workResult) restore(ctx context.Context, data []byte, dir string) (*batc
 		return nil, err
 	}
 	for _, file := range []*string{&r.Record.Patch, &r.Record.Journal, &r.Record.SessionDir} {
-		if rest, ok := strings.CutPrefix(*file, r.Dir+"/"); ok {
-			*file = filepath.Join(dir, filepath.FromSlash(rest))
+		rest, ok := strings.CutPrefix(*file, r.Dir+"/")
+		if rest = filepath.FromSlash(rest); ok && filepath.IsLocal(rest) {
+			*file = filepath.Join(dir, rest)
+		} else {
+			*file = "" // it is not here
 		}
 	}
 	r.Record.Resume = "" // its flags are about the pod

@@ -27,7 +27,7 @@ var argumentsOnly = [...]string{
 	"yes", "accept-new-host-key", profileName, sessionName, lastName, answerName, approveName,
 	refuseName, toolsName, keepFilesName, "keep-flags", "env-id", "file", "image-file", "patch",
 	"args", "tty", "interactive", "all", "dry-run", "older-than", "json", "base", originName,
-	"out", "status", "junit",
+	"out", "status", "failed", "junit",
 }
 
 // readsFiles reports whether a file may set one of flags.
