@@ -136,13 +136,18 @@ func hasMorePorts(asked, got []corev1.ContainerPort) bool {
 func hasMoreSecrets(asked, got []corev1.EnvVar) bool {
 	return slices.ContainsFunc(got, func(v corev1.EnvVar) bool {
 		return v.ValueFrom != nil && !slices.ContainsFunc(asked, func(a corev1.EnvVar) bool {
-			a = *a.DeepCopy()
-			if a.ValueFrom != nil {
-				completeField(a.ValueFrom.FieldRef)
-			}
-			return equality.Semantic.DeepEqual(a, v)
+			return equality.Semantic.DeepEqual(complete(a), complete(v))
 		})
 	})
+}
+
+// complete returns a variable with what the API sets in it.
+func complete(v corev1.EnvVar) *corev1.EnvVar {
+	c := v.DeepCopy()
+	if c.ValueFrom != nil {
+		completeField(c.ValueFrom.FieldRef)
+	}
+	return c
 }
 
 // completeField sets what the API sets in a field of the pod.

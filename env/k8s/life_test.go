@@ -608,7 +608,7 @@ spec:
 `),
 	})
 	want := "hello blue " + e.Pod() + "\n"
-	if got := output(t, e, "echo $GREETING $(cat /settings/color /about/name)"); got != want {
+	if got := output(t, e, "echo $GREETING $(cat /settings/color) $(cat /about/name)"); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	poll(t, "the sidecar has written", func() bool {

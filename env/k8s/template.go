@@ -118,7 +118,7 @@ func (c Config) checkNames(pod *corev1.Pod) error {
 	}
 	for _, k := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
 		if k.Name == installName || k.Name == fillName {
-			return badConfig("pod template", "the name %s of a container is taken", k.Name)
+			return badConfig("pod template", "containers: the name %s is taken", k.Name)
 		}
 		for _, m := range k.VolumeMounts {
 			at := path.Clean("/" + m.MountPath)
