@@ -39,7 +39,8 @@ func TestRollback(t *testing.T) {
 	t.Run("ssh", func(t *testing.T) {
 		s := sshd(t, daemons.SSHDConfig{})
 		proveRollback(t, func(t *testing.T, dir string, vars []string, args ...string) ran {
-			args = append(args, "--yes", "--workdir="+dir, "--patch="+filepath.Join(t.TempDir(), "p"))
+			args = append(args, "--yes", "--workdir="+dir, "--patch="+filepath.Join(t.TempDir(), "p"),
+				"--ttl=15s") // of the helper of a program that is killed
 			return runCommand(t, dir, vars, append(args, hostFlags(s)...)...)
 		}, true, many)
 	})
