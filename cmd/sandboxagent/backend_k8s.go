@@ -33,54 +33,63 @@ type k8sBackend struct {
 // sharedCluster is a connection that is opened once: all environments of a batch have one watch.
 type sharedCluster struct {
 	mu      sync.Mutex
-	cluster *k8s.Cluster
-	former  []*k8s.Cluster
+	current *usedCluster
 }
 
-func (s *sharedCluster) connect(ctx context.Context, a k8s.Address) (*k8s.Cluster, error) {
+// usedCluster is a connection with the number of its users.
+type usedCluster struct {
+	*k8s.Cluster
+	users int
+}
+
+// connect returns the connection, and a function that ends its use.
+func (s *sharedCluster) connect(
+	ctx context.Context, a k8s.Address,
+) (*k8s.Cluster, func() error, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cluster != nil {
-		return s.cluster, nil
+	if s.current == nil {
+		c, err := k8s.Connect(ctx, a)
+		if err != nil {
+			return nil, nil, err
+		}
+		s.current = &usedCluster{Cluster: c}
 	}
-	c, err := k8s.Connect(ctx, a)
-	if err == nil {
-		s.cluster = c
-	}
-	return c, err
+	u := s.current
+	u.users++
+	return u.Cluster, func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if u.users--; u.users == 0 && u != s.current {
+			return u.Close()
+		}
+		return nil
+	}, nil
 }
 
-// replaceDenied has the next connect read the credentials again, if err is that the cluster rejects
-// those of c. Environments that are open keep it.
-func (s *sharedCluster) replaceDenied(c *k8s.Cluster, err error) {
-	var failed *k8s.ClusterError
-	if s == nil || !errors.As(err, &failed) || !failed.Denied {
-		return
-	}
+// replace has the next connect read the credentials again. Environments that are open keep c.
+func (s *sharedCluster) replace(c *k8s.Cluster) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cluster == c {
-		s.former, s.cluster = append(s.former, c), nil
+	if s.current != nil && s.current.Cluster == c {
+		s.current = nil // its users close it
 	}
 }
 
-// close ends all connections.
+// close ends the connection, if there is one.
 func (s *sharedCluster) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cluster != nil {
-		s.former, s.cluster = append(s.former, s.cluster), nil
-	}
-	for _, c := range s.former {
-		_ = c.Close() // it never fails
+	if s.current != nil {
+		_ = s.current.Close() // it never fails
+		s.current = nil
 	}
 }
 
 // connect returns a connection to the cluster, and a function that ends its use.
 func (b *k8sBackend) connect(ctx context.Context) (*k8s.Cluster, func() error, error) {
 	if b.shared != nil {
-		c, err := b.shared.connect(ctx, b.address)
-		return c, func() error { return nil }, err
+		return b.shared.connect(ctx, b.address)
 	}
 	c, err := k8s.Connect(ctx, b.address)
 	if err != nil {
@@ -210,9 +219,20 @@ func (b *k8sBackend) parseConnection(c *cli.Context) error {
 	return nil
 }
 
-// open creates a pod. A janitor process deletes it if this process is killed; without one the pod
-// completes by itself.
-func (b *k8sBackend) open(ctx context.Context, o openConfig) (_ opened, err error) {
+// open creates a pod. If a cluster rejects the credentials of a shared connection, it tries again
+// with those that the kubeconfig has now.
+func (b *k8sBackend) open(ctx context.Context, o openConfig) (opened, error) {
+	e, err := b.openPod(ctx, o)
+	var failed *k8s.ClusterError
+	if b.shared != nil && errors.As(err, &failed) && failed.Denied {
+		return b.openPod(ctx, o)
+	}
+	return e, err
+}
+
+// openPod creates a pod. A janitor process deletes it if this process is killed; without one the
+// pod completes by itself.
+func (b *k8sBackend) openPod(ctx context.Context, o openConfig) (_ opened, err error) {
 	cfg := b.config
 	cfg.Warn, cfg.Fill = o.notify, o.fill
 	if cfg.Vars, err = remoteVars(o); err != nil {
@@ -234,7 +254,10 @@ func (b *k8sBackend) open(ctx context.Context, o openConfig) (_ opened, err erro
 	e, err := cluster.Open(ctx, cfg)
 	if err != nil {
 		janitor.dismissAfter(err)
-		b.shared.replaceDenied(cluster, err)
+		var failed *k8s.ClusterError
+		if b.shared != nil && errors.As(err, &failed) && failed.Denied {
+			b.shared.replace(cluster)
+		}
 		return opened{}, errors.Join(k8sError(err), disconnect())
 	}
 	if o.keep { // for other programs

@@ -129,6 +129,7 @@ func agentImage() string {
 
 // workOrder is what the agents of a batch get beside their tasks.
 type workOrder struct {
+	Submitted time.Time `json:"submitted"`
 	// Flags are those of the command batch.
 	Flags []string   `json:"flags"`
 	Files []workFile `json:"files,omitempty"`
@@ -288,7 +289,9 @@ func (s *submission) config(
 	if n := r.settings.maxFailures; n > 0 {
 		cfg.MaxFailed = new(int32(min(n-1, len(r.in.tasks)))) //nolint:gosec // it is bounded
 	}
-	order := workOrder{Flags: []string{fmt.Sprintf("--retries=%d", cfg.Retries)}}
+	order := workOrder{
+		Submitted: time.Now(), Flags: []string{fmt.Sprintf("--retries=%d", cfg.Retries)},
+	}
 	if rules := s.p.line.rules; rules != nil {
 		order.Rules = rules.Rules
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"mvdan.cc/sh/v3/syntax"
 
+	"github.com/sandboxagent/sandboxagent/env/k8s"
 	"github.com/sandboxagent/sandboxagent/env/local"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/batch"
@@ -429,7 +430,7 @@ func (r *batchRunner) attempt(ctx context.Context, a *batch.Attempt) (o batch.Ou
 // tool.
 func (r *batchRunner) repeatable(res event.Result, t batch.Task, a *part) bool {
 	fresh := r.readOnly || a.isolated && !r.mounts && (!r.inPlace || t.Archive != "")
-	if !fresh && res.ToolCalls > 0 || len(res.Disarmed) > 0 || res.Unchecked != "" {
+	if !fresh && res.ToolCalls > 0 || len(res.Disarmed) > 0 || errors.Is(a.failure, k8s.ErrPodField) {
 		return false
 	}
 	var failed *llm.Error

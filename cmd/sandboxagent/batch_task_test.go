@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/sandboxagent/sandboxagent/env/k8s"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/batch"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
@@ -28,6 +29,10 @@ func TestRepeatable(t *testing.T) {
 		want    bool
 	}{
 		{"container lost", container, "", environment, 3, errors.New("it is gone"), true},
+		{
+			"a pod that the cluster weakens", container, "", environment, 0,
+			&k8s.ConfigError{Field: "pod", Err: k8s.ErrPodField}, false,
+		},
 		{"no container", container, "", environment, 0, errors.New("no image"), true},
 		{"overloaded", container, "", model, 3, overloaded, true},
 		{"refused", container, "", model, 0, refused, false},
@@ -67,11 +72,8 @@ func TestRepeatable(t *testing.T) {
 			}
 			// What commands have planted would be planted again.
 			planted := event.Result{Status: string(tt.status), Disarmed: []event.Disarmed{{}}}
-			unchecked := event.Result{Status: string(tt.status), Unchecked: "no time"}
-			for _, res := range []event.Result{planted, unchecked} {
-				if r.repeatable(res, batch.Task{}, &part{failure: tt.err, isolated: true}) {
-					t.Errorf("%+v is repeatable", res)
-				}
+			if r.repeatable(planted, batch.Task{}, &part{failure: tt.err, isolated: true}) {
+				t.Error("an attempt that has planted files is repeatable")
 			}
 		})
 	}

@@ -32,6 +32,10 @@ const (
 	workRecord = "record.json"
 	// maxWorkResult bounds what an agent stores of its attempt, compressed, in bytes.
 	maxWorkResult = 16 << 20
+	// maxPause bounds the pause that the server of a model may want, and maxPauses the time since the
+	// submission in which an agent waits for it. After that it refuses all tasks.
+	maxPause  = time.Hour
+	maxPauses = 24 * time.Hour
 )
 
 // workResult is the record of a task, whose files were in Dir.
@@ -130,11 +134,14 @@ func (p *program) workOn(ctx context.Context, w *jobs.Worker) (int, error) {
 	}
 	switch code {
 	case codeModel: // it refuses all tasks
-		if p.pause.Load() == 0 {
+		pause := time.Duration(p.pause.Load())
+		if pause == 0 || pause > maxPause || time.Since(order.Submitted) > maxPauses {
 			return jobs.ExitStop, nil
 		}
+		p.printLine(fmt.Sprintf("the server of the model wants a pause of %s, after which the task "+
+			"starts again", pause))
 		select {
-		case <-time.After(time.Duration(p.pause.Load())):
+		case <-time.After(pause):
 		case <-ending:
 		}
 		return jobs.ExitLater, nil

@@ -205,7 +205,7 @@ type programLine struct {
 // ownFlags are flags that a session does not hand on: they are about one run, or a consent.
 var ownFlags = [...]string{
 	"output", "quiet", "verbose", "file", "image-file", "patch", sessionName, lastName, answerName,
-	approveName, refuseName, "yes", "accept-new-host-key",
+	approveName, refuseName, "yes", "accept-new-host-key", "failed", "status",
 }
 
 // addingFlags are flags that are added to those of a session, and do not replace them.

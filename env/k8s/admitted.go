@@ -34,8 +34,8 @@ func (c Config) checkAdmitted(asked, got *corev1.Pod) error {
 			sameProfiles(a.SecurityContext.AppArmorProfile, g.SecurityContext.AppArmorProfile,
 				a.SecurityContext.SELinuxOptions, g.SecurityContext.SELinuxOptions),
 		"spec.resourceClaims": equality.Semantic.DeepEqual(a.ResourceClaims, g.ResourceClaims),
-		"spec.containers":     sameContainers(a.Containers, g.Containers),
-		"spec.initContainers": sameContainers(a.InitContainers, g.InitContainers),
+		"spec.containers":     sameContainers(a.Containers, g.Containers, a.HostNetwork),
+		"spec.initContainers": sameContainers(a.InitContainers, g.InitContainers, a.HostNetwork),
 		"spec.volumes":        sameVolumes(a.Volumes, g.Volumes),
 	}
 	for _, field := range slices.Sorted(maps.Keys(same)) {
@@ -60,13 +60,14 @@ func ids(s *corev1.PodSecurityContext) [6]any {
 func isRoot(id *int64) bool { return id != nil && *id == 0 }
 
 // sameContainers reports whether containers are those that were asked for, in any order.
-func sameContainers(asked, got []corev1.Container) bool {
+func sameContainers(asked, got []corev1.Container, hostNetwork bool) bool {
 	if len(asked) != len(got) {
 		return false
 	}
 	for _, a := range asked {
 		i := slices.IndexFunc(got, func(g corev1.Container) bool { return g.Name == a.Name })
-		if i < 0 || !sameContainer(a, got[i]) {
+		if i < 0 || !sameContainer(a, got[i]) ||
+			hasMorePorts(a.Ports, got[i].Ports, hostNetwork) {
 			return false
 		}
 	}
@@ -76,7 +77,7 @@ func sameContainers(asked, got []corev1.Container) bool {
 func sameContainer(a, g corev1.Container) bool {
 	s, t := a.SecurityContext, g.SecurityContext
 	return t != nil && slices.Equal(a.Command, g.Command) && slices.Equal(a.Args, g.Args) &&
-		a.Stdin == g.Stdin && hasLimits(a, g) && !hasMorePorts(a.Ports, g.Ports) &&
+		a.Stdin == g.Stdin && hasLimits(a, g) &&
 		equality.Semantic.DeepEqual(a.EnvFrom, g.EnvFrom) &&
 		equality.Semantic.DeepEqual(a.Resources.Claims, g.Resources.Claims) &&
 		equality.Semantic.DeepEqual(a.VolumeDevices, g.VolumeDevices) &&
@@ -123,11 +124,12 @@ func execOf(p *corev1.Probe) *corev1.ExecAction {
 	return p.Exec
 }
 
-// hasMorePorts reports whether a port of the node was not asked for.
-func hasMorePorts(asked, got []corev1.ContainerPort) bool {
+// hasMorePorts reports whether a port of the node was not asked for. In the node's network all ports
+// are.
+func hasMorePorts(asked, got []corev1.ContainerPort, hostNetwork bool) bool {
 	return slices.ContainsFunc(got, func(p corev1.ContainerPort) bool {
 		return p.HostPort != 0 && !slices.ContainsFunc(asked, func(a corev1.ContainerPort) bool {
-			return a.HostPort == p.HostPort
+			return a.HostPort == p.HostPort || hostNetwork && a.ContainerPort == p.HostPort
 		})
 	})
 }

@@ -190,7 +190,7 @@ func (c Config) check() (Config, error) {
 		if len(problems) > 0 {
 			return bad("label", "%s=%s: %s", name, c.Labels[name], strings.Join(problems, "; "))
 		}
-		if isStrong(name) && !allows(c.AllowFields, "metadata.labels") {
+		if isStrong(name, c.Labels[name]) && !allows(c.AllowFields, "metadata.labels") {
 			return c, podFieldError("label", "metadata.labels "+name)
 		}
 	}

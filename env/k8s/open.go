@@ -16,6 +16,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/remote"
+	"github.com/sandboxagent/sandboxagent/internal/shorten"
 )
 
 const (
@@ -105,6 +106,9 @@ func (c *Cluster) open(ctx context.Context, cfg Config) (_ *Environment, err err
 	}()
 	// The server finishes what it has started, and the result has to be deleted.
 	created, err := c.createPod(context.WithoutCancel(ctx), pod, false)
+	if cfg.WaitForQuota && isQuota(err) && cfg.Warn != nil {
+		cfg.Warn("a pod waits for room in a quota: " + shorten.Line(err.Error()))
+	}
 	for cfg.WaitForQuota && isQuota(err) && wait(ctx, quotaPause) {
 		created, err = c.createPod(context.WithoutCancel(ctx), pod, false)
 	}

@@ -162,16 +162,16 @@ func (c Config) checkKeys(field string, values map[string]string) error {
 		switch {
 		case own:
 			return badConfig("pod template", "%s: the name %s is taken", field, name)
-		case isStrong(name) && !allows(c.AllowFields, field):
+		case isStrong(name, values[name]) && !allows(c.AllowFields, field):
 			return podFieldError("pod template", field+" "+name)
 		}
 	}
 	return nil
 }
 
-// isStrong reports whether an annotation or a label gives rights.
-func isStrong(name string) bool {
-	return slices.ContainsFunc(strong, func(begin string) bool {
+// isStrong reports whether an annotation or a label gives rights; "false" takes them away.
+func isStrong(name, value string) bool {
+	return value != "false" && slices.ContainsFunc(strong, func(begin string) bool {
 		return strings.HasPrefix(name, begin)
 	})
 }

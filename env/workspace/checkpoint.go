@@ -12,6 +12,7 @@ import (
 	"hash"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"runtime"
@@ -252,7 +253,8 @@ func (r *restorer) restore(ctx context.Context, list []Change) error {
 			todo[c.Name] = c.After.SHA256
 		}
 	}
-	gone = append(gone, r.leftovers(todo)...)
+	gone = append(gone, r.leftovers(slices.Concat(slices.Collect(maps.Keys(todo)),
+		slices.Collect(maps.Keys(edits))))...)
 	conflicts = append(conflicts, r.crossed(todo, gone)...)
 	if len(conflicts) > 0 {
 		slices.SortFunc(conflicts, func(a, b Conflict) int { return cmp.Compare(a.Name, b.Name) })
@@ -264,11 +266,11 @@ func (r *restorer) restore(ctx context.Context, list []Change) error {
 	return r.makeAndRemove(ctx, todo, gone)
 }
 
-// leftovers returns the temporary files beside the files to make: those of a Restore that was
-// killed.
-func (r *restorer) leftovers(todo map[string]string) (names []string) {
+// leftovers returns the temporary files beside the files to make or to change: those of a Restore
+// that was killed.
+func (r *restorer) leftovers(changing []string) (names []string) {
 	dirs := make(map[string]bool)
-	for name := range todo {
+	for _, name := range changing {
 		dirs[path.Dir(name)] = true
 	}
 	for _, name := range r.now.Files() {

@@ -1,6 +1,7 @@
 package tartree
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,10 +14,15 @@ const readFlags = os.O_RDONLY
 // read-only, nor a symlink to a directory.
 func rename(in *os.Root, from, to string) error {
 	err := in.Rename(from, to)
-	if err != nil && in.Remove(to) == nil {
-		err = in.Rename(from, to)
+	if err == nil {
+		return nil
 	}
-	return err
+	fi, lerr := in.Lstat(to)
+	if lerr != nil || fi.Mode()&fs.ModeSymlink == 0 && fi.Mode().Perm()&0o200 != 0 ||
+		in.Remove(to) != nil {
+		return err
+	}
+	return in.Rename(from, to)
 }
 
 // validHere reports whether a clean name means the same on this system as in an archive: no other

@@ -210,13 +210,8 @@ func (c *Client) Submit(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	// The server finishes what it has started, and the result has to be deleted after an error.
-	err = c.create(context.WithoutCancel(ctx), c.batch, "jobs", job)
-	switch {
-	case apierrors.IsAlreadyExists(err):
-		return fmt.Errorf("create the Job %s: %w", cfg.Name, ErrExists)
-	case err != nil:
-		return errors.Join(fmt.Errorf("create the Job %s: %w", cfg.Name, err),
-			c.removeOwn(context.WithoutCancel(ctx), job))
+	if job, err = c.createJob(context.WithoutCancel(ctx), job); err != nil {
+		return fmt.Errorf("create the Job %s: %w", cfg.Name, err)
 	}
 	defer func() {
 		if err != nil {
@@ -229,20 +224,29 @@ func (c *Client) Submit(ctx context.Context, cfg Config) (err error) {
 	return c.start(ctx, cfg)
 }
 
-// removeOwn removes a Job that the server may have created although it answered with an error. One
-// of that name that another program has made stays.
-func (c *Client) removeOwn(ctx context.Context, job *batchv1.Job) error {
-	found := &batchv1.Job{}
-	err := c.do(ctx, c.request(c.batch, http.MethodGet, "jobs").Name(job.Name), found)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return fmt.Errorf("the Job %s may be left: %w", job.Name, err)
-	case found.Annotations[annotationMaker] != job.Annotations[annotationMaker]:
-		return nil
+// createJob creates a Job, and after an error removes it where the server may have made it. A Job of
+// that name that another program has made stays.
+func (c *Client) createJob(ctx context.Context, job *batchv1.Job) (*batchv1.Job, error) {
+	maker := job.Annotations[annotationMaker]
+	err := c.create(ctx, c.batch, "jobs", job)
+	if err == nil || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) ||
+		apierrors.IsBadRequest(err) || apierrors.IsUnauthorized(err) {
+		return job, err
 	}
-	return c.Remove(ctx, job.Name)
+	found := &batchv1.Job{}
+	ferr := c.do(ctx, c.request(c.batch, http.MethodGet, "jobs").Name(job.Name), found)
+	own := ferr == nil && found.Annotations[annotationMaker] == maker
+	switch {
+	case apierrors.IsAlreadyExists(err) && own: // of a request that was repeated
+		return found, nil
+	case apierrors.IsAlreadyExists(err):
+		return nil, ErrExists
+	case own:
+		return nil, errors.Join(err, c.Remove(ctx, job.Name))
+	case ferr != nil && !apierrors.IsNotFound(ferr):
+		return nil, fmt.Errorf("%w; it may be left: %w", err, ferr)
+	}
+	return nil, err
 }
 
 // check has the server check a pod of the Job: the account, the security standard, the template.

@@ -45,8 +45,9 @@ type apiServer struct {
 
 	mu sync.Mutex
 	// refusing has the server refuse Jobs, also those whose names are taken, for a quota. failing has
-	// it answer with an error although it has created them.
-	refusing, failing bool
+	// it answer with an error although it has created them, and repeating, once, ask for the request
+	// again.
+	refusing, failing, repeating bool
 
 	objects map[string]kruntime.Object // by resource/name
 	patches []string                   // of Jobs, which do not change the objects
@@ -125,6 +126,11 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			Status: metav1.StatusFailure, Reason: metav1.StatusReasonForbidden,
 			Code: http.StatusForbidden, Message: "exceeded quota: jobs",
 		})
+	case r.Method == http.MethodPost && resource == "jobs" && s.repeating:
+		s.repeating = false
+		s.create(httptest.NewRecorder(), r, resource)
+		w.Header().Set("Retry-After", "1")
+		http.Error(w, "the database is busy", http.StatusServiceUnavailable)
 	case r.Method == http.MethodPost && resource == "jobs" && s.failing:
 		s.create(httptest.NewRecorder(), r, resource)
 		s.answer(w, http.StatusInternalServerError, &metav1.Status{
@@ -356,6 +362,11 @@ func TestSubmitFails(t *testing.T) {
 	other.Name = "other"
 	if err := c.Submit(t.Context(), other); err == nil || !strings.Contains(err.Error(), "leader") {
 		t.Errorf("the failing submission: %v", err)
+	}
+	s.failing, s.repeating = false, true
+	other.Name = "repeated"
+	if err := c.Submit(t.Context(), other); err != nil || s.objects["jobs/repeated"] == nil {
+		t.Errorf("the repeated submission: %v", err)
 	}
 	if s.objects["jobs/"+cfg.Name] != first || first == nil || s.objects["jobs/other"] != nil {
 		t.Errorf("the server has %d objects", len(s.objects))
