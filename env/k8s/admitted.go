@@ -124,8 +124,8 @@ func execOf(p *corev1.Probe) *corev1.ExecAction {
 	return p.Exec
 }
 
-// hasMorePorts reports whether a port of the node was not asked for. In the node's network all ports
-// are.
+// hasMorePorts reports whether a port of the node was not asked for. In the node's network all
+// ports are.
 func hasMorePorts(asked, got []corev1.ContainerPort, hostNetwork bool) bool {
 	return slices.ContainsFunc(got, func(p corev1.ContainerPort) bool {
 		return p.HostPort != 0 && !slices.ContainsFunc(asked, func(a corev1.ContainerPort) bool {

@@ -224,8 +224,8 @@ func (c *Client) Submit(ctx context.Context, cfg Config) (err error) {
 	return c.start(ctx, cfg)
 }
 
-// createJob creates a Job, and after an error removes it where the server may have made it. A Job of
-// that name that another program has made stays.
+// createJob creates a Job, and after an error removes it where the server may have made it. A Job
+// of that name that another program has made stays.
 func (c *Client) createJob(ctx context.Context, job *batchv1.Job) (*batchv1.Job, error) {
 	maker := job.Annotations[annotationMaker]
 	err := c.create(ctx, c.batch, "jobs", job)
