@@ -76,7 +76,7 @@ func (s *sharedCluster) replace(c *k8s.Cluster) {
 	}
 }
 
-// close ends the connection, if there is one.
+// close closes the connection, if one is open.
 func (s *sharedCluster) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

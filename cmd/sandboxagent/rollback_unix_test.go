@@ -244,20 +244,7 @@ func TestUndoAfterKilledEnd(t *testing.T) {
 	if err := p.Run(); p.ProcessState == nil || p.ProcessState.Exited() {
 		t.Fatalf("the run was not killed: %v", err)
 	}
-	undo := newProcess(t, "session", "undo", "--last")
-	undo.Dir, undo.Env = p.Dir, append(p.Env, beVar+"=sandboxagent")
-	if err := undo.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if code := undo.code(t); code != codeEnvironment ||
-		!strings.Contains(undo.stderr.String(), "was killed before they were stored") {
-		t.Errorf("exit code %d", code)
-	}
-	for _, name := range []string{"one", "two"} {
-		if _, err := os.Stat(filepath.Join(p.dir, name)); err != nil {
-			t.Error(err)
-		}
-	}
+	p.refusesUndo(t, "one", "two")
 }
 
 // TestUndoOfKilledAgents kills the program while it waits for a sub-agent that changes files. These
@@ -298,6 +285,13 @@ func TestUndoOfKilledAgents(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = p.Wait() // it was killed
+	p.refusesUndo(t, "two", "three")
+}
+
+// refusesUndo checks that undo takes back nothing after the program of a session was killed before
+// it had stored its changes, and that the files are there.
+func (p *process) refusesUndo(t *testing.T, files ...string) {
+	t.Helper()
 	undo := newProcess(t, "session", "undo", "--last")
 	undo.Dir, undo.Env = p.Dir, append(p.Env, beVar+"=sandboxagent")
 	if err := undo.Start(); err != nil {
@@ -307,7 +301,7 @@ func TestUndoOfKilledAgents(t *testing.T) {
 		!strings.Contains(undo.stderr.String(), "was killed before they were stored") {
 		t.Errorf("exit code %d", code)
 	}
-	for _, name := range []string{"two", "three"} {
+	for _, name := range files {
 		if _, err := os.Stat(filepath.Join(p.dir, name)); err != nil {
 			t.Error(err)
 		}
