@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"github.com/docker/docker/api/types/container"
 
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
+	"github.com/sandboxagent/sandboxagent/internal/race"
 	"github.com/sandboxagent/sandboxagent/runtime/batch"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
 )
@@ -36,6 +38,9 @@ type batchModel struct {
 	hold int
 
 	mu sync.Mutex
+	// disturb, if not nil, is called before a request with the result of a command is answered:
+	// while the environment of that run is there.
+	disturb func()
 	// attempts counts the first requests of runs by their task.
 	attempts map[string]int
 	requests int
@@ -63,7 +68,11 @@ func newBatchModel(t *testing.T, fault func(n int) llmtest.Fault) *batchModel {
 				delete(m.waiting, at)
 			}
 		}
+		disturb := m.disturb
 		m.mu.Unlock()
+		if !first && disturb != nil {
+			disturb()
+		}
 		reply := llmtest.Text("done")
 		if first {
 			reply = llmtest.Use(shell("echo " + id + " $$ $(date) >out.txt")) // new in each attempt
@@ -193,16 +202,12 @@ func (b batchProof) prove(t *testing.T) {
 		}
 		check()
 	}
+	killed := b.killSome(t, m)
 	_, ended, output := start()
-	stop, cancel := context.WithCancel(t.Context())
-	killed := make(chan int, 1)
-	go func() { killed <- b.killSome(stop, t, m) }()
-	err := <-ended
-	cancel()
-	if err != nil {
+	if err := <-ended; err != nil {
 		t.Fatalf("%v: %s", err, output)
 	}
-	if n := <-killed; n == 0 && b.victims > 0 {
+	if killed.Load() == 0 && b.victims > 0 {
 		t.Error("no environment was killed")
 	}
 	check()
@@ -225,21 +230,22 @@ func (b batchProof) prove(t *testing.T) {
 	b.none()
 }
 
-// killSome kills environments while the batch runs, and returns how many.
-func (b batchProof) killSome(ctx context.Context, t *testing.T, m *batchModel) (n int) {
-	for n < b.victims {
-		select {
-		case <-ctx.Done():
-			return n
-		case <-m.after(2 + rand.IntN(4)):
+// killSome has environments killed from now on, and counts them.
+func (b batchProof) killSome(t *testing.T, m *batchModel) *atomic.Int64 {
+	killed := new(atomic.Int64)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.disturb = func() {
+		if killed.Load() == int64(b.victims) {
+			return
 		}
-		if err := b.victim(ctx); err == nil {
-			n++
-		} else if ctx.Err() == nil {
+		if err := b.victim(t.Context()); err != nil {
 			t.Log(err)
+			return
 		}
+		killed.Add(1)
 	}
-	return n
+	return killed
 }
 
 // oneFileArchive writes an archive with one file and returns its name.
@@ -262,9 +268,9 @@ func oneFileArchive(t *testing.T) string {
 	return filepath.Join(dir, "repo.tar")
 }
 
-// scaled returns the number of tasks: a part of it in short tests.
+// scaled returns an amount of work: a part of it in short tests and with the race detector.
 func scaled(n, short int) int {
-	if testing.Short() {
+	if testing.Short() || race.Enabled() {
 		return short
 	}
 	return n
@@ -328,6 +334,33 @@ func TestBatchOnDocker(t *testing.T) {
 			})
 		},
 	}.prove(t)
+}
+
+// TestBatchImages has tasks in images of their own.
+func TestBatchImages(t *testing.T) {
+	t.Parallel()
+	d, mark, dir, archive := sharedDocker(t), newMark(), t.TempDir(), oneFileArchive(t)
+	images := []string{daemons.Debian, daemons.Busybox}
+	writeTasks(t, dir, len(images), func(n int) string {
+		return fmt.Sprintf(`"archive":%q,"image":%q`, archive, images[n])
+	})
+	writeTree(t, dir, map[string]string{"model.yaml": `turns:
+  - calls:
+      - tool: shell
+        args: {command: "cat /etc/debian_version >image.txt || echo other >image.txt"}
+  - text: done
+`})
+	got := finish(t, d.command(t, dir, mark, "batch", "--image="+daemons.Empty,
+		"--model=script:model.yaml", "tasks.jsonl"))
+	if got.code != 0 {
+		t.Fatalf("exit code %d: %s%s", got.code, got.stdout, got.stderr)
+	}
+	for id, r := range batchRecords(t, filepath.Join(dir, "tasks.results")) {
+		patch, err := os.ReadFile(r.Patch)
+		if err != nil || bytes.Contains(patch, []byte("\n+other\n")) != (id == "t1") {
+			t.Errorf("%s has changed %s, %v", id, patch, err)
+		}
+	}
 }
 
 // TestBatchOnK8s has a batch in pods, some of which are killed.

@@ -129,13 +129,7 @@ func (h submitHost) remove(t *testing.T, name, mark string) {
 	if got := h.about(t, t.TempDir(), "batch", "cancel", "--remove", name); got.code != 0 {
 		t.Errorf("exit code %d: %s", got.code, got.stderr)
 	}
-	await(t, "the end of all objects", func() bool {
-		if h.left(t, name) == "" {
-			return true
-		}
-		time.Sleep(500 * time.Millisecond)
-		return false
-	})
+	await(t, "the end of all objects", func() bool { return h.left(t, name) == "" })
 	h.awaitNone(t, mark)
 }
 
@@ -273,6 +267,11 @@ func (k kubectl) pick(ctx context.Context, label string) (string, error) {
 	return "", fmt.Errorf("the batch ended before a pod of %s was found", label)
 }
 
+// sandboxesOf selects the pods with a mark that are no agents.
+func sandboxesOf(mark string) string {
+	return markLabel + "=" + mark + ",sandboxagent/session,!sandboxagent/batch"
+}
+
 // drain evicts the pods with a label from the node, and returns what kubectl prints.
 func (k kubectl) drain(label string) (string, error) {
 	node, err := k("get", "nodes", "-o", "jsonpath={.items[0].metadata.name}")
@@ -300,9 +299,7 @@ func (h submitHost) disturb(
 	if err != nil || !strings.Contains(has, secret) {
 		return fmt.Errorf("the agent has the secrets %q, %w", has, err)
 	}
-	for _, label := range []string{
-		agents, markLabel + "=" + mark + ",sandboxagent/session,!sandboxagent/batch",
-	} {
+	for _, label := range []string{agents, sandboxesOf(mark)} {
 		for deleted := ""; deleted == ""; { // a pod may have ended since it was picked
 			pod, err := kubectl.pick(ctx, label)
 			if err != nil {
@@ -363,8 +360,8 @@ func mustUser(t *testing.T) *daemons.KubeUser {
 	return user
 }
 
-// TestSubmitFails has tasks that fail, an agent that cannot start, one that ends its batch as if
-// the model refused its key, and a batch that is cancelled.
+// TestSubmitFails has tasks that fail, of which the first can end the batch, an agent that cannot
+// start, and one that ends its batch as if the model refused its key.
 func TestSubmitFails(t *testing.T) {
 	t.Parallel()
 	h := newSubmitHost(t)
@@ -377,6 +374,18 @@ func TestSubmitFails(t *testing.T) {
 		name := h.submit(t, mark, `{"id":"a","prompt":"x"}`, failing, "--max-replans=0")
 		if got := h.about(t, t.TempDir(), "batch", "wait", name); got.code != 1 ||
 			!strings.Contains(got.stdout, "failed    1 (1 task failed)") {
+			t.Errorf("%+v", got)
+		}
+		h.remove(t, name, mark)
+	})
+	t.Run("fail fast", func(t *testing.T) {
+		t.Parallel()
+		mark := newMark()
+		name := h.submit(t, mark, `{"id":"a","prompt":"x"}`+"\n"+`{"id":"b","prompt":"x"}`, failing,
+			"--max-replans=0", "--parallel=1", "--fail-fast")
+		if got := h.about(t, t.TempDir(), "batch", "wait", name); got.code != 1 ||
+			!strings.Contains(got.stdout, "failed    1 (1 task failed)") ||
+			!strings.Contains(got.stdout, "left      1: MaxFailedIndexesExceeded") {
 			t.Errorf("%+v", got)
 		}
 		h.remove(t, name, mark)
@@ -417,35 +426,35 @@ func TestSubmitFails(t *testing.T) {
 		}
 		h.remove(t, name, mark)
 	})
-	t.Run("cancel", func(t *testing.T) {
-		t.Parallel()
-		mark := newMark()
-		name := h.submit(t, mark, `{"id":"a","prompt":"x"}`, `turns:
-  - calls: [{tool: shell, args: {command: sleep 3600, timeout_ms: 3600000}}]
-`)
-		awaitFor(t, 10*time.Minute, "the sandbox", func() bool { // for room on the node
-			return h.pods(t, mark) != ""
-		})
-		if got := h.about(t, t.TempDir(), "batch", "cancel", name); got.code != 0 {
-			t.Errorf("%+v", got)
-		}
-		got := h.about(t, t.TempDir(), "batch", "wait", name)
-		if got.code != 1 || !strings.Contains(got.stdout, "DeadlineExceeded") {
-			t.Errorf("%+v", got)
-		}
-		h.remove(t, name, mark)
-	})
 }
 
-// TestSubmitModel has agents that use a model on the network with a key of a Secret. It fails once,
-// and what that attempt has used counts. A key that the model refuses ends the batch.
-func TestSubmitModel(t *testing.T) {
+// TestSubmitCanceled cancels a batch whose task runs.
+func TestSubmitCanceled(t *testing.T) {
 	t.Parallel()
+	h, mark := newSubmitHost(t), newMark()
+	name := h.submit(t, mark, `{"id":"a","prompt":"x"}`, `turns:
+  - calls: [{tool: shell, args: {command: sleep 3600, timeout_ms: 3600000}}]
+`)
+	if _, err := asAdmin(t).pick(t.Context(), sandboxesOf(mark)); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.about(t, t.TempDir(), "batch", "cancel", name); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	got := h.about(t, t.TempDir(), "batch", "wait", name)
+	if got.code != 1 || !strings.Contains(got.stdout, "DeadlineExceeded") {
+		t.Errorf("%+v", got)
+	}
+	h.remove(t, name, mark)
+}
+
+// serveCluster serves a model on the network of the cluster.
+func serveCluster(t *testing.T, brain llmtest.Brain) *llmtest.Server {
+	t.Helper()
 	if daemons.OtherKube() {
 		t.Skip("the pods of this cluster may not reach this machine")
 	}
-	h, kubectl := newSubmitHost(t), asAdmin(t)
-	address, err := kubectl("config", "view", "-o", "jsonpath={.clusters[0].cluster.server}")
+	address, err := asAdmin(t)("config", "view", "-o", "jsonpath={.clusters[0].cluster.server}")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -460,8 +469,35 @@ func TestSubmitModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	server := llmtest.Serve(l, brain)
+	t.Cleanup(server.Close)
+	return server
+}
+
+// submitModel submits a batch for a model, with a Secret that has the key.
+func (h submitHost) submitModel(
+	t *testing.T, server *llmtest.Server, key, mark, tasks string, flags ...string,
+) string {
+	t.Helper()
+	kubectl, secret := asAdmin(t), "key-"+mark
+	_, err := kubectl("create", "secret", "generic", secret,
+		"--from-literal=SANDBOXAGENT_API_KEY="+key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = kubectl("delete", "secret", secret) })
+	return h.submit(t, mark, tasks, "", append([]string{
+		"--model=openai-compatible/m", "--base-url=" + server.URL(), "--model-secret=" + secret,
+	}, flags...)...)
+}
+
+// TestSubmitModel has agents that use a model on the network with a key of a Secret. It fails once,
+// and what that attempt has used counts. A key that the model refuses ends the batch.
+func TestSubmitModel(t *testing.T) {
+	t.Parallel()
+	h := newSubmitHost(t)
 	careful, fails := llmtest.Careful(1), 1
-	server := llmtest.Serve(l, func(r *llmtest.Request) llmtest.Reply {
+	server := serveCluster(t, func(r *llmtest.Request) llmtest.Reply {
 		reply := careful(r)
 		if len(reply.Calls) == 0 && fails > 0 {
 			fails--
@@ -469,17 +505,9 @@ func TestSubmitModel(t *testing.T) {
 		}
 		return reply
 	})
-	t.Cleanup(server.Close)
 	submit := func(key, mark, tasks string) string {
-		secret := "key-" + mark
-		_, err := kubectl("create", "secret", "generic", secret,
-			"--from-literal=SANDBOXAGENT_API_KEY="+key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _, _ = kubectl("delete", "secret", secret) })
-		return h.submit(t, mark, tasks, "", "--model=openai-compatible/m", "--base-url="+server.URL(),
-			"--model-secret="+secret, "--max-retries=0", "--retry-for=0s", "--retries=1")
+		return h.submitModel(t, server, key, mark, tasks, "--max-retries=0", "--retry-for=0s",
+			"--retries=1")
 	}
 	good, bad := newMark(), newMark()
 	name := submit(server.Key(), good, `{"id":"a","prompt":"x"}`+"\n"+`{"id":"b","prompt":"x"}`)
@@ -519,4 +547,29 @@ func TestSubmitModel(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	h.remove(t, name, bad)
+}
+
+// TestSubmitPaused has a model whose server wants a longer pause than a request may wait. The task
+// starts again after it, which does not count as another attempt.
+func TestSubmitPaused(t *testing.T) {
+	t.Parallel()
+	h, mark := newSubmitHost(t), newMark()
+	careful, pauses := llmtest.Careful(1), 1
+	server := serveCluster(t, func(r *llmtest.Request) llmtest.Reply {
+		reply := careful(r)
+		if pauses > 0 {
+			pauses--
+			reply.Fault = llmtest.Fault{
+				Status: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"2"}},
+			}
+		}
+		return reply
+	})
+	name := h.submitModel(t, server, server.Key(), mark, `{"id":"a","prompt":"x"}`,
+		"--max-retry-wait=1s", "--retries=0")
+	if got := h.about(t, t.TempDir(), "batch", "wait", name); got.code != 0 ||
+		!strings.Contains(got.stdout, "passed    1 of 1") {
+		t.Errorf("%+v", got)
+	}
+	h.remove(t, name, mark)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 )
@@ -83,7 +82,7 @@ func TestK8sRefused(t *testing.T) {
 			await(t, refusal.name, refusal.began)
 		}
 		var got ran
-		awaitFor(t, 5*time.Minute, refusal.name, func() bool {
+		await(t, refusal.name, func() bool {
 			got = run("exec", "--", "true")
 			return got.code != 0
 		})

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -91,16 +90,10 @@ func (k kubeHost) pods(t testing.TB, mark string) string {
 	return out
 }
 
-// awaitNone waits until no pod of a run is left. Each look starts a process.
+// awaitNone waits until no pod of a run is left.
 func (k kubeHost) awaitNone(t testing.TB, mark string) {
 	t.Helper()
-	await(t, "the end of the pod", func() bool {
-		if k.pods(t, mark) == "" {
-			return true
-		}
-		time.Sleep(500 * time.Millisecond)
-		return false
-	})
+	await(t, "the end of the pod", func() bool { return k.pods(t, mark) == "" })
 }
 
 // TestK8sRun checks that a run in a pod changes only those files of the host that its flags name.
@@ -267,7 +260,7 @@ func TestK8sGone(t *testing.T) {
 				return out
 			}
 			label := "--selector=" + markLabel + "=" + mark
-			awaitFor(t, 10*time.Minute, "the start of the pod", func() bool { // for room on the node
+			await(t, "the start of the pod", func() bool { // for room on the node
 				return kubectl(k.kubeconfig, "", "get", "pods", label, "-o",
 					"jsonpath={.items[*].status.containerStatuses[0].state.running.startedAt}") != ""
 			})
@@ -498,7 +491,7 @@ func TestK8sOrphans(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			awaitFor(t, 10*time.Minute, "the beginning", func() bool { // for room on the node
+			await(t, "the beginning", func() bool { // for room on the node
 				return running(own.kubeconfig) && tt.begun(output.String(), mark)
 			})
 			pod := strings.TrimPrefix(strings.TrimSpace(k.pods(t, mark)), "pod/")
@@ -509,7 +502,7 @@ func TestK8sOrphans(t *testing.T) {
 			}
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
-			awaitFor(t, 5*time.Minute, "env gc has deleted the pod", func() bool {
+			await(t, "env gc has deleted the pod", func() bool {
 				gc := exec.CommandContext(t.Context(), command(t), "env", "gc", "--env=k8s")
 				gc.Env = append(os.Environ(), "KUBECONFIG="+k.kubeconfig,
 					"SANDBOXAGENT_STATE_DIR="+t.TempDir())

@@ -7,11 +7,12 @@ import (
 	"runtime"
 	"runtime/debug"
 	"runtime/pprof"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sandboxagent/sandboxagent/internal/race"
 )
 
 // level is the use of resources by the process. Where no /proc exists, files and rss are zero.
@@ -94,7 +95,7 @@ func (k *soak) checkMemory(t *testing.T, base level) {
 	if limit := base.heap + int64(soakGrowth*float64(base.heap)) + soakHeapSlack; now.heap > limit {
 		t.Errorf("the heap has %d bytes, after the warm-up %d", now.heap, base.heap)
 	}
-	if raceDetector() {
+	if race.Enabled() {
 		return // the detector's memory grows
 	}
 	if limit := base.rss + int64(soakGrowth*float64(base.rss)) + soakRSSSlack; now.rss > limit {
@@ -133,10 +134,4 @@ func (k *soak) checkLeftovers(t *testing.T) {
 	if children := childrenOf(t, os.Getpid()); len(children) > 0 {
 		t.Errorf("children of this process are left: %v", children)
 	}
-}
-
-// raceDetector reports whether the race detector is built in.
-func raceDetector() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }

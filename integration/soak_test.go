@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/internal/race"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
@@ -42,7 +43,7 @@ func TestFault30Soak(t *testing.T) {
 		t.Skip("the commands are those of a Unix shell")
 	}
 	sessions, warm := 1000, 100
-	if testing.Short() || raceDetector() {
+	if testing.Short() || race.Enabled() {
 		sessions, warm = 100, 20
 		t.Logf("%d sessions in place of 1000: short, or under the race detector", sessions)
 	}
