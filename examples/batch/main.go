@@ -1,5 +1,6 @@
-// Command batch runs tasks beside each other, each in a directory and an environment of its own,
-// and prints their results in order. Here a script plays the model.
+// Command batch has each of its arguments done as a task, some at the same time, each in a
+// directory and an environment of its own. Their results are kept: started again after a crash, it
+// goes on with the tasks that have none. Here a script plays the model.
 package main
 
 import (
@@ -7,14 +8,17 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log"
 	"os"
 	"os/signal"
-	"sync"
+	"strconv"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
 	"github.com/sandboxagent/sandboxagent/env/sandboxd"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
+	"github.com/sandboxagent/sandboxagent/runtime/batch"
+	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/replay"
 	"github.com/sandboxagent/sandboxagent/runtime/profile"
 )
@@ -27,68 +31,70 @@ turns:
 
 func main() {
 	sandboxd.Main() // this program is the helper of its environments
-	parallel := flag.Int("parallel", 4, "run this many tasks at once")
+	parallel := flag.Int("parallel", batch.DefaultParallel, "run this many tasks at once")
+	dir := flag.String("results", "results", "keep the results in this directory")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	failed := false
-	for i, o := range runAll(ctx, flag.Args(), *parallel) {
-		fmt.Printf("%d. %s: %s\n", i+1, flag.Arg(i), o)
-		failed = failed || o.err != nil || o.result.Status != agent.StatusCompleted
+	var tasks []batch.Task
+	for i, prompt := range flag.Args() {
+		tasks = append(tasks, batch.Task{ID: strconv.Itoa(i + 1), Prompt: prompt})
 	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	totals, err := batch.Run(ctx, batch.Config{
+		Dir: *dir, Run: attempt, Parallel: *parallel, Retries: 1,
+	}, tasks)
 	stop()
-	if failed {
+	if err != nil {
+		log.Fatal(err)
+	}
+	records := make(map[string]*batch.Record)
+	for r, err := range batch.Results(*dir) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		records[r.TaskID] = r
+	}
+	for _, t := range tasks {
+		if r := records[t.ID]; r != nil {
+			fmt.Printf("%s. %s: %s: %s%s\n", t.ID, t.Prompt, r.Status, r.Text, r.Error)
+		}
+	}
+	if totals.Passed < totals.Tasks {
 		os.Exit(1)
 	}
 }
 
-// outcome is the outcome of one task.
-type outcome struct {
-	result agent.RunResult
-	err    error
+// attempt makes one attempt at a task. The next one has another directory, so it may be made after
+// any error.
+func attempt(ctx context.Context, a *batch.Attempt) batch.Outcome {
+	result, err := run(ctx, a)
+	o := batch.Outcome{
+		Result: event.Result{
+			Status: string(result.Status), Text: result.Final, Usage: result.Usage,
+			CostUSD: result.CostUSD,
+		},
+		Repeatable: err != nil,
+	}
+	if err != nil {
+		o.Error = err.Error()
+	}
+	if err != nil || result.Status != agent.StatusCompleted {
+		o.ExitCode = 1
+	}
+	return o
 }
 
-func (o outcome) String() string {
-	if o.err != nil {
-		return o.err.Error()
-	}
-	return fmt.Sprintf("%s: %s", o.result.Status, o.result.Final)
-}
-
-// runAll runs the tasks, at most parallel of them at once.
-func runAll(ctx context.Context, tasks []string, parallel int) []outcome {
-	outcomes := make([]outcome, len(tasks))
-	free := make(chan struct{}, max(1, parallel))
-	var wg sync.WaitGroup
-	for i, task := range tasks {
-		free <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-free }()
-			outcomes[i].result, outcomes[i].err = run(ctx, task)
-		})
-	}
-	wg.Wait()
-	return outcomes
-}
-
-// run runs one task.
-func run(ctx context.Context, task string) (result agent.RunResult, err error) {
-	if ctx.Err() != nil {
-		return result, context.Cause(ctx)
-	}
+// run runs the agent of an attempt.
+func run(ctx context.Context, attempt *batch.Attempt) (result agent.RunResult, err error) {
 	model, err := replay.ParseScript([]byte(script), "script")
 	if err != nil {
 		return result, err
 	}
-	dir, err := os.MkdirTemp("", "task-*")
-	if err != nil {
-		return result, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	e, err := local.Sandboxed(ctx, local.Config{Dir: dir}, sandboxd.Self(), env.Sandbox{})
+	e, err := local.Sandboxed(ctx, local.Config{Dir: attempt.Dir}, sandboxd.Self(), env.Sandbox{})
 	if err != nil {
 		return result, err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
+	attempt.Opened()
 	a, err := agent.New(agent.Config{
 		Client: replay.NewScript(model), Profile: profile.OpenAI("gpt-5.2"), Env: e,
 		Verify: agent.Verify{Command: "grep -q 42 answer"},
@@ -97,5 +103,5 @@ func run(ctx context.Context, task string) (result agent.RunResult, err error) {
 		return result, err
 	}
 	defer func() { err = errors.Join(err, a.Close()) }()
-	return a.Run(ctx, agent.Input{Text: task})
+	return a.Run(ctx, agent.Input{Text: attempt.Task.Prompt})
 }
