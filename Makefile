@@ -18,8 +18,8 @@ HELPERS       ?= linux/amd64 linux/arm64
 HELPER_DIR    := env/internal/helper/bin
 SUM_VERSION   := v1.13.0
 GOTESTSUM     := $(CACHE)/gotestsum-$(SUM_VERSION)
-# prints a line for each package, the failures, and the skipped tests with their reasons
-SUM           := $(GOTESTSUM) --format pkgname-and-test-fails --
+# prints a line for each package, the failures, and the skipped tests with their reasons; "make cross" runs go vet
+SUM           := $(GOTESTSUM) --format pkgname-and-test-fails -- -vet=off
 RACE          := ./env/internal/wire/... ./env/remote/... ./env/sandboxd ./runtime/agent ./runtime/event ./runtime/batch
 LINT          := $(CACHE)/golangci-lint-$(LINT_VERSION)
 VERSION       := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
@@ -84,16 +84,16 @@ install:
 WITH          := $(CACHE)/withdaemons --images
 
 # Packages with their own concurrency run with the race detector. Three packages run beside each other, for most of their time
-# is waiting. A slow machine needs more than the usual ten minutes for one.
+# is waiting; the one that takes the longest starts first. A slow machine needs more than the usual ten minutes for one.
 short: $(GOTESTSUM) withdaemons
 	$(WITH) --kube=10m -- sh -ec '$(SUM) -short -count=1 -race -timeout 30m $(RACE); \
-		$(SUM) -short -count=1 -p 3 -timeout 30m $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE))")'
+		$(SUM) -short -count=1 -p 3 -timeout 30m ./integration $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE))")'
 
-# Under the race detector the soak and the simulation of a batch have a tenth of their size, fewer helpers are opened, large calls are
-# smaller, few searches are compared with ripgrep, and memory has no bound: these tests run again without it.
+# Under the race detector the soak, batches and their simulation have a tenth of their size, fewer helpers, sandboxes and pods are opened,
+# large calls are smaller, few searches are compared with ripgrep, and memory has no bound: these tests run again without it.
 full: $(GOTESTSUM) withdaemons
-	SANDBOXAGENT_REQUIRE="$${SANDBOXAGENT_REQUIRE:+$$SANDBOXAGENT_REQUIRE,k8s}" $(WITH) --kube=2h -- sh -ec 'GORACE=atexit_sleep_ms=0 $(SUM) -race -count=1 -p 2 -timeout 120m ./...; \
-		$(SUM) -count=1 -timeout 20m -run "^Test(Fault30|Faults\$$|GrepParity\$$|RipgrepMakesNoDifference\$$|SupervisedCycles\$$|Memory\$$|Simulation\$$)" \
+	SANDBOXAGENT_REQUIRE="$${SANDBOXAGENT_REQUIRE:+$$SANDBOXAGENT_REQUIRE,k8s}" $(WITH) --kube=2h -- sh -ec 'GORACE=atexit_sleep_ms=0 $(SUM) -race -count=1 -p 2 -timeout 120m ./integration ./...; \
+		$(SUM) -count=1 -timeout 60m -run "^Test(Fault30|Faults\$$|GrepParity\$$|RipgrepMakesNoDifference\$$|SupervisedCycles\$$|InterruptedStarts\$$|Many\$$|Memory\$$|Simulation\$$|Batch(|On.*|OverSSH|Memory)\$$|Submit\$$|Rollback\$$)" \
 			./integration ./env/k8s ./env/k8s/jobs ./env/local ./env/search'
 
 withdaemons:

@@ -20,6 +20,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/k8s"
 	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
+	"github.com/sandboxagent/sandboxagent/internal/race"
 )
 
 // ownCluster is a cluster for one test.
@@ -337,13 +338,16 @@ func wantFailure(t *testing.T, cluster ownCluster, c k8s.Config, text string) {
 	cluster.none(t)
 }
 
-// TestMany has 100 environments beside each other in one process, over one connection. It runs
-// alone.
+// TestMany has 100 environments beside each other in one process, over one connection; with the
+// race detector 20. It runs alone.
 func TestMany(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left to make test-full: it fills a cluster of its own")
 	}
-	const environments, starting = 100, 8 // more at once only wait for each other
+	environments, starting := 100, 8 // more at once only wait for each other
+	if race.Enabled() {
+		environments = 20
+	}
 	c := newCluster(t)
 	slots := make(chan struct{}, starting)
 	pods := make([]string, environments)
@@ -355,7 +359,7 @@ func TestMany(t *testing.T) {
 			slots <- struct{}{}
 			open := func() (*k8s.Environment, error) {
 				return c.Open(t.Context(), config(t, k8s.Config{
-					CPUs: 0.012, Memory: 64 << 20, Disk: 64 << 20,
+					CPUs: 0.018, Memory: 64 << 20, Disk: 64 << 20,
 					Options: remote.Options{StartTimeout: 30 * time.Minute, TTL: 30 * time.Minute},
 				}))
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox/seccomp"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/internal/race"
 )
 
 const (
@@ -251,7 +252,7 @@ func TestInterruptedStarts(t *testing.T) {
 		t.Skip(err)
 	}
 	attempts := 300
-	if testing.Short() {
+	if testing.Short() || race.Enabled() { // with the race detector each start takes a second
 		attempts = 30
 	}
 	t.Run("context", func(t *testing.T) {
