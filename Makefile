@@ -87,7 +87,7 @@ WITH          := $(CACHE)/withdaemons --images
 # is waiting; the one that takes the longest starts first. A slow machine needs more than the usual ten minutes for one.
 short: $(GOTESTSUM) withdaemons
 	$(WITH) --kube=10m -- sh -ec '$(SUM) -short -count=1 -race -timeout 30m $(RACE); \
-		$(SUM) -short -count=1 -p 3 -timeout 30m ./integration $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE))")'
+		$(SUM) -short -count=1 -p 3 -timeout 60m ./integration $$($(GO) list ./... | grep -vxF "$$($(GO) list $(RACE))")'
 
 # Under the race detector the soak, batches and their simulation have a tenth of their size, fewer helpers, sandboxes and pods are opened,
 # large calls are smaller, few searches are compared with ripgrep, and memory has no bound: these tests run again without it.
