@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -55,7 +56,7 @@ func main() {
 	}
 	for _, t := range tasks {
 		if r := records[t.ID]; r != nil {
-			fmt.Printf("%s. %s: %s: %s%s\n", t.ID, t.Prompt, r.Status, r.Text, r.Error)
+			fmt.Printf("%s. %s: %s: %s\n", t.ID, t.Prompt, r.Status, cmp.Or(r.Error, r.Text))
 		}
 	}
 	if totals.Passed < totals.Tasks {
@@ -75,7 +76,7 @@ func attempt(ctx context.Context, a *batch.Attempt) batch.Outcome {
 		Repeatable: err != nil,
 	}
 	if err != nil {
-		o.Error = err.Error()
+		o.Status, o.Error = string(agent.StatusEnvironmentError), err.Error()
 	}
 	if err != nil || result.Status != agent.StatusCompleted {
 		o.ExitCode = 1
