@@ -371,10 +371,13 @@ func (l *loop) afterTools(
 	if err := l.detectLoop(calls); err != nil {
 		return ending{}, false, err
 	}
-	if final >= 0 {
-		return ending{}, false, nil
+	switch {
+	case final < 0:
+		return l.learn(ctx, rounds, failed)
+	case outcomes[final].Question != "":
+		return l.learn(ctx, 0, failed) // the answer may have helped
 	}
-	return l.learn(ctx, rounds, failed)
+	return ending{}, false, nil
 }
 
 // exit ends the run by the exit tool.

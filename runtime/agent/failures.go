@@ -28,6 +28,11 @@ var errNoHelp = fmt.Errorf("nobody answered within %s", helpTime)
 // judge adds the failure signal to the outcome of a call of t, and tells the model of it what to do
 // next, or adds the failures that a success makes obsolete. An executor may have done so before.
 func (l *loop) judge(ctx context.Context, c call, t tool.Tool, o *tool.Outcome) {
+	defer func() {
+		if o.Failure != nil {
+			l.history.failures.Failed(failure.CallOf(t, c.ToolCall, o.Failure))
+		}
+	}()
 	switch {
 	case o.Failure != nil:
 		return
@@ -128,7 +133,7 @@ func (l *loop) strike(
 	ctx context.Context, rounds int, last event.Failure,
 ) (ending, bool, error) {
 	if l.replans < l.limits().MaxReplans {
-		return l.replan(ctx, strikeText(rounds, last))
+		return l.replan(ctx, l.withFailures(strikeText(rounds, last)))
 	}
 	if l.answer != nil {
 		if helped, e, over, err := l.help(ctx, helpText(rounds, last)); helped || over || err != nil {
@@ -139,6 +144,14 @@ func (l *loop) strike(
 		Kind: last.Kind, Rounds: rounds, Replans: l.replans, Message: last.Learning,
 	}
 	return ending{SignalGiveUp, StatusRepeatedFailures, fmt.Errorf("agent: %w", err)}, true, nil
+}
+
+// withFailures adds to a text what the model has to know of its open failures.
+func (l *loop) withFailures(text string) string {
+	if open := l.history.failures.Recite(); open != "" {
+		return text + "\n\n" + open
+	}
+	return text
 }
 
 // help asks a person for advice, for helpTime, and reports whether there is an answer for the
@@ -243,7 +256,7 @@ func (l *loop) cannot(ctx context.Context, x tool.Exit) (ending, bool, error) {
 	}
 	if l.mayReplan() {
 		l.res.Exit = nil
-		return l.replan(ctx, cannotText(x.Reason))
+		return l.replan(ctx, l.withFailures(cannotText(x.Reason)))
 	}
 	err := fmt.Errorf("agent: %w", &TaskFailedError{Reason: x.Reason})
 	return ending{SignalGiveUp, StatusTaskFailed, err}, true, nil

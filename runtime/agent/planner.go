@@ -60,6 +60,9 @@ func (p *planner) SetPlan(_ context.Context, next plan.Plan) error {
 	return p.s.emit(p.s.agents.currentInput().RunID, event.PlanUpdated{Plan: next})
 }
 
+// Delegates implements tool.Planner.
+func (p *planner) Delegates() bool { return p.s.agents.offers("spawn_agent") }
+
 // forget makes the next round recite the plan.
 func (p *planner) forget() {
 	if p != nil {

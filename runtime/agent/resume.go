@@ -112,12 +112,7 @@ func (h *history) restore(r *session.Record, tools *tool.Registry) {
 		h.callIDs[id] = true
 	}
 	h.titled = slices.ContainsFunc(r.Runs, func(run session.Run) bool { return run.Ended != nil })
-	for _, f := range r.Failures {
-		if !f.Resolved {
-			t, _ := tools.Get(f.Tool)
-			h.failures.Restore(t, f.Failure)
-		}
-	}
+	h.restoreFailures(r, tools)
 	h.loops.window = DefaultLoopWindow
 	for i, t := range r.Turns {
 		if t.Kind == session.TurnAssistant && t.Usage.Total() > 0 && !r.Shortened {
@@ -134,6 +129,24 @@ func (h *history) restore(r *session.Record, tools *tool.Registry) {
 				h.loops.add(*p.ToolCall)
 			}
 			h.count(*p.ToolCall)
+		}
+	}
+}
+
+// restoreFailures takes over the open failures of a record, with the whole arguments of their calls.
+func (h *history) restoreFailures(r *session.Record, tools *tool.Registry) {
+	calls := make(map[string]llm.ToolCall)
+	for _, t := range r.Conversation {
+		for _, p := range t.Parts {
+			if p.ToolCall != nil {
+				calls[p.ToolCall.ID] = *p.ToolCall
+			}
+		}
+	}
+	for _, f := range r.Failures {
+		if !f.Resolved {
+			t, _ := tools.Get(f.Tool)
+			h.failures.Restore(t, calls[f.CallID], f.Failure)
 		}
 	}
 }

@@ -117,6 +117,13 @@ func (a *subagents) offer(names []string) {
 	a.offered = names
 }
 
+// offers reports whether the model can call the tool name.
+func (a *subagents) offers(name string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Contains(a.offered, name)
+}
+
 // currentInput returns the input of the current or last run.
 func (a *subagents) currentInput() Input {
 	a.mu.Lock()

@@ -29,6 +29,8 @@ const (
 type Ledger struct {
 	mu   sync.Mutex
 	open []entry
+	// pending are the failures of the round that goes on.
+	pending []entry
 	// kind is that of the last failing rounds, and rounds their number in a row.
 	kind   string
 	rounds int
@@ -39,7 +41,7 @@ type Ledger struct {
 type entry struct {
 	event.Failure
 
-	topic string
+	call Call
 	// ids are the calls that failed in this way, the newest last.
 	ids []string
 	// fresh means that the model has just got it as a result.
@@ -55,6 +57,10 @@ type Call struct {
 	Tool string
 	// Topic tells what the call is about: a later success about the same makes a failure obsolete.
 	Topic string
+	// File names the files that the call reads or writes; empty without any. One that writes makes
+	// the failures of others about the same obsolete.
+	File   string
+	Writes bool
 	// Failure is nil after a success.
 	Failure *event.Failure
 	// Aside marks a call of a tool that only waits, or concerns the session or its user alone. Its
@@ -64,7 +70,7 @@ type Call struct {
 
 // CallOf returns the call c of t, which is the zero value for an unknown tool, with its failure.
 func CallOf(t tool.Tool, c llm.ToolCall, f *event.Failure) Call {
-	topic := c.Name
+	topic, file := c.Name, ""
 	if t.Name != "" && json.Valid([]byte(c.Arguments)) {
 		for _, r := range t.Requests(json.RawMessage(c.Canonical())) {
 			if r.Class == policy.ClassShell {
@@ -72,9 +78,13 @@ func CallOf(t tool.Tool, c llm.ToolCall, f *event.Failure) Call {
 			}
 			topic += " " + r.Subject
 		}
+		if t.Class == policy.ClassRead || t.Class == policy.ClassWrite {
+			file = strings.TrimPrefix(topic, c.Name+" ")
+		}
 	}
 	return Call{
-		Tool: c.Name, Topic: topic, Failure: f, Aside: t.Waits || t.Class == policy.ClassHuman,
+		Tool: c.Name, Topic: topic, File: file, Writes: t.Class == policy.ClassWrite, Failure: f,
+		Aside: t.Waits || t.Class == policy.ClassHuman,
 	}
 }
 
@@ -101,12 +111,21 @@ func aim(command string) string {
 	return strings.Join(words, " ")
 }
 
+// Failed notes a failed call of a round that goes on, so that Resolves knows it before Add.
+func (l *Ledger) Failed(c Call) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.Failure.Kind != string(tool.KindCanceled) {
+		l.pending = append(l.pending, entry{Failure: *c.Failure, call: c, ids: []string{c.Failure.CallID}})
+	}
+}
+
 // Resolves returns the IDs of the calls whose open failures a success of c makes obsolete. The
 // ledger keeps them until Add.
 func (l *Ledger) Resolves(c Call) (ids []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, e := range l.open {
+	for _, e := range slices.Concat(l.open, l.pending) {
 		if e.resolvedBy(c) {
 			ids = append(ids, e.ids...)
 		}
@@ -115,10 +134,10 @@ func (l *Ledger) Resolves(c Call) (ids []string) {
 }
 
 // resolvedBy reports whether a success of c makes e obsolete: it is about the same, or a call of
-// the tool that the model could not call.
+// the tool that the model could not call, or has written the file.
 func (e entry) resolvedBy(c Call) bool {
-	return e.CallID != "" &&
-		(e.topic == c.Topic || e.Source == event.FailureValidation && e.Tool == c.Tool)
+	return e.CallID != "" && (e.call.Topic == c.Topic || c.Writes && e.call.File == c.File ||
+		e.Source == event.FailureValidation && e.Tool == c.Tool)
 }
 
 // Add adds the outcomes of a round. Canceled calls do not count, nor failures that a later call of
@@ -129,6 +148,7 @@ func (l *Ledger) Add(r Round) (inRow int) {
 	defer l.mu.Unlock()
 	kinds := make(map[string]bool)
 	succeeded := false
+	l.pending = nil
 	for i := range l.open {
 		l.open[i].fresh = false
 	}
@@ -138,7 +158,7 @@ func (l *Ledger) Add(r Round) (inRow int) {
 			succeeded = succeeded || !c.Aside
 			l.open = slices.DeleteFunc(l.open, func(e entry) bool { return e.resolvedBy(c) })
 		case f.Kind != string(tool.KindCanceled):
-			l.keep(entry{Failure: *f, topic: c.Topic, fresh: true})
+			l.keep(entry{Failure: *f, call: c, fresh: true})
 		}
 	}
 	for _, e := range l.open {
@@ -163,14 +183,14 @@ func (l *Ledger) Add(r Round) (inRow int) {
 func (l *Ledger) Note(f event.Failure) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.keep(entry{Failure: f, topic: f.Kind, fresh: true})
+	l.keep(entry{Failure: f, call: Call{Topic: f.Kind}, fresh: true})
 }
 
-// Restore adds an open failure of an earlier run, of a call of t or of none.
-func (l *Ledger) Restore(t tool.Tool, f event.Failure) {
-	e := entry{Failure: f, topic: f.Kind}
+// Restore adds an open failure of an earlier run, of the call c of t or of none.
+func (l *Ledger) Restore(t tool.Tool, c llm.ToolCall, f event.Failure) {
+	e := entry{Failure: f, call: Call{Topic: f.Kind}}
 	if f.CallID != "" {
-		e.topic = CallOf(t, llm.ToolCall{Name: f.Tool, Arguments: f.Arguments}, &f).Topic
+		e.call = CallOf(t, c, &f)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -196,7 +216,7 @@ func (l *Ledger) Forgive() {
 // keep adds a failure in place of one about the same. The caller holds the lock.
 func (l *Ledger) keep(e entry) {
 	l.open = slices.DeleteFunc(l.open, func(have entry) bool {
-		same := have.topic == e.topic && have.Kind == e.Kind
+		same := have.call.Topic == e.call.Topic && have.Kind == e.Kind
 		if same {
 			e.ids = have.ids
 		}
@@ -248,7 +268,7 @@ func (l *Ledger) Recite() string {
 
 // line returns a failure in a line of at most maxLine characters.
 func (e entry) line() string {
-	return "- " + shorten.Cut(shorten.Line(e.topic), maxLine/2-2) + ": " +
+	return "- " + shorten.Cut(shorten.Line(e.call.Topic), maxLine/2-2) + ": " +
 		shorten.Cut(shorten.Line(e.Learning), maxLine/2-2)
 }
 

@@ -25,6 +25,10 @@ func read(id, path, kind string) failure.Call {
 	return callOf(tool.ReadFile(), id, "file_path", path, kind)
 }
 
+func write(id, path, kind string) failure.Call {
+	return callOf(tool.WriteFile(), id, "file_path", path, kind)
+}
+
 func callOf(t tool.Tool, id, parameter, value, kind string) failure.Call {
 	args, err := json.Marshal(map[string]string{parameter: value})
 	if err != nil {
@@ -61,6 +65,9 @@ func TestResolved(t *testing.T) {
 		"the same file":    {read("a", "f", "not_found"), read("b", "f", ""), true},
 		"another file":     {read("a", "f", "not_found"), read("b", "g", ""), false},
 		"another tool":     {read("a", "f", "not_found"), shell("b", "cat f", ""), false},
+		"written now":      {read("a", "f", "not_found"), write("b", "f", ""), true},
+		"another written":  {read("a", "f", "not_found"), write("b", "g", ""), false},
+		"only read":        {write("a", "f", "edit_conflict"), read("b", "f", ""), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var l failure.Ledger
@@ -232,9 +239,10 @@ func TestNote(t *testing.T) {
 func TestRestore(t *testing.T) {
 	var l failure.Ledger
 	f := *shell("a", "go vet ./...", "shell_exit").Failure
-	f.Arguments = `{"command":"go vet ./..."}`
-	l.Restore(tool.Shell(), f)
-	l.Restore(tool.Tool{}, failure.OfTask("no way", at))
+	l.Restore(tool.Shell(), llm.ToolCall{
+		ID: "a", Name: "shell", Arguments: `{"command":"go vet ./..."}`,
+	}, f)
+	l.Restore(tool.Tool{}, llm.ToolCall{}, failure.OfTask("no way", at))
 	l.Add(failure.Round{read("b", "f", "not_found")})
 	if text := l.Recite(); !strings.Contains(
 		text,
@@ -279,6 +287,10 @@ func TestResolvedInRound(t *testing.T) {
 		failed := failure.CallOf(update, c, &event.Failure{
 			Source: event.FailureValidation, Kind: "validation", Tool: c.Name, CallID: c.ID,
 		})
+		l.Failed(failed)
+		if got := l.Resolves(failure.CallOf(update, c, nil)); !slices.Contains(got, c.ID) {
+			t.Errorf("resolves %q", got)
+		}
 		if n := l.Add(failure.Round{failed, failure.CallOf(update, c, nil)}); n != i {
 			t.Errorf("%d rounds", n)
 		}

@@ -155,14 +155,16 @@ func (p *Plan) settle() {
 	status := make(map[string]Status)
 	for i := range p.Tasks {
 		t := &p.Tasks[i]
-		if t.Status == Pending || t.Status == Blocked {
+		if t.Status == Blocked {
 			t.Status = Pending
+		}
+		if t.Status == Pending || t.Status == InProgress {
 			for _, id := range t.DependsOn {
 				switch s := status[id]; {
 				case s == Completed:
 				case (s == Failed || s == Cancelled) && p.CancelDependants:
 					t.Status = Cancelled
-				case t.Status == Pending:
+				case t.Status != Cancelled:
 					t.Status = Blocked
 				}
 			}
@@ -185,7 +187,7 @@ func unknownStatus(s Status) error {
 }
 
 // Update returns p with changes, in their order. A subtask that is blocked can neither begin nor be
-// completed.
+// completed, and one on which a completed subtask depends stays completed.
 func (p Plan) Update(changes []Change) (Plan, error) {
 	p.Tasks = slices.Clone(p.Tasks)
 	for _, c := range changes {
@@ -222,6 +224,12 @@ func (p Plan) Update(changes []Change) (Plan, error) {
 			t.Note = shorten.Line(c.Note)
 		}
 		p.settle()
+		for _, other := range p.Tasks {
+			if other.Status == Completed && len(p.waits(other)) > 0 {
+				return Plan{}, fmt.Errorf("%s cannot be %s: %s, which depends on it, is completed; change "+
+					"that first", c.ID, c.Status, other.ID)
+			}
+		}
 	}
 	return p, nil
 }

@@ -135,6 +135,28 @@ func TestUpdate(t *testing.T) {
 				{ID: "a", Status: plan.Completed},
 			}, "a completed, b pending, c pending, d blocked",
 		},
+		"a failure blocks what has begun": {
+			false, []plan.Change{
+				{ID: "a", Status: plan.Completed},
+				{ID: "b", Status: plan.InProgress},
+				{ID: "a", Status: plan.Failed},
+			}, "a failed, b blocked, c blocked, d blocked",
+		},
+		"a failure cancels what has begun": {
+			true, []plan.Change{
+				{ID: "a", Status: plan.Completed},
+				{ID: "b", Status: plan.InProgress},
+				{ID: "a", Status: plan.Failed},
+			}, "a failed, b cancelled, c cancelled, d cancelled",
+		},
+		"all over again": {
+			false, []plan.Change{
+				{ID: "a", Status: plan.Completed},
+				{ID: "b", Status: plan.Completed},
+				{ID: "b", Status: plan.Pending},
+				{ID: "a", Status: plan.InProgress},
+			}, "a in_progress, b blocked, c blocked, d blocked",
+		},
 		"a note only": {
 			false, []plan.Change{{ID: "a", Note: "n"}}, "a pending, b blocked, c blocked, d blocked",
 		},
@@ -168,6 +190,19 @@ func TestUpdateMistakes(t *testing.T) {
 		if _, err := p.Update([]plan.Change{tt.change}); err == nil ||
 			!strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v", tt.change, err)
+		}
+	}
+	done, err := p.Update([]plan.Change{
+		{ID: "a", Status: plan.Completed}, {ID: "b", Status: plan.Completed},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []plan.Status{plan.Pending, plan.InProgress, plan.Failed, plan.Cancelled} {
+		want := "a cannot be " + string(s) + ": b, which depends on it, is completed"
+		if _, err := done.Update([]plan.Change{{ID: "a", Status: s}}); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
 		}
 	}
 	after, err := newPlan(t, true, task("a"), task("b", "a")).Update([]plan.Change{

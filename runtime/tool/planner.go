@@ -15,6 +15,8 @@ type Planner interface {
 	Plan() plan.Plan
 	// SetPlan replaces the plan.
 	SetPlan(ctx context.Context, p plan.Plan) error
+	// Delegates reports whether the model can start agents.
+	Delegates() bool
 }
 
 // PlanTools returns the tools plan_write, plan_update and plan_read.
@@ -27,7 +29,7 @@ func PlanTools(planner Planner) []Tool {
 		if err := planner.SetPlan(ctx, p); err != nil {
 			return Result{}, err
 		}
-		return Result{Text: planText(p)}, nil
+		return Result{Text: planText(p, planner.Delegates())}, nil
 	}
 	return []Tool{
 		builtin(Tool{
@@ -109,13 +111,13 @@ func planChanges(a planUpdateArgs) []string {
 	return []string{strings.Join(list, ", ")}
 }
 
-// planText tells a model what a change of the plan means.
-func planText(p plan.Plan) string {
+// planText tells a model what a change of the plan means. With delegates it can start agents.
+func planText(p plan.Plan, delegates bool) string {
 	if !p.IsOpen() {
 		return "No subtask is open any more. Check the whole, and end with your report."
 	}
 	var texts []string
-	if list := p.Parallel(); len(list) > 0 {
+	if list := p.Parallel(); delegates && len(list) > 0 {
 		ids := make([]string, len(list))
 		for i, t := range list {
 			ids[i] = t.ID

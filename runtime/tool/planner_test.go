@@ -13,9 +13,12 @@ import (
 
 // fakePlanner keeps a plan, unless err is set.
 type fakePlanner struct {
-	plan plan.Plan
-	err  error
+	plan  plan.Plan
+	err   error
+	alone bool
 }
+
+func (f *fakePlanner) Delegates() bool { return !f.alone }
 
 func (f *fakePlanner) Plan() plan.Plan { return f.plan }
 
