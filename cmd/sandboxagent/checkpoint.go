@@ -319,7 +319,7 @@ func (s *storedSession) bringChanges(ctx context.Context, e *environment) ([]str
 	}
 	defer p.close()
 	for _, c := range s.record.Changes() {
-		if unknown || versionIn(p.before, c.Name) != c.After {
+		if unknown || !versionIn(p.before, c.Name).Same(c.After) {
 			missing = append(missing, string(c.Name))
 		}
 	}
@@ -330,7 +330,7 @@ func (s *storedSession) bringChanges(ctx context.Context, e *environment) ([]str
 	if err := s.saveChanges("", session.Invert(back)); err != nil {
 		return nil, err
 	}
-	err = errors.Join(s.putBack(ctx, e), os.RemoveAll(s.file(changesName)))
+	err = errors.Join(s.putBack(ctx, e, nil), os.RemoveAll(s.file(changesName)))
 	switch changed := (*changedError)(nil); {
 	case errors.As(err, &changed): // and nothing is made
 		return missing, nil

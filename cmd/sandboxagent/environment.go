@@ -113,7 +113,7 @@ func (p *program) open(ctx context.Context, s environmentSettings) (_ *environme
 		err = upload(ctx, e.plain, func(transfer, env.Info) bool { return true })
 	}
 	if err == nil {
-		err = p.stored.finishRollback(ctx, e)
+		err = p.stored.finishRollback(ctx, e, p.notify)
 	}
 	if err == nil && e.keeping != nil {
 		e.forget, err = storeKept(e.backend, e.keeping)

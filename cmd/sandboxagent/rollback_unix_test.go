@@ -56,7 +56,7 @@ func TestRollbackKilled(t *testing.T) {
 			"before 1",
 			map[string]string{"two": "2\n"},
 			[]string{"session", "resume", "--last", "go on", "--model=script:.state/none.yaml"},
-			"",
+			"is finished",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -84,6 +84,8 @@ type storedSession struct {
 	imported bool
 	// restored describes the changes that were made again in a new environment.
 	restored workspace.Checkpoint
+	// planned is a rollback whose changes are saved; nil without one.
+	planned *pending
 }
 
 // reload reads the record again, with entries that were appended to it.
@@ -410,7 +412,7 @@ func (p *program) recall(app *cli.App) (err error) {
 	if !rollsBack(p.line.command) {
 		err := p.line.checkAgain(before)
 		if err == nil {
-			err = p.stored.finishRollback(context.Background(), nil)
+			err = p.stored.finishRollback(context.Background(), nil, p.printNote)
 		}
 		if err != nil {
 			return err

@@ -101,7 +101,6 @@ func (p *program) rollBack(ctx context.Context, c *cli.Context) (code int, err e
 		if err := p.finishIn(ctx, c, *plan); err != nil {
 			return 0, err
 		}
-		p.notify(fmt.Sprintf("the rollback to @%d that was interrupted is finished", plan.To))
 		if p.line.command == undoName || s.point == plan.To {
 			return codeDone, nil
 		}
@@ -138,15 +137,12 @@ func (p *program) rollBack(ctx context.Context, c *cli.Context) (code int, err e
 	if len(back) == 0 {
 		return codeDone, s.forget(point)
 	}
-	if err := s.savePending(*plan, list); err != nil {
+	if err := s.saveChanges(s.record.LastCall(point), list); err != nil {
 		return 0, err
 	}
-	err = p.finishIn(ctx, c, *plan)
-	if changed := (*changedError)(nil); errors.As(err, &changed) { // and nothing is put back
-		err = errors.Join(err, s.removePending())
-	}
-	if err != nil {
-		return 0, err
+	s.planned = plan
+	if err := p.finishIn(ctx, c, *plan); err != nil {
+		return 0, s.explainUnfinished(err)
 	}
 	for _, change := range back {
 		letter := "M"
@@ -164,10 +160,23 @@ func (p *program) rollBack(ctx context.Context, c *cli.Context) (code int, err e
 	return codeDone, nil
 }
 
+// explainUnfinished returns the error of a rollback with what becomes of it: one that has changed
+// nothing is forgotten.
+func (s *storedSession) explainUnfinished(err error) error {
+	switch plan, perr := s.pendingRollback(); {
+	case perr != nil:
+		return errors.Join(err, perr)
+	case plan == nil:
+		return errors.Join(err, s.removePending())
+	}
+	return fmt.Errorf("%w; some files may be put back already, and the next command that works on the "+
+		"session finishes that", err)
+}
+
 // finishIn finishes a rollback, in the environment that the flags select if it is in place.
 func (p *program) finishIn(ctx context.Context, c *cli.Context, plan pending) (err error) {
 	if !plan.InPlace {
-		return p.stored.finishRollback(ctx, nil)
+		return p.stored.finishRollback(ctx, nil, p.notify)
 	}
 	settings, err := p.parseEnvironmentFlags(c)
 	if err != nil {
@@ -276,10 +285,8 @@ func (s *storedSession) saveChanges(call string, list []session.FileChange) erro
 	})
 }
 
-func (s *storedSession) savePending(plan pending, list []session.FileChange) error {
-	if err := s.saveChanges(s.record.LastCall(plan.To), list); err != nil {
-		return err
-	}
+// savePending makes a rollback whose changes are saved one that is under way.
+func (s *storedSession) savePending(plan pending) error {
 	return replaceFile(s.file(pendingName), 0o600, func(w io.Writer) error {
 		return json.NewEncoder(w).Encode(plan)
 	})
@@ -298,22 +305,36 @@ func (s *storedSession) pendingRollback() (*pending, error) {
 	return plan, json.Unmarshal(data, plan)
 }
 
-// finishRollback finishes a rollback that is under way, in an environment that works in place, or
-// otherwise, with nil, in the changes to an uploaded directory. Every step of it can be repeated.
-func (s *storedSession) finishRollback(ctx context.Context, e *environment) error {
+// finishRollback finishes the rollback that is planned, or under way since an earlier command, in an
+// environment that works in place, or otherwise, with nil, in the changes to an uploaded directory.
+// Every step of it can be repeated.
+func (s *storedSession) finishRollback(
+	ctx context.Context, e *environment, notify func(string),
+) error {
 	if s == nil {
 		return nil
 	}
-	plan, err := s.pendingRollback()
-	if err != nil || plan == nil || plan.InPlace && e == nil {
-		return err
-	}
-	if plan.InPlace {
-		if !e.inPlace || e.plain.Info().WorkDir != plan.Dir {
-			return usagef("a rollback of the session was interrupted in %s; finish it first with "+
-				"\"%s %s\"", plan.Dir, undoName, s.record.ID)
+	plan := s.planned
+	if plan == nil {
+		var err error
+		if plan, err = s.pendingRollback(); err != nil {
+			return err
 		}
-		if err := s.putBack(ctx, e); err != nil {
+	}
+	switch {
+	case plan == nil, plan.InPlace && e == nil:
+		return nil
+	case !plan.InPlace:
+		if err := s.savePending(*plan); err != nil {
+			return err
+		}
+	case (!e.inPlace || e.plain.Info().WorkDir != plan.Dir) && s.planned != nil:
+		return usagef("the files of the session %s are in %s: roll it back there", s.record.ID, plan.Dir)
+	case !e.inPlace || e.plain.Info().WorkDir != plan.Dir:
+		return usagef("a rollback of the session was interrupted in %s; finish it first with "+
+			"\"%s %s\"", plan.Dir, undoName, s.record.ID)
+	default:
+		if err := s.putBack(ctx, e, plan); err != nil {
 			return err
 		}
 	}
@@ -329,12 +350,16 @@ func (s *storedSession) finishRollback(ctx context.Context, e *environment) erro
 	if err := s.removePending(); err != nil {
 		return err
 	}
+	if s.planned == nil {
+		notify(fmt.Sprintf("the rollback to @%d that was interrupted is finished", plan.To))
+	}
+	s.planned = nil
 	return s.reload()
 }
 
-// putBack makes the changes of saveChanges in place. It changes nothing if others have changed one
-// of the files.
-func (s *storedSession) putBack(ctx context.Context, e *environment) error {
+// putBack makes the changes of saveChanges in place, those of a rollback unless it is nil, which is
+// under way from the first one on. It changes nothing if others have changed one of the files.
+func (s *storedSession) putBack(ctx context.Context, e *environment, plan *pending) error {
 	f, err := os.Open(s.file(changesName))
 	if err != nil {
 		return err
@@ -355,13 +380,21 @@ func (s *storedSession) putBack(ctx context.Context, e *environment) error {
 		return err
 	}
 	defer p.close()
+	if plan != nil {
+		if err := s.savePending(*plan); err != nil {
+			return err
+		}
+	}
 	_, err = workspace.Restore(ctx, e.plain, p.before, f)
 	if conflict := (*workspace.ConflictError)(nil); errors.As(err, &conflict) {
 		var names []string
 		for _, c := range conflict.Conflicts {
 			names = append(names, c.Name)
 		}
-		return &changedError{names, err}
+		err = &changedError{names, err}
+		if s.planned != nil {
+			err = errors.Join(err, os.Remove(s.file(pendingName)))
+		}
 	}
 	return err
 }

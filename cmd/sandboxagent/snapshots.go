@@ -40,7 +40,7 @@ func (h *fileHistory) add(call string, first, now *snapshot.Snapshot, unreadable
 		if known, ok := h.known[name]; ok {
 			c.Before = known
 		}
-		if c.Before == c.After {
+		if c.Before.Same(c.After) {
 			continue
 		}
 		s.Changes = append(s.Changes, c)

@@ -22,6 +22,8 @@ type File struct {
 	Size int64
 	// SHA256 is the hash of the content.
 	SHA256 [sha256.Size]byte
+	// Private means that only the owner of the file has permissions.
+	Private bool
 }
 
 // Files returns the sorted names of the files and symlinks, relative to the directory.
@@ -39,7 +41,9 @@ func (s *Snapshot) Lookup(name string) (File, bool) {
 	if !ok {
 		return File{}, false
 	}
-	return File{Mode: state.mode.fileMode(), Size: state.size, SHA256: state.sha256}, true
+	return File{
+		Mode: state.mode.fileMode(), Size: state.size, SHA256: state.sha256, Private: state.private,
+	}, true
 }
 
 // Content returns the content of a file, or the target of a symlink. A name that is not in the
@@ -70,14 +74,15 @@ func Differences(before, after *Snapshot) []string {
 	return names
 }
 
-// same reports whether two files are equal, whatever their modification times.
+// same reports whether two files are equal for git.
 func (f fileState) same(g fileState) bool {
 	return f.mode == g.mode && f.size == g.size && f.sha256 == g.sha256
 }
 
 // Pack writes the tree to w in the form that CopyIn reads: directories, empty ones too, then files
-// and symlinks, sorted by name. Files have the mode 0o644 or 0o755 and their modification time,
-// directories the mode 0o755. It does not close w.
+// and symlinks, sorted by name. Files have the mode 0o644 or 0o755, without the permissions of group
+// and others if the file has none for them, and their modification time, directories the mode 0o755.
+// It does not close w.
 func (s *Snapshot) Pack(ctx context.Context, w *tar.Writer) error {
 	for _, name := range slices.Sorted(maps.Keys(s.dirs)) {
 		if _, ok := s.files[name]; ok {
@@ -113,6 +118,9 @@ func (s *Snapshot) packFile(w *tar.Writer, name string, buf []byte) error {
 	h := &tar.Header{
 		Typeflag: tar.TypeReg, Name: name, Mode: int64(state.mode.fileMode().Perm()), Size: state.size,
 		ModTime: time.Unix(0, state.modTime), Format: tar.FormatPAX,
+	}
+	if state.private {
+		h.Mode &^= 0o077
 	}
 	content := s.open(name)
 	if state.mode == modeSymlink {

@@ -163,7 +163,9 @@ func (t *taker) stream(ctx context.Context, names []string) (err error) {
 			if h.Mode&0o100 != 0 {
 				mode = modeExecutable
 			}
-			err = t.store(name, fileState{mode: mode, size: h.Size, modTime: h.ModTime.UnixNano()}, r)
+			err = t.store(name, fileState{
+				mode: mode, size: h.Size, private: h.Mode&0o077 == 0, modTime: h.ModTime.UnixNano(),
+			}, r)
 		case tar.TypeSymlink:
 			link := fileState{mode: modeSymlink, size: int64(len(h.Linkname)), modTime: h.ModTime.UnixNano()}
 			err = t.store(name, link, strings.NewReader(h.Linkname))

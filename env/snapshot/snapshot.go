@@ -65,6 +65,8 @@ type fileState struct {
 	size   int64
 	// offset of the content in the spool file; -1 if base has it under the same name.
 	offset int64
+	// private means that its group and others have no permission. Comparisons ignore it, as git does.
+	private bool
 	// modTime is the modification time in nanoseconds since 1970. Comparisons ignore it.
 	modTime int64
 }

@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/internal/tartree"
@@ -51,6 +52,14 @@ type Change struct {
 type State struct {
 	Mode   fs.FileMode `json:"mode"`
 	SHA256 string      `json:"sha256"`
+	// Private means that only the owner of the file has permissions.
+	Private bool `json:"private,omitempty"`
+}
+
+// same reports whether two states are equal for git, which knows no other permission than that to
+// execute.
+func (s State) same(other State) bool {
+	return s.Mode == other.Mode && s.SHA256 == other.SHA256
 }
 
 // Differences returns the changes between two snapshots, sorted by name.
@@ -83,7 +92,7 @@ func StateIn(s *snapshot.Snapshot, name string) State {
 	if !ok {
 		return State{}
 	}
-	return State{f.Mode, hex.EncodeToString(f.SHA256[:])}
+	return State{f.Mode, hex.EncodeToString(f.SHA256[:]), f.Private}
 }
 
 // Save writes the changes to w, for Restore: a tar stream of the changed files, after a list with
@@ -119,7 +128,8 @@ func (c *Changes) save(ctx context.Context, w io.Writer, note string) error {
 	return tw.Close()
 }
 
-// SaveChanges writes a list of changes as Save does. Open returns the content of a file, or the
+// SaveChanges writes a list of changes as Save does, with the present time as that of the files.
+// Open returns the content of a file, or the
 // target of a symlink, with that SHA-256.
 func SaveChanges(
 	w io.Writer, note string, list []Change, open func(sha256 string) (*os.File, error),
@@ -157,7 +167,10 @@ func saveFile(
 	}
 	h := &tar.Header{
 		Typeflag: tar.TypeReg, Name: c.Name, Mode: int64(c.After.Mode.Perm()), Size: info.Size(),
-		Format: tar.FormatPAX,
+		ModTime: time.Now(), Format: tar.FormatPAX,
+	}
+	if c.After.Private {
+		h.Mode &^= 0o077
 	}
 	if c.After.Mode.Type() == fs.ModeSymlink {
 		target, err := io.ReadAll(f)
@@ -240,10 +253,10 @@ func (r *restorer) restore(ctx context.Context, list []Change) error {
 	for _, c := range list {
 		now := StateIn(r.now, c.Name)
 		switch {
-		case now == c.After:
-		case now != c.Before && c.Before == State{}:
+		case now.same(c.After):
+		case !now.same(c.Before) && c.Before == State{}:
 			conflicts = append(conflicts, Conflict{c.Name, ErrAppeared})
-		case now != c.Before:
+		case !now.same(c.Before):
 			conflicts = append(conflicts, Conflict{c.Name, errChanged})
 		case c.After == State{}:
 			gone = append(gone, c.Name)

@@ -37,6 +37,14 @@ type FileChange struct {
 type FileVersion struct {
 	Mode   fs.FileMode `json:"mode"`
 	SHA256 string      `json:"sha256"`
+	// Private means that only the owner of the file has permissions.
+	Private bool `json:"private,omitempty"`
+}
+
+// Same reports whether two versions are equal for git, which knows no other permission than that to
+// execute.
+func (v FileVersion) Same(other FileVersion) bool {
+	return v.Mode == other.Mode && v.SHA256 == other.SHA256
 }
 
 // FileName is the name of a file, relative to the working directory. In JSON a name that is not
@@ -159,7 +167,7 @@ func Compose(first, second []FileChange) ([]FileChange, error) {
 	var broken []string
 	for _, c := range second {
 		if have, ok := all[c.Name]; ok {
-			if have.After != c.Before {
+			if !have.After.Same(c.Before) {
 				broken = append(broken, string(c.Name))
 			}
 			c.Before = have.Before
@@ -176,7 +184,7 @@ func Compose(first, second []FileChange) ([]FileChange, error) {
 // sorted returns changes by name, without files that end as they were.
 func sorted(all map[FileName]FileChange) (list []FileChange) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if c := all[name]; c.Before != c.After {
+		if c := all[name]; !c.Before.Same(c.After) {
 			list = append(list, c)
 		}
 	}
