@@ -232,7 +232,8 @@ const (
 	formatTrajectory = "trajectory"
 )
 
-// trajectory returns the steps of a session, and behind them those of its sub-agents.
+// trajectory returns the steps of a session, and behind them those of its sub-agents. One that had
+// not begun when the program was killed has none.
 func trajectory(r *session.Record) ([]session.Step, error) {
 	steps := r.Trajectory()
 	beside, err := os.ReadDir(filepath.Dir(r.Dir))
@@ -244,7 +245,10 @@ func trajectory(r *session.Record) ([]session.Step, error) {
 			continue
 		}
 		agent, err := session.Load(filepath.Join(filepath.Dir(r.Dir), e.Name()))
-		if err != nil {
+		switch {
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, session.ErrEmpty):
+			continue
+		case err != nil:
 			return nil, err
 		}
 		for _, s := range agent.Trajectory() {

@@ -75,7 +75,8 @@ type CopyOptions struct {
 	Finish func(dir string) error
 }
 
-// Copy creates a session in the new directory dir with the entries of r. The outputs and objects
+// Copy creates a session in the new directory dir with the entries of r and their times, and an
+// entry TypeCopied. The outputs and objects
 // come along, backups do not. The directory appears when all is there; after an error it does not
 // exist. RemoveUnfinished, or the next copy to dir, removes that of a copy that was interrupted.
 func (r *Record) Copy(dir string, o CopyOptions) (err error) {
@@ -99,7 +100,8 @@ func (r *Record) Copy(dir string, o CopyOptions) (err error) {
 }
 
 func (r *Record) copyTo(dir, id string, o CopyOptions) (err error) {
-	d, err := Create(dir, Options{})
+	var at time.Time // of the entry that is copied
+	d, err := Create(dir, Options{Now: func() time.Time { return at }})
 	if err != nil {
 		return err
 	}
@@ -112,6 +114,7 @@ func (r *Record) copyTo(dir, id string, o CopyOptions) (err error) {
 		if o.Point > 0 && !r.isBefore(e, o.Point) {
 			continue
 		}
+		at = e.Time
 		data, err := changedEntry(e, id, o)
 		if err == nil {
 			err = d.Append(e.Type, data)
@@ -121,10 +124,14 @@ func (r *Record) copyTo(dir, id string, o CopyOptions) (err error) {
 		}
 		last++
 	}
+	at = time.Now()
 	if o.Point > 0 {
 		if err := d.Append(TypeRolledBack, RolledBack{To: last}); err != nil {
 			return err
 		}
+	}
+	if err := d.Append(TypeCopied, Copied{From: r.ID}); err != nil {
+		return err
 	}
 	names := []string{outputsName}
 	if o.Lost == "" {

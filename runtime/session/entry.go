@@ -46,6 +46,8 @@ const (
 	TypeSnapshot = "snapshot"
 	// TypeRolledBack removes the entries after a point; its data is a RolledBack.
 	TypeRolledBack = "rolled_back"
+	// TypeCopied ends the entries that a copy of a session has from that; its data is a Copied.
+	TypeCopied = "copied"
 	// TypeAgentStarted records a sub-agent that the session started; its data is an AgentStarted.
 	TypeAgentStarted = "agent"
 	// TypeMode is a change of the mode; its data is a Mode.
@@ -57,7 +59,7 @@ const (
 	// TypeRunEnded ends a run; its data is a RunEnded.
 	TypeRunEnded = "run_ended"
 	// TypeEnded ends a session, until it is resumed; its data is an Ended. Only a TypeSnapshot of a
-	// program that compared its files at last, and a TypeRolledBack, may follow.
+	// program that compared its files at last, a TypeRolledBack and a TypeCopied may follow.
 	TypeEnded = "session_ended"
 )
 
@@ -86,6 +88,11 @@ type Resumed struct {
 	TornBytes int64 `json:"torn_bytes,omitempty"`
 	// Interrupted are the IDs of the calls without a result, which get one that says so.
 	Interrupted []string `json:"interrupted,omitempty"`
+}
+
+// Copied names the session that was copied.
+type Copied struct {
+	From string `json:"from"`
 }
 
 // Mode is a mode that a tool has begun.

@@ -36,6 +36,7 @@ var documented = map[string]any{
 	session.TypeCompacted:     session.Compacted{},
 	session.TypeSnapshot:      session.Snapshot{},
 	session.TypeRolledBack:    session.RolledBack{},
+	session.TypeCopied:        session.Copied{},
 	session.TypeAgentStarted:  session.AgentStarted{},
 	session.TypeMode:          session.Mode{},
 	session.TypeTitle:         session.Title{},

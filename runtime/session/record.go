@@ -157,7 +157,7 @@ func load(f *os.File, dir string, rec *Recording) (*Record, error) {
 		r.Torn = fi.Size() - r.last.offset
 	}
 	b.finish()
-	r.Agents = highestAgent(dir)
+	r.Agents = max(r.Agents, highestAgent(dir))
 	return r, nil
 }
 
@@ -218,7 +218,8 @@ func (b *recordBuilder) add(e Entry) (err error) {
 		b.Created = e.Time
 	}
 	b.Updated = e.Time
-	b.Closed = b.Closed && (e.Type == TypeSnapshot || e.Type == TypeRolledBack)
+	b.Closed = b.Closed &&
+		(e.Type == TypeSnapshot || e.Type == TypeRolledBack || e.Type == TypeCopied)
 	if isDead(b.rollbacks, e.Seq) {
 		return b.addDead(e)
 	}
@@ -245,6 +246,9 @@ func (b *recordBuilder) add(e Entry) (err error) {
 		var a AgentStarted
 		err = json.Unmarshal(e.Data, &a)
 		b.agents = append(b.agents, filepath.Base(a.SessionID))
+		// A copy of a session has no sessions of its agents beside it.
+		number, _ := strconv.Atoi(a.AgentID[strings.LastIndexByte(a.AgentID, '_')+1:])
+		b.Agents = max(b.Agents, number)
 		if n := len(b.Runs); n > 0 {
 			b.Runs[n-1].Agents = append(b.Runs[n-1].Agents, a.AgentID)
 		}

@@ -173,7 +173,8 @@ func TestCopy(t *testing.T) {
 	if err := s.PutObject(sum, 4, strings.NewReader("text")); err != nil {
 		t.Fatal(err)
 	}
-	write(t, s, session.TypeRolledBack, session.RolledBack{To: 15}, session.TypeTurn, user("three"))
+	write(t, s, session.TypeRolledBack, session.RolledBack{To: 15}, session.TypeTurn, user("three"),
+		session.TypeAgentStarted, session.AgentStarted{AgentID: "agent_4"})
 	r := load(t, s)
 	for point, want := range map[int64][]string{
 		0: {"one", "1", "2", "two", "three"}, 21: {"one", "1", "2", "two", "three"},
@@ -190,6 +191,13 @@ func TestCopy(t *testing.T) {
 		if diff := cmp.Diff(want, texts(copied)); diff != "" || copied.Started.ID != "copy" ||
 			copied.Started.Forked != "s" || copied.Status() != session.StatusRolledBack {
 			t.Errorf("until %d: %+v\n%s", point, copied.Started, diff)
+		}
+		if !copied.Created.Equal(r.Created) || !copied.Updated.After(r.Updated) {
+			t.Errorf("from %s to %s, the copied one from %s to %s", copied.Created, copied.Updated,
+				r.Created, r.Updated)
+		}
+		if agents := map[int64]int{0: 4}[point]; copied.Agents != agents {
+			t.Errorf("until %d: the highest agent is %d", point, copied.Agents)
 		}
 		f, err := d.OpenObject(sum)
 		if err != nil {
