@@ -479,6 +479,9 @@ func (p *Policy) command(r Request) Decision {
 			add(s)
 		}
 	}
+	if len(script.Commands) == 0 && strings.TrimSpace(r.Subject) != "" { // such as "> FILE"
+		add(p.step(r, r.Subject))
+	}
 	write := r
 	write.Tool, write.Class = "", ClassWrite
 	for _, name := range script.Writes {
@@ -494,6 +497,11 @@ func (p *Policy) command(r Request) Decision {
 	read.Tool, read.Class = "", ClassRead
 	for _, name := range script.Names {
 		if s := rules.step(read, name); s.Action != Allow {
+			add(s)
+		}
+	}
+	for _, name := range script.Reads { // no program of a rule reads it
+		if s := p.step(read, name); s.Action != Allow {
 			add(s)
 		}
 	}

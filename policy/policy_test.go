@@ -1,11 +1,15 @@
 package policy
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/google/jsonschema-go/jsonschema"
+	"go.yaml.in/yaml/v3"
 )
 
 // rules parses lines of the form ACTION PERMISSION:PATTERN.
@@ -307,6 +311,8 @@ func TestDefaultDenies(t *testing.T) {
 			for command, least := range map[string]Action{
 				"git reset --hard": Ask, "git checkout HEAD .github/x": Deny, "cat secret/a": Deny,
 				"cat secret/$x": Ask, "cat other": Allow, "git checkout main": Ask,
+				"cat <secret/a": Deny, ": <other": d, "while true; do :; done <other": d,
+				"while read x; do :; done <>other": d,
 			} {
 				r := Request{Tool: "shell", Class: ClassShell, Subject: command, Bash: true, WorkDir: "/w"}
 				if got := q.Decide(r); Stricter(got.Action, least) != got.Action ||
@@ -516,6 +522,45 @@ rules:
 		var bad *SyntaxError
 		if !errors.As(err, &bad) || err.Error() != want {
 			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+}
+
+// TestSchema compares the published schema with Parse.
+func TestSchema(t *testing.T) {
+	var s jsonschema.Schema
+	if err := json.Unmarshal([]byte(Schema), &s); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := s.Resolve(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := []string{
+		"rules: x", "rulez: []", "preset: x", "default: maybe", "rules:\n- action: deny", "rules:\n- x",
+		"rules:\n- {permission: 1, action: deny}", "rules:\n- {permission: a b, action: deny}",
+		"rules:\n- {permission: shell, action: no}", "rules:\n- {permission: 'a:b', action: deny}",
+		"rules:\n- {permission: shell, action: deny, pattern: ''}",
+		"rules:\n- {permission: shell, action: deny, reason: x}",
+		"rules: []", "default: ask",
+	}
+	for _, action := range []Action{Allow, Ask, Deny} {
+		texts = append(texts, fmt.Sprintf("rules:\n- {permission: '*', action: %s, pattern: x}", action))
+	}
+	for _, name := range Presets() {
+		texts = append(texts, "preset: "+name)
+	}
+	for _, n := range []int{1000, 1001} {
+		texts = append(texts, "rules:\n"+strings.Repeat("- {permission: x, action: ask}\n", n))
+	}
+	for _, text := range texts {
+		var v any
+		if err := yaml.Unmarshal([]byte(text), &v); err != nil {
+			t.Fatal(err)
+		}
+		_, perr := Parse([]byte(text), "f")
+		if serr := schema.Validate(v); (serr == nil) != (perr == nil) {
+			t.Errorf("%.60q: the schema says %v, Parse %v", text, serr, perr)
 		}
 	}
 }

@@ -32,6 +32,9 @@ const (
 // text.
 const MinValue = 8
 
+// minLine is the least length of a line of a known value that is a secret of its own, in bytes.
+const minLine = 2 * MinValue
+
 // Redactor replaces secrets. Its methods may be called concurrently. A nil one replaces nothing.
 type Redactor struct {
 	values   []value
@@ -44,7 +47,8 @@ type Redactor struct {
 type value struct{ name, text string }
 
 // New returns a Redactor; nil for Off. Values has known secrets by their names; those shorter than
-// MinValue are ignored.
+// MinValue are ignored. A long line of one is a secret, too, since tools that number lines tear it
+// out of its value.
 func New(mode Mode, values map[string]string) *Redactor {
 	if mode == Off {
 		return nil
@@ -56,6 +60,7 @@ func New(mode Mode, values map[string]string) *Redactor {
 			for _, form := range formsOf(text) {
 				r.values = append(r.values, value{name, form})
 			}
+			r.addLines(name, text)
 		}
 	}
 	// A value that contains another one goes first.
@@ -63,6 +68,20 @@ func New(mode Mode, values map[string]string) *Redactor {
 		return cmp.Or(len(b.text)-len(a.text), strings.Compare(a.name, b.name))
 	})
 	return r
+}
+
+// addLines adds the long lines of a value of several lines.
+func (r *Redactor) addLines(name, text string) {
+	if !strings.Contains(text, "\n") {
+		return
+	}
+	for i, line := range strings.Split(text, "\n") {
+		// The first and the last line of a key are in every key.
+		line = strings.TrimSpace(line)
+		if len(line) >= minLine && !strings.HasPrefix(line, "-----") {
+			r.values = append(r.values, value{fmt.Sprintf("%s line %d", name, i+1), line})
+		}
+	}
 }
 
 // formsOf returns a value as it is, with the ends of lines of Windows, and as a string in JSON.

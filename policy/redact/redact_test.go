@@ -16,11 +16,12 @@ const (
 	otherKey  = "ghp" + "_abcdefghijklmnopqrstuvwxyz0123456789"
 	pem       = "-----BEGIN RSA PRIVATE" + " KEY-----\nMIIE\nabcd\n-----END RSA PRIVATE" + " KEY-----"
 	several   = "first line\nsecond line\nthird line"
+	longLines = "-----BEGIN SOMETHING-----\nqwertyuiopasdfghjkl\nshort\nzxcvbnmqwertyuiop\n-----END--"
 )
 
 var values = map[string]string{
 	"DEPLOY_TOKEN": "correct horse", "LONG_TOKEN": "correct horse battery", "SHORT": "abc",
-	"CERTIFICATE": several,
+	"CERTIFICATE": several, "BUNDLE": longLines,
 }
 
 func redactor() *redact.Redactor { return redact.New(redact.Patterns, values) }
@@ -28,12 +29,15 @@ func redactor() *redact.Redactor { return redact.New(redact.Patterns, values) }
 // TestText redacts texts, of which the digests in markers are cut off.
 func TestText(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                               "",
-		"a correct horse b":              "a [redacted: DEPLOY_TOKEN] b",
-		"correct horse battery":          "[redacted: LONG_TOKEN]",
-		"correct horsecorrect horse":     "[redacted: DEPLOY_TOKEN][redacted: DEPLOY_TOKEN]",
-		"abc":                            "abc",
-		"x " + several + " y":            "x [redacted: CERTIFICATE] y",
+		"":                           "",
+		"a correct horse b":          "a [redacted: DEPLOY_TOKEN] b",
+		"correct horse battery":      "[redacted: LONG_TOKEN]",
+		"correct horsecorrect horse": "[redacted: DEPLOY_TOKEN][redacted: DEPLOY_TOKEN]",
+		"abc":                        "abc",
+		"x " + several + " y":        "x [redacted: CERTIFICATE] y",
+		"x " + longLines + " y":      "x [redacted: BUNDLE] y",
+		"1\t" + strings.ReplaceAll(longLines, "\n", "\n2\t"): "1\t-----BEGIN SOMETHING-----\n2\t" +
+			"[redacted: BUNDLE line 2]\n2\tshort\n2\t[redacted: BUNDLE line 4]\n2\t-----END--",
 		"key " + githubKey + ".":         "key [redacted: GitHub token …].",
 		"a\n" + pem + "\nb":              "a\n[redacted: private key …]\nb",
 		pem[:36] + "\nof it is\nnot one": pem[:36] + "\nof it is\nnot one",

@@ -103,6 +103,8 @@ type Config struct {
 	// ProgressFile is the name of a file in the environment to which a line is added for each failure,
 	// also of sub-agents, such as progress.md; empty means none. In plan mode nothing is added.
 	ProgressFile string
+	// progressEnv is the environment with the file of the root agent; nil means Env.
+	progressEnv env.Environment
 	// PastFailures returns the failures of earlier sessions in the same project, the newest last. The
 	// model is told of one that is like its own, and what helped then. A session calls it at its first
 	// failure; nil means none.
@@ -219,7 +221,7 @@ func (p ToolPolicy) limit(l Limits) Limits {
 
 // rulesOr returns the rules of runs with the policy, from those of their configuration.
 func (p ToolPolicy) rulesOr(rules *policy.Policy) *policy.Policy {
-	if !p.RequireApproval {
+	if !p.RequireApproval || rules != nil && rules.Default == policy.Deny {
 		return rules
 	}
 	if rules == nil {

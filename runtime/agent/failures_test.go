@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/policy/redact"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
@@ -392,11 +394,13 @@ func TestPastFailure(t *testing.T) {
 	}
 }
 
-// TestResumedFailures goes on with the open failures of a session.
+// TestResumedFailures goes on with the open failures of a session, one of them of a call with long
+// arguments.
 func TestResumedFailures(t *testing.T) {
 	dir := t.TempDir()
 	cfg := config(&model{answers: []answer{
-		calls(fails("a", "x", "no x"), fails("b", "y", "no y")), calls(succeeds("c", "x")),
+		calls(fails("a", "x", "no x"), fails("b", "y", "no y\n"+strings.Repeat("long ", 1000))),
+		calls(succeeds("c", "x"), fails("e", "w", "no w"), succeeds("f", "w")),
 	}}, failing("try"))
 	cfg.Store = session.OnDisk(dir)
 	s := newSession(t, cfg)
@@ -408,8 +412,8 @@ func TestResumedFailures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Failures) != 2 || !r.Failures[0].Resolved || r.Failures[0].Remedy[0].ID != "c" ||
-		r.Failures[1].Resolved {
+	if len(r.Failures) != 3 || !r.Failures[0].Resolved || r.Failures[0].Remedy[0].ID != "c" ||
+		r.Failures[1].Resolved || !r.Failures[2].Resolved {
 		t.Errorf("the record has %+v", r.Failures)
 	}
 	m := &model{answers: []answer{calls(fails("d", "z", "no z"))}}
@@ -422,12 +426,94 @@ func TestResumedFailures(t *testing.T) {
 	submit(t, again, "go on")
 	msgs := m.request(t, 1).Messages
 	if text := msgs[len(msgs)-1].Text(); !strings.Contains(text, "- try y: no y") ||
-		!strings.Contains(text, "- try z: no z") || strings.Contains(text, "try x") {
+		!strings.Contains(text, "- try z: no z") || strings.Contains(text, "try x") ||
+		strings.Contains(text, "try w") {
 		t.Errorf("the model got %q", text)
 	}
 }
 
-// TestProgressFile adds lines to a file that exists, and to one that others write, too.
+// TestStrikeTellsFailures has three failures in a row: the model that looks for the cause is told
+// all of them.
+func TestStrikeTellsFailures(t *testing.T) {
+	m := &model{answers: inRow(1, 3)}
+	cfg := config(m, failing("try"))
+	cfg.Limits.MaxReplans = 2
+	submit(t, newSession(t, cfg), "go")
+	msgs := m.request(t, 3).Messages
+	text := msgs[len(msgs)-1].Text()
+	for _, want := range []string{
+		"3 times in a row", "- try c1: no c1", "- try c3: no c3", "Call no tool now",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the model got %q, without %q", text, want)
+		}
+	}
+}
+
+// contested is an environment in which others write a file between its read and its write, once.
+type contested struct {
+	env.Environment
+
+	others func()
+}
+
+func (c *contested) WriteFile(
+	ctx context.Context, name string, r io.Reader, o env.WriteOptions,
+) (env.Written, error) {
+	if c.others != nil {
+		c.others()
+		c.others = nil
+	}
+	return c.Environment.WriteFile(ctx, name, r, o)
+}
+
+// TestProgressFileOfOthers adds a line to a file that others make and write meanwhile.
+func TestProgressFileOfOthers(t *testing.T) {
+	for _, before := range []string{"", "# Progress\n"} {
+		dir := t.TempDir()
+		file := filepath.Join(dir, "progress.md")
+		if before != "" {
+			write(t, file, before)
+		}
+		cfg := configIn(t, dir, &model{answers: []answer{calls(fails("a", "x", "no x"))}}, failing("try"))
+		cfg.ProgressFile = "progress.md"
+		cfg.Env = &contested{cfg.Env, func() { write(t, file, before+"- of others\n") }}
+		submit(t, newSession(t, cfg), "go")
+		got, err := os.ReadFile(file)
+		if err != nil || !strings.HasPrefix(string(got), before+"- of others\n- ") ||
+			!strings.HasSuffix(string(got), "try not_found: no x; look for it before you use it.\n") {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+}
+
+// TestProgressFileOfAgents has one file for all agents, whatever their directories, and none in plan
+// mode.
+func TestProgressFileOfAgents(t *testing.T) {
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "sub", "there"), "")
+	c := one(object{"working_dir": "sub"}, calls(fails("x", "x", "no x")))
+	cfg := treeConfigIn(t, dir, c, failing("try"))
+	cfg.ProgressFile = "progress.md"
+	submit(t, newSession(t, cfg), "go")
+	if got, err := os.ReadFile(filepath.Join(dir, "progress.md")); err != nil ||
+		!strings.Contains(string(got), "no x") {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "sub", "progress.md")); err == nil {
+		t.Error("the directory of the agent has a file, too")
+	}
+	dir = t.TempDir()
+	cfg = configIn(t, dir, &model{answers: []answer{calls(fails("a", "x", "no x"))}}, failing("try"))
+	cfg.ProgressFile, cfg.Modes = "progress.md", &agent.Modes{Plan: true}
+	cfg.Rules = &policy.Policy{Default: policy.Allow}
+	res := submit(t, newSession(t, cfg), "go")
+	if _, err := os.Stat(filepath.Join(dir, "progress.md")); err == nil || len(res.Failures) != 1 {
+		t.Errorf("%d failures, and in plan mode there is a file: %t", len(res.Failures), err == nil)
+	}
+}
+
+// TestProgressFile adds lines to a file that exists.
 func TestProgressFile(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "progress.md"), "# Progress\n")

@@ -54,7 +54,9 @@ type inputs struct {
 	planner          *planner // nil without one
 	// progressFile is Config.ProgressFile.
 	progressFile string
-	manager      ContextManager
+	// progressEnv is the environment with that file; nil means env.
+	progressEnv env.Environment
+	manager     ContextManager
 	// pastFailures are those of earlier sessions.
 	pastFailures func(context.Context) []failure.Past
 	// rules decide calls; nil allows everything. agentID is the sub-agent of the loop, or empty.

@@ -57,7 +57,7 @@ func newModes(cfg *Config) *modes {
 			info.Strength(env.ReadOnlyFiles) == env.Enforced
 		m.env = wrap.ReadOnly(cfg.Env, func(env.Command) error { return nil }) // rules have decided it
 	}
-	m.rules = cfg.Rules.Tighten(planRules(m.file, enforced))
+	m.rules = planRules(m.file, enforced)
 	return m
 }
 
@@ -95,10 +95,10 @@ func (m *modes) isPlanning() bool {
 	return m.planning
 }
 
-// rulesOr returns the rules of the mode; build are those of build mode.
+// rulesOr returns the rules of the mode; build are those of build mode, which it may tighten.
 func (m *modes) rulesOr(build *policy.Policy) *policy.Policy {
 	if m.isPlanning() {
-		return m.rules
+		return build.Tighten(m.rules)
 	}
 	return build
 }

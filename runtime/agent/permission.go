@@ -51,7 +51,8 @@ type Verdict string
 // Verdicts.
 const (
 	ApproveOnce Verdict = "once"
-	// ApproveAlways also allows what rules match, until Session.Revoke; never what a rule denies.
+	// ApproveAlways also allows what rules match, until Session.Revoke; never what a rule denies, and
+	// commands only in the same working directory.
 	ApproveAlways Verdict = "always"
 	// Refuse refuses the call, and the calls after it in the same answer of the model do not run.
 	Refuse Verdict = "deny"
@@ -86,9 +87,17 @@ type permissions struct {
 	asking chan struct{}
 	mu     sync.Mutex
 	// always are the rules that a human has added.
-	always []policy.Rule
+	always []grant
 	// refused are the refusals of the current run of the root agent.
 	refused []event.Refusal
+}
+
+// grant is a rule that a human has added for an agent in a working directory. A command means
+// something else elsewhere.
+type grant struct {
+	policy.Rule
+
+	workDir string
 }
 
 // maxRefusals bounds RunResult.Refused.
@@ -111,17 +120,25 @@ func (p *permissions) takeRefusals() []event.Refusal {
 	return list
 }
 
-// grants returns the rules that a human has added.
-func (p *permissions) grants() []policy.Rule {
+// grants returns the rules that a human has added and that hold for an agent in a working
+// directory.
+func (p *permissions) grants(workDir string) (list []policy.Rule) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Clone(p.always)
+	for _, g := range p.always {
+		if g.Permission != policy.ClassShell || g.workDir == workDir {
+			list = append(list, g.Rule)
+		}
+	}
+	return list
 }
 
-func (p *permissions) grant(rules []policy.Rule) {
+func (p *permissions) grant(rules []policy.Rule, workDir string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.always = append(p.always, rules...)
+	for _, r := range rules {
+		p.always = append(p.always, grant{r, workDir})
+	}
 }
 
 // Revoke withdraws what ApproveAlways has allowed in the session and its sub-agents.
@@ -137,7 +154,7 @@ func (l *loop) decide(
 ) policy.Decision {
 	all := policy.Decision{Action: policy.Allow}
 	decide := func(r policy.Request) {
-		d := rules.Decide(r).Grant(l.permissions.grants())
+		d := rules.Decide(r).Grant(l.permissions.grants(r.WorkDir))
 		all.Action = policy.Stricter(all.Action, d.Action)
 		all.Steps = append(all.Steps, d.Steps...)
 	}
@@ -290,7 +307,11 @@ func (l *loop) getApproval(
 		if reply.Always == nil {
 			reply.Always = a.Always
 		}
-		p.grant(reply.Always)
+		workDir := ""
+		if l.env != nil {
+			workDir = l.env.Info().WorkDir
+		}
+		p.grant(reply.Always, workDir)
 	case reply.Verdict != ApproveOnce:
 		return refuse(byHuman, reply.Message)
 	}

@@ -39,8 +39,12 @@ const maxConflicts = 10
 // appendFile adds text to a file of the environment, without the loss of what others add meanwhile.
 func (l *loop) appendFile(ctx context.Context, name, text string) error {
 	defer l.scope.Cache.Changing()()
+	e := l.env
+	if l.progressEnv != nil {
+		e = l.progressEnv
+	}
 	for try := 1; ; try++ {
-		before, err := env.ReadFile(ctx, l.env, name, maxProgress)
+		before, err := env.ReadFile(ctx, e, name, maxProgress)
 		sum := sha256.Sum256(before)
 		o := env.WriteOptions{IfSHA256: hex.EncodeToString(sum[:])}
 		if errors.Is(err, fs.ErrNotExist) {
@@ -49,7 +53,7 @@ func (l *loop) appendFile(ctx context.Context, name, text string) error {
 		if err != nil {
 			return err
 		}
-		_, err = l.env.WriteFile(ctx, name, strings.NewReader(string(before)+text), o)
+		_, err = e.WriteFile(ctx, name, strings.NewReader(string(before)+text), o)
 		conflict := errors.Is(err, env.ErrChanged) || errors.Is(err, fs.ErrExist)
 		if !conflict || try == maxConflicts {
 			return err

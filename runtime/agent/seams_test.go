@@ -322,6 +322,38 @@ func TestRequireApproval(t *testing.T) {
 	}
 }
 
+// TestRequireApprovalEverywhere asks about calls of sub-agents and in plan mode, too.
+func TestRequireApprovalEverywhere(t *testing.T) {
+	approval := &agent.ToolPolicy{RequireApproval: true}
+	run := func(cfg agent.Config) (asked []string) {
+		t.Helper()
+		cfg.Approve = func(_ context.Context, a agent.Approval) (agent.Reply, error) {
+			asked = append(asked, a.AgentID+" "+a.CallID)
+			return agent.Reply{Verdict: agent.ApproveOnce}, nil
+		}
+		if _, err := newSession(t, cfg).Run(t.Context(), agent.Input{Text: "go", Policy: approval}); err != nil {
+			t.Fatal(err)
+		}
+		return asked
+	}
+	cfg := treeConfig(one(nil, calls(succeeds("x", "x"))), failing("try"))
+	if asked := run(cfg); !slices.Equal(asked, []string{"agent_1 x"}) {
+		t.Errorf("for a sub-agent: asked about %q", asked)
+	}
+	cfg = configIn(t, t.TempDir(), &model{answers: []answer{
+		calls(call("a", "shell", object{"command": "ls"})),
+	}}, tool.Shell())
+	cfg.Modes = &agent.Modes{Plan: true}
+	if asked := run(cfg); !slices.Equal(asked, []string{" a"}) {
+		t.Errorf("in plan mode: asked about %q", asked)
+	}
+	cfg = config(&model{answers: []answer{calls(succeeds("a", "x"))}}, failing("try"))
+	cfg.Rules = &policy.Policy{Default: policy.Deny}
+	if asked := run(cfg); asked != nil {
+		t.Errorf("of what rules deny: asked about %q", asked)
+	}
+}
+
 // TestGetters reads what Update and UpdateLimits set.
 func TestGetters(t *testing.T) {
 	s := newSession(t, config(&model{}))

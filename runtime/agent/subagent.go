@@ -345,8 +345,9 @@ func (a *subagents) config(
 		cfg.ProgressFile = ""
 	}
 	if planning {
-		cfg.Rules = s.mode.rules
+		cfg.Rules = cfg.Rules.Tighten(s.mode.rules)
 	}
+	cfg.Policy = cfg.Policy.narrow(in.Policy)
 	cfg.Profile.Tools, cfg.Policy.Allow = a.tools(kind, offered)
 	if kind.Rules != nil {
 		cfg.Rules = cfg.Rules.Tighten(kind.Rules)
@@ -364,6 +365,9 @@ func (a *subagents) config(
 		}
 		if !info.IsDir() {
 			return cfg, &fs.PathError{Op: "chdir", Path: r.Dir, Err: env.ErrNotDir}
+		}
+		if cfg.progressEnv == nil {
+			cfg.progressEnv = cfg.Env
 		}
 		cfg.Env = wrap.Subdir(cfg.Env, r.Dir)
 		text := confinedText

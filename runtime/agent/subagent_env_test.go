@@ -337,13 +337,17 @@ func (w weakEnv) Info() env.Info {
 // TestCommandsOfUnconfinedAgents refuses commands of a sub-agent in a directory to which the
 // environment cannot keep them, unless a human approves.
 func TestCommandsOfUnconfinedAgents(t *testing.T) {
+	const program = "echo r''un"
 	for name, tt := range map[string]struct {
-		dir     string
-		approve bool
-		runs    bool
+		dir, command string
+		approve      bool
+		runs         bool
 	}{
-		"nobody to ask": {dir: "a"}, "approved": {dir: "a", approve: true, runs: true},
-		"whole directory": {runs: true},
+		"nobody to ask":   {dir: "a", command: program},
+		"approved":        {dir: "a", command: program, approve: true, runs: true},
+		"whole directory": {command: program, runs: true},
+		"no program":      {dir: "a", command: ">../there"},
+		"a test":          {dir: "a", command: "[[ ${y:?run} ]] 2>../there"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -352,7 +356,7 @@ func TestCommandsOfUnconfinedAgents(t *testing.T) {
 			if tt.dir != "" {
 				args["working_dir"] = tt.dir
 			}
-			c := one(args, calls(call("x", "shell", object{"command": "echo r''un"})))
+			c := one(args, calls(call("x", "shell", object{"command": tt.command})))
 			cfg := treeConfigIn(t, dir, c, tool.Shell())
 			cfg.Env = weakEnv{cfg.Env}
 			if tt.approve {
@@ -366,6 +370,9 @@ func TestCommandsOfUnconfinedAgents(t *testing.T) {
 			submit(t, newSession(t, cfg), "go")
 			if got := c.result(t, "agent_1", 1, 0); strings.Contains(got, "run\n") != tt.runs {
 				t.Errorf("the result is %q; run: %t", got, tt.runs)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "there")); err == nil {
+				t.Error("a file outside was written")
 			}
 			told := strings.Contains(c.request(t, "agent_1", 0).System, "each needs the approval")
 			if told != (tt.dir != "") {

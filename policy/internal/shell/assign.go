@@ -57,6 +57,10 @@ var steering = []string{
 	"RIPGREP_CONFIG_PATH", "FZF_*", "GREP_OPTIONS", "*_COMMAND", "*_CMD", "HOME", "XDG_*",
 	"OPENSSL_*", "CURL_HOME", "WGETRC", "SYSTEM_WGETRC", "ZIPOPT", "UNZIP*", "PYTEST_*", "GOVCS",
 	"DOTNET_STARTUP_HOOKS", "DOTNET_ADDITIONAL_DEPS", "DOTNET_SHARED_STORE", "DOTNET_ROOT*",
+	"CORECLR_*", "COR_*", "COMPILER_PATH", "GCC_*", "DEPENDENCIES_OUTPUT", "SUNPRO_DEPENDENCIES",
+	"CCACHE_*", "DISTCC_*", "SCCACHE_*", "GNUPGHOME", "GPG*", "SVN_*", "HG*", "PARALLEL*",
+	"KUBECTL_*", "HELM_*", "AWS_*", "TF_*", "ANSIBLE_*", "GH_*", "GLAB_*", "PIP_*", "UV_*", "YARN_*",
+	"MAVEN_*", "GRADLE_*", "ANT_*", "ERL_*", "R_*", "JULIA_*", "TCL*", "GUILE_*", "QT_*", "GTK_*",
 }
 
 // steers reports whether a variable can make a program run another one.

@@ -85,6 +85,7 @@ func (a *analyzer) program(args []string, stdin *string, st *state) {
 	}
 	name := args[0]
 	a.names(args[1:], st)
+	a.elsewhere(name, args, stdin, st)
 	// git-push may be git's own, or another program.
 	if sub, ok := strings.CutPrefix(path.Base(name), "git-"); ok && sub != "" {
 		a.program(slices.Concat([]string{"git", sub}, args[1:]), stdin, st)
@@ -131,6 +132,28 @@ func (a *analyzer) program(args []string, stdin *string, st *state) {
 	a.runs(args)
 	a.writes(args, st)
 	a.add(args, false)
+}
+
+// elsewhere analyses a program in a directory that is none of the system's, such as
+// /opt/bin/env, as the one that its name says, too.
+func (a *analyzer) elsewhere(name string, args []string, stdin *string, st *state) {
+	base := path.Base(name)
+	if base == name || strings.ContainsAny(base, holes) {
+		return
+	}
+	named := append([]string{base}, args[1:]...)
+	if _, ok := wrappers[base]; ok || slices.Contains(runners, base) {
+		a.program(named, stdin, st)
+		return
+	}
+	a.runs(named)
+	a.writes(named, st)
+}
+
+// runners are the programs whose arguments program analyses.
+var runners = []string{
+	"sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "rbash", "busybox", "toybox", "find", "tree",
+	"git", "sed", "gsed", "awk", "gawk", "mawk", "nawk", "xargs", "parallel", "watch",
 }
 
 // add adds a command to the result.

@@ -27,6 +27,23 @@ func TestObscure(t *testing.T) {
 		"gcc -wrapper rm,x a.c", "install -s --strip-program=rm a b", "go doc -http x",
 		"WGETRC=x wget y", "gosu x rm y | prlimit -n rm x",
 		// operators of find
+		`find . -maxdepth 0 ! -fstype -fprint -exec rm x ';'`,
+		// scripts of sed with brackets in brackets
+		`sed 's/[[:space:]/]*$/ #/e'`, `sed 's/[[.a.]/]/ #/w x'`, `sed 's/[[=a=]/]/ #/e'`,
+		`sed 's/[]/]/ #/e'`, `sed 's/[^]/]/ #/e'`, `sed 's/[[:/]/ #/e'`, `sed 's/[\]/]/ #/e'`,
+		// programs that read a script, or another command, from standard input
+		"echo 'rm x' | unshare", "echo 'rm x' | sudo -s", "sudo -i", "chroot /", "fakeroot",
+		"parallel -- ls 'rm x'",
+		// editors
+		"git commit", "git commit -a", "git commit --amend", "git commit -e -m x", "git commit -m x -e",
+		"git commit -c HEAD", "git commit -Sm", "git commit --author -m", "git commit --auth -m",
+		"git commit -- -m", "git commit -t -m", "git commit --fixup=amend:HEAD", "git commit -p -m x",
+		"git commit --fixup amend:HEAD", "git tag -a v1", "git tag -s v1", "git tag --ann v1", "git tag -e v1",
+		"git add -e", "git add -p", "git add -Ai", "git stash -p", "git reset -p", "git notes add",
+		"git branch --edit-description", "git rebase --continue", "git rebase --cont", "git revert HEAD",
+		"git cherry-pick -e x",
+		// variables
+		"GNUPGHOME=$PWD/e git log --show-signature", "COMPILER_PATH=. go vet", "SVN_SSH=a svn up",
 		`find . ! -fstype -exec -exec rm x ';'`, `find . -fstype -exec -delete -o -name ';'`,
 	} {
 		for _, bash := range []bool{true, false} {
@@ -36,6 +53,14 @@ func TestObscure(t *testing.T) {
 		}
 	}
 	for _, script := range []string{
+		`sed 's/[[:space:]]*$//'`, `sed 's/[^]a]/x/'`, `sed 's/[[:alpha:][:digit:]_]*/x/g'`,
+		"git tag --list", "git tag -l 'v*'", "git tag --sort=-v:refname", "git tag -d v1",
+		"git commit -m x", "git commit -am x", "git commit -a --amend --no-edit", "git commit -qm x",
+		"git commit --message=x", "git commit --file=x", "git commit -F x", "git commit -C HEAD",
+		"git commit --fixup=HEAD", "git commit --allow-empty -m x", "git tag v1", "git tag -am x v1",
+		"git tag -a v1 -m x", "git add -A", "git add .", "git notes add -m x", "git revert --no-edit HEAD",
+		"git stash", "git merge x", "git pull", "git rebase main", "git checkout -b x", "git log -p",
+		"git branch -d x", "git commit -s -m x", "git notes list", "parallel ls ::: a",
 		`[ $# -gt 0 ] && [ $? = 0 ]`, `[ "$x" = y ] && [ -n "$x" ]`, `f() { local x="$1"; }; f`,
 		`y=(1 2); x=$y`, `trap 'rm x' EXIT`, `export A=b B="$x"`, `x=1; read -r y; echo $((x))`,
 		`echo "${x:-a}" ${x:-'a'}`, "cat <<E\n${x:-a}\nE", `wait -n`, `OPTIND=1`,

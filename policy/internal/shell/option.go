@@ -143,7 +143,7 @@ var (
 		"exec", "upload-pack", "receive-pack", "open-files-in-pager", "extcmd", "ext-diff", "textconv",
 		"template", "config", "tree-filter", "index-filter", "msg-filter", "env-filter",
 		"commit-filter", "parent-filter", "tag-name-filter", "edit", "interactive", "patch", "tool",
-		"output",
+		"output", "edit-description", "edit-todo",
 	}
 	// gitShows are subcommands that show changes.
 	gitShows    = []string{"log", "show", "diff", "blame", "grep", "format-patch", "whatchanged"}
@@ -213,11 +213,88 @@ func (a *analyzer) git(args []string, st *state) []string {
 			report(word)
 		}
 	}
-	if slices.Contains(gitCommands, rest[0]) {
-		report(rest[0])
+	if slices.Contains(gitCommands, sub) || gitEdits(sub, rest[1:]) {
+		report(sub)
+	}
+	for _, word := range rest[1:] { // a file of a commit
+		if i := strings.IndexByte(word, ':'); i >= 0 {
+			a.name(word[i+1:], &state{dir: dir})
+			a.name(word[strings.LastIndexByte(word, ':')+1:], &state{dir: dir})
+		}
 	}
 	a.gitWrites(rest, dir)
 	return append([]string{"git"}, rest...)
+}
+
+// gitEdits reports whether a subcommand of git, with its arguments, may start an editor. Without
+// a terminal a merge starts none.
+func gitEdits(sub string, args []string) bool {
+	asks := func(letters string) bool {
+		return slices.ContainsFunc(args, func(word string) bool {
+			letter := strings.TrimLeft(word, "-afnqsuvzAN")
+			return strings.HasPrefix(word, "-") && !strings.HasPrefix(word, "--") && letter != "" &&
+				strings.IndexByte(letters, letter[0]) >= 0
+		})
+	}
+	message := []string{"--message", "--file", "--reuse-message", "--no-edit", "--fixup", "--dry-run"}
+	switch sub {
+	case "commit":
+		return asks("cept") || !gitHas(args, "mFC", message...)
+	case "tag":
+		annotated := slices.ContainsFunc(args, func(word string) bool {
+			if long, ok := strings.CutPrefix(word, "--"); ok {
+				long, _, _ = strings.Cut(long, "=")
+				return abbreviates(long, []string{"annotate", "sign", "local-user"})
+			}
+			return strings.HasPrefix(word, "-") && strings.ContainsAny(word, "asu")
+		})
+		return asks("e") || annotated && !gitHas(args, "mFlnd", message...)
+	case "notes":
+		return slices.ContainsFunc(args, func(word string) bool {
+			return word == "add" || word == "append" || word == "edit"
+		}) && !gitHas(args, "mFC", message...)
+	case "revert":
+		return !gitHas(args, "n", "--no-edit", "--abort", "--quit", "--no-commit")
+	case "rebase", "cherry-pick", "merge", "am":
+		return asks("e") || slices.ContainsFunc(args, func(word string) bool {
+			return len(word) > 2 && (strings.HasPrefix("--continue", word) ||
+				strings.HasPrefix("--skip", word) || strings.HasPrefix("--resolved", word))
+		})
+	case "add", "stage":
+		return asks("ipe")
+	case "checkout", "reset", "restore", "stash":
+		return asks("p")
+	}
+	return false
+}
+
+// gitFlags are long options of git without a value.
+var gitFlags = []string{
+	"--all", "--allow-empty", "--allow-empty-message", "--amend", "--annotate", "--force", "--include",
+	"--no-verify", "--only", "--quiet", "--reset-author", "--sign", "--signoff", "--verbose",
+}
+
+// gitHas reports whether arguments of git certainly have one of the options: letters, or long ones.
+func gitHas(args []string, letters string, long ...string) bool {
+	for i := 0; i < len(args) && args[i] != "--"; i++ {
+		option, value, assigned := strings.Cut(args[i], "=")
+		letter := strings.TrimLeft(strings.TrimPrefix(option, "-"), "afinoqsvz")
+		switch {
+		case option == "--fixup" && strings.Contains(value, ":"): // which edits the message
+		case slices.Contains(long, option) && (assigned || option != "--fixup"):
+			return true
+		case strings.HasPrefix(option, "--"):
+			if !assigned && !slices.Contains(gitFlags, option) {
+				i++ // which may be its value
+			}
+		case !strings.HasPrefix(option, "-") || letter == "":
+		case strings.IndexByte(letters, letter[0]) >= 0:
+			return true
+		case len(letter) == 1:
+			i++
+		}
+	}
+	return false
 }
 
 // sedPlain are options of sed without a value.
@@ -348,18 +425,36 @@ func sedUntil(s string, mark byte) (rest string, ok bool) {
 		case '\\':
 			i++
 		case '[':
-			first := min(i+2, len(s)) // behind a character that may be "]" itself
-			if strings.HasPrefix(s[i:], "[^") {
-				first = min(i+3, len(s))
-			}
-			if end := strings.IndexByte(s[first:], ']'); end < 0 ||
-				strings.IndexByte(s[i:first+end], mark) >= 0 {
+			set, ok := bracket(s[i:])
+			if !ok || strings.IndexByte(set, mark) >= 0 || strings.Contains(set, `\`) {
 				return "", false
 			}
+			i += len(set) - 1
 		case mark:
 			return s[i+1:], true
 		case '\n':
 			return "", false
+		}
+	}
+	return "", false
+}
+
+// bracket returns the bracket expression at the start of s.
+func bracket(s string) (set string, ok bool) {
+	i := 1
+	if strings.HasPrefix(s[i:], "^") {
+		i++
+	}
+	for first := i; i < len(s); i++ {
+		switch {
+		case s[i] == ']' && i > first: // the first one is a character
+			return s[:i+1], true
+		case s[i] == '[' && i+1 < len(s) && strings.IndexByte(":.=", s[i+1]) >= 0:
+			end := strings.Index(s[i+2:], s[i+1:i+2]+"]")
+			if end < 0 {
+				return "", false
+			}
+			i += end + 3
 		}
 	}
 	return "", false

@@ -47,9 +47,11 @@ type Script struct {
 	// MayWrite are files that commands may write: operands that may be something else, and the
 	// directory of the repository, or a hole, for commands of git that may change any file in it.
 	MayWrite []string
-	// Names are words that may be names of files, for rules about files: arguments, values of
-	// options, and redirections from files.
+	// Names are words that may be names of files, for rules about files: arguments and values of
+	// options.
 	Names []string
+	// Reads are the files that redirections read.
+	Reads []string
 	// Obscure has a text for each part that is not understood, such as "eval of a variable".
 	Obscure []string
 }
@@ -141,7 +143,8 @@ func analyze(script string, o Options, moves bool) *analyzer {
 		}
 	}
 	for _, list := range []*[]string{
-		&a.found.Writes, &a.found.MayWrite, &a.found.Names, &a.found.Obscure,
+		&a.found.Writes, &a.found.MayWrite, &a.found.Names, &a.found.Reads,
+		&a.found.Obscure,
 	} {
 		slices.Sort(*list)
 		*list = slices.Compact(*list)

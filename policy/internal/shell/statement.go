@@ -161,13 +161,15 @@ func (a *analyzer) redirects(list []*syntax.Redirect, st *state) (stdin *string)
 			a.obscure("a connection of the shell") // if it is bash
 		}
 		switch r.Op {
-		case syntax.RdrOut, syntax.AppOut, syntax.RdrInOut, syntax.RdrClob, syntax.RdrAll,
-			syntax.AppAll:
+		case syntax.RdrOut, syntax.AppOut, syntax.RdrClob, syntax.RdrAll, syntax.AppAll:
 			a.write(name, st)
+		case syntax.RdrInOut:
+			a.write(name, st)
+			a.read(name, st)
 		case syntax.DplOut, syntax.DplIn:
 			a.duplicate(r.Word, name, st)
 		case syntax.RdrIn:
-			a.name(name, st)
+			a.read(name, st)
 		case syntax.WordHdoc:
 			if input {
 				stdin = &name
@@ -258,6 +260,13 @@ func (a *analyzer) write(name string, st *state) {
 		return
 	}
 	a.found.Writes = append(a.found.Writes, inDir(st.dir, name))
+}
+
+// read adds a file that is read.
+func (a *analyzer) read(name string, st *state) {
+	if name != "" && !slices.Contains(devices, name) {
+		a.found.Reads = append(a.found.Reads, inDir(st.dir, name))
+	}
 }
 
 // name adds a word that may be the name of a file.

@@ -59,9 +59,10 @@ var wrappers = map[string]wrapper{
 	"strace": {judged: true}, "ltrace": {judged: true}, "caffeinate": {judged: true},
 	"dbus-run-session": {judged: true}, "ssh-agent": {judged: true}, "fakeroot": {judged: true},
 	"proot": {judged: true}, "xvfb-run": {judged: true}, "prlimit": {judged: true},
-	"choom": {judged: true}, "runcon": {judged: true}, "start-stop-daemon": {judged: true},
-	"setuidgid": {judged: true}, "chpst": {judged: true}, "envdir": {judged: true},
-	"gosu": {judged: true, operands: 1}, "su-exec": {judged: true, operands: 1},
+	"choom": {judged: true}, "runcon": {judged: true, operands: 1}, "start-stop-daemon": {judged: true},
+	"setuidgid": {judged: true, operands: 1}, "envdir": {judged: true, operands: 1},
+	"chpst": {judged: true},
+	"gosu":  {judged: true, operands: 1}, "su-exec": {judged: true, operands: 1},
 	"tini": {judged: true}, "dumb-init": {judged: true},
 	"flock": { // it makes its file, which it locks
 		flags: "sxenouFv", values: "wE", operands: 1, writes: true,
@@ -89,6 +90,8 @@ func (a *analyzer) wrapper(w wrapper, args []string, st *state) {
 		a.obscure("the options of " + args[0])
 	case len(inner) > 0 && strings.HasPrefix(inner[0], "-"): // such as flock FILE -c SCRIPT
 		a.obscure("the options of " + args[0])
+	case len(inner) == 0 && w.judged:
+		a.obscure("a script from standard input") // such as that of sudo -s
 	case len(inner) > 0:
 		if args[0] == "chroot" {
 			st = &state{dir: string(Hole)}
@@ -303,7 +306,9 @@ func (a *analyzer) find(args []string, st *state) {
 		case word == "-delete":
 			a.write(string(Hole), st)
 		case slices.Contains(findWrites, word) && i+1 < len(args):
-			i++
+			if i++; slices.Contains(findActs, args[i]) { // unless word is the value of a test
+				a.obscure("find with an operator as a value")
+			}
 			a.write(args[i], st)
 		}
 	}
@@ -368,7 +373,8 @@ func (a *analyzer) parallel(args []string, st *state) {
 		end = len(inner)
 	}
 	script := strings.Join(inner[:end], " ")
-	if !ok || script == "" || strings.ContainsAny(script, "{"+holes) {
+	// Another program of that name runs each argument behind "--".
+	if !ok || script == "" || slices.Contains(args, "--") || strings.ContainsAny(script, "{"+holes) {
 		a.obscure("the command of parallel")
 		return
 	}

@@ -27,7 +27,7 @@ type writer struct {
 var targetDir = []string{"t", "target-directory"}
 
 var writers = map[string]writer{
-	"rm": {}, "rmdir": {}, "unlink": {}, "touch": {values: "dtr"}, "mkdir": {values: "mZ"},
+	"rm": {}, "rmdir": {}, "unlink": {}, "touch": {values: "dtr"}, "mkdir": {values: "m"},
 	"mkfifo": {values: "m"},
 	"tee":    {}, "truncate": {values: "rs"}, "shred": {values: "ns"}, "mknod": {values: "m"},
 	"chmod": {first: 1}, "chown": {first: 1}, "chgrp": {first: 1}, "setfacl": {values: "mxMX"},
@@ -44,16 +44,20 @@ var writers = map[string]writer{
 	"uniq": {first: 1, values: "fsw"}, "split": {first: 1, values: "abCln"},
 	"csplit": {values: "bfn", first: 1},
 	"curl": {only: true, outputs: []string{
-		"o", "output", "D", "dump-header", "c", "cookie-jar", "trace", "output-dir",
+		"o", "output", "D", "dump-header", "c", "cookie-jar", "trace", "trace-ascii", "output-dir",
+		"stderr", "libcurl", "etag-save", "hsts", "alt-svc",
 	}},
-	"wget": {only: true, values: "ABDRIXQTUaeiltw", outputs: []string{
-		"O", "output-document", "o", "output-file", "P", "directory-prefix",
+	"wget": {only: true, values: "ABDRIXQTUeiltw", outputs: []string{
+		"O", "output-document", "o", "output-file", "P", "directory-prefix", "a", "append-output",
+		"save-cookies", "rejected-log", "warc-file", "warc-tempdir", "hsts-file",
 	}},
 	"gcc": {only: true, outputs: []string{"o"}}, "cc": {only: true, outputs: []string{"o"}},
 	"clang": {only: true, outputs: []string{"o"}}, "ld": {only: true, outputs: []string{"o"}},
-	"tree":  {only: true, values: "LPIH", outputs: []string{"o", "R"}},
-	"tar":   {only: true, values: "bgKLNTVX", outputs: []string{"f", "file", "C", "directory"}},
-	"unzip": {only: true, outputs: []string{"d"}},
+	"g++": {only: true, outputs: []string{"o"}}, "c++": {only: true, outputs: []string{"o"}},
+	"clang++": {only: true, outputs: []string{"o"}},
+	"tree":    {only: true, values: "LPIH", outputs: []string{"o", "R"}},
+	"tar":     {only: true, values: "bgKLNTVX", outputs: []string{"f", "file", "C", "directory"}},
+	"unzip":   {only: true, outputs: []string{"d"}},
 	"patch": {values: "ipBDgVYz", outputs: []string{
 		"o", "output", "r", "reject-file", "d", "directory",
 	}},
@@ -112,14 +116,23 @@ func (a *analyzer) writes(args []string, st *state) {
 		a.write(".", st) // or a directory that an option names, which is a name as well
 	}
 	a.packs(args, st)
+	if args[0] == "curl" && slices.ContainsFunc(args, func(w string) bool {
+		return strings.Contains(w, "%output{")
+	}) {
+		a.write(string(Hole), st)
+	}
 	w, ok := writers[args[0]]
 	if !ok {
 		return
 	}
 	if args[0] == "tar" {
+		if slices.ContainsFunc(args, tarLeaves) {
+			a.write(string(Hole), st)
+		}
 		args, w = tarOptions(args, w)
 	}
 	var operands, targets []string
+	suffix := "" // of copies
 	acts := w.with == ""
 	for i := 1; i < len(args); i++ {
 		word := args[i]
@@ -143,7 +156,7 @@ func (a *analyzer) writes(args []string, st *state) {
 			operands = append(operands, word)
 		case strings.HasPrefix(word, "--"):
 			if abbreviates(option, []string{"in-place", "write"}) {
-				acts = true
+				acts, suffix = true, value
 			}
 			if abbreviates(option, w.outputs) {
 				targets = append(targets, next())
@@ -156,6 +169,10 @@ func (a *analyzer) writes(args []string, st *state) {
 			}
 			for j := range len(word) - 1 {
 				letter, rest := word[j+1:j+2], word[j+2:]
+				if letter == "i" && w.with == "i" {
+					suffix = rest
+					break
+				}
 				output, target := slices.Contains(w.outputs, letter), slices.Contains(w.target, letter)
 				if !output && !target && !strings.Contains(w.values, letter) {
 					continue
@@ -172,11 +189,33 @@ func (a *analyzer) writes(args []string, st *state) {
 			}
 		}
 	}
-	if acts {
-		for _, name := range append(targets, w.written(args, operands)...) {
-			a.write(name, st)
+	if !acts {
+		return
+	}
+	for _, name := range append(targets, w.written(args, operands)...) {
+		a.write(name, st)
+		switch {
+		case strings.ContainsAny(suffix, "*/"):
+			a.write(string(Hole), st)
+		case suffix != "":
+			a.write(name+suffix, st)
 		}
 	}
+	if n := len(operands) - 1; n > 0 && (w.last || w.moves) { // the last one may be a directory
+		for _, name := range operands[:n] {
+			name = path.Join(operands[n], path.Base(name))
+			a.found.MayWrite = append(a.found.MayWrite, inDir(st.dir, name))
+		}
+	}
+}
+
+// tarLeaves reports whether tar with an option may write files outside of the directory in which
+// it unpacks.
+func tarLeaves(option string) bool {
+	name, long := strings.CutPrefix(option, "--")
+	name, _, _ = strings.Cut(name, "=")
+	return long && abbreviates(name, []string{"absolute-names", "one-top-level"}) ||
+		!long && strings.HasPrefix(option, "-") && strings.Contains(option, "P")
 }
 
 // written returns the operands that a program writes.
@@ -184,7 +223,8 @@ func (w writer) written(args, operands []string) []string {
 	if args[0] == "sed" || args[0] == "gsed" || args[0] == "perl" {
 		w.first = 1 // the script, unless an option has it
 		if slices.ContainsFunc(args, func(w string) bool {
-			return strings.HasPrefix(w, "--expression") || strings.HasPrefix(w, "--file") ||
+			w, _, _ = strings.Cut(w, "i") // the ending of copies
+			return strings.HasPrefix(w, "--express") || strings.HasPrefix(w, "--f") ||
 				strings.HasPrefix(w, "-") && !strings.HasPrefix(w, "--") && strings.ContainsAny(w, "efE")
 		}) {
 			w.first = 0
