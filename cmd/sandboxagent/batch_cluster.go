@@ -214,7 +214,7 @@ func stateLine(s jobs.Status) string {
 func (p *program) printStatus(
 	ctx context.Context, c *cli.Context, s submitted, status jobs.Status,
 ) (int, error) {
-	summaries, err := s.Summaries(ctx, s.name)
+	summaries, err := s.Summaries(ctx, status)
 	if err != nil {
 		return 0, err
 	}
@@ -354,7 +354,7 @@ func (p *program) batchLogs(ctx context.Context, c *cli.Context, s submitted) (i
 	if !errors.Is(err, jobs.ErrNoPod) {
 		return codeDone, err
 	}
-	data, err := s.Result(ctx, s.name, index)
+	data, err := s.Result(ctx, status, index)
 	if errors.Is(err, jobs.ErrMissing) {
 		return 0, fmt.Errorf("the task %s has not started", id)
 	}
@@ -421,7 +421,7 @@ func (s submitted) collect(
 ) iter.Seq2[batch.Collected, error] {
 	return func(yield func(batch.Collected, error) bool) {
 		have := make(map[int]bool)
-		for r, err := range s.Results(ctx, s.name) {
+		for r, err := range s.Results(ctx, status) {
 			if err == nil && (r.Index < 0 || r.Index >= len(tasks)) {
 				err = fmt.Errorf("the cluster has a result of a task %d of %d", r.Index, len(tasks))
 			}

@@ -236,8 +236,8 @@ func (p *program) submit(ctx context.Context, c *cli.Context) (int, error) {
 		return err
 	})
 	if errors.Is(err, jobs.ErrExists) {
-		return 0, usagef("--name: a batch or another Job of the name %s exists; name another one, or "+
-			"remove it with \"batch cancel --remove\"", cfg.Name)
+		return 0, usagef("--name: a batch or another Job of the name %s exists, or is being removed; "+
+			"name another one, or remove it with \"batch cancel --remove\"", cfg.Name)
 	}
 	if err != nil {
 		return 0, err

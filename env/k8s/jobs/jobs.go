@@ -218,7 +218,9 @@ func (c *Client) Submit(ctx context.Context, cfg Config) (err error) {
 			err = errors.Join(err, c.Remove(context.WithoutCancel(ctx), cfg.Name))
 		}
 	}()
-	if err := c.equip(ctx, cfg, inputs, job); err != nil {
+	if err := c.equip(ctx, cfg, inputs, job); isTaken(err) { // by one that is being removed
+		return fmt.Errorf("%w: %w", ErrExists, err)
+	} else if err != nil {
 		return err
 	}
 	return c.start(ctx, cfg)

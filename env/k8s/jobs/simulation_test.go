@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -264,7 +265,9 @@ func TestSimulation(t *testing.T) {
 	for range workers {
 		all.Go(func() {
 			for i := range work {
-				w := &Worker{Index: i, client: c, job: cfg.Name, bounds: packed.bounds}
+				w := &Worker{
+					Index: i, client: c, job: cfg.Name, uid: fakeUID(cfg), bounds: packed.bounds,
+				}
 				if err := do(t.Context(), w, string(inputs[i]), noise(i, resultSize)); err != nil {
 					t.Errorf("input %d: %v", i, err)
 				}
@@ -290,7 +293,11 @@ func TestSimulation(t *testing.T) {
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	seen := make([]bool, n)
-	for r, err := range c.Results(t.Context(), cfg.Name) {
+	status, err := c.Status(t.Context(), cfg.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r, err := range c.Results(t.Context(), status) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -312,7 +319,7 @@ func TestSimulation(t *testing.T) {
 	if grown > 32<<20 {
 		t.Errorf("collecting takes %d MiB of memory", grown>>20)
 	}
-	summaries, err := c.Summaries(t.Context(), cfg.Name)
+	summaries, err := c.Summaries(t.Context(), status)
 	if err != nil || len(summaries) != n {
 		t.Errorf("%d summaries, %v", len(summaries), err)
 	}
@@ -416,14 +423,18 @@ func TestStoreOnce(t *testing.T) {
 	}
 	first := noise(1, 3*pieceSize+1)
 	for i, data := range []string{first, "second"} {
-		w := &Worker{client: c, job: cfg.Name, bounds: []int{0}}
+		w := &Worker{client: c, job: cfg.Name, uid: fakeUID(cfg), bounds: []int{0}}
 		got, err := w.Store(t.Context(), fmt.Appendf(nil, "%d", i), []byte(data))
 		if err != nil || string(got) != "0" {
 			t.Errorf("store %d: %s, %v", i, got, err)
 		}
 	}
 	n := 0
-	for r, err := range c.Results(t.Context(), cfg.Name) {
+	status, err := c.Status(t.Context(), cfg.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r, err := range c.Results(t.Context(), status) {
 		if err != nil || string(r.Data) != first || string(r.Summary) != "0" {
 			t.Errorf("%d bytes, %s, %v", len(r.Data), r.Summary, err)
 		}
@@ -431,6 +442,67 @@ func TestStoreOnce(t *testing.T) {
 	}
 	if n != 1 {
 		t.Errorf("%d results", n)
+	}
+}
+
+// fakeUID is the UID that the server gives the Job of a configuration.
+func fakeUID(cfg Config) types.UID { return types.UID("jobs/" + cfg.Name) }
+
+// TestFormerResults has a Job whose name an earlier one had, whose results the cluster has not
+// removed yet.
+func TestFormerResults(t *testing.T) {
+	s := newAPIServer(t, 0, 100)
+	c := s.client(t)
+	cfg := testConfig()
+	if err := c.Submit(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	former := &Worker{client: c, job: cfg.Name, uid: "former", bounds: []int{0}}
+	if _, err := former.Store(t.Context(), []byte("former"), []byte("former")); err != nil {
+		t.Fatal(err)
+	}
+	status, err := c.Status(t.Context(), cfg.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for r, err := range c.Results(t.Context(), status) {
+		t.Errorf("the result %s, %v", r.Summary, err)
+	}
+	if all, err := c.Summaries(t.Context(), status); err != nil || len(all) != 0 {
+		t.Errorf("%d summaries, %v", len(all), err)
+	}
+	if _, err := c.Result(t.Context(), status, 0); !errors.Is(err, ErrMissing) {
+		t.Errorf("the result: %v", err)
+	}
+	w := &Worker{client: c, job: cfg.Name, uid: fakeUID(cfg), bounds: []int{0}}
+	if summary, err := w.Summary(t.Context()); err != nil || summary != nil {
+		t.Errorf("the summary is %s, %v", summary, err)
+	}
+	before, stored := s.requests.Load(), make(chan error, 1)
+	go func() {
+		got, err := w.Store(t.Context(), []byte("own"), []byte("own"))
+		if err == nil && string(got) != "own" {
+			err = fmt.Errorf("the summary %s counts", got)
+		}
+		stored <- err
+	}()
+	for s.requests.Load() < before+2 { // the worker has seen that the name is taken
+		runtime.Gosched()
+	}
+	s.mu.Lock()
+	delete(s.objects, "configmaps/"+resultName(cfg.Name, 0))
+	s.mu.Unlock()
+	if err := <-stored; err != nil {
+		t.Error(err)
+	}
+	if data, err := c.Result(t.Context(), status, 0); err != nil || string(data) != "own" {
+		t.Errorf("the result is %s, %v", data, err)
+	}
+	s.mu.Lock()
+	delete(s.objects, "jobs/"+cfg.Name)
+	s.mu.Unlock()
+	if err := c.Submit(t.Context(), cfg); !errors.Is(err, ErrExists) {
+		t.Errorf("a submission beside the rest of another one: %v", err)
 	}
 }
 

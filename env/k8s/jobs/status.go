@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 
 	"github.com/sandboxagent/sandboxagent/internal/lazyregexp"
@@ -54,6 +55,7 @@ type Status struct {
 	Finished time.Time
 
 	version string
+	uid     types.UID
 	bounds  []int
 }
 
@@ -107,6 +109,7 @@ func statusOf(job *batchv1.Job) (Status, error) {
 		Name: job.Name, State: Running, Inputs: int(*job.Spec.Completions),
 		Active: int(job.Status.Active), Succeeded: int(job.Status.Succeeded),
 		Created: job.CreationTimestamp.Time, version: job.ResourceVersion,
+		uid: job.UID,
 	}
 	if job.Status.Ready != nil {
 		s.Ready = int(*job.Status.Ready)
@@ -243,9 +246,9 @@ type Result struct {
 }
 
 // Results returns the results of a submission, with their data. After an error the sequence ends.
-func (c *Client) Results(ctx context.Context, name string) iter.Seq2[Result, error] {
+func (c *Client) Results(ctx context.Context, s Status) iter.Seq2[Result, error] {
 	return func(yield func(Result, error) bool) {
-		options := metav1.ListOptions{LabelSelector: selector(name, kindResult), Limit: pageSize}
+		options := metav1.ListOptions{LabelSelector: selector(s.Name, kindResult), Limit: pageSize}
 		seen := make(map[int]bool)
 		for {
 			page := &corev1.ConfigMapList{}
@@ -255,10 +258,13 @@ func (c *Client) Results(ctx context.Context, name string) iter.Seq2[Result, err
 				continue
 			}
 			if err != nil {
-				yield(Result{}, fmt.Errorf("read the results of %s: %w", name, err))
+				yield(Result{}, fmt.Errorf("read the results of %s: %w", s.Name, err))
 				return
 			}
 			for i := range page.Items {
+				if !isOf(page.Items[i].ObjectMeta, s.uid) {
+					continue
+				}
 				r, err := resultOf(page.Items[i].ObjectMeta)
 				if err == nil && seen[r.Index] {
 					continue
@@ -278,15 +284,28 @@ func (c *Client) Results(ctx context.Context, name string) iter.Seq2[Result, err
 	}
 }
 
+// isOf reports whether an object is of the Job with an UID, and not of an earlier one of its name.
+func isOf(m metav1.ObjectMeta, job types.UID) bool {
+	return slices.ContainsFunc(m.OwnerReferences, func(o metav1.OwnerReference) bool {
+		return o.UID == job
+	})
+}
+
 // Result returns the data of the result of an input. The error is ErrMissing without one.
-func (c *Client) Result(ctx context.Context, name string, index int) ([]byte, error) {
-	data, err := c.get(ctx, resultName(name, index))
-	return data, explain(err, name)
+func (c *Client) Result(ctx context.Context, s Status, index int) ([]byte, error) {
+	first, err := c.configMap(ctx, resultName(s.Name, index))
+	switch {
+	case err != nil:
+		return nil, explain(err, s.Name)
+	case !isOf(first.ObjectMeta, s.uid):
+		return nil, fmt.Errorf("the batch %s: %w", s.Name, ErrMissing)
+	}
+	return c.whole(ctx, first)
 }
 
 // Summaries returns the results of a submission without their data.
-func (c *Client) Summaries(ctx context.Context, name string) (all []Result, err error) {
-	options := metav1.ListOptions{LabelSelector: selector(name, kindResult), Limit: 500}
+func (c *Client) Summaries(ctx context.Context, s Status) (all []Result, err error) {
+	options := metav1.ListOptions{LabelSelector: selector(s.Name, kindResult), Limit: 500}
 	for {
 		var page metav1.PartialObjectMetadataList
 		err := c.cluster.Call(ctx, func(ctx context.Context) error {
@@ -299,9 +318,12 @@ func (c *Client) Summaries(ctx context.Context, name string) (all []Result, err 
 			return json.Unmarshal(data, &page)
 		})
 		if err != nil {
-			return nil, fmt.Errorf("read the results of %s: %w", name, err)
+			return nil, fmt.Errorf("read the results of %s: %w", s.Name, err)
 		}
 		for _, m := range page.Items {
+			if !isOf(m.ObjectMeta, s.uid) {
+				continue
+			}
 			r, err := resultOf(m.ObjectMeta)
 			if err != nil {
 				return nil, err

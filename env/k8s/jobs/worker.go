@@ -130,6 +130,9 @@ func (w *Worker) Summary(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for a result: %w", err)
 	}
+	if !isOf(m.ObjectMeta, w.uid) { // the cluster removes it with its Job
+		return nil, nil
+	}
 	return []byte(m.Annotations[annotationSummary]), nil
 }
 
@@ -146,9 +149,23 @@ func (w *Worker) Store(ctx context.Context, summary, data []byte) ([]byte, error
 			annotationIndex: strconv.Itoa(w.Index), annotationSummary: string(summary),
 		},
 	}
-	_, err := patiently(ctx, func() (struct{}, error) { return struct{}{}, w.client.put(ctx, b) })
-	if isTaken(err) { // also by a request of this worker whose answer was lost
-		return w.Summary(ctx)
+	for end := time.Now().Add(patience); ; {
+		_, err := patiently(ctx, func() (struct{}, error) { return struct{}{}, w.client.put(ctx, b) })
+		if !isTaken(err) { // also by a request of this worker whose answer was lost
+			return summary, err
+		}
+		have, serr := w.Summary(ctx)
+		if serr != nil || have != nil {
+			return have, serr
+		}
+		// A result of an earlier Job of this name goes soon.
+		if time.Now().After(end) {
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(pollPause):
+		}
 	}
-	return summary, err
 }
