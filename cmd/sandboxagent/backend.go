@@ -31,6 +31,14 @@ type backend interface {
 	demo() demoSupport
 }
 
+// validBackend is a backend whose flags can be validated before an environment is opened.
+type validBackend interface {
+	backend
+	// validate validates the values of flags, with an image instead of theirs unless it is empty.
+	// Errors are those of open.
+	validate(image string) error
+}
+
 // remoteBackend is a backend whose environments can outlive the program.
 type remoteBackend interface {
 	backend

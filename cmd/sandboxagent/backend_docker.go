@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -151,6 +152,15 @@ func parseMount(text string) (docker.Mount, error) {
 	}
 	readOnly := len(parts) == 3 && parts[2] == "ro"
 	return docker.Mount{Source: filepath.ToSlash(source), Target: parts[1], ReadOnly: readOnly}, nil
+}
+
+func (b *dockerBackend) validate(image string) error {
+	cfg := b.config
+	cfg.Image = cmp.Or(image, cfg.Image)
+	if err := cfg.Validate(); err != nil {
+		return dockerError(err)
+	}
+	return nil
 }
 
 // open creates a container. A janitor process removes it if this process is killed while it creates

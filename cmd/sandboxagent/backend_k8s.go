@@ -219,6 +219,15 @@ func (b *k8sBackend) parseConnection(c *cli.Context) error {
 	return nil
 }
 
+func (b *k8sBackend) validate(image string) error {
+	cfg := b.config
+	cfg.Image = cmp.Or(image, cfg.Image)
+	if err := cfg.Validate(); err != nil {
+		return k8sError(err)
+	}
+	return nil
+}
+
 // open creates a pod. If a cluster rejects the credentials of a shared connection, it tries again
 // with those that the kubeconfig has now.
 func (b *k8sBackend) open(ctx context.Context, o openConfig) (opened, error) {

@@ -327,7 +327,7 @@ func (s submitted) tasks(ctx context.Context, status jobs.Status) ([]batch.Task,
 		if err := json.Unmarshal(in, &w); err != nil {
 			return nil, fmt.Errorf("read task %d of %s: %w", i, s.name, err)
 		}
-		tasks[i] = w.Given
+		tasks[i] = w.Task
 	}
 	return tasks, nil
 }
@@ -350,13 +350,14 @@ func (p *program) batchLogs(ctx context.Context, c *cli.Context, s submitted) (i
 	if index < 0 {
 		return 0, usagef("the batch %s has no task %q", s.name, id)
 	}
-	err = s.Logs(ctx, s.name, index, c.Bool("follow"), p.std.out)
-	if !errors.Is(err, jobs.ErrNoPod) {
-		return codeDone, err
-	}
+	// A pod that was repeated after the result was stored has no log.
 	data, err := s.Result(ctx, status, index)
 	if errors.Is(err, jobs.ErrMissing) {
-		return 0, fmt.Errorf("the task %s has not started", id)
+		err = s.Logs(ctx, s.name, index, c.Bool("follow"), p.std.out)
+		if errors.Is(err, jobs.ErrNoPod) {
+			err = fmt.Errorf("the task %s has not started", id)
+		}
+		return codeDone, err
 	}
 	if err != nil {
 		return 0, err

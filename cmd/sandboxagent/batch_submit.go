@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/url"
 	"os"
 	"path"
@@ -149,10 +150,31 @@ type workFile struct {
 
 // workTask is the task of an agent.
 type workTask struct {
-	Task batch.Task `json:"task"`
-	// Given is the task as its file has it.
-	Given batch.Task `json:"given"`
+	// Task is the task as its file has it. Sent are its fields whose files have other names in the
+	// cluster.
+	Task  batch.Task `json:"task"`
+	Sent  sentFields `json:"sent,omitzero"`
 	Files []workFile `json:"files,omitempty"`
+}
+
+// sentFields are the fields of a task with names of files, and the limit of tasks without one; an
+// empty Model is that of the task.
+type sentFields struct {
+	Workdir string   `json:"workdir,omitempty"`
+	Archive string   `json:"archive,omitempty"`
+	Upload  []string `json:"upload,omitempty"`
+	Model   string   `json:"model,omitempty"`
+
+	MaxCostUSD float64 `json:"max_cost,omitempty"`
+}
+
+// here returns the task as its agent works on it.
+func (w workTask) here() batch.Task {
+	t := w.Task
+	t.Workdir, t.Archive, t.Upload = w.Sent.Workdir, w.Sent.Archive, w.Sent.Upload
+	t.Model = cmp.Or(w.Sent.Model, t.Model)
+	t.Limits.MaxCostUSD = cmp.Or(t.Limits.MaxCostUSD, w.Sent.MaxCostUSD)
+	return t
 }
 
 // Bounds of flags of batch submit, and of a workOrder in bytes, which is an environment variable.
@@ -377,39 +399,36 @@ func (s *submission) addFlags(ctx context.Context, order *workOrder, flags []str
 
 // input returns the input of a task.
 func (s *submission) input(ctx context.Context, t batch.Task) (_ []byte, err error) {
-	w := workTask{Task: t}
-	if w.Task.Limits.MaxCostUSD == 0 {
-		w.Task.Limits.MaxCostUSD = s.c.Float64("max-cost")
-	}
+	w := workTask{Task: t, Sent: sentFields{MaxCostUSD: s.c.Float64("max-cost")}}
 	bad := func(field string, err error) error {
 		return usagef("task %s: %s: %s", t.ID, field, err)
 	}
-	if w.Task.Model, err = s.script(ctx, t.Model, &w.Files); err != nil {
+	if w.Sent.Model, err = s.script(ctx, t.Model, &w.Files); err != nil {
 		return nil, bad("model", err)
 	}
-	w.Task.Upload = nil
+	if w.Sent.Model == t.Model {
+		w.Sent.Model = ""
+	}
 	for _, u := range t.Upload {
 		moved, err := s.upload(ctx, u, &w.Files)
 		if err != nil {
 			return nil, bad("upload", err)
 		}
-		w.Task.Upload = append(w.Task.Upload, moved)
+		w.Sent.Upload = append(w.Sent.Upload, moved)
 	}
 	dir := cmp.Or(t.Workdir, s.c.String("workdir"), ".")
 	switch {
 	case t.Archive != "":
-		if w.Task.Archive, err = s.send(ctx, t.Archive, &w.Files); err != nil {
+		if w.Sent.Archive, err = s.send(ctx, t.Archive, &w.Files); err != nil {
 			return nil, bad("archive", err)
 		}
 	case s.isMounted(dir):
-		w.Task.Workdir = dir
+		w.Sent.Workdir = dir
 	default:
-		w.Task.Workdir = ""
-		if w.Task.Archive, err = s.workdir(ctx, dir, &w.Files); err != nil {
+		if w.Sent.Archive, err = s.workdir(ctx, dir, &w.Files); err != nil {
 			return nil, bad("workdir", err)
 		}
 	}
-	w.Given = t
 	return json.Marshal(w)
 }
 
@@ -597,25 +616,39 @@ func (s *submission) variables(r *batchRunner, environ []string) map[string]stri
 	return all
 }
 
-// egress returns where agents connect to: the ports of their models.
+// egress returns where agents connect to.
 func (s *submission) egress(r *batchRunner) (e jobs.Egress, err error) {
-	e.CIDRs = s.c.StringSlice("model-cidr")
-	for _, cidr := range e.CIDRs {
+	cidrs := s.c.StringSlice("model-cidr")
+	for _, cidr := range cidrs {
 		if err := jobs.CheckCIDR(cidr); err != nil {
 			return e, usagef("--model-cidr: %s", err)
 		}
 	}
-	ports := map[int32]bool{}
 	models := []string{s.c.String("model")}
 	for _, t := range r.in.tasks {
 		models = append(models, t.Model)
 	}
+	var addresses []string
 	for _, m := range models {
-		if m == "" || strings.HasPrefix(m, scriptPrefix) {
-			continue
+		if m != "" && !strings.HasPrefix(m, scriptPrefix) {
+			addresses = append(addresses, r.address(s.c.String("model"), m, s.c.String("base-url")))
 		}
+	}
+	e = egressTo(addresses, cidrs)
+	if len(e.CIDRs) == 0 && len(e.Ports) > 0 {
+		s.p.notify(fmt.Sprintf("agents may reach these ports everywhere: %s; --model-cidr bounds that",
+			strings.Trim(fmt.Sprint(e.Ports), "[]")))
+	}
+	return e, nil
+}
+
+// egressTo returns the ports of the addresses of models, of which an empty one is that of a
+// provider. Without ranges of addresses the models' own count, if they are no names.
+func egressTo(addresses, cidrs []string) (e jobs.Egress) {
+	var own []string
+	for _, address := range addresses {
 		port := int32(443)
-		address := r.address(s.c.String("model"), m, s.c.String("base-url"))
+		host := net.IP(nil)
 		if u, err := url.Parse(address); err == nil && address != "" {
 			if u.Scheme == "http" {
 				port = 80
@@ -623,12 +656,23 @@ func (s *submission) egress(r *batchRunner) (e jobs.Egress, err error) {
 			if n, err := strconv.ParseUint(u.Port(), 10, 16); err == nil {
 				port = int32(n)
 			}
+			host = net.ParseIP(u.Hostname())
 		}
-		ports[port] = true
-	}
-	for port := range ports {
+		switch {
+		case host == nil:
+		case host.To4() != nil:
+			own = append(own, host.String()+"/32")
+		default:
+			own = append(own, host.String()+"/128")
+		}
 		e.Ports = append(e.Ports, port)
 	}
 	slices.Sort(e.Ports)
-	return e, nil
+	e.Ports = slices.Compact(e.Ports)
+	e.CIDRs = cidrs
+	if len(cidrs) == 0 && len(own) == len(addresses) {
+		slices.Sort(own)
+		e.CIDRs = slices.Compact(own)
+	}
+	return e
 }

@@ -181,12 +181,23 @@ func (r *batchRunner) checkTasks(c *cli.Context, s runSettings) error {
 	type place struct{ dir, task string }
 	var places []place
 	host := r.env != (&sshBackend{}).name() // the directories are those of this machine
+	valid, _ := s.backend.(validBackend)
+	if valid != nil {
+		if err := valid.validate(""); err != nil {
+			return err
+		}
+	}
 	for _, t := range r.in.tasks {
 		bad := func(field, format string, args ...any) error {
 			return usagef("task %s: %s: %s", t.ID, field, fmt.Sprintf(format, args...))
 		}
 		if t.Image != "" && findFlag(s.backend.flags(), "image") == nil {
 			return bad("image", "it has no effect with --env=%s", r.env)
+		}
+		if valid != nil && t.Image != "" {
+			if err := valid.validate(t.Image); err != nil {
+				return bad("image", "%s", err)
+			}
 		}
 		for _, u := range t.Upload {
 			from, err := parseTransfer("upload", u)

@@ -185,9 +185,9 @@ func Run(ctx context.Context, cfg Config, tasks []Task) (_ Totals, err error) {
 			b.waiting = append(b.waiting, t)
 		}
 	}
-	var workers errgroup.Group
+	workers, working := errgroup.WithContext(ctx) // without a place for results no attempt goes on
 	for range min(cfg.Parallel, len(b.waiting)) {
-		workers.Go(func() error { return b.work(ctx) })
+		workers.Go(func() error { return b.work(working) })
 	}
 	err = workers.Wait()
 	b.mu.Lock()

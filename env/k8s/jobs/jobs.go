@@ -35,8 +35,14 @@ const (
 
 // Bounds of a submission.
 const (
-	// MaxInputs is the number of indexes up to which a Job may have any parallelism.
-	MaxInputs = 100_000
+	// MaxInputs bounds the inputs of a Job.
+	MaxInputs = 1_000_000
+	// manyInputs is the number of indexes beyond which the cluster wants limits: maxParallel and
+	// maxFailed.
+	manyInputs             = 100_000
+	maxParallel, maxFailed = 10_000, 10_000
+	// maxBounds bounds the first inputs of the parts, as JSON: a variable of each pod.
+	maxBounds = 100 << 10
 	// MaxStored bounds inputs and files together, compressed: the objects of a cluster share a
 	// database, which has 2 GiB by default.
 	MaxStored = 64 << 20
@@ -148,7 +154,8 @@ type Config struct {
 	Account  string
 	// Parallel bounds the pods at the same time. Retries is how often an input is tried again whose
 	// pod has failed without a result; a pod that the cluster disrupts, as by a drain, does not
-	// count. MaxFailed, if not nil, ends the Job after more failed inputs.
+	// count. MaxFailed, if not nil, ends the Job after more failed inputs; beyond 100,000 inputs more
+	// than 10,000 do so in any case.
 	Parallel, Retries int32
 	MaxFailed         *int32
 	// KeepFor is how long the Job and its results stay after its end; zero is forever.
@@ -189,6 +196,9 @@ func (c *Client) Submit(ctx context.Context, cfg Config) (err error) {
 		return errors.New("there are no inputs")
 	case len(cfg.Inputs) > MaxInputs:
 		return fmt.Errorf("%d inputs are more than %d; split them", len(cfg.Inputs), MaxInputs)
+	case len(cfg.Inputs) > manyInputs && cfg.Parallel > maxParallel:
+		return fmt.Errorf("a Job of more than %d inputs runs at most %d at the same time", manyInputs,
+			maxParallel)
 	}
 	inputs, err := packInputs(cfg.Inputs)
 	if err != nil {

@@ -125,6 +125,13 @@ spec:
 		*spec.TTLSecondsAfterFinished != 90 || spec.PodFailurePolicy == nil {
 		t.Errorf("the Job is %+v", spec)
 	}
+	cfg.Inputs, cfg.MaxFailed = make([][]byte, manyInputs+1), nil
+	if job, err = cfg.job([]int{0}); err != nil || *job.Spec.MaxFailedIndexes != maxFailed {
+		t.Errorf("many inputs: %v", err)
+	}
+	if _, err = cfg.job(make([]int, maxBounds)); err == nil || !strings.Contains(err.Error(), "volume") {
+		t.Errorf("many parts: %v", err)
+	}
 	secrets := ""
 	for _, from := range k.EnvFrom {
 		secrets += from.SecretRef.Name + " "

@@ -66,6 +66,13 @@ func (cfg Config) job(bounds []int) (*batchv1.Job, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(encoded) > maxBounds {
+		return nil, fmt.Errorf("the inputs have %d parts of %d KiB, which are too many; put them on a volume",
+			len(bounds), partSize>>10)
+	}
+	if failed := cfg.MaxFailed; len(cfg.Inputs) > manyInputs && (failed == nil || *failed > maxFailed) {
+		cfg.MaxFailed = new(int32(maxFailed))
+	}
 	labels := maps.Clone(cfg.Labels)
 	if labels == nil {
 		labels = make(map[string]string)
