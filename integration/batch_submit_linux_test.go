@@ -573,3 +573,79 @@ func TestSubmitPaused(t *testing.T) {
 	}
 	h.remove(t, name, mark)
 }
+
+// TestSubmitQuota has two agents that take all the room of a quota, so that there is none for a
+// sandbox: one makes room for the other, which counts as no attempt, and both pass.
+func TestSubmitQuota(t *testing.T) {
+	t.Parallel()
+	h, mark := newSubmitHost(t), newMark()
+	class := "room-" + strings.ToLower(mark)
+	admin := daemons.Kubeconfig(t)
+	kubectl := func(stdin string, args ...string) {
+		t.Helper()
+		if out, err := daemons.Kubectl(context.WithoutCancel(t.Context()), admin, stdin, args...); err != nil {
+			t.Fatal(out, err)
+		}
+	}
+	user, err := kubeUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubectl(fmt.Sprintf(`
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: %[1]s}
+value: 0
+---
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: %[1]s, namespace: %[2]s}
+spec:
+  hard: {pods: "2"}
+  scopeSelector:
+    matchExpressions: [{scopeName: PriorityClass, operator: In, values: [%[1]s]}]
+`, class, user.Namespace), "apply", "-f", "-")
+	t.Cleanup(func() {
+		kubectl("", "delete", "priorityclass/"+class)
+		kubectl("", "delete", "-n", user.Namespace, "resourcequota/"+class)
+	})
+	agents, err := os.ReadFile(h.template)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	h.template = filepath.Join(dir, "agents.yaml")
+	writeTree(t, dir, map[string]string{
+		"agents.yaml": strings.Replace(string(agents), "spec:\n", "spec:\n  priorityClassName: "+class+"\n", 1),
+		"pods.yaml":   "spec: {priorityClassName: " + class + "}",
+	})
+	name := h.submit(t, mark, "{\"id\":\"a\",\"prompt\":\"x\"}\n{\"id\":\"b\",\"prompt\":\"x\"}\n",
+		"turns: [{calls: [{tool: shell, args: {command: echo made >made}}]}, {text: done}]\n",
+		"--parallel=2", "--retries=0", "--pod-template="+filepath.Join(dir, "pods.yaml"))
+	if got := h.about(t, t.TempDir(), "batch", "wait", name); got.code != 0 ||
+		!strings.Contains(got.stdout, "passed    2 of 2") {
+		t.Errorf("%+v", got)
+	}
+	h.remove(t, name, mark)
+}
+
+// TestSubmitMany submits more tasks than an Indexed Job takes without limits of its own. The queue,
+// of which the cluster has none, keeps them from starting.
+func TestSubmitMany(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it sends 100,001 tasks")
+	}
+	t.Parallel()
+	h, mark := newSubmitHost(t), newMark()
+	var tasks strings.Builder
+	const n = 100_001
+	for i := range n {
+		fmt.Fprintf(&tasks, "{\"id\":\"t%d\",\"prompt\":\"x\"}\n", i)
+	}
+	name := h.submit(t, mark, tasks.String(), "turns: [{text: done}]\n", "--queue=none")
+	if got := h.about(t, t.TempDir(), "batch", "status", "--env=k8s", name); !strings.Contains(
+		got.stdout+got.stderr, "queued: 0 of 100001 tasks passed") {
+		t.Errorf("%+v", got)
+	}
+	h.remove(t, name, mark)
+}

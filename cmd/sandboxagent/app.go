@@ -58,6 +58,8 @@ type program struct {
 	// pause is how long the server of a model wants to be left alone by a batch; zero if not longer
 	// than the limit of a request.
 	pause atomic.Int64
+	// later means that a quota has no room for the sandbox of a worker.
+	later atomic.Bool
 
 	// tools, wrapClient, wrapStore, clock and patience are test seams: tools beside those of the
 	// profile, a client around that of the model, a store around that of a session, and a clock for

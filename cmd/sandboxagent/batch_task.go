@@ -13,6 +13,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"math/rand/v2"
 	"os"
 	"path"
 	"path/filepath"
@@ -21,6 +22,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/urfave/cli/v2"
 	"mvdan.cc/sh/v3/syntax"
@@ -432,6 +434,10 @@ func (r *batchRunner) attempt(ctx context.Context, a *batch.Attempt) (o batch.Ou
 		r.refusal.Store(&o.Error)
 		o.NoResult = true
 	}
+	if r.p.worker != nil && errors.Is(sub.part.failure, k8s.ErrQuota) {
+		r.p.later.Store(true)
+		o.NoResult = true
+	}
 	o.Repeatable = r.repeatable(o.Result, a.Task, sub.part)
 	return o
 }
@@ -572,12 +578,22 @@ func (r *batchRunner) passphrase(ctx context.Context, file string) (text []byte,
 	return text, err
 }
 
+// quotaTime bounds the wait for room in a quota. That of a worker is short, since its own pod may
+// take the room, and random, so that not all of them make room at once.
+const (
+	quotaTime                            = 24 * time.Hour
+	minWorkerQuotaTime, workerQuotaRange = 20 * time.Second, time.Minute
+)
+
 // adapt makes a backend, of one attempt, that of a batch.
 func (a *part) adapt(b backend) {
 	switch b := b.(type) {
 	case *k8sBackend:
 		b.config.Parent, b.shared = a.runner.p.parent(), &a.runner.cluster
-		b.config.WaitForQuota = true // other tasks end
+		b.config.WaitForQuota = quotaTime // other tasks end
+		if a.runner.p.worker != nil {
+			b.config.WaitForQuota = minWorkerQuotaTime + rand.N(workerQuotaRange)
+		}
 	case *localBackend:
 		b.sandbox.Hide = append(b.sandbox.Hide, a.runner.in.dir) // the results of all tasks
 	case *sshBackend:

@@ -132,6 +132,10 @@ func (p *program) workOn(ctx context.Context, w *jobs.Worker) (int, error) {
 		}
 		return p.storeWork(ctx, w, out, record)
 	}
+	if p.later.Load() && time.Since(order.Submitted) <= maxPauses {
+		p.printLine("a quota has no room for the sandbox: the agent makes room, and the task starts again")
+		return jobs.ExitLater, nil
+	}
 	switch code {
 	case codeModel: // it refuses all tasks
 		pause := time.Duration(p.pause.Load())

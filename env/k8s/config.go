@@ -88,9 +88,9 @@ type Config struct {
 	// condition of Open.
 	Network          Network
 	RequireNoNetwork bool
-	// WaitForQuota has Open wait for room in a quota of the namespace, within StartTimeout, where it
-	// would fail.
-	WaitForQuota bool
+	// WaitForQuota is how long Open waits for room in a quota of the namespace, beside StartTimeout,
+	// if the pod is not larger than the whole quota. The error is ErrQuota then, and at once without.
+	WaitForQuota time.Duration
 	// User is "UID" or "UID:GID", not root; the default is DefaultUser.
 	User string
 	// WorkDir is an absolute directory on a volume of the pod; the default is DefaultWorkDir.

@@ -155,11 +155,11 @@ func TestWaitForQuota(t *testing.T) {
 	f.full.Store(1)
 	var failed *k8s.OpenError
 	if _, err := cluster.Open(t.Context(), c); !errors.As(err, &failed) ||
-		!strings.Contains(err.Error(), "exceeded quota") {
+		!strings.Contains(err.Error(), "exceeded quota") || !errors.Is(err, k8s.ErrQuota) {
 		t.Errorf("%v", err)
 	}
 	f.full.Store(1)
-	c.WaitForQuota = true
+	c.WaitForQuota = time.Hour
 	if err := start(t, cluster, c).Close(); err != nil {
 		t.Error(err)
 	}

@@ -72,6 +72,11 @@ func (c *Cluster) describe(pod *corev1.Pod, cfg Config) {
 	maps.Copy(pod.Annotations, map[string]string{
 		annotationOwner: owner, annotationProcess: remote.ThisProcess(),
 		annotationLease: cfg.TTL.String(),
-		annotationReady: time.Now().Add(cfg.StartTimeout).UTC().Format(time.RFC3339),
+		annotationReady: readyBy(cfg),
 	})
+}
+
+// readyBy returns the time until which a pod that is created now is ready.
+func readyBy(cfg Config) string {
+	return time.Now().Add(cfg.StartTimeout).UTC().Format(time.RFC3339)
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/remote"
-	"github.com/sandboxagent/sandboxagent/internal/shorten"
 )
 
 const (
@@ -24,8 +22,6 @@ const (
 	cleanupTimeout = callTimeout + 10*time.Second
 	// adoptTimeout bounds the search for a pod whose creation had no answer.
 	adoptTimeout = 10 * time.Second
-	// quotaPause is the pause between two attempts to create a pod for which a quota has no room.
-	quotaPause = 3 * time.Second
 )
 
 // Open creates a pod and returns the environment in it when it is ready. Errors are *ConfigError,
@@ -56,7 +52,7 @@ func (c *Cluster) Open(ctx context.Context, cfg Config) (*Environment, error) {
 			return fillErr
 		}
 	}
-	e, err := c.open(ctx, cfg)
+	e, err := c.open(ctx, cfg, timer)
 	var config *ConfigError
 	var cluster *ClusterError
 	switch cause := context.Cause(ctx); {
@@ -75,7 +71,10 @@ func (c *Cluster) Open(ctx context.Context, cfg Config) (*Environment, error) {
 	return nil, &OpenError{Backend: backend, Object: "a pod of " + cfg.Image, Err: err}
 }
 
-func (c *Cluster) open(ctx context.Context, cfg Config) (_ *Environment, err error) {
+// open opens an environment until the timer of StartTimeout ends ctx.
+func (c *Cluster) open(
+	ctx context.Context, cfg Config, timer *time.Timer,
+) (_ *Environment, err error) {
 	program := cfg.program(ctx)
 	pod, err := cfg.pod(program)
 	if err != nil {
@@ -84,7 +83,7 @@ func (c *Cluster) open(ctx context.Context, cfg Config) (_ *Environment, err err
 	c.describe(pod, cfg)
 	if len(cfg.Template) > 0 {
 		_, err := c.createPod(ctx, pod, true)
-		if err != nil && (!cfg.WaitForQuota || !isQuota(err)) {
+		if err != nil && !isQuota(err) {
 			return nil, fmt.Errorf("the cluster rejects the pod template: %w", err)
 		}
 	}
@@ -106,11 +105,8 @@ func (c *Cluster) open(ctx context.Context, cfg Config) (_ *Environment, err err
 	}()
 	// The server finishes what it has started, and the result has to be deleted.
 	created, err := c.createPod(context.WithoutCancel(ctx), pod, false)
-	if cfg.WaitForQuota && isQuota(err) && cfg.Warn != nil {
-		cfg.Warn("a pod waits for room in a quota: " + shorten.Line(err.Error()))
-	}
-	for cfg.WaitForQuota && isQuota(err) && wait(ctx, quotaPause) {
-		created, err = c.createPod(context.WithoutCancel(ctx), pod, false)
+	if isQuota(err) {
+		created, err = c.waitForQuota(ctx, pod, cfg, timer, err)
 	}
 	if err != nil {
 		h.adopt(ctx, err)
@@ -139,11 +135,6 @@ func (c *Cluster) open(ctx context.Context, cfg Config) (_ *Environment, err err
 		}
 	}
 	return h.serve(ctx, cfg)
-}
-
-// isQuota reports whether a quota of the namespace has no room for a pod.
-func isQuota(err error) bool {
-	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
 
 // wait waits for a pause, and reports false if ctx ends before.

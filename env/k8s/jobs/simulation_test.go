@@ -243,7 +243,7 @@ func TestSimulation(t *testing.T) {
 	s := newAPIServer(t, 5*time.Millisecond, workers/2)
 	c := s.client(t)
 	cfg := testConfig()
-	cfg.Inputs = nil
+	cfg.Inputs, cfg.Files = nil, map[string][]byte{"dir": []byte(noise(0, inputSize))}
 	for i := range n {
 		cfg.Inputs = append(cfg.Inputs, fmt.Appendf(nil, "%d:%s", i, noise(i, inputSize)))
 	}
@@ -286,7 +286,7 @@ func TestSimulation(t *testing.T) {
 	t.Logf("%d inputs in %d parts: %d requests submit them, %.2f are for each, %d were rejected and "+
 		"repeated, %d MiB are stored", n, len(packed.parts), submitted, each, s.rejected.Load(),
 		s.bytes>>20)
-	if each > 3.1 {
+	if each > 4.1 {
 		t.Errorf("%.2f requests for each input", each)
 	}
 	var before, peak runtime.MemStats
@@ -337,6 +337,9 @@ func do(ctx context.Context, w *Worker, want, result string) error {
 	}
 	if string(in) != want {
 		return fmt.Errorf("the input is %.20q, not %.20q", in, want)
+	}
+	if _, err := w.File(ctx, "dir"); err != nil {
+		return err
 	}
 	_, err = w.Store(ctx, []byte(`{"ok":true}`), []byte(result))
 	return err
