@@ -28,6 +28,8 @@ type commandLine struct {
 	flags, rest []string
 	// sources has the flags, as --NAME, that something else than an argument set.
 	sources map[string]source
+	// recalled are the flags of the session that goes on, as --NAME.
+	recalled []string
 	// rules are those of the project, which tighten the policy; may be nil.
 	rules *policy.Policy
 	// project is the directory of the project whose file counts; trusted is the name of this file if
@@ -148,6 +150,8 @@ func (l *commandLine) nameSource(err error) {
 	flag := leadingFlag().FindString(usage.message)
 	if s, ok := l.sources[flag]; ok {
 		usage.message = s.subject() + strings.TrimPrefix(usage.message, flag)
+	} else if slices.Contains(l.recalled, flag) {
+		usage.message += "; the session has this " + flag + ": give another one"
 	}
 }
 

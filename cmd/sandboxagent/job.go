@@ -55,6 +55,8 @@ type job struct {
 	held func(id string) *heldSession
 	// replay is the recording that the model replays; may be nil.
 	replay *replaying
+	// again are flags, each behind a blank, that the session does not record and needs to go on.
+	again string
 }
 
 // work runs a job, shows its progress, and returns its record. When it returns, all processes of
@@ -172,7 +174,7 @@ func (j *job) addSession(record *event.Result, res agent.RunResult) {
 	if res.Status == agent.StatusCompleted || j.replay != nil { // the recording has no answer left
 		return
 	}
-	record.Resume = "sandboxagent " + resumeName + " " + record.SessionID
+	record.Resume = "sandboxagent " + resumeName + " " + record.SessionID + j.again
 	switch flag := limitRemedies[res.Limit]; {
 	case res.Approval != nil:
 		record.Resume += " --" + approveName

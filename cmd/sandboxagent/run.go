@@ -411,6 +411,10 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 	if j.sessions, err = p.openSessions(ctx, s.yes || guard.rules != nil, j.env); err != nil {
 		return nil, err
 	}
+	if s.yes && guard.rules == nil && !j.env.isolated {
+		j.again = " --yes"
+	}
+	j.again += unrecorded(line)
 	j.config = p.configure(c, j, s, m, guard)
 	j.config.Rules, j.config.Program = rules, line
 	j.config.PastFailures = pastFailures(j.sessions, line)

@@ -263,7 +263,7 @@ func trajectory(r *session.Record) ([]session.Step, error) {
 func writeExport(w io.Writer, dir, id string) error {
 	packed := gzip.NewWriter(w)
 	tw := tar.NewWriter(packed)
-	root := os.DirFS(dir)
+	root, files := os.DirFS(dir), 0
 	err := fs.WalkDir(root, ".", func(name string, d fs.DirEntry, err error) error {
 		owner, rest, _ := strings.Cut(name, "/")
 		switch {
@@ -276,6 +276,10 @@ func writeExport(w io.Writer, dir, id string) error {
 			return nil
 		case !d.Type().IsRegular() || !exported().MatchString(rest):
 			return nil
+		}
+		if files++; files > maxImportFiles {
+			return fmt.Errorf("the session has more than %d files, the most that an import takes",
+				maxImportFiles)
 		}
 		return writeEntry(tw, root, name)
 	})
@@ -291,6 +295,10 @@ func writeEntry(tw *tar.Writer, root fs.FS, name string) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
+	}
+	if path.Base(name) == session.JournalName && info.Size() > maxImportJournal {
+		return fmt.Errorf("%s has %d MiB, and an import takes at most %d MiB", name, info.Size()>>20,
+			maxImportJournal>>20)
 	}
 	h := &tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o600, Size: info.Size()}
 	if err := tw.WriteHeader(h); err != nil {

@@ -463,6 +463,19 @@ func (p *program) markLost() error {
 	return s.reload()
 }
 
+// unrecorded returns the flags that checkAgain wants for a session with a program line, each behind
+// a blank. The user replaces VALUE.
+func unrecorded(program json.RawMessage) (flags string) {
+	var line programLine
+	_ = json.Unmarshal(program, &line) // it was encoded by this program
+	for _, again := range line.Again {
+		if name, _ := cutValue(again); !slices.Contains(line.Variables, name) {
+			flags += " " + again + "=VALUE"
+		}
+	}
+	return flags
+}
+
 // storesChanges reports whether the program of a run has stored the changes of its calls.
 func storesChanges(r session.Run) bool {
 	var line programLine
@@ -539,6 +552,7 @@ func (l *commandLine) merge(
 	for _, f := range before.Flags {
 		if !replaced(cutValue(f)) {
 			recalled = append(recalled, f)
+			l.recalled = append(l.recalled, "--"+flagName(f))
 		}
 	}
 	has := func(list []string, name string) bool {

@@ -558,8 +558,9 @@ const StatusInterrupted = "interrupted"
 // Total returns all tokens of the models and their price in US dollars; nil if it is not known.
 func (r *Record) Total() (llm.Usage, *float64) { return event.TotalUsage(r.Models) }
 
-// List loads the sessions in a directory, but for those of sub-agents, the last updated first. The
-// function failed gets the directory of each that cannot be read. A missing directory has none.
+// List loads the sessions in a directory, but for those of sub-agents, the last updated first. They
+// are without their turns, so that many of them fit into memory. The function failed gets the
+// directory of each that cannot be read. A missing directory has none.
 func List(dir string, failed func(dir string, err error)) ([]*Record, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -578,6 +579,7 @@ func List(dir string, failed func(dir string, err error)) ([]*Record, error) {
 		case err != nil:
 			failed(at, err)
 		case r.Started.Parent == "":
+			r.Turns, r.Conversation, r.CallIDs, r.Failures = nil, nil, nil, nil
 			list = append(list, r)
 		}
 	}
