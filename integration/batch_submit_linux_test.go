@@ -583,7 +583,8 @@ func TestSubmitQuota(t *testing.T) {
 	admin := daemons.Kubeconfig(t)
 	kubectl := func(stdin string, args ...string) {
 		t.Helper()
-		if out, err := daemons.Kubectl(context.WithoutCancel(t.Context()), admin, stdin, args...); err != nil {
+		out, err := daemons.Kubectl(context.WithoutCancel(t.Context()), admin, stdin, args...)
+		if err != nil {
 			t.Fatal(out, err)
 		}
 	}
@@ -615,9 +616,9 @@ spec:
 	}
 	dir := t.TempDir()
 	h.template = filepath.Join(dir, "agents.yaml")
+	ofClass := "spec:\n  priorityClassName: " + class + "\n"
 	writeTree(t, dir, map[string]string{
-		"agents.yaml": strings.Replace(string(agents), "spec:\n", "spec:\n  priorityClassName: "+class+"\n", 1),
-		"pods.yaml":   "spec: {priorityClassName: " + class + "}",
+		"agents.yaml": strings.Replace(string(agents), "spec:\n", ofClass, 1), "pods.yaml": ofClass,
 	})
 	name := h.submit(t, mark, "{\"id\":\"a\",\"prompt\":\"x\"}\n{\"id\":\"b\",\"prompt\":\"x\"}\n",
 		"turns: [{calls: [{tool: shell, args: {command: echo made >made}}]}, {text: done}]\n",

@@ -18,11 +18,12 @@ func TestEgressTo(t *testing.T) {
 	}{
 		"a provider": {[]string{""}, nil, jobs.Egress{Ports: []int32{443}}},
 		"ports": {
-			[]string{"http://a/v1", "https://b", "http://c:8080", "https://d:8443", "http://e"}, nil,
+			[]string{"http://a/v1", "https://b", "http://c:8080", "https://d:8443", "http://e"},
+			nil,
 			jobs.Egress{Ports: []int32{80, 443, 8080, 8443}},
 		},
 		"addresses": {
-			[]string{"http://10.0.0.2:80/v1", "http://10.0.0.1/v1", "http://[fd00::1]:80", "http://10.0.0.1"},
+			[]string{"http://10.0.0.2:80/v1", "http://10.0.0.1/v1", "http://[fd00::1]:80"},
 			nil,
 			jobs.Egress{Ports: []int32{80}, CIDRs: []string{"10.0.0.1/32", "10.0.0.2/32", "fd00::1/128"}},
 		},
@@ -30,7 +31,8 @@ func TestEgressTo(t *testing.T) {
 			[]string{"http://10.0.0.1", "http://a"}, nil, jobs.Egress{Ports: []int32{80}},
 		},
 		"ranges": {
-			[]string{"http://10.0.0.1"}, []string{"10.0.0.0/8"},
+			[]string{"http://10.0.0.1"},
+			[]string{"10.0.0.0/8"},
 			jobs.Egress{Ports: []int32{80}, CIDRs: []string{"10.0.0.0/8"}},
 		},
 		"scripts only": {nil, nil, jobs.Egress{}},

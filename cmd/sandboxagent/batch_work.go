@@ -132,25 +132,44 @@ func (p *program) workOn(ctx context.Context, w *jobs.Worker) (int, error) {
 		}
 		return p.storeWork(ctx, w, out, record)
 	}
-	if p.later.Load() && time.Since(order.Submitted) <= maxPauses {
-		p.printLine("a quota has no room for the sandbox: the agent makes room, and the task starts again")
+	return p.withoutResult(ctx, w, code, workEnd{order, out, task.Task, said.Bytes(), ending})
+}
+
+// workEnd is the end of the work on a task without a result.
+type workEnd struct {
+	order workOrder
+	out   string
+	task  batch.Task
+	// said is what the program has written to standard error.
+	said []byte
+	// ending tells that the pod ends.
+	ending <-chan os.Signal
+}
+
+// withoutResult returns the exit code for a task that has no result, after an exit code of batch.
+func (p *program) withoutResult(
+	ctx context.Context, w *jobs.Worker, code int, e workEnd,
+) (int, error) {
+	if p.later.Load() && time.Since(e.order.Submitted) <= maxPauses {
+		p.printLine("a quota has no room for the sandbox: the agent makes room, and the task " +
+			"starts again")
 		return jobs.ExitLater, nil
 	}
 	switch code {
 	case codeModel: // it refuses all tasks
 		pause := time.Duration(p.pause.Load())
-		if pause == 0 || pause > maxPause || time.Since(order.Submitted) > maxPauses {
+		if pause == 0 || pause > maxPause || time.Since(e.order.Submitted) > maxPauses {
 			return jobs.ExitStop, nil
 		}
 		p.printLine(fmt.Sprintf("the server of the model wants a pause of %s, after which the task "+
 			"starts again", pause))
 		select {
 		case <-time.After(pause):
-		case <-ending:
+		case <-e.ending:
 		}
 		return jobs.ExitLater, nil
 	case codeUsage: // such as a model without a key
-		return p.storeUsage(ctx, w, out, task.Task, said.Bytes())
+		return p.storeUsage(ctx, w, e.out, e.task, e.said)
 	}
 	return codeEnvironment, nil // to be tried again
 }

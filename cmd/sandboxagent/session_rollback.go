@@ -169,8 +169,8 @@ func (s *storedSession) explainUnfinished(err error) error {
 	case plan == nil:
 		return errors.Join(err, s.removePending())
 	}
-	return fmt.Errorf("%w; some files may be put back already, and the next command that works on the "+
-		"session finishes that", err)
+	return fmt.Errorf("%w; some files may be put back already, and the next command that works on "+
+		"the session finishes that", err)
 }
 
 // finishIn finishes a rollback, in the environment that the flags select if it is in place.
@@ -305,9 +305,9 @@ func (s *storedSession) pendingRollback() (*pending, error) {
 	return plan, json.Unmarshal(data, plan)
 }
 
-// finishRollback finishes the rollback that is planned, or under way since an earlier command, in an
-// environment that works in place, or otherwise, with nil, in the changes to an uploaded directory.
-// Every step of it can be repeated.
+// finishRollback finishes the rollback that is planned, or under way since an earlier command, in
+// an environment that works in place, or otherwise, with nil, in the changes to an uploaded
+// directory. Every step of it can be repeated.
 func (s *storedSession) finishRollback(
 	ctx context.Context, e *environment, notify func(string),
 ) error {

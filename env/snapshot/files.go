@@ -80,9 +80,9 @@ func (f fileState) same(g fileState) bool {
 }
 
 // Pack writes the tree to w in the form that CopyIn reads: directories, empty ones too, then files
-// and symlinks, sorted by name. Files have the mode 0o644 or 0o755, without the permissions of group
-// and others if the file has none for them, and their modification time, directories the mode 0o755.
-// It does not close w.
+// and symlinks, sorted by name. Files have the mode 0o644 or 0o755, or 0o600 or 0o700 if only their
+// owner has permissions, and their modification time, directories the mode 0o755. It does not close
+// w.
 func (s *Snapshot) Pack(ctx context.Context, w *tar.Writer) error {
 	for _, name := range slices.Sorted(maps.Keys(s.dirs)) {
 		if _, ok := s.files[name]; ok {

@@ -487,8 +487,8 @@ func TestProgressFileOfOthers(t *testing.T) {
 	}
 }
 
-// TestProgressFileOfAgents has one file for all agents, whatever their directories, and none in plan
-// mode.
+// TestProgressFileOfAgents has one file for all agents, whatever their directories, and none in
+// plan mode.
 func TestProgressFileOfAgents(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "sub", "there"), "")

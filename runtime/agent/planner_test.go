@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/failure"
@@ -34,6 +36,40 @@ func lastText(t *testing.T, m *model, n int) string {
 	t.Helper()
 	msgs := m.request(t, n).Messages
 	return msgs[len(msgs)-1].Text()
+}
+
+// TestPlanNamesAgents tells the model to start agents where it can.
+func TestPlanNamesAgents(t *testing.T) {
+	parallel := object{"goal": "g", "tasks": []object{
+		{"id": "a", "title": "x", "parallel": true}, {"id": "b", "title": "y", "parallel": true},
+	}}
+	for name, tt := range map[string]struct {
+		edit func(*agent.Config)
+		want bool
+	}{
+		"with agents": {func(*agent.Config) {}, true},
+		"without":     {func(c *agent.Config) { c.Subagents.MaxDepth = -1 }, false},
+		"denied": {func(c *agent.Config) {
+			c.Rules = &policy.Policy{
+				Rules:   []policy.Rule{{Permission: "spawn_agent", Action: policy.Deny}},
+				Default: policy.Allow,
+			}
+		}, false},
+	} {
+		m := &model{answers: []answer{calls(call("p", "plan_write", parallel))}}
+		cfg := config(m)
+		cfg.Planner, cfg.Subagents = true, agent.Subagents{}
+		tt.edit(&cfg)
+		submit(t, newSession(t, cfg), "go")
+		text, err := json.Marshal(m.request(t, 1).Messages)
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := string(text)
+		if !strings.Contains(said, "Next: a.") || strings.Contains(said, "spawn_agent") != tt.want {
+			t.Errorf("%s: %s", name, said)
+		}
+	}
 }
 
 func TestPlanner(t *testing.T) {

@@ -133,7 +133,7 @@ func (h *history) restore(r *session.Record, tools *tool.Registry) {
 	}
 }
 
-// restoreFailures takes over the open failures of a record, with the whole arguments of their calls.
+// restoreFailures takes over the open failures of a record, with the arguments of their calls.
 func (h *history) restoreFailures(r *session.Record, tools *tool.Registry) {
 	calls := make(map[string]llm.ToolCall)
 	for _, t := range r.Conversation {

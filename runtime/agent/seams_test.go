@@ -331,7 +331,8 @@ func TestRequireApprovalEverywhere(t *testing.T) {
 			asked = append(asked, a.AgentID+" "+a.CallID)
 			return agent.Reply{Verdict: agent.ApproveOnce}, nil
 		}
-		if _, err := newSession(t, cfg).Run(t.Context(), agent.Input{Text: "go", Policy: approval}); err != nil {
+		in := agent.Input{Text: "go", Policy: approval}
+		if _, err := newSession(t, cfg).Run(t.Context(), in); err != nil {
 			t.Fatal(err)
 		}
 		return asked

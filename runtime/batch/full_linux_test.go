@@ -39,7 +39,7 @@ func TestResultCannotBeStored(t *testing.T) {
 			if a.Task.ID == "t1" {
 				<-running
 				o := failed("completed", 0, false)
-				o.Result.Text = strings.Repeat("x", 2*room)
+				o.Text = strings.Repeat("x", 2*room)
 				return o
 			}
 			close(running)

@@ -116,7 +116,8 @@ func (l *Ledger) Failed(c Call) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c.Failure.Kind != string(tool.KindCanceled) {
-		l.pending = append(l.pending, entry{Failure: *c.Failure, call: c, ids: []string{c.Failure.CallID}})
+		ids := []string{c.Failure.CallID}
+		l.pending = append(l.pending, entry{Failure: *c.Failure, call: c, ids: ids})
 	}
 }
 

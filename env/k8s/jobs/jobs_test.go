@@ -129,7 +129,8 @@ spec:
 	if job, err = cfg.job([]int{0}); err != nil || *job.Spec.MaxFailedIndexes != maxFailed {
 		t.Errorf("many inputs: %v", err)
 	}
-	if _, err = cfg.job(make([]int, maxBounds)); err == nil || !strings.Contains(err.Error(), "volume") {
+	if _, err = cfg.job(make([]int, maxBounds)); err == nil ||
+		!strings.Contains(err.Error(), "volume") {
 		t.Errorf("many parts: %v", err)
 	}
 	secrets := ""

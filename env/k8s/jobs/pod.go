@@ -67,10 +67,11 @@ func (cfg Config) job(bounds []int) (*batchv1.Job, error) {
 		return nil, err
 	}
 	if len(encoded) > maxBounds {
-		return nil, fmt.Errorf("the inputs have %d parts of %d KiB, which are too many; put them on a volume",
-			len(bounds), partSize>>10)
+		return nil, fmt.Errorf("the inputs have %d parts of %d KiB, which are too many; put them on a "+
+			"volume", len(bounds), partSize>>10)
 	}
-	if failed := cfg.MaxFailed; len(cfg.Inputs) > manyInputs && (failed == nil || *failed > maxFailed) {
+	many := len(cfg.Inputs) > manyInputs
+	if many && (cfg.MaxFailed == nil || *cfg.MaxFailed > maxFailed) {
 		cfg.MaxFailed = new(int32(maxFailed))
 	}
 	labels := maps.Clone(cfg.Labels)

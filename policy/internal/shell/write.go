@@ -131,9 +131,41 @@ func (a *analyzer) writes(args []string, st *state) {
 		}
 		args, w = tarOptions(args, w)
 	}
-	var operands, targets []string
-	suffix := "" // of copies
-	acts := w.with == ""
+	u := a.usage(&w, args, st)
+	if !u.acts {
+		return
+	}
+	for _, name := range append(u.targets, w.written(args, u.operands)...) {
+		a.write(name, st)
+		switch {
+		case strings.ContainsAny(u.suffix, "*/"):
+			a.write(string(Hole), st)
+		case u.suffix != "":
+			a.write(name+u.suffix, st)
+		}
+	}
+	// The last operand may be a directory.
+	if n := len(u.operands) - 1; n > 0 && (w.last || w.moves) {
+		for _, name := range u.operands[:n] {
+			name = path.Join(u.operands[n], path.Base(name))
+			a.found.MayWrite = append(a.found.MayWrite, inDir(st.dir, name))
+		}
+	}
+}
+
+// usage is how a command uses a writer.
+type usage struct {
+	// targets are values of options that are written.
+	operands, targets []string
+	// suffix is that of the copies that it makes of its operands; empty without.
+	suffix string
+	// acts means that it writes.
+	acts bool
+}
+
+// usage returns how the command args uses w, which it adapts to that.
+func (a *analyzer) usage(w *writer, args []string, st *state) (u usage) {
+	u.acts = w.with == ""
 	for i := 1; i < len(args); i++ {
 		word := args[i]
 		option, value, hasValue := strings.Cut(strings.TrimLeft(word, "-"), "=")
@@ -150,27 +182,27 @@ func (a *analyzer) writes(args []string, st *state) {
 		case mayBeOption(word):
 			a.write(string(Hole), st)
 		case endsOptions(args[1:], i-1):
-			operands = append(operands, args[i+1:]...)
+			u.operands = append(u.operands, args[i+1:]...)
 			i = len(args)
 		case !strings.HasPrefix(word, "-") || word == "-":
-			operands = append(operands, word)
+			u.operands = append(u.operands, word)
 		case strings.HasPrefix(word, "--"):
 			if abbreviates(option, []string{"in-place", "write"}) {
-				acts, suffix = true, value
+				u.acts, u.suffix = true, value
 			}
 			if abbreviates(option, w.outputs) {
-				targets = append(targets, next())
+				u.targets = append(u.targets, next())
 			} else if abbreviates(option, w.target) {
-				targets, w.only = append(targets, next()), !w.moves
+				u.targets, w.only = append(u.targets, next()), !w.moves
 			}
 		default:
 			if w.with != "" && strings.Contains(option, w.with) {
-				acts = true
+				u.acts = true
 			}
 			for j := range len(word) - 1 {
 				letter, rest := word[j+1:j+2], word[j+2:]
 				if letter == "i" && w.with == "i" {
-					suffix = rest
+					u.suffix = rest
 					break
 				}
 				output, target := slices.Contains(w.outputs, letter), slices.Contains(w.target, letter)
@@ -182,31 +214,14 @@ func (a *analyzer) writes(args []string, st *state) {
 					rest = next()
 				}
 				if output || target {
-					targets = append(targets, rest)
+					u.targets = append(u.targets, rest)
 					w.only = w.only || target && !w.moves
 				}
 				break
 			}
 		}
 	}
-	if !acts {
-		return
-	}
-	for _, name := range append(targets, w.written(args, operands)...) {
-		a.write(name, st)
-		switch {
-		case strings.ContainsAny(suffix, "*/"):
-			a.write(string(Hole), st)
-		case suffix != "":
-			a.write(name+suffix, st)
-		}
-	}
-	if n := len(operands) - 1; n > 0 && (w.last || w.moves) { // the last one may be a directory
-		for _, name := range operands[:n] {
-			name = path.Join(operands[n], path.Base(name))
-			a.found.MayWrite = append(a.found.MayWrite, inDir(st.dir, name))
-		}
-	}
+	return u
 }
 
 // tarLeaves reports whether tar with an option may write files outside of the directory in which
