@@ -479,7 +479,8 @@ func (p *Policy) command(r Request) Decision {
 			add(s)
 		}
 	}
-	if len(script.Commands) == 0 && strings.TrimSpace(r.Subject) != "" { // such as "> FILE"
+	acts := len(script.Writes)+len(script.Reads)+len(script.Obscure) > 0
+	if len(script.Commands) == 0 && acts { // such as "> FILE"
 		add(p.step(r, r.Subject))
 	}
 	write := r

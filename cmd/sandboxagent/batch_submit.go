@@ -635,9 +635,14 @@ func (s *submission) egress(r *batchRunner) (e jobs.Egress, err error) {
 		}
 	}
 	e = egressTo(addresses, cidrs)
-	if len(e.CIDRs) == 0 && len(e.Ports) > 0 {
-		s.p.notify(fmt.Sprintf("agents may reach these ports everywhere: %s; --model-cidr bounds that",
-			strings.Trim(fmt.Sprint(e.Ports), "[]")))
+	ports := strings.Trim(fmt.Sprint(e.Ports), "[]")
+	switch {
+	case len(e.Ports) == 0 || len(cidrs) > 0:
+	case len(e.CIDRs) == 0:
+		s.p.notify("agents may reach these ports everywhere: " + ports + "; --model-cidr bounds that")
+	default:
+		s.p.notify(fmt.Sprintf("agents may reach the ports %s of %s only; --model-cidr names others, "+
+			"such as those behind a Service", ports, strings.Join(e.CIDRs, ", ")))
 	}
 	return e, nil
 }

@@ -380,21 +380,19 @@ func (s *storedSession) putBack(ctx context.Context, e *environment, plan *pendi
 		return err
 	}
 	defer p.close()
-	if plan != nil {
-		if err := s.savePending(*plan); err != nil {
-			return err
-		}
+	err = workspace.Check(p.before, c.Changes)
+	if err == nil && plan != nil {
+		err = s.savePending(*plan)
 	}
-	_, err = workspace.Restore(ctx, e.plain, p.before, f)
+	if err == nil {
+		_, err = workspace.Restore(ctx, e.plain, p.before, f)
+	}
 	if conflict := (*workspace.ConflictError)(nil); errors.As(err, &conflict) {
 		var names []string
 		for _, c := range conflict.Conflicts {
 			names = append(names, c.Name)
 		}
-		err = &changedError{names, err}
-		if s.planned != nil {
-			err = errors.Join(err, os.Remove(s.file(pendingName)))
-		}
+		return &changedError{names, err}
 	}
 	return err
 }

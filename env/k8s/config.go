@@ -88,8 +88,9 @@ type Config struct {
 	// condition of Open.
 	Network          Network
 	RequireNoNetwork bool
-	// WaitForQuota is how long Open waits for room in a quota of the namespace, beside StartTimeout,
-	// if the pod is not larger than the whole quota. The error is ErrQuota then, and at once without.
+	// WaitForQuota is how long Open waits for room in a quota of the namespace, beside StartTimeout;
+	// then, and at once without, the error is ErrQuota. That of a pod which is larger than the whole
+	// quota is the cluster's.
 	WaitForQuota time.Duration
 	// User is "UID" or "UID:GID", not root; the default is DefaultUser.
 	User string

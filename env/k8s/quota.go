@@ -58,7 +58,10 @@ func (c *Cluster) waitForQuota(
 		cfg.Warn("a pod waits for room in a quota: " + shorten.Line(err.Error()))
 	}
 	for end := time.Now().Add(cfg.WaitForQuota); isQuota(err); {
-		if exceeds(err) || time.Now().After(end) || !wait(ctx, quotaPause) {
+		if exceeds(err) {
+			return nil, err
+		}
+		if time.Now().After(end) || !wait(ctx, quotaPause) {
 			return nil, fmt.Errorf("%w: %w", ErrQuota, err)
 		}
 		pod.Annotations[annotationReady] = readyBy(cfg)

@@ -210,7 +210,7 @@ func (t *taker) store(name string, state fileState, r io.Reader) error {
 	if s.base != nil {
 		if old, ok := s.base.files[name]; ok && old.sha256 == state.sha256 && old.size == size {
 			state.offset = -1 // The next content overwrites this one.
-			if old.mode == state.mode {
+			if old.mode == state.mode && old.private == state.private {
 				s.base.keepStamp(name, t.wanted[name].stamp)
 			}
 		}

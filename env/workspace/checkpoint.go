@@ -232,6 +232,13 @@ func Restore(
 	return head.Checkpoint, r.restore(ctx, head.Changes)
 }
 
+// Check returns the error of Restore about files that others have changed.
+func Check(now *snapshot.Snapshot, list []Change) error {
+	r := restorer{now: now}
+	_, err := r.plan(list)
+	return err
+}
+
 // ReadCheckpoint describes what Save has written.
 func ReadCheckpoint(from io.Reader) (Checkpoint, error) {
 	head, err := readCheckpointHead(tar.NewReader(from))
@@ -245,9 +252,27 @@ type restorer struct {
 	from io.ReadSeeker
 }
 
+// steps are what a Restore does.
+type steps struct {
+	todo  map[string]string // names to make, with the hashes of their contents
+	edits map[string]Change // existing files that get another content
+	gone  []string
+}
+
 func (r *restorer) restore(ctx context.Context, list []Change) error {
-	todo := make(map[string]string)  // names to make, with the hashes of their contents
-	edits := make(map[string]Change) // existing files that get another content
+	s, err := r.plan(list)
+	if err != nil {
+		return err
+	}
+	if err := r.edit(ctx, s.edits); err != nil {
+		return err
+	}
+	return r.makeAndRemove(ctx, s.todo, s.gone)
+}
+
+// plan returns the steps for a list of changes, or a *ConflictError.
+func (r *restorer) plan(list []Change) (steps, error) {
+	todo, edits := make(map[string]string), make(map[string]Change)
 	var gone []string
 	var conflicts []Conflict
 	for _, c := range list {
@@ -271,12 +296,9 @@ func (r *restorer) restore(ctx context.Context, list []Change) error {
 	conflicts = append(conflicts, r.crossed(todo, gone)...)
 	if len(conflicts) > 0 {
 		slices.SortFunc(conflicts, func(a, b Conflict) int { return cmp.Compare(a.Name, b.Name) })
-		return &ConflictError{conflicts}
+		return steps{}, &ConflictError{conflicts}
 	}
-	if err := r.edit(ctx, edits); err != nil {
-		return err
-	}
-	return r.makeAndRemove(ctx, todo, gone)
+	return steps{todo, edits, gone}, nil
 }
 
 // leftovers returns the temporary files beside the files to make or to change: those of a Restore

@@ -70,7 +70,8 @@ func New(mode Mode, values map[string]string) *Redactor {
 	return r
 }
 
-// addLines adds the long lines of a value of several lines.
+// addLines adds the long lines of a value of several lines, but for those of a text or of JSON,
+// which others have, too.
 func (r *Redactor) addLines(name, text string) {
 	if !strings.Contains(text, "\n") {
 		return
@@ -78,7 +79,8 @@ func (r *Redactor) addLines(name, text string) {
 	for i, line := range strings.Split(text, "\n") {
 		// The first and the last line of a key are in every key.
 		line = strings.TrimSpace(line)
-		if len(line) >= minLine && !strings.HasPrefix(line, "-----") {
+		if len(line) >= minLine && !strings.HasPrefix(line, "-----") &&
+			!strings.ContainsAny(line, " \t\"'") {
 			r.values = append(r.values, value{fmt.Sprintf("%s line %d", name, i+1), line})
 		}
 	}

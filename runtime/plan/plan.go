@@ -225,7 +225,8 @@ func (p Plan) Update(changes []Change) (Plan, error) {
 		}
 		p.settle()
 		for _, other := range p.Tasks {
-			if other.Status == Completed && len(p.waits(other)) > 0 {
+			if c.Status != "" && c.Status != Completed && other.Status == Completed &&
+				slices.Contains(other.DependsOn, c.ID) {
 				return Plan{}, fmt.Errorf("%s cannot be %s: %s, which depends on it, is completed; change "+
 					"that first", c.ID, c.Status, other.ID)
 			}

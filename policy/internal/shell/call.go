@@ -135,10 +135,10 @@ func (a *analyzer) program(args []string, stdin *string, st *state) {
 }
 
 // elsewhere analyses a program in a directory that is none of the system's, such as
-// /opt/bin/env, as the one that its name says, too.
+// /opt/bin/env, as the one that its name says, too. One of the project needs a rule of its own.
 func (a *analyzer) elsewhere(name string, args []string, stdin *string, st *state) {
 	base := path.Base(name)
-	if base == name || strings.ContainsAny(base, holes) {
+	if !path.IsAbs(inDir(st.dir, name)) || base == name || strings.ContainsAny(name, holes) {
 		return
 	}
 	named := append([]string{base}, args[1:]...)

@@ -231,9 +231,7 @@ func (a *analyzer) git(args []string, st *state) []string {
 func gitEdits(sub string, args []string) bool {
 	asks := func(letters string) bool {
 		return slices.ContainsFunc(args, func(word string) bool {
-			letter := strings.TrimLeft(word, "-afnqsuvzAN")
-			return strings.HasPrefix(word, "-") && !strings.HasPrefix(word, "--") && letter != "" &&
-				strings.IndexByte(letters, letter[0]) >= 0
+			return hasLetter(word, letters, "afiknoqsuvxzAN")
 		})
 	}
 	message := []string{"--message", "--file", "--reuse-message", "--no-edit", "--fixup", "--dry-run"}
@@ -255,8 +253,8 @@ func gitEdits(sub string, args []string) bool {
 		}) && !gitHas(args, "mFC", message...)
 	case "revert":
 		return !gitHas(args, "n", "--no-edit", "--abort", "--quit", "--no-commit")
-	case "rebase", "cherry-pick", "merge", "am":
-		return asks("e") || slices.ContainsFunc(args, func(word string) bool {
+	case "rebase", "cherry-pick", "merge", "pull", "am":
+		return asks("e") || sub == "am" && asks("i") || slices.ContainsFunc(args, func(word string) bool {
 			return len(word) > 2 && (strings.HasPrefix("--continue", word) ||
 				strings.HasPrefix("--skip", word) || strings.HasPrefix("--resolved", word))
 		})
@@ -268,30 +266,52 @@ func gitEdits(sub string, args []string) bool {
 	return false
 }
 
-// gitFlags are long options of git without a value.
+// hasLetter reports whether a word has one of the letters of options, behind flags without a value
+// only.
+func hasLetter(word, letters, flags string) bool {
+	if !strings.HasPrefix(word, "-") || strings.HasPrefix(word, "--") {
+		return false
+	}
+	for _, c := range word[1:] {
+		switch {
+		case strings.ContainsRune(letters, c):
+			return true
+		case !strings.ContainsRune(flags, c):
+			return false
+		}
+	}
+	return false
+}
+
+// gitFlags are long options of git without a value, and letters of such.
 var gitFlags = []string{
 	"--all", "--allow-empty", "--allow-empty-message", "--amend", "--annotate", "--force", "--include",
-	"--no-verify", "--only", "--quiet", "--reset-author", "--sign", "--signoff", "--verbose",
+	"--only", "--quiet", "--reset-author", "--sign", "--signoff", "--verbose",
 }
+
+const gitLetters = "aefinoqsvz"
 
 // gitHas reports whether arguments of git certainly have one of the options: letters, or long ones.
 func gitHas(args []string, letters string, long ...string) bool {
 	for i := 0; i < len(args) && args[i] != "--"; i++ {
 		option, value, assigned := strings.Cut(args[i], "=")
-		letter := strings.TrimLeft(strings.TrimPrefix(option, "-"), "afinoqsvz")
+		isLong := strings.HasPrefix(option, "--")
+		takesNext := !assigned && !slices.Contains(gitFlags, option) &&
+			!strings.HasPrefix(option, "--no-")
+		if option == "--fixup" && !assigned && i+1 < len(args) {
+			value = args[i+1]
+		}
 		switch {
-		case option == "--fixup" && strings.Contains(value, ":"): // which edits the message
-		case slices.Contains(long, option) && (assigned || option != "--fixup"):
-			return true
-		case strings.HasPrefix(option, "--"):
-			if !assigned && !slices.Contains(gitFlags, option) {
-				i++ // which may be its value
-			}
-		case !strings.HasPrefix(option, "-") || letter == "":
-		case strings.IndexByte(letters, letter[0]) >= 0:
-			return true
-		case len(letter) == 1:
+		case option == "--fixup" && (value == "" || strings.Contains(value, ":")): // which edits
 			i++
+		case slices.Contains(long, option), hasLetter(args[i], letters, gitLetters):
+			return true
+		case isLong && takesNext:
+			i++ // which may be its value
+		case !isLong && strings.HasPrefix(args[i], "-"):
+			if last := strings.TrimLeft(args[i][1:], gitLetters); len(last) == 1 && last != "S" {
+				i++
+			}
 		}
 	}
 	return false
@@ -426,7 +446,7 @@ func sedUntil(s string, mark byte) (rest string, ok bool) {
 			i++
 		case '[':
 			set, ok := bracket(s[i:])
-			if !ok || strings.IndexByte(set, mark) >= 0 || strings.Contains(set, `\`) {
+			if !ok || strings.IndexByte(set, mark) >= 0 || strings.Contains(set, `\]`) {
 				return "", false
 			}
 			i += len(set) - 1

@@ -169,7 +169,9 @@ func (a *analyzer) redirects(list []*syntax.Redirect, st *state) (stdin *string)
 		case syntax.DplOut, syntax.DplIn:
 			a.duplicate(r.Word, name, st)
 		case syntax.RdrIn:
-			a.read(name, st)
+			if _, process := onlyPart(r.Word).(*syntax.ProcSubst); !process {
+				a.read(name, st)
+			}
 		case syntax.WordHdoc:
 			if input {
 				stdin = &name
@@ -262,9 +264,22 @@ func (a *analyzer) write(name string, st *state) {
 	a.found.Writes = append(a.found.Writes, inDir(st.dir, name))
 }
 
+// sources are files that scripts read without a consequence.
+var sources = []string{
+	"/dev/null", "/dev/stdin", "/dev/fd/0", "/dev/tty", "/dev/zero", "/dev/random", "/dev/urandom",
+}
+
+// onlyPart returns the part of a word that has only one; else nil.
+func onlyPart(w *syntax.Word) syntax.WordPart {
+	if len(w.Parts) != 1 {
+		return nil
+	}
+	return w.Parts[0]
+}
+
 // read adds a file that is read.
 func (a *analyzer) read(name string, st *state) {
-	if name != "" && !slices.Contains(devices, name) {
+	if name != "" && !slices.Contains(sources, name) {
 		a.found.Reads = append(a.found.Reads, inDir(st.dir, name))
 	}
 }

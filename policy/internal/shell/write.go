@@ -126,10 +126,9 @@ func (a *analyzer) writes(args []string, st *state) {
 		return
 	}
 	if args[0] == "tar" {
-		if slices.ContainsFunc(args, tarLeaves) {
+		if args, w = tarOptions(args, w); slices.ContainsFunc(args, tarLeaves) {
 			a.write(string(Hole), st)
 		}
-		args, w = tarOptions(args, w)
 	}
 	u := a.usage(&w, args, st)
 	if !u.acts {
@@ -144,19 +143,23 @@ func (a *analyzer) writes(args []string, st *state) {
 			a.write(name+u.suffix, st)
 		}
 	}
-	// The last operand may be a directory.
-	if n := len(u.operands) - 1; n > 0 && (w.last || w.moves) {
-		for _, name := range u.operands[:n] {
-			name = path.Join(u.operands[n], path.Base(name))
-			a.found.MayWrite = append(a.found.MayWrite, inDir(st.dir, name))
+	if n := len(u.operands) - 1; len(u.dirs) == 0 && n > 0 && (w.last || w.moves) {
+		u.dirs, u.operands = u.operands[n:], u.operands[:n] // the last one may be a directory
+	}
+	for _, dir := range u.dirs {
+		for _, name := range u.operands {
+			if name = path.Join(dir, path.Base(name)); !strings.ContainsAny(name, holes) {
+				a.found.MayWrite = append(a.found.MayWrite, inDir(st.dir, name))
+			}
 		}
 	}
 }
 
 // usage is how a command uses a writer.
 type usage struct {
-	// targets are values of options that are written.
-	operands, targets []string
+	// targets are values of options that are written, dirs those of them that are directories for the
+	// operands.
+	operands, targets, dirs []string
 	// suffix is that of the copies that it makes of its operands; empty without.
 	suffix string
 	// acts means that it writes.
@@ -194,6 +197,7 @@ func (a *analyzer) usage(w *writer, args []string, st *state) (u usage) {
 				u.targets = append(u.targets, next())
 			} else if abbreviates(option, w.target) {
 				u.targets, w.only = append(u.targets, next()), !w.moves
+				u.dirs = append(u.dirs, u.targets[len(u.targets)-1])
 			}
 		default:
 			if w.with != "" && strings.Contains(option, w.with) {
@@ -215,6 +219,9 @@ func (a *analyzer) usage(w *writer, args []string, st *state) (u usage) {
 				}
 				if output || target {
 					u.targets = append(u.targets, rest)
+					if target {
+						u.dirs = append(u.dirs, rest)
+					}
 					w.only = w.only || target && !w.moves
 				}
 				break

@@ -47,6 +47,7 @@ func TestFiles(t *testing.T) {
 		{"wget -a x h", ". x"},
 		{"g++ -o x y.cc", "x"},
 		{"tar -xPf a", ". …"},
+		{"tar xPf a", ". …"},
 		{"tar xf a --one-top-level=/x", ". …"},
 		{"/opt/bin/rm x", "x"},
 		{"sed s/a/b/ x", ""},
@@ -135,7 +136,9 @@ func TestMayWrite(t *testing.T) {
 		"gunzip d/x.gz": "d/x…", "gzip .env": "…", "git clone u d": "d u", "git worktree add d": "add d",
 		"git archive -o f HEAD": "HEAD f",
 		"cp x/.env sub":         "sub/.env", "mv -f a b/c d": "d/a d/c", "cp a d/": "d/a",
-		"git status": "", "git add .": "", "git commit -m x": "",
+		"cp -t sub a x/.env": "sub/.env sub/a", "cp src/*.txt out": "", `cp "src/$f" out`: "",
+		"install --target-directory=d a": "d/a",
+		"git status":                     "", "git add .": "", "git commit -m x": "",
 	} {
 		s := Analyze(script, Options{Bash: true})
 		if got := Printable(strings.Join(s.MayWrite, " ")); got != want {
