@@ -123,6 +123,7 @@ bench: withdaemons
 	$(GO) test -run '^$$' -bench '^BenchmarkTurn$$' -benchtime 20x ./integration
 	$(GO) test -run '^$$' -bench '^BenchmarkPrompt$$' -benchtime 1x ./integration
 	$(GO) test -run '^$$' -bench '^Benchmark(GiB|IdleSessions)$$' -benchtime 5x ./integration
+	$(GO) test -run '^$$' -bench '^BenchmarkUnchanged$$' -benchtime 30x ./integration
 	$(GO) test -run '^$$' -bench '^BenchmarkRoundTrips$$' -benchtime 200x ./env/internal/wire/client
 	$(GO) test -run '^$$' -bench '^BenchmarkBulk$$' -benchtime 5x ./env/internal/wire/client
 	$(WITH) -- $(GO) test -run '^$$' -bench . -benchtime 20x ./env/docker

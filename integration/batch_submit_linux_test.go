@@ -644,8 +644,8 @@ func TestSubmitMany(t *testing.T) {
 		fmt.Fprintf(&tasks, "{\"id\":\"t%d\",\"prompt\":\"x\"}\n", i)
 	}
 	name := h.submit(t, mark, tasks.String(), "turns: [{text: done}]\n", "--queue=none")
-	if got := h.about(t, t.TempDir(), "batch", "status", "--env=k8s", name); !strings.Contains(
-		got.stdout+got.stderr, "queued: 0 of 100001 tasks passed") {
+	got := h.about(t, t.TempDir(), "batch", "status", "--env=k8s", name)
+	if !strings.Contains(got.stdout, "state     queued\npassed    0 of 100001 tasks\n") {
 		t.Errorf("%+v", got)
 	}
 	h.remove(t, name, mark)
