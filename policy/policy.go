@@ -480,8 +480,10 @@ func (p *Policy) command(r Request) Decision {
 		}
 	}
 	acts := len(script.Writes)+len(script.Reads)+len(script.Obscure) > 0
-	if len(script.Commands) == 0 && acts { // such as "> FILE"
-		add(p.step(r, r.Subject))
+	if len(script.Commands) == 0 && strings.TrimSpace(r.Subject) != "" { // such as "> FILE"
+		if s := p.step(r, r.Subject); acts || s.Rule != nil && s.Action != Allow {
+			add(s)
+		}
 	}
 	write := r
 	write.Tool, write.Class = "", ClassWrite

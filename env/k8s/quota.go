@@ -54,7 +54,7 @@ func (c *Cluster) waitForQuota(
 ) (created *corev1.Pod, _ error) {
 	timer.Stop()
 	defer timer.Reset(cfg.StartTimeout)
-	if cfg.WaitForQuota > 0 && cfg.Warn != nil {
+	if cfg.WaitForQuota > 0 && cfg.Warn != nil && !exceeds(err) {
 		cfg.Warn("a pod waits for room in a quota: " + shorten.Line(err.Error()))
 	}
 	for end := time.Now().Add(cfg.WaitForQuota); isQuota(err); {

@@ -135,13 +135,19 @@ func (a *analyzer) program(args []string, stdin *string, st *state) {
 }
 
 // elsewhere analyses a program in a directory that is none of the system's, such as
-// /opt/bin/env, as the one that its name says, too. One of the project needs a rule of its own.
+// /opt/bin/env, as the one that its name says, too. Of one in the working directory, which may be
+// a script of the project, only the files that it writes count.
 func (a *analyzer) elsewhere(name string, args []string, stdin *string, st *state) {
 	base := path.Base(name)
-	if !path.IsAbs(inDir(st.dir, name)) || base == name || strings.ContainsAny(name, holes) {
+	if base == name || strings.ContainsAny(base, holes) {
 		return
 	}
 	named := append([]string{base}, args[1:]...)
+	file := inDir(st.dir, name)
+	if !path.IsAbs(file) && !strings.HasPrefix(file, "../") && !strings.ContainsAny(file, holes) {
+		a.writes(named, st)
+		return
+	}
 	if _, ok := wrappers[base]; ok || slices.Contains(runners, base) {
 		a.program(named, stdin, st)
 		return

@@ -123,7 +123,8 @@ var harmless = []string{
 	"color.", "user.name=", "user.email=", "core.quotepath=", "core.autocrlf=", "core.filemode=",
 	"core.ignorecase=", "advice.", "init.defaultbranch=", "commit.gpgsign=false",
 	"tag.gpgsign=false", "safe.directory=", "log.", "status.", "diff.noprefix=", "diff.renames=",
-	"diff.algorithm=", "merge.conflictstyle=", "pull.rebase=", "push.default=", "gc.auto=", "column.",
+	"diff.algorithm=", "merge.conflictstyle=", "pull.rebase=true", "pull.rebase=false",
+	"push.default=", "gc.auto=", "column.",
 }
 
 // isHarmless reports whether a setting selects no program.
@@ -151,6 +152,7 @@ var (
 		"bisect", "filter-branch", "submodule", "difftool", "mergetool", "daemon", "instaweb", "gui",
 		"citool", "send-email", "p4", "svn", "shell", "hook", "for-each-repo", "maintenance",
 		"web--browse", "remote-ext", "cvsserver", "upload-pack", "help", "config",
+		"bugreport",
 	}
 )
 
@@ -188,6 +190,7 @@ func (a *analyzer) git(args []string, st *state) []string {
 		a.add(append([]string{"git", "-C", dir}, rest...), false)
 	}
 	sub := rest[0]
+	shows := slices.Contains(gitShows, sub) || sub == "stash" && slices.Contains(rest, "show")
 	cluster := func(word, letters string) bool {
 		return strings.HasPrefix(word, "-") && !strings.HasPrefix(word, "--") &&
 			strings.ContainsAny(word[1:], letters)
@@ -201,7 +204,7 @@ func (a *analyzer) git(args []string, st *state) []string {
 		switch {
 		case mayBeOption(word):
 			report("an option that is made at run time")
-		case slices.Contains(gitShows, sub) && (word == "--text" || word == "--patch"):
+		case shows && (word == "--text" || word == "--patch"):
 		case long && slices.ContainsFunc(gitRuns, func(l string) bool {
 			return strings.HasPrefix(l, option[2:])
 		}):
@@ -224,97 +227,6 @@ func (a *analyzer) git(args []string, st *state) []string {
 	}
 	a.gitWrites(rest, dir)
 	return append([]string{"git"}, rest...)
-}
-
-// gitEdits reports whether a subcommand of git, with its arguments, may start an editor. Without
-// a terminal a merge starts none.
-func gitEdits(sub string, args []string) bool {
-	asks := func(letters string) bool {
-		return slices.ContainsFunc(args, func(word string) bool {
-			return hasLetter(word, letters, "afiknoqsuvxzAN")
-		})
-	}
-	message := []string{"--message", "--file", "--reuse-message", "--no-edit", "--fixup", "--dry-run"}
-	switch sub {
-	case "commit":
-		return asks("cept") || !gitHas(args, "mFC", message...)
-	case "tag":
-		annotated := slices.ContainsFunc(args, func(word string) bool {
-			if long, ok := strings.CutPrefix(word, "--"); ok {
-				long, _, _ = strings.Cut(long, "=")
-				return abbreviates(long, []string{"annotate", "sign", "local-user"})
-			}
-			return strings.HasPrefix(word, "-") && strings.ContainsAny(word, "asu")
-		})
-		return asks("e") || annotated && !gitHas(args, "mFlnd", message...)
-	case "notes":
-		return slices.ContainsFunc(args, func(word string) bool {
-			return word == "add" || word == "append" || word == "edit"
-		}) && !gitHas(args, "mFC", message...)
-	case "revert":
-		return !gitHas(args, "n", "--no-edit", "--abort", "--quit", "--no-commit")
-	case "rebase", "cherry-pick", "merge", "pull", "am":
-		return asks("e") || sub == "am" && asks("i") || slices.ContainsFunc(args, func(word string) bool {
-			return len(word) > 2 && (strings.HasPrefix("--continue", word) ||
-				strings.HasPrefix("--skip", word) || strings.HasPrefix("--resolved", word))
-		})
-	case "add", "stage":
-		return asks("ipe")
-	case "checkout", "reset", "restore", "stash":
-		return asks("p")
-	}
-	return false
-}
-
-// hasLetter reports whether a word has one of the letters of options, behind flags without a value
-// only.
-func hasLetter(word, letters, flags string) bool {
-	if !strings.HasPrefix(word, "-") || strings.HasPrefix(word, "--") {
-		return false
-	}
-	for _, c := range word[1:] {
-		switch {
-		case strings.ContainsRune(letters, c):
-			return true
-		case !strings.ContainsRune(flags, c):
-			return false
-		}
-	}
-	return false
-}
-
-// gitFlags are long options of git without a value, and letters of such.
-var gitFlags = []string{
-	"--all", "--allow-empty", "--allow-empty-message", "--amend", "--annotate", "--force", "--include",
-	"--only", "--quiet", "--reset-author", "--sign", "--signoff", "--verbose",
-}
-
-const gitLetters = "aefinoqsvz"
-
-// gitHas reports whether arguments of git certainly have one of the options: letters, or long ones.
-func gitHas(args []string, letters string, long ...string) bool {
-	for i := 0; i < len(args) && args[i] != "--"; i++ {
-		option, value, assigned := strings.Cut(args[i], "=")
-		isLong := strings.HasPrefix(option, "--")
-		takesNext := !assigned && !slices.Contains(gitFlags, option) &&
-			!strings.HasPrefix(option, "--no-")
-		if option == "--fixup" && !assigned && i+1 < len(args) {
-			value = args[i+1]
-		}
-		switch {
-		case option == "--fixup" && (value == "" || strings.Contains(value, ":")): // which edits
-			i++
-		case slices.Contains(long, option), hasLetter(args[i], letters, gitLetters):
-			return true
-		case isLong && takesNext:
-			i++ // which may be its value
-		case !isLong && strings.HasPrefix(args[i], "-"):
-			if last := strings.TrimLeft(args[i][1:], gitLetters); len(last) == 1 && last != "S" {
-				i++
-			}
-		}
-	}
-	return false
 }
 
 // sedPlain are options of sed without a value.

@@ -148,7 +148,8 @@ func (a *analyzer) writes(args []string, st *state) {
 	}
 	for _, dir := range u.dirs {
 		for _, name := range u.operands {
-			if name = path.Join(dir, path.Base(name)); !strings.ContainsAny(name, holes) {
+			base := path.Base(name) // one that is made at run time could be anything
+			if name = path.Join(dir, base); base[0] == '.' || !strings.ContainsAny(name, holes) {
 				a.found.MayWrite = append(a.found.MayWrite, inDir(st.dir, name))
 			}
 		}
