@@ -570,7 +570,8 @@ func TestCutStreams(t *testing.T) {
 func TestTemplate(t *testing.T) {
 	t.Parallel()
 	kubectl(t, "", "create", "configmap", "settings", "--from-literal=color=blue")
-	kubectl(t, "", "create", "priorityclass", namespace, "--value=1")
+	// On a full node its pod waits, and preempts none of other tests.
+	kubectl(t, "", "create", "priorityclass", namespace, "--value=1", "--preemption-policy=Never")
 	t.Cleanup(func() { kubectl(t, "", "delete", "priorityclass", namespace) })
 	cluster := connect(t)
 	e := start(t, cluster, k8s.Config{
