@@ -328,8 +328,15 @@ func TestBatchOnDocker(t *testing.T) {
 			return d.api.ContainerRemove(ctx, id, container.RemoveOptions{Force: true})
 		},
 		none: func() {
+			var left []string
+			var err error
+			defer func() {
+				if len(left) > 0 || err != nil {
+					t.Errorf("left: %q, %v", left, err)
+				}
+			}()
 			await(t, "the end of all containers", func() bool {
-				left, err := d.containers(t.Context(), mark)
+				left, err = d.containers(t.Context(), mark)
 				return err == nil && len(left) == 0
 			})
 		},

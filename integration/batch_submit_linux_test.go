@@ -574,8 +574,8 @@ func TestSubmitPaused(t *testing.T) {
 	h.remove(t, name, mark)
 }
 
-// TestSubmitQuota has two agents that take all the room of a quota, so that there is none for a
-// sandbox: one makes room for the other, which counts as no attempt, and both pass.
+// TestSubmitQuota has two agents that use up a quota, so that no sandbox starts: one agent ends and
+// starts again later, which counts as no attempt, and both tasks pass.
 func TestSubmitQuota(t *testing.T) {
 	t.Parallel()
 	h, mark := newSubmitHost(t), newMark()

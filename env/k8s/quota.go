@@ -47,8 +47,8 @@ func exceeds(err error) bool {
 	return false
 }
 
-// waitForQuota creates a pod, for which a quota had no room, when there is some. The timer of
-// StartTimeout stands still meanwhile.
+// waitForQuota tries to create a pod until the quota has room. The timer of StartTimeout stands
+// still meanwhile.
 func (c *Cluster) waitForQuota(
 	ctx context.Context, pod *corev1.Pod, cfg Config, timer *time.Timer, err error,
 ) (created *corev1.Pod, _ error) {

@@ -134,9 +134,9 @@ func (a *analyzer) program(args []string, stdin *string, st *state) {
 	a.add(args, false)
 }
 
-// elsewhere analyses a program in a directory that is none of the system's, such as
-// /opt/bin/env, as the one that its name says, too. Of one in the working directory, which may be
-// a script of the project, only the files that it writes count.
+// elsewhere analyses /opt/bin/env as env, too: a program outside of the system's directories may
+// be a system's program. A program in the working directory may be a script of the project, so that
+// only the files count that a system's program would write.
 func (a *analyzer) elsewhere(name string, args []string, stdin *string, st *state) {
 	base := path.Base(name)
 	if base == name || strings.ContainsAny(base, holes) {
