@@ -3,12 +3,15 @@ package integration_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -97,8 +100,13 @@ func (h submitHost) submit(t *testing.T, mark, tasks, script string, flags ...st
 	return name
 }
 
-// about runs a command about a submitted batch in a new directory.
+// about runs a command about a submitted batch in a directory.
 func (h submitHost) about(t *testing.T, dir string, args ...string) ran {
+	t.Helper()
+	return finish(t, h.aboutCommand(t, dir, args...))
+}
+
+func (h submitHost) aboutCommand(t *testing.T, dir string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := h.command(t, dir, newMark(), args...)
 	kept := cmd.Env[:0]
@@ -108,7 +116,7 @@ func (h submitHost) about(t *testing.T, dir string, args ...string) ran {
 		}
 	}
 	cmd.Env = append(kept, "SANDBOXAGENT_STATE_DIR="+t.TempDir())
-	return finish(t, cmd)
+	return cmd
 }
 
 // left lists the objects of a batch.
@@ -191,12 +199,17 @@ func TestSubmit(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for range 2 { // the second changes nothing
-		got := h.about(t, dir, "batch", "collect", "--out=r", "--json", name)
+		got := h.about(t, dir, "batch", "collect", "--out=r", "--junit=junit.xml", "--json", name)
 		var totals struct{ Passed int }
 		if err := json.Unmarshal([]byte(got.stdout), &totals); err != nil || got.code != 0 ||
 			totals.Passed != n {
 			t.Errorf("exit code %d, %v: %s%s", got.code, err, got.stdout, got.stderr)
 		}
+	}
+	report, err := os.ReadFile(filepath.Join(dir, "junit.xml"))
+	if want := fmt.Sprintf(`tests="%d" failures="0" errors="0" skipped="0"`, n); err != nil ||
+		!bytes.Contains(report, []byte(want)) {
+		t.Errorf("%v, the report is %s", err, report)
 	}
 	records := batchRecords(t, filepath.Join(dir, "r"))
 	if len(records) != n {
@@ -428,22 +441,114 @@ func TestSubmitFails(t *testing.T) {
 	})
 }
 
-// TestSubmitCanceled cancels a batch whose task runs.
+// TestSubmitCanceled has a batch whose task runs: it is listed, "wait" has a time limit, and "logs"
+// follows the task until the batch is canceled. Then the task has no result.
 func TestSubmitCanceled(t *testing.T) {
 	t.Parallel()
 	h, mark := newSubmitHost(t), newMark()
 	name := h.submit(t, mark, `{"id":"a","prompt":"x"}`, `turns:
+  - calls: [{tool: shell, args: {command: echo begun}}]
   - calls: [{tool: shell, args: {command: sleep 3600, timeout_ms: 3600000}}]
 `)
 	if _, err := asAdmin(t).pick(t.Context(), sandboxesOf(mark)); err != nil {
 		t.Fatal(err)
 	}
+	if got := h.about(t, t.TempDir(), "batch", "wait", "--timeout=1s", name); got.code != 124 ||
+		!strings.Contains(got.stderr, name+" runs still (--timeout)") {
+		t.Errorf("%+v", got)
+	}
+	if got := h.about(t, t.TempDir(), "batch", "status", "--env=k8s"); got.code != 0 ||
+		!regexp.MustCompile(`(?m)^`+name+` .*running`).MatchString(got.stdout) {
+		t.Errorf("%+v", got)
+	}
+	logs, output := h.aboutCommand(t, t.TempDir(), "batch", "logs", "--follow", name, "a"),
+		new(lockedBuffer)
+	logs.Stdout, logs.Stderr = output, output
+	logs.WaitDelay = 10 * time.Second
+	if err := logs.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the log of the first command", func() bool {
+		return strings.Contains(output.String(), "echo begun")
+	})
 	if got := h.about(t, t.TempDir(), "batch", "cancel", name); got.code != 0 {
 		t.Errorf("%+v", got)
 	}
+	_ = logs.Wait() // it ends; a node may cut the log of a pod that it deletes
 	got := h.about(t, t.TempDir(), "batch", "wait", name)
 	if got.code != 1 || !strings.Contains(got.stdout, "DeadlineExceeded") {
 		t.Errorf("%+v", got)
+	}
+	dir := t.TempDir()
+	got = h.about(t, dir, "batch", "collect", "--out=r", name)
+	if records := batchRecords(t, filepath.Join(dir, "r")); got.code != 1 || len(records) != 0 ||
+		!strings.Contains(got.stdout, "left      1") {
+		t.Errorf("%+v, %v", got, records)
+	}
+	h.remove(t, name, mark)
+}
+
+// TestSubmitFiles has tasks that take several objects of the cluster, with a directory that does,
+// and one whose directory is on a volume of the agents.
+func TestSubmitFiles(t *testing.T) {
+	t.Parallel()
+	h, mark := newSubmitHost(t), newMark()
+	agents, err := os.ReadFile(h.template)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, large := t.TempDir(), make([]byte, 2<<20)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(large) // it never fails
+	h.template = filepath.Join(dir, "agents.yaml")
+	writeTree(t, dir, map[string]string{"big/in.bin": string(large), "agents.yaml": string(agents) +
+		fmt.Sprintf(`    volumeMounts: [{name: data, mountPath: /data}]
+  volumes: [{name: data, emptyDir: {}}]
+  initContainers:
+  - name: fill
+    image: %s
+    command: [sh, -c, "mkdir /data/repo && printf volume >/data/repo/in.bin"]
+    volumeMounts: [{name: data, mountPath: /data}]
+    securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
+`, daemons.Debian)})
+	var tasks strings.Builder
+	want := map[string]string{}
+	for i := range 3 {
+		id, from, content := fmt.Sprintf("t%d", i), filepath.Join(dir, "big"), large
+		if i == 2 {
+			from, content = "/data/repo", []byte("volume")
+		}
+		fmt.Fprintf(&tasks, `{"id":%q,"prompt":%q,"workdir":%q}`+"\n", id,
+			strings.Repeat(id+" ", 20_000), from)
+		want[id] = fmt.Sprintf("%x", sha256.Sum256(content))
+	}
+	name := h.submit(t, mark, tasks.String(), `turns:
+  - calls: [{tool: shell, args: {command: sha256sum <in.bin >sum.txt}}]
+  - text: done
+`, "--parallel=3")
+	inputs, err := asAdmin(t)("get", "configmaps", "-l", "sandboxagent/batch="+name+
+		",sandboxagent/kind in (input,piece)", "-o", "name")
+	if n := len(strings.Fields(inputs)); err != nil || n < 3+2 {
+		t.Errorf("%v: the tasks and the directory have these objects: %s", err, inputs)
+	}
+	if got := h.about(t, t.TempDir(), "batch", "wait", name); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	if got := h.about(t, dir, "batch", "collect", "--out=r", name); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	for id, r := range batchRecords(t, filepath.Join(dir, "r")) {
+		patch, err := os.ReadFile(r.Patch)
+		if err != nil || !bytes.Contains(patch, []byte("\n+"+want[id])) {
+			t.Errorf("%s: %v, %s", id, err, patch)
+		}
+		delete(want, id)
+	}
+	if len(want) > 0 {
+		t.Errorf("no result of %v", want)
+	}
+	given, err := batch.Tasks(filepath.Join(dir, "r"))
+	if err != nil || len(given) != 3 || !strings.HasPrefix(given[1].Prompt, "t1 t1 ") {
+		t.Errorf("the tasks are not those of the file: %v", err)
 	}
 	h.remove(t, name, mark)
 }
@@ -569,83 +674,6 @@ func TestSubmitPaused(t *testing.T) {
 		"--max-retry-wait=1s", "--retries=0")
 	if got := h.about(t, t.TempDir(), "batch", "wait", name); got.code != 0 ||
 		!strings.Contains(got.stdout, "passed    1 of 1") {
-		t.Errorf("%+v", got)
-	}
-	h.remove(t, name, mark)
-}
-
-// TestSubmitQuota has two agents that use up a quota, so that no sandbox starts: one agent ends and
-// starts again later, which counts as no attempt, and both tasks pass.
-func TestSubmitQuota(t *testing.T) {
-	t.Parallel()
-	h, mark := newSubmitHost(t), newMark()
-	class := "room-" + strings.ToLower(mark)
-	admin := daemons.Kubeconfig(t)
-	kubectl := func(stdin string, args ...string) {
-		t.Helper()
-		out, err := daemons.Kubectl(context.WithoutCancel(t.Context()), admin, stdin, args...)
-		if err != nil {
-			t.Fatal(out, err)
-		}
-	}
-	user, err := kubeUser()
-	if err != nil {
-		t.Fatal(err)
-	}
-	kubectl(fmt.Sprintf(`
-apiVersion: scheduling.k8s.io/v1
-kind: PriorityClass
-metadata: {name: %[1]s}
-value: 0
----
-apiVersion: v1
-kind: ResourceQuota
-metadata: {name: %[1]s, namespace: %[2]s}
-spec:
-  hard: {pods: "2"}
-  scopeSelector:
-    matchExpressions: [{scopeName: PriorityClass, operator: In, values: [%[1]s]}]
-`, class, user.Namespace), "apply", "-f", "-")
-	t.Cleanup(func() {
-		kubectl("", "delete", "priorityclass/"+class)
-		kubectl("", "delete", "-n", user.Namespace, "resourcequota/"+class)
-	})
-	agents, err := os.ReadFile(h.template)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	h.template = filepath.Join(dir, "agents.yaml")
-	ofClass := "spec:\n  priorityClassName: " + class + "\n"
-	writeTree(t, dir, map[string]string{
-		"agents.yaml": strings.Replace(string(agents), "spec:\n", ofClass, 1), "pods.yaml": ofClass,
-	})
-	name := h.submit(t, mark, "{\"id\":\"a\",\"prompt\":\"x\"}\n{\"id\":\"b\",\"prompt\":\"x\"}\n",
-		"turns: [{calls: [{tool: shell, args: {command: echo made >made}}]}, {text: done}]\n",
-		"--parallel=2", "--retries=0", "--pod-template="+filepath.Join(dir, "pods.yaml"))
-	if got := h.about(t, t.TempDir(), "batch", "wait", name); got.code != 0 ||
-		!strings.Contains(got.stdout, "passed    2 of 2") {
-		t.Errorf("%+v", got)
-	}
-	h.remove(t, name, mark)
-}
-
-// TestSubmitMany submits more tasks than an Indexed Job takes without limits of its own. The queue,
-// of which the cluster has none, keeps them from starting.
-func TestSubmitMany(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it sends 100,001 tasks")
-	}
-	t.Parallel()
-	h, mark := newSubmitHost(t), newMark()
-	var tasks strings.Builder
-	const n = 100_001
-	for i := range n {
-		fmt.Fprintf(&tasks, "{\"id\":\"t%d\",\"prompt\":\"x\"}\n", i)
-	}
-	name := h.submit(t, mark, tasks.String(), "turns: [{text: done}]\n", "--queue=none")
-	got := h.about(t, t.TempDir(), "batch", "status", "--env=k8s", name)
-	if !strings.Contains(got.stdout, "state     queued\npassed    0 of 100001 tasks\n") {
 		t.Errorf("%+v", got)
 	}
 	h.remove(t, name, mark)
