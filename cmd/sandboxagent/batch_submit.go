@@ -401,7 +401,7 @@ func (s *submission) addFlags(ctx context.Context, order *workOrder, flags []str
 func (s *submission) input(ctx context.Context, t batch.Task) (_ []byte, err error) {
 	w := workTask{Task: t, Sent: sentFields{MaxCostUSD: s.c.Float64("max-cost")}}
 	bad := func(field string, err error) error {
-		return usagef("task %s: %s: %s", t.ID, field, err)
+		return usagef("%s: %s: %s", t.Where(), field, err)
 	}
 	if w.Sent.Model, err = s.script(ctx, t.Model, &w.Files); err != nil {
 		return nil, bad("model", err)

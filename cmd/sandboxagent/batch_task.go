@@ -191,7 +191,7 @@ func (r *batchRunner) checkTasks(c *cli.Context, s runSettings) error {
 	}
 	for _, t := range r.in.tasks {
 		bad := func(field, format string, args ...any) error {
-			return usagef("task %s: %s: %s", t.ID, field, fmt.Sprintf(format, args...))
+			return usagef("%s: %s: %s", t.Where(), field, fmt.Sprintf(format, args...))
 		}
 		if t.Image != "" && findFlag(s.backend.flags(), "image") == nil {
 			return bad("image", "it has no effect with --env=%s", r.env)
@@ -233,8 +233,8 @@ func (r *batchRunner) checkTasks(c *cli.Context, s runSettings) error {
 				out = filepath.Join(in, filepath.Base(r.in.dir))
 			}
 			if isBelow(dir, out) {
-				return usagef("task %s: the results would be in its working directory, %s, where it can "+
-					"change them; name a directory outside with --out", t.ID, dir)
+				return usagef("%s: the results would be in its working directory, %s, where it can "+
+					"change them; name a directory outside with --out", t.Where(), dir)
 			}
 		}
 		places = append(places, place{dir, t.ID})
@@ -313,7 +313,7 @@ func (r *batchRunner) openModels(c *cli.Context, s runSettings) error {
 	names := map[string]string{c.String("model"): ""}
 	for _, t := range r.in.tasks {
 		if t.Model != "" && names[t.Model] == "" {
-			names[t.Model] = "task " + t.ID + ": "
+			names[t.Model] = t.Where() + ": "
 		}
 	}
 	if _, ok := names[""]; ok && !slices.ContainsFunc(r.in.tasks, func(t batch.Task) bool {
@@ -539,7 +539,7 @@ func (r *batchRunner) note(text string) {
 	again := r.noted[text] || len(r.noted) == mostNotes
 	r.noted[text] = r.noted[text] || !again
 	r.mu.Unlock()
-	if !again {
+	if !again && r.p.worker == nil { // its output has the progress of the attempt
 		r.show.notify(text)
 	}
 }

@@ -83,7 +83,7 @@ func (c *Cluster) open(
 	c.describe(pod, cfg)
 	if len(cfg.Template) > 0 {
 		_, err := c.createPod(ctx, pod, true)
-		if err != nil && !isQuota(err) {
+		if err != nil && !IsQuota(err) {
 			return nil, fmt.Errorf("the cluster rejects the pod template: %w", err)
 		}
 	}
@@ -105,7 +105,7 @@ func (c *Cluster) open(
 	}()
 	// The server finishes what it has started, and the result has to be deleted.
 	created, err := c.createPod(context.WithoutCancel(ctx), pod, false)
-	if isQuota(err) {
+	if IsQuota(err) {
 		created, err = c.waitForQuota(ctx, pod, cfg, timer, err)
 	}
 	if err != nil {

@@ -20,8 +20,9 @@ var ErrQuota = errors.New("the namespace has no room for a pod")
 // quotaPause is the pause between two attempts to create a pod for which a quota has no room.
 const quotaPause = 3 * time.Second
 
-// isQuota reports whether a quota of the namespace has no room for a pod.
-func isQuota(err error) bool {
+// IsQuota reports whether the server has refused an object because a quota of the namespace has no
+// room for it.
+func IsQuota(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
 }
 
@@ -57,7 +58,7 @@ func (c *Cluster) waitForQuota(
 	if cfg.WaitForQuota > 0 && cfg.Warn != nil && !exceeds(err) {
 		cfg.Warn("a pod waits for room in a quota: " + shorten.Line(err.Error()))
 	}
-	for end := time.Now().Add(cfg.WaitForQuota); isQuota(err); {
+	for end := time.Now().Add(cfg.WaitForQuota); IsQuota(err); {
 		if exceeds(err) {
 			return nil, err
 		}

@@ -40,6 +40,16 @@ type Task struct {
 	Model  string            `json:"model,omitempty"`
 	Limits Limits            `json:"limits,omitzero"`
 	Labels map[string]string `json:"labels,omitempty"`
+	// Line is that of the file that ReadTasks has read; zero for other tasks.
+	Line int `json:"-"`
+}
+
+// Where names the task for a message about one of its fields: its line, if it has one, and its ID.
+func (t Task) Where() string {
+	if t.Line == 0 {
+		return "task " + t.ID
+	}
+	return fmt.Sprintf("line %d: task %s", t.Line, t.ID)
 }
 
 // Limits bound one attempt at a task. Zero values are those of the batch.
@@ -110,6 +120,7 @@ func ReadTasks(r io.Reader) ([]Task, error) {
 			m.Line = n
 			errs = append(errs, m)
 		}
+		t.Line = n
 		tasks = append(tasks, t)
 	}
 	switch err := in.Err(); {

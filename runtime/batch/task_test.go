@@ -23,8 +23,8 @@ func TestReadTasks(t *testing.T) {
 		Verify: "true", Model: "openai/m", Limits: batch.Limits{
 			MaxTurns: 1, MaxToolRounds: 2, MaxTokens: 3, MaxCostUSD: 0.5, Timeout: "1h30m",
 		},
-		Labels: map[string]string{"k": "v"},
-	}, {ID: "b", Prompt: "p", Archive: "a.tar"}}
+		Labels: map[string]string{"k": "v"}, Line: 1,
+	}, {ID: "b", Prompt: "p", Archive: "a.tar", Line: 4}}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v, %s", err, diff)
 	}

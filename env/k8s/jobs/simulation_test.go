@@ -40,9 +40,10 @@ type apiServer struct {
 	*httptest.Server
 	latency time.Duration
 	seats   chan struct{}
-	// requests counts those that were accepted, rejected the others.
-	requests, rejected atomic.Int64
-	codecs             serializer.CodecFactory
+	// requests counts those that were accepted, rejected the others. full is the number of results
+	// for which a quota has no room.
+	requests, rejected, full atomic.Int64
+	codecs                   serializer.CodecFactory
 
 	mu sync.Mutex
 	// refusing has the server refuse Jobs, also those whose names are taken, for a quota. failing has
@@ -123,10 +124,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.mu.Unlock()
 	switch {
 	case r.Method == http.MethodPost && resource == "jobs" && s.refusing:
-		s.answer(w, http.StatusForbidden, &metav1.Status{
-			Status: metav1.StatusFailure, Reason: metav1.StatusReasonForbidden,
-			Code: http.StatusForbidden, Message: "exceeded quota: jobs",
-		})
+		s.forbid(w, "exceeded quota: jobs")
 	case r.Method == http.MethodPost && resource == "jobs" && s.repeating:
 		s.repeating = false
 		s.create(httptest.NewRecorder(), r, resource)
@@ -170,6 +168,13 @@ func (s *apiServer) answer(w http.ResponseWriter, code int, object kruntime.Obje
 	_ = s.codecs.EncoderForVersion(info.Serializer, schema.GroupVersions(groups)).Encode(object, w)
 }
 
+func (s *apiServer) forbid(w http.ResponseWriter, why string) {
+	s.answer(w, http.StatusForbidden, &metav1.Status{
+		Status: metav1.StatusFailure, Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden,
+		Message: why,
+	})
+}
+
 func (s *apiServer) create(w http.ResponseWriter, r *http.Request, resource string) {
 	data, err := io.ReadAll(r.Body)
 	var object kruntime.Object
@@ -183,6 +188,10 @@ func (s *apiServer) create(w http.ResponseWriter, r *http.Request, resource stri
 	m := object.(metav1.Object) //nolint:forcetypeassert // all are
 	if m.GetName() == "" {
 		m.SetName(m.GetGenerateName() + strconv.Itoa(len(s.objects)))
+	}
+	if m.GetLabels()[labelKind] == kindResult && s.full.Add(-1) >= 0 {
+		s.forbid(w, "exceeded quota: configmaps")
+		return
 	}
 	key := resource + "/" + m.GetName()
 	if s.objects[key] != nil {
@@ -232,8 +241,8 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
 }
 
 // TestSimulation submits 10,000 inputs to a server with latency that rejects requests beyond its
-// seats, has 200 workers at a time do them, and collects the results: one of each, with few
-// requests and in bounded memory.
+// seats and has a quota that is full at first, has 200 workers at a time do them, and collects the
+// results: one of each, with few requests and in bounded memory.
 func TestSimulation(t *testing.T) {
 	n := 10_000
 	if testing.Short() || race.Enabled() {
@@ -250,7 +259,8 @@ func TestSimulation(t *testing.T) {
 	if err := c.Submit(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	submitted := s.requests.Load()
+	began, submitted := time.Now(), s.requests.Load()
+	s.full.Store(workers / 4)
 	if submitted > 330 {
 		t.Errorf("%d requests submit %d inputs", submitted, n)
 	}
@@ -284,8 +294,8 @@ func TestSimulation(t *testing.T) {
 	all.Wait()
 	each := float64(s.requests.Load()-submitted) / float64(n)
 	t.Logf("%d inputs in %d parts: %d requests submit them, %.2f are for each, %d were rejected and "+
-		"repeated, %d MiB are stored", n, len(packed.parts), submitted, each, s.rejected.Load(),
-		s.bytes>>20)
+		"repeated, %d MiB are stored, in %s", n, len(packed.parts), submitted, each, s.rejected.Load(),
+		s.bytes>>20, time.Since(began).Round(time.Millisecond))
 	if each > 4.1 {
 		t.Errorf("%.2f requests for each input", each)
 	}

@@ -33,19 +33,21 @@ type Worker struct {
 }
 
 // patience bounds how long a worker waits for a server that does not answer, fails, or rejects
-// requests for their number: the work of hours may be lost otherwise. Between two requests is a
-// random pause of at most patiencePause.
+// requests for their number, and for room in a quota: the work of hours may be lost otherwise.
+// Between two requests is a random pause of at most patiencePause.
 const (
 	patience      = 10 * time.Minute
 	patiencePause = 10 * time.Second
 )
 
-// patiently calls do until it succeeds, or its error is not that of a server that may recover.
+// patiently calls do until it succeeds, or its error is neither that of a server that may recover
+// nor that of a quota.
 func patiently[T any](ctx context.Context, do func() (T, error)) (T, error) {
 	for end := time.Now().Add(patience); ; {
 		got, err := do()
 		var failed *k8s.ClusterError
-		if !errors.As(err, &failed) || failed.Denied || time.Now().After(end) {
+		recovers := errors.As(err, &failed) && !failed.Denied || k8s.IsQuota(err)
+		if !recovers || time.Now().After(end) {
 			return got, err
 		}
 		select {
