@@ -132,6 +132,7 @@ bench: withdaemons
 	$(GO) test -run '^$$' -bench '^Benchmark(Decide|Writer)$$' ./policy ./policy/redact
 	$(GO) test -run '^$$' -bench '^BenchmarkRecitation$$' ./runtime/agent
 	$(GO) test -run '^$$' -bench . -benchtime 200x ./runtime/session
+	$(GO) test -run '^$$' -bench Resume -benchtime 20x ./runtime/agent
 	$(GO) test -run '^$$' -bench '^BenchmarkConfine$$' -benchtime 300x ./env/local
 	$(WITH) --kube=30m -- $(GO) test -run '^$$' -bench '^BenchmarkBatch$$' -benchtime 3x ./integration
 	$(GO) test -run '^$$' -bench '^BenchmarkGrep$$' -benchtime 7x ./env/search

@@ -112,7 +112,7 @@ func TestResume(t *testing.T) {
 			noUpload: true, step: 1, when: []string{"before", "after"},
 		}
 		if testing.Short() {
-			b.step = 6
+			b.step = 9
 		}
 		proveResume(t, b, "--apply")
 	})
@@ -123,10 +123,10 @@ func TestResume(t *testing.T) {
 			command: func(t testing.TB, dir, mark string, args ...string) *exec.Cmd {
 				return k.command(t, dir, mark, append(args, "--ttl=20s", "--image="+daemons.Debian)...)
 			},
-			awaitNone: k.awaitNone, step: 5, when: []string{"after"},
+			awaitNone: k.awaitNone, step: 8, when: []string{"after"},
 		}
 		if testing.Short() {
-			b.step = 12
+			b.step = 18
 		}
 		proveResume(t, b, "--apply")
 	})
@@ -146,7 +146,7 @@ func TestResume(t *testing.T) {
 			workspace: s.MakeDir, step: 1, when: []string{"after"},
 		}
 		if testing.Short() {
-			b.step = 3
+			b.step = 5
 		}
 		proveResume(t, b)
 	})

@@ -18,7 +18,7 @@ import (
 const (
 	// strikes is the number of failing rounds in a row after which the model looks for the cause.
 	strikes = 3
-	// helpTime bounds the wait for a person whom a failing run asks for help.
+	// helpTime bounds the wait for a person who is asked for help.
 	helpTime = 30 * time.Second
 )
 
@@ -77,12 +77,11 @@ func (l *loop) note(ctx context.Context, f event.Failure) error {
 }
 
 // account adds the outcomes of calls to the failures of the session. It returns the number of
-// failing rounds in a row, and whether a call has failed.
+// failing rounds in a row, and the failures.
 func (l *loop) account(
 	ctx context.Context, calls []call, outcomes []tool.Outcome,
-) (rounds int, anyFailed bool) {
+) (rounds int, failed []event.Failure) {
 	var round failure.Round
-	var failed []event.Failure
 	for i, c := range calls {
 		o := outcomes[i]
 		// Not one that waits, whose result is of an earlier run, or that ends the run.
@@ -99,18 +98,23 @@ func (l *loop) account(
 	}
 	rounds = l.history.failures.Add(round)
 	l.noteProgress(ctx, failed)
-	return rounds, len(failed) > 0
+	return rounds, failed
 }
 
 // learn follows a round of calls. After a failure the model gets the open ones again, and after
 // strikes it has to find the cause. It gets its open plan again, too.
-func (l *loop) learn(ctx context.Context, rounds int, failed bool) (ending, bool, error) {
+func (l *loop) learn(
+	ctx context.Context, rounds int, failed []event.Failure,
+) (ending, bool, error) {
 	open := l.history.failures.Open()
 	if rounds >= strikes && len(open) > 0 && l.limits().MaxReplans >= 0 {
 		return l.strike(ctx, rounds, open[len(open)-1])
 	}
+	if e, over, err := l.askPermission(ctx, failed); over || err != nil {
+		return e, over, err
+	}
 	var texts []string
-	if failed {
+	if len(failed) > 0 {
 		texts = append(texts, l.history.failures.Recite())
 	}
 	if l.plans() {
@@ -144,6 +148,22 @@ func (l *loop) strike(
 		Kind: last.Kind, Rounds: rounds, Replans: l.replans, Message: last.Learning,
 	}
 	return ending{SignalGiveUp, StatusRepeatedFailures, fmt.Errorf("agent: %w", err)}, true, nil
+}
+
+// askPermission asks a person about the first call that failed since only a person can permit it,
+// until nobody answers. A call that a person or a rule refused has its decision.
+func (l *loop) askPermission(
+	ctx context.Context, failed []event.Failure,
+) (e ending, over bool, err error) {
+	i := slices.IndexFunc(failed, func(f event.Failure) bool {
+		return f.Strategy == event.StrategyAskUser && f.Source != event.FailureUser
+	})
+	if i < 0 || l.answer == nil || l.nobody {
+		return ending{}, false, nil
+	}
+	helped, e, over, err := l.help(ctx, permissionText(failed[i]))
+	l.nobody = !helped
+	return e, over, err
 }
 
 // withFailures adds to a text what the model has to know of its open failures.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -259,6 +260,65 @@ func TestHelp(t *testing.T) {
 				if text := msgs[len(msgs)-1].Text(); text != tt.answer {
 					t.Errorf("the model got %q", text)
 				}
+			}
+		})
+	}
+}
+
+// TestHelpWithPermission has calls that only a person can permit.
+func TestHelpWithPermission(t *testing.T) {
+	change := newTool("change", false, func(_ context.Context, c *tool.Call) (tool.Result, error) {
+		return tool.Result{}, &fs.PathError{Op: "write", Path: "f", Err: env.ErrReadOnlyFile}
+	})
+	outside := newTool("outside", false, func(context.Context, *tool.Call) (tool.Result, error) {
+		return tool.Result{}, &fs.PathError{Op: "write", Path: "/f", Err: env.ErrOutside}
+	})
+	refused := newTool("refused", false, func(context.Context, *tool.Call) (tool.Result, error) {
+		t.Error("a refused call ran")
+		return tool.Result{}, nil
+	})
+	one := func(id, name string) answer { return calls(call(id, name, object{"id": id})) }
+	for name, tt := range map[string]struct {
+		answers []string
+		asked   int
+		states  string
+	}{
+		"answered": {[]string{"leave it", "leave that, too"}, 2, "answer model_running"},
+		"nobody":   {[]string{""}, 1, "continue model_running"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &model{answers: []answer{
+				one("a", "outside"), one("b", "refused"), one("c", "change"), one("d", "outside"),
+				one("e", "change"),
+				{text: "done"},
+			}}
+			cfg := config(m, change, outside, refused)
+			cfg.Rules = rulesOf(t, "rules: [{permission: refused, action: ask}]\ndefault: allow")
+			cfg.Limits.MaxReplans = -1
+			var questions []string
+			cfg.Answer = func(ctx context.Context, q string) (string, error) {
+				end, _ := ctx.Deadline()
+				if left := time.Until(end); left > 30*time.Second || left < 20*time.Second {
+					t.Errorf("the person has %s", left)
+				}
+				questions = append(questions, q)
+				return tt.answers[len(questions)-1], nil
+			}
+			res, _ := newSession(t, cfg).Submit(t.Context(), "go")
+			if res.Status != agent.StatusCompleted || len(questions) != tt.asked {
+				t.Fatalf("%s, asked %q", res.Status, questions)
+			}
+			if !strings.Contains(questions[0], "call of change was not permitted: f is read-only") {
+				t.Errorf("asked %q", questions[0])
+			}
+			if got := steps(res); !slices.Contains(got, tt.states) {
+				t.Errorf("steps %q", got)
+			}
+			told := slices.ContainsFunc(m.request(t, 4).Messages, func(msg llm.Message) bool {
+				return msg.Role == llm.RoleUser && msg.Text() == "leave it"
+			})
+			if told != (tt.answers[0] != "") {
+				t.Errorf("the model got the answer: %t", told)
 			}
 		})
 	}

@@ -39,6 +39,32 @@ func entriesOf[T any](t *testing.T, r *recorder, typ string) (list []T) {
 	return list
 }
 
+// TestJournalHasStates looks at the journal of a run that goes on, and then at all of it.
+func TestJournalHasStates(t *testing.T) {
+	rec := &recorder{}
+	steps := func() []session.State { return entriesOf[session.State](t, rec, session.TypeState) }
+	var during []session.State
+	work := newTool("work", true, func(context.Context, *tool.Call) (tool.Result, error) {
+		during = steps()
+		return tool.Result{}, nil
+	})
+	cfg := config(&model{answers: []answer{calls(call("a", "work", nil)), {text: "done"}}}, work)
+	cfg.Store = func(string) (session.Store, error) { return rec, nil }
+	res := submit(t, newSession(t, cfg), "go")
+	var want []session.State
+	for _, s := range res.Transitions {
+		want = append(want, session.State{RunID: res.RunID, Status: event.Status{
+			From: string(s.From), Signal: string(s.Signal), To: string(s.To),
+		}})
+	}
+	if diff := cmp.Diff(want, steps()); diff != "" || len(want) != 5 {
+		t.Errorf("the steps in the journal (-taken +stored):\n%s", diff)
+	}
+	if diff := cmp.Diff(want[:3], during); diff != "" {
+		t.Errorf("the steps before the end of a call (-taken +stored):\n%s", diff)
+	}
+}
+
 // TestJournalHasTimesOfSteps moves the clock in each request and in each call.
 func TestJournalHasTimesOfSteps(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

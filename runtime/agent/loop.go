@@ -90,7 +90,9 @@ type loop struct {
 	// the last one.
 	replans  int
 	progress bool
-	cuts     int // answers in a row that the output limit cut
+	// nobody means that nobody has answered a question about a permission.
+	nobody bool
+	cuts   int // answers in a row that the output limit cut
 	// partial is the text of these answers, which the next one continues.
 	partial string
 	// request is the last request, and model the profile of its model; tools and offered are the
@@ -502,10 +504,8 @@ func (l *loop) end(e ending) {
 	if e.status == StatusCompleted {
 		l.history.failures.Passed(failure.KindTask)
 	}
-	if t, err := l.machine.signal(e.signal); err != nil {
+	if err := l.advance(e.signal); err != nil && e.status != StatusInternalError {
 		l.res.Status, l.res.Err = StatusInternalError, errors.Join(l.res.Err, err)
-	} else {
-		l.send(t.event())
 	}
 	if l.res.Err != nil && l.res.Status != StatusAborted {
 		l.send(event.Error{Code: errorCode(l.res), Message: l.res.Err.Error()})
@@ -542,12 +542,20 @@ func (l *loop) close() {
 
 // step takes a step of the state machine. A step that the table lacks ends the run.
 func (l *loop) step(s Signal) {
+	if err := l.advance(s); err != nil {
+		l.fail(err)
+	}
+}
+
+// advance takes a step of the state machine, and records it in the journal and as an event.
+func (l *loop) advance(s Signal) error {
 	t, err := l.machine.signal(s)
 	if err != nil {
-		l.fail(err)
-		return
+		return err
 	}
+	err = l.store.Append(session.TypeState, session.State{RunID: l.in.RunID, Status: t.event()})
 	l.send(t.event())
+	return err
 }
 
 // send emits an event. Tool calls use it concurrently.

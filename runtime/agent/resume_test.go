@@ -405,3 +405,59 @@ type modelFunc func(llm.Request) answer
 func (f modelFunc) Stream(ctx context.Context, req llm.Request) iter.Seq2[llm.Delta, error] {
 	return (&model{answers: []answer{f(req)}}).Stream(ctx, req)
 }
+
+// BenchmarkResume goes on with a session of 10,000 entries, whose rounds have a call with a result
+// of 1 KiB each.
+func BenchmarkResume(b *testing.B) {
+	const rounds = 1665
+	work := newTool("work", false, func(context.Context, *tool.Call) (tool.Result, error) {
+		return tool.Result{Text: strings.Repeat("a line\n", 150)}, nil
+	})
+	m := &model{}
+	for i := range rounds {
+		m.answers = append(m.answers, calls(call(fmt.Sprint("c", i), "work", object{"step": i})))
+	}
+	dir := filepath.Join(b.TempDir(), "id1")
+	cfg := config(m, work)
+	cfg.Limits.MaxToolRounds, cfg.Profile.ContextWindow = rounds+1, 1<<30
+	cfg.Store = func(string) (session.Store, error) { return session.Create(dir, session.Options{}) }
+	a, err := agent.New(cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s, err := a.NewSession(b.Context(), agent.SessionOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if res, err := s.Submit(b.Context(), "go"); res.Status != agent.StatusCompleted {
+		b.Fatal(res.Status, err)
+	}
+	if err := s.Close(); err != nil {
+		b.Fatal(err)
+	}
+	journal, err := os.ReadFile(filepath.Join(dir, session.JournalName))
+	if err != nil {
+		b.Fatal(err)
+	}
+	entries := bytes.Count(journal, []byte("\n"))
+	cfg.Client = &model{}
+	if a, err = agent.New(cfg); err != nil {
+		b.Fatal(err)
+	}
+	m, s = nil, nil // the benchmark has the memory of a new program
+	b.ResetTimer()
+	for b.Loop() {
+		store, record, err := session.Open(dir, session.Options{})
+		if err != nil || len(record.Conversation) < 2*rounds+2 {
+			b.Fatal(len(record.Conversation), err)
+		}
+		s, err := a.Resume(b.Context(), store, record, agent.SessionOptions{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(entries), "entries")
+}

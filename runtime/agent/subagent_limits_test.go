@@ -208,7 +208,7 @@ func TestInstructionsOfSubagents(t *testing.T) {
 // TestFailingStoreOfSubagents has a store of the parent or of a sub-agent that fails from one entry
 // on.
 func TestFailingStoreOfSubagents(t *testing.T) {
-	for failAt := 1; failAt <= 9; failAt++ {
+	for failAt := 1; failAt <= 12; failAt++ {
 		t.Run(fmt.Sprint(failAt), func(t *testing.T) {
 			c := one(nil, answer{text: "well"})
 			cfg := treeConfig(c)
@@ -216,16 +216,16 @@ func TestFailingStoreOfSubagents(t *testing.T) {
 			ev := watch(&cfg)
 			s := newSession(t, cfg)
 			submit(t, s, "go")
-			// Entries 1 and 2 start the session, 9 ends it when the parent closes it.
+			// Entries 1 and 2 start the session, 12 ends it when the parent closes it.
 			spawned, waited := c.result(t, "", 1, 0), c.result(t, "", 2, 0)
 			switch {
 			case failAt <= 2 && (!strings.Contains(spawned, errDisk.Error()) ||
 				!strings.Contains(waited, "no agent has this ID")):
 				t.Errorf("spawn_agent returned %q, wait %q", spawned, waited)
-			case failAt > 2 && failAt < 9 && (!strings.Contains(waited, "status: failed") ||
+			case failAt > 2 && failAt < 12 && (!strings.Contains(waited, "status: failed") ||
 				!strings.Contains(waited, errDisk.Error())):
 				t.Errorf("wait returned %q", waited)
-			case failAt == 9 && !strings.Contains(waited, "status: completed"):
+			case failAt == 12 && !strings.Contains(waited, "status: completed"):
 				t.Errorf("wait returned %q", waited)
 			}
 			if err := s.Close(); failAt > 2 && !errors.Is(err, errDisk) {

@@ -336,8 +336,8 @@ func TestJournalsOfSubagents(t *testing.T) {
 		t.Errorf("the run ended with %q", ended)
 	}
 	want := []string{
-		"session", "surroundings", "run_started", "turn", "prompt", "model_request", "turn", "run_ended",
-		"session_ended",
+		"session", "surroundings", "state", "run_started", "turn", "state", "prompt", "model_request",
+		"turn", "state", "run_ended", "session_ended",
 	}
 	if got := child.types(); !slices.Equal(got, want) {
 		t.Errorf("the sub-agent's journal has %v", got)

@@ -87,6 +87,13 @@ func helpText(rounds int, f event.Failure) string {
 	)
 }
 
+// permissionText asks a person about a call that failed for want of a permission.
+func permissionText(f event.Failure) string {
+	return fmt.Sprintf("The call of %s was not permitted: %s\nPermit it if you want to, and tell the "+
+		"model what to do. Without an answer within %s it goes on without.",
+		f.Tool, f.Message, helpTime)
+}
+
 // finalText asks a model for the final answer of a run with instructions. The run ended at a limit
 // unless that is empty.
 func finalText(limit, instructions string) string {

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandboxagent/sandboxagent/runtime/llm"
 	"github.com/sandboxagent/sandboxagent/runtime/session"
 )
 
@@ -43,45 +42,4 @@ func BenchmarkAppend(b *testing.B) {
 	}
 	b.ReportMetric(float64(own.Nanoseconds())/float64(b.N), "append-ns")
 	b.ReportMetric(float64(own)/float64(native), "of-write-and-fsync")
-}
-
-// BenchmarkOpen opens a session of 10,000 entries: 2,500 rounds with results of 1 KiB.
-func BenchmarkOpen(b *testing.B) {
-	dir := filepath.Join(b.TempDir(), "s")
-	s, err := session.Create(dir, session.Options{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	add := func(typ string, data any) {
-		if err := s.Append(typ, data); err != nil {
-			b.Fatal(err)
-		}
-	}
-	add(session.TypeStarted, session.Started{ID: "s", Model: "m"})
-	add(session.TypeRunStarted, session.RunStarted{RunID: "r"})
-	add(session.TypeTurn, session.Turn{Kind: session.TurnUser, Parts: []llm.Part{llm.Text("go")}})
-	for range 2500 {
-		id := time.Now().String()
-		turn := answer(id)
-		turn.Parts = append([]llm.Part{llm.Text("I look.")}, turn.Parts...)
-		add(session.TypeTurn, turn)
-		add(session.TypeToolStarted, session.ToolStarted{RunID: "r", CallID: id, Name: "x"})
-		r := result(id)
-		r.Result.Parts = []llm.Part{llm.Text(strings.Repeat("a line\n", 150))}
-		add(session.TypeToolResult, r)
-		add(session.TypeTurn, session.Turn{Kind: session.TurnSteering})
-	}
-	if err := s.Close(); err != nil {
-		b.Fatal(err)
-	}
-	b.ResetTimer()
-	for b.Loop() {
-		s, r, err := session.Open(dir, session.Options{})
-		if err != nil || len(r.Conversation) != 7501 {
-			b.Fatal(len(r.Conversation), err)
-		}
-		if err := s.Close(); err != nil {
-			b.Fatal(err)
-		}
-	}
 }

@@ -56,6 +56,8 @@ const (
 	TypeTitle = "title"
 	// TypePlan is a new plan of the task; its data is a plan.Plan.
 	TypePlan = "plan"
+	// TypeState is a step of the run to its next state; its data is a State.
+	TypeState = "state"
 	// TypeRunEnded ends a run; its data is a RunEnded.
 	TypeRunEnded = "run_ended"
 	// TypeEnded ends a session, until it is resumed; its data is an Ended. Only a TypeSnapshot of a
@@ -301,6 +303,12 @@ type Spent struct {
 	Turns  int     `json:"turns"`
 	Tokens int64   `json:"tokens"`
 	USD    float64 `json:"usd"`
+}
+
+// State is a step of a run from one state to the next, at the time of its entry.
+type State struct {
+	RunID string `json:"run_id"`
+	event.Status
 }
 
 // Transition is a step of the state machine of a run.

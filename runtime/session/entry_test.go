@@ -41,6 +41,7 @@ var documented = map[string]any{
 	session.TypeMode:          session.Mode{},
 	session.TypeTitle:         session.Title{},
 	session.TypePlan:          plan.Plan{},
+	session.TypeState:         session.State{},
 	session.TypeRunEnded:      session.RunEnded{},
 	session.TypeEnded:         session.Ended{},
 
