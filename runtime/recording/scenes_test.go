@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/policy"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
@@ -45,6 +46,32 @@ turns:
 			c.Answer = func(context.Context, string) (string, error) { return "the left one", nil }
 		},
 		inputs: []string{"go"}, want: []string{"the left one", `"status":"completed"`},
+	},
+	"a permission about which nobody answers": {
+		script: `
+turns:
+  - {calls: [{tool: change}]}
+  - {calls: [{tool: ask_user, args: {question: which}}]}
+  - {expect: {user: {contains: the left one}}, text: left}
+`,
+		change: func(c *agent.Config) {
+			c.Tools = append(c.Tools, tool.AskUser(), tool.Tool{
+				ToolSpec: llm.ToolSpec{
+					Name: "change", Description: "d", Schema: json.RawMessage(`{"type":"object"}`),
+				},
+				Run: func(context.Context, *tool.Call) (tool.Result, error) {
+					return tool.Result{}, env.ErrReadOnlyFile
+				},
+			})
+			c.Answer = func(_ context.Context, question string) (string, error) {
+				if question == "which" {
+					return "the left one", nil
+				}
+				return "", errors.New("nobody is here")
+			}
+		},
+		inputs: []string{"go"},
+		want:   []string{`"signal":"continue"`, "the left one", `"status":"completed"`},
 	},
 	"a question without an answer": {
 		script: `

@@ -234,7 +234,7 @@ func (b *recordBuilder) add(e Entry) (err error) {
 	case TypePrompt:
 		b.Prompt = Prompt{}
 		return json.Unmarshal(e.Data, &b.Prompt)
-	case TypeMode, TypeTitle, TypePlan, TypeFailure:
+	case TypeMode, TypeTitle, TypePlan, TypeFailure, TypeState:
 		return b.addState(e)
 	case TypeRunStarted:
 		run := Run{Time: e.Time, In: b.Started}
@@ -294,7 +294,7 @@ func (b *recordBuilder) add(e Entry) (err error) {
 	return err
 }
 
-// addState adds an entry about the state of the task.
+// addState adds an entry about the state of the run or the task.
 func (b *recordBuilder) addState(e Entry) (err error) {
 	switch e.Type {
 	case TypeMode:
@@ -312,6 +312,10 @@ func (b *recordBuilder) addState(e Entry) (err error) {
 		var f event.Failure
 		err = json.Unmarshal(e.Data, &f)
 		b.Failures = append(b.Failures, Failure{Failure: f})
+	case TypeState:
+		var s State
+		err = json.Unmarshal(e.Data, &s)
+		b.rec.addState(b, s)
 	}
 	return err
 }

@@ -15,7 +15,8 @@ type Recording struct {
 
 	// Exchanges are the answered requests, in order.
 	Exchanges []Exchange
-	// Inputs has, for each of Runs, the turns of the user: the input, and answers to questions.
+	// Inputs has, for each of Runs, the turns of the user: the input, and answers to questions, which
+	// are empty if nobody answered and the run went on.
 	Inputs [][]Turn
 	// Results are the results of tool calls, in order.
 	Results []ToolResult
@@ -79,12 +80,26 @@ func (r *Recording) addTurn(b *recordBuilder, t Turn) {
 			Run: len(b.Runs) - 1, Prompt: b.Prompt, Answer: t,
 			turns: slices.Clip(b.Turns), pruned: slices.Clip(b.Pruned),
 		})
-	case t.Kind == TurnUser && len(b.Runs) > 0:
-		for len(r.Inputs) < len(b.Runs) {
-			r.Inputs = append(r.Inputs, nil)
-		}
-		last := &r.Inputs[len(b.Runs)-1]
-		*last = append(*last, t)
+	case t.Kind == TurnUser:
+		r.addInput(b, t)
+	}
+}
+
+func (r *Recording) addInput(b *recordBuilder, t Turn) {
+	if len(b.Runs) == 0 {
+		return
+	}
+	for len(r.Inputs) < len(b.Runs) {
+		r.Inputs = append(r.Inputs, nil)
+	}
+	last := &r.Inputs[len(b.Runs)-1]
+	*last = append(*last, t)
+}
+
+// addState adds an answer that nobody gave.
+func (r *Recording) addState(b *recordBuilder, s State) {
+	if r != nil && s.From == "awaiting_human" && s.Signal == "continue" {
+		r.addInput(b, Turn{Kind: TurnUser})
 	}
 }
 
