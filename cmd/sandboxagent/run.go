@@ -349,6 +349,9 @@ func (p *program) runTask(ctx context.Context, c *cli.Context) (int, error) {
 	}
 	if record.Resume != "" && (!p.quiet || record.ExitCode == codeHuman) {
 		p.printLine("go on with: " + record.Resume)
+		if again, ok := strings.CutSuffix(record.Resume, "--"+approveName); ok {
+			p.printLine("or with: " + again + "--" + refuseName + " TEXT")
+		}
 	}
 	if record.Error != "" {
 		p.printLine(p.printMiss(record.Error))
