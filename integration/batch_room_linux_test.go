@@ -2,10 +2,12 @@ package integration_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -161,4 +163,105 @@ func TestSubmitMany(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	h.remove(t, name, mark)
+}
+
+// TestSubmitStored has an agent whose task has a result when it starts, from a pod that died after
+// it had stored that: it asks the model nothing. Where agents may connect to is what the policy of
+// their labels says.
+func TestSubmitStored(t *testing.T) {
+	t.Parallel()
+	h, mark, kubectl := newSubmitHost(t), newMark(), asAdmin(t)
+	server := serveCluster(t, func(*llmtest.Request) llmtest.Reply {
+		t.Error("the task ran again")
+		return llmtest.Text("done")
+	})
+	name := h.submitModel(t, server, server.Key(), mark, `{"id":"a","prompt":"x"}`,
+		"--queue=agents")
+	uid, err := kubectl("get", "job", name, "-o", "jsonpath={.metadata.uid}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = daemons.Kubectl(t.Context(), daemons.Kubeconfig(t), fmt.Sprintf(`
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: %[1]s-result-0
+  labels:
+    app.kubernetes.io/managed-by: sandboxagent
+    sandboxagent/batch: %[1]s
+    sandboxagent/kind: result
+  annotations:
+    sandboxagent/index: "0"
+    sandboxagent/summary: '{"task_id":"a","attempt":1,"status":"completed","exit_code":0}'
+  ownerReferences: [{apiVersion: batch/v1, kind: Job, name: %[1]s, uid: %[2]s}]
+`, name, uid), "-n", mustUser(t).Namespace, "create", "-f", "-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := `{"spec":{"suspend":false}}`
+	if _, err = kubectl("patch", "job", name, "--type=merge", "-p", start); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.about(t, t.TempDir(), "batch", "wait", name); got.code != 0 ||
+		!strings.Contains(got.stdout, "passed    1 of 1 task") {
+		t.Errorf("%+v", got)
+	}
+	checkEgress(t, kubectl, name, strings.TrimPrefix(server.URL(), "http://"))
+	h.remove(t, name, mark)
+}
+
+// checkEgress checks that the policy of a batch selects its agents, and opens the address of a
+// model, that of the API server, and name servers.
+func checkEgress(t *testing.T, kubectl kubectl, name, model string) {
+	t.Helper()
+	out, err := kubectl("get", "networkpolicy", name, "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var policy struct {
+		Spec struct {
+			PodSelector struct{ MatchLabels map[string]string }
+			PolicyTypes []string
+			Ingress     []any
+			Egress      []struct {
+				Ports []struct{ Port int }
+				To    []struct{ IPBlock struct{ CIDR string } }
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &policy); err != nil {
+		t.Fatal(err)
+	}
+	var labels []string
+	for k, v := range policy.Spec.PodSelector.MatchLabels {
+		labels = append(labels, k+"="+v)
+	}
+	selected, err := kubectl("get", "pods", "-l", strings.Join(labels, ","), "-o", "name")
+	agents, aerr := kubectl("get", "pods", "-l", "batch.kubernetes.io/job-name="+name, "-o", "name")
+	if err != nil || aerr != nil || agents == "" || selected != agents {
+		t.Errorf("the policy selects %q of %q, %v, %v", selected, agents, err, aerr)
+	}
+	var opens []string
+	for _, e := range policy.Spec.Egress {
+		for _, p := range e.Ports {
+			if len(e.To) == 0 {
+				opens = append(opens, fmt.Sprintf("anywhere:%d", p.Port))
+			}
+			for _, to := range e.To {
+				opens = append(opens, fmt.Sprintf("%s:%d", strings.TrimSuffix(to.IPBlock.CIDR, "/32"), p.Port))
+			}
+		}
+	}
+	api, err := kubectl("config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"anywhere:53", "anywhere:53", strings.TrimPrefix(api, "https://"), model}
+	slices.Sort(opens)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, opens); diff != "" ||
+		!slices.Equal(policy.Spec.PolicyTypes, []string{"Ingress", "Egress"}) ||
+		len(policy.Spec.Ingress) > 0 {
+		t.Errorf("the policy is %s, opens (-want +got):\n%s", out, diff)
+	}
 }

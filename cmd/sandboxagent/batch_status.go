@@ -13,6 +13,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/sandboxagent/sandboxagent/env/k8s/jobs"
 	"github.com/sandboxagent/sandboxagent/runtime/batch"
 )
 
@@ -98,7 +99,11 @@ func (p *program) batchStatus(_ context.Context, c *cli.Context) (int, error) {
 	dir := c.Args().First()
 	t, err := batch.Summarize(dir)
 	if err != nil {
-		return 0, usagef("%s is no directory of a batch: %s", dir, err)
+		hint := ""
+		if jobs.CheckName(dir) == nil {
+			hint = "; --env=k8s is about submitted batches"
+		}
+		return 0, usagef("%s is no directory of a batch: %s%s", dir, err, hint)
 	}
 	if batch.InUse(dir) && !c.Bool("json") {
 		if _, err := fmt.Fprintln(p.std.out, "a process works on it"); err != nil {

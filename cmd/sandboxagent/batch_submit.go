@@ -155,6 +155,8 @@ type workTask struct {
 	Task  batch.Task `json:"task"`
 	Sent  sentFields `json:"sent,omitzero"`
 	Files []workFile `json:"files,omitempty"`
+	// Line is that of its file, for messages.
+	Line int `json:"line,omitempty"`
 }
 
 // sentFields are the fields of a task with names of files, and the limit of tasks without one; an
@@ -177,6 +179,12 @@ func (w workTask) here() batch.Task {
 	return t
 }
 
+// file returns the file of tasks for the agent, on whose line Line the task is.
+func (w workTask) file() ([]byte, error) {
+	text, err := json.Marshal(w.here())
+	return append(bytes.Repeat([]byte("\n"), max(0, w.Line-1)), text...), err
+}
+
 // Bounds of flags of batch submit, and of a workOrder in bytes, which is an environment variable.
 const (
 	maxSubmitParallel = 10_000
@@ -192,6 +200,7 @@ type submission struct {
 	// source.
 	files  map[string][]byte
 	packed map[string]workFile
+	size   int // of files, in bytes
 	// template is that of the pods of agents; mounts are the directories that it mounts.
 	template []byte
 	mounts   []string
@@ -399,7 +408,7 @@ func (s *submission) addFlags(ctx context.Context, order *workOrder, flags []str
 
 // input returns the input of a task.
 func (s *submission) input(ctx context.Context, t batch.Task) (_ []byte, err error) {
-	w := workTask{Task: t, Sent: sentFields{MaxCostUSD: s.c.Float64("max-cost")}}
+	w := workTask{Task: t, Line: t.Line, Sent: sentFields{MaxCostUSD: s.c.Float64("max-cost")}}
 	bad := func(field string, err error) error {
 		return usagef("%s: %s: %s", t.Where(), field, err)
 	}
@@ -548,6 +557,10 @@ func (s *submission) pack(
 	}
 	if err != nil {
 		return workFile{}, err
+	}
+	if s.size += len(data); s.size > jobs.MaxStored {
+		return workFile{}, fmt.Errorf("the files of the tasks up to this one have more than %d MiB, "+
+			"compressed; put them on a volume that --agent-template mounts", jobs.MaxStored>>20)
 	}
 	name := fmt.Sprintf("%x", sha256.Sum256(data))[:32]
 	file := workFile{

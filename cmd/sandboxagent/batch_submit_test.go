@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"testing"
 
@@ -63,6 +64,15 @@ func TestWorkTask(t *testing.T) {
 	}
 	if diff := cmp.Diff(given, got.Task) + cmp.Diff(here, got.here()); diff != "" {
 		t.Error(diff)
+	}
+	here.Line, got.Line = 7, 7
+	file, err := got.file()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := batch.ReadTasks(bytes.NewReader(file))
+	if diff := cmp.Diff([]batch.Task{here}, read); diff != "" || err != nil {
+		t.Error(diff, err)
 	}
 	got.Task.Limits.MaxCostUSD, got.Sent.Model = 1, "other"
 	if task := got.here(); task.Limits.MaxCostUSD != 1 || task.Model != "other" {

@@ -180,7 +180,10 @@ func (p *program) newBatchRunner(
 // checkTasks reports the first task that the environment does not support, whose files are missing,
 // or that would work in the same directory as another one at the same time.
 func (r *batchRunner) checkTasks(c *cli.Context, s runSettings) error {
-	type place struct{ dir, task string }
+	type place struct {
+		dir  string
+		task batch.Task
+	}
 	var places []place
 	host := r.env != (&sshBackend{}).name() // the directories are those of this machine
 	valid, _ := s.backend.(validBackend)
@@ -233,11 +236,11 @@ func (r *batchRunner) checkTasks(c *cli.Context, s runSettings) error {
 				out = filepath.Join(in, filepath.Base(r.in.dir))
 			}
 			if isBelow(dir, out) {
-				return usagef("%s: the results would be in its working directory, %s, where it can "+
-					"change them; name a directory outside with --out", t.Where(), dir)
+				return bad("workdir", "the results would be in it, %s, where the task can change them; "+
+					"name a directory outside with --out", dir)
 			}
 		}
-		places = append(places, place{dir, t.ID})
+		places = append(places, place{dir, t})
 	}
 	if !r.inPlace || r.readOnly || r.settings.parallel == 1 {
 		return nil
@@ -247,9 +250,9 @@ func (r *batchRunner) checkTasks(c *cli.Context, s runSettings) error {
 	})
 	for i, p := range places[min(1, len(places)):] {
 		if other := places[i]; isBelow(other.dir, p.dir) {
-			return usagef("the tasks %s and %s would change the same directory, %s, at the same time; "+
-				"give each a workdir or an archive of its own, or use --parallel 1, --read-only or "+
-				"--env=docker", other.task, p.task, p.dir)
+			return usagef("%s: workdir: the task %s would change the same directory, %s, at the same "+
+				"time; give each a workdir or an archive of its own, or use --parallel 1, --read-only "+
+				"or --env=docker", p.task.Where(), other.task.ID, p.dir)
 		}
 	}
 	return nil
@@ -312,8 +315,9 @@ func (r *batchRunner) openModels(c *cli.Context, s runSettings) error {
 	limiters := make(map[string]*llm.Limiter) // by provider
 	names := map[string]string{c.String("model"): ""}
 	for _, t := range r.in.tasks {
-		if t.Model != "" && names[t.Model] == "" {
-			names[t.Model] = t.Where() + ": "
+		name := cmp.Or(t.Model, c.String("model"))
+		if names[name] == "" && (t.Model != "" || name == "") {
+			names[name] = t.Where() + ": "
 		}
 	}
 	if _, ok := names[""]; ok && !slices.ContainsFunc(r.in.tasks, func(t batch.Task) bool {
@@ -334,11 +338,15 @@ func (r *batchRunner) openModels(c *cli.Context, s runSettings) error {
 		if err != nil {
 			return err
 		}
-		if m.profile.Price == nil && (s.limits.MaxCost > 0 || slices.ContainsFunc(r.in.tasks,
-			func(t batch.Task) bool {
-				return t.Limits.MaxCostUSD > 0 && cmp.Or(t.Model, c.String("model")) == name
-			})) {
-			return unknownPrice(m.profile.Model)
+		limited := slices.IndexFunc(r.in.tasks, func(t batch.Task) bool {
+			return t.Limits.MaxCostUSD > 0 && cmp.Or(t.Model, c.String("model")) == name
+		})
+		switch {
+		case m.profile.Price != nil:
+		case s.limits.MaxCost > 0:
+			return unknownPrice("--max-cost", m.profile.Model)
+		case limited >= 0:
+			return unknownPrice(r.in.tasks[limited].Where()+": limits.max_cost", m.profile.Model)
 		}
 		if strings.HasPrefix(name, scriptPrefix) {
 			continue

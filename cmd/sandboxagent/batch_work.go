@@ -104,7 +104,7 @@ func (p *program) workOn(ctx context.Context, w *jobs.Worker) (int, error) {
 	}
 	p.worker = w
 	out, tasks := filepath.Join(jobs.WorkDir, "out"), filepath.Join(jobs.WorkDir, "task.jsonl")
-	text, err := json.Marshal(task.here())
+	text, err := task.file()
 	if err == nil {
 		err = os.WriteFile(tasks, text, 0o600)
 	}

@@ -224,15 +224,15 @@ func (p *program) openModels(c *cli.Context, limits agent.Limits) (model, []agen
 	}
 	for _, name := range names {
 		if m.profile.WithModel(name).Price == nil {
-			return m, nil, unknownPrice(name)
+			return m, nil, unknownPrice("--max-cost", name)
 		}
 	}
 	return m, kinds, nil
 }
 
-func unknownPrice(model string) error {
-	return usagef("--max-cost: the price of the model %s is not known; give it in a table for "+
-		"--models", model)
+func unknownPrice(limit, model string) error {
+	return usagef("%s: the price of the model %s is not known; give it in a table for --models",
+		limit, model)
 }
 
 func openScript(file string, table profile.Models) (model, error) {

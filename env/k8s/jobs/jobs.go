@@ -209,8 +209,8 @@ func (c *Client) Submit(ctx context.Context, cfg Config) (err error) {
 		size += len(file)
 	}
 	if size > MaxStored {
-		return fmt.Errorf("the inputs and files have %d MiB, compressed, which is more than %d MiB; put "+
-			"them on a volume", size>>20, MaxStored>>20)
+		return fmt.Errorf("the inputs and files have %d MiB, compressed, which is more than %d MiB; "+
+			"split the inputs, or put files on a volume", size>>20, MaxStored>>20)
 	}
 	job, err := cfg.job(inputs.bounds)
 	if err != nil {

@@ -67,8 +67,8 @@ func (cfg Config) job(bounds []int) (*batchv1.Job, error) {
 		return nil, err
 	}
 	if len(encoded) > maxBounds {
-		return nil, fmt.Errorf("the inputs have %d parts of %d KiB, which are too many; put them on a "+
-			"volume", len(bounds), partSize>>10)
+		return nil, fmt.Errorf("the inputs have %d parts of %d KiB, which are too many; split "+
+			"them", len(bounds), partSize>>10)
 	}
 	many := len(cfg.Inputs) > manyInputs
 	if many && (cfg.MaxFailed == nil || *cfg.MaxFailed > maxFailed) {

@@ -307,6 +307,7 @@ func TestSimulation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	asked := s.requests.Load()
 	for r, err := range c.Results(t.Context(), status) {
 		if err != nil {
 			t.Fatal(err)
@@ -329,9 +330,16 @@ func TestSimulation(t *testing.T) {
 	if grown > 32<<20 {
 		t.Errorf("collecting takes %d MiB of memory", grown>>20)
 	}
+	if asked = s.requests.Load() - asked; asked > int64(n/20+1) {
+		t.Errorf("%d requests collect %d results", asked, n)
+	}
+	asked = s.requests.Load()
 	summaries, err := c.Summaries(t.Context(), status)
 	if err != nil || len(summaries) != n {
 		t.Errorf("%d summaries, %v", len(summaries), err)
+	}
+	if asked = s.requests.Load() - asked; asked > int64(n/500+1) {
+		t.Errorf("%d requests read %d summaries", asked, n)
 	}
 }
 
