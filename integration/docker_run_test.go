@@ -105,11 +105,6 @@ func TestDockerRun(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the trees have links and modes")
 	}
-	script := func(t *testing.T, text string) string {
-		name := filepath.Join(t.TempDir(), "model.yaml")
-		writeTree(t, filepath.Dir(name), map[string]string{"model.yaml": text})
-		return "--model=script:" + name
-	}
 	for name, apply := range map[string]bool{"patch": false, "patch and apply": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -118,7 +113,7 @@ func TestDockerRun(t *testing.T) {
 			clean := filepath.Join(t.TempDir(), "clean")
 			git(t, dir, "clone", "-q", dir, clean)
 			args := []string{
-				"run", script(t, rewrite), "--patch", patch, "--output=stream-json", "rewrite it",
+				"run", scriptFlag(t, rewrite), "--patch", patch, "--output=stream-json", "rewrite it",
 			}
 			if apply {
 				args, want = append(args, "--apply"), rewritten
@@ -153,28 +148,49 @@ func TestDockerRun(t *testing.T) {
 	})
 	t.Run("failed run is not applied", func(t *testing.T) {
 		t.Parallel()
-		dir := poem(t)
-		before, patch := readTree(t, dir), filepath.Join(t.TempDir(), "out.patch")
-		got := d.run(t, dir, nil, "run", "--max-replans=0", "--apply", "--patch", patch, script(t, `turns:
-  - calls: [{tool: shell, args: {command: echo more >>poem.txt}}]
-  - calls: [{tool: exit, args: {code: 1, reason: I cannot}}]
-`), "rewrite it")
-		if diff := cmp.Diff(before, readTree(t, dir)); got.code != 1 || diff != "" {
-			t.Errorf("exit code %d; (-before +after):\n%s", got.code, diff)
-		}
-		if b, err := os.ReadFile(patch); err != nil || !strings.Contains(string(b), "+more\n") {
-			t.Errorf("the patch holds %q, %v", b, err)
-		}
+		proveNotApplied(t, d)
 	})
 	t.Run("transfers", func(t *testing.T) {
 		t.Parallel()
-		dir, in, out := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "new", "dir")
-		writeTree(t, in, map[string]string{
-			"data/a.csv": "1,2\n", "data/sub/b.csv": "3\n", "one.txt": "one\n",
-		})
-		got := d.run(t, dir, nil, "run", "--upload", filepath.Join(in, "data")+":/tmp/in", "--upload",
-			filepath.Join(in, "one.txt"), "--download", "/tmp/out:"+out,
-			script(t, `turns:
+		proveTransfers(t, d)
+	})
+}
+
+// scriptFlag returns the flag for a model that plays a script.
+func scriptFlag(t *testing.T, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "model.yaml")
+	writeTree(t, filepath.Dir(name), map[string]string{"model.yaml": text})
+	return "--model=script:" + name
+}
+
+// proveNotApplied has a model that changes a file and cannot do its task.
+func proveNotApplied(t *testing.T, d runner) {
+	dir := poem(t)
+	before, patch := readTree(t, dir), filepath.Join(t.TempDir(), "out.patch")
+	script := scriptFlag(t, `turns:
+  - calls: [{tool: shell, args: {command: echo more >>poem.txt}}]
+  - calls: [{tool: exit, args: {code: 1, reason: I cannot}}]
+`)
+	got := d.run(t, dir, nil, "run", "--max-replans=0", "--apply", "--patch", patch, script,
+		"rewrite it")
+	if diff := cmp.Diff(before, readTree(t, dir)); got.code != 1 || diff != "" {
+		t.Errorf("exit code %d; (-before +after):\n%s", got.code, diff)
+	}
+	if b, err := os.ReadFile(patch); err != nil || !strings.Contains(string(b), "+more\n") {
+		t.Errorf("the patch holds %q, %v", b, err)
+	}
+}
+
+// proveTransfers has files beside the working directory for a run, and of it.
+func proveTransfers(t *testing.T, d runner) {
+	dir, in, out := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "new", "dir")
+	writeTree(t, in, map[string]string{
+		"data/a.csv": "1,2\n", "data/sub/b.csv": "3\n", "one.txt": "one\n",
+	})
+	got := d.run(t, dir, nil, "run", "--upload", filepath.Join(in, "data")+":/tmp/in", "--upload",
+		filepath.Join(in, "one.txt"), "--download", "/tmp/out:"+out,
+		scriptFlag(t, `turns:
   - calls:
       - tool: shell
         args:
@@ -184,21 +200,20 @@ func TestDockerRun(t *testing.T) {
   - expect: {result: {tool: shell, contains: "1,2\none\n"}}
     text: done
 `), "copy")
-		if got.code != 0 {
-			t.Fatalf("exit code %d\n%s", got.code, got.stderr)
-		}
-		if diff := cmp.Diff(map[string]string{"out/deep/r.csv": "3\n", "out/latest": "-> deep/r.csv"},
-			readTree(t, out)); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
-		if left := readTree(t, dir); len(left) > 0 {
-			t.Errorf("the working directory has got %v", left)
-		}
-	})
+	if got.code != 0 {
+		t.Fatalf("exit code %d\n%s", got.code, got.stderr)
+	}
+	if diff := cmp.Diff(map[string]string{"out/deep/r.csv": "3\n", "out/latest": "-> deep/r.csv"},
+		readTree(t, out)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if left := readTree(t, dir); len(left) > 0 {
+		t.Errorf("the working directory has got %v", left)
+	}
 }
 
-// proveConflict changes a file of the host while the model changes it in the container.
-func proveConflict(t *testing.T, d *dockerHost) {
+// proveConflict changes a file of the host while the model changes it in the environment.
+func proveConflict(t *testing.T, d runner) {
 	dir := poem(t)
 	srv := llmtest.NewServer(t, func(r *llmtest.Request) llmtest.Reply {
 		if r.Number == 0 {

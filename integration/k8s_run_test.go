@@ -180,6 +180,20 @@ func TestK8sExitCodes(t *testing.T) {
 		{"Pod Security", 125, "violates PodSecurity", []string{
 			"exec", "--pod-template=" + template, "--allow-pod-field=spec.hostNetwork", "--", "true",
 		}},
+		{"refused field", 125, "spec.hostNetwork", []string{
+			"exec", "--pod-template=" + template, "--", "true",
+		}},
+		{"impersonation", 125, "impersonate", []string{
+			"exec", "--as=nobody", "--as-group=none", "--", "true",
+		}},
+		{"runtime class", 125, `RuntimeClass "no-such" not found`, []string{
+			"exec", "--runtime-class=no-such", "--", "true",
+		}},
+		{"kubeconfig", 125, "--kubeconfig: ", []string{"exec", "--kubeconfig=no/such", "--", "true"}},
+		{"user", 0, "", []string{
+			"exec", "--user=10002:10003", "--", "sh", "-c", "test $(id -u):$(id -g) = 10002:10003",
+		}},
+		{"deadline", 125, "deadline", []string{"exec", "--deadline=20s", "--", "sleep", "1000"}},
 		{
 			"pull", 125, "ImagePull", // ErrImagePull or ImagePullBackOff
 			[]string{"exec", "--image=127.0.0.1:1/no-such:image", "--pull=always", "--", "true"},

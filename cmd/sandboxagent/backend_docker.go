@@ -179,9 +179,11 @@ func (b *dockerBackend) open(ctx context.Context, o openConfig) (_ opened, err e
 		return opened{}, dockerError(err)
 	}
 	cfg.Session = strings.ToLower(rand.Text())
-	janitor := startJanitor(b.name(), cfg.Session)
+	janitor := startJanitor(b.name(), "")
 	defer janitor.dismiss()
+	janitor.add(cfg.Session)
 	e, err := engine.Open(ctx, cfg)
+	janitor.drop(cfg.Session, nil)
 	if err != nil {
 		return opened{}, errors.Join(dockerError(err), engine.Close())
 	}

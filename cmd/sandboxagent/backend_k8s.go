@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/urfave/cli/v2"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/k8s"
@@ -30,22 +31,26 @@ type k8sBackend struct {
 	shared *sharedCluster
 }
 
-// sharedCluster is a connection that is opened once: all environments of a batch have one watch.
+// sharedCluster is a connection that is opened once: all environments of a batch have one watch and
+// one janitor, which deletes the pods that are there when this process ends. Without one they
+// complete by themselves.
 type sharedCluster struct {
 	mu      sync.Mutex
 	current *usedCluster
+	janitor *guard
 }
 
-// usedCluster is a connection with the number of its users.
+// usedCluster is a connection with the number of its users, and the janitor.
 type usedCluster struct {
 	*k8s.Cluster
-	users int
+	users   int
+	janitor *guard
 }
 
 // connect returns the connection, and a function that ends its use.
 func (s *sharedCluster) connect(
 	ctx context.Context, a k8s.Address,
-) (*k8s.Cluster, func() error, error) {
+) (*usedCluster, func() error, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current == nil {
@@ -53,11 +58,18 @@ func (s *sharedCluster) connect(
 		if err != nil {
 			return nil, nil, err
 		}
-		s.current = &usedCluster{Cluster: c}
+		if s.janitor == nil {
+			where, err := json.Marshal(c.Address())
+			if err != nil {
+				return nil, nil, errors.Join(err, c.Close())
+			}
+			s.janitor = startJanitor((&k8sBackend{}).name(), string(where))
+		}
+		s.current = &usedCluster{Cluster: c, janitor: s.janitor}
 	}
 	u := s.current
 	u.users++
-	return u.Cluster, func() error {
+	return u, func() error {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if u.users--; u.users == 0 && u != s.current {
@@ -67,35 +79,26 @@ func (s *sharedCluster) connect(
 	}, nil
 }
 
-// replace has the next connect read the credentials again. Environments that are open keep c.
-func (s *sharedCluster) replace(c *k8s.Cluster) {
+// replace has the next connect read the credentials again. Environments that are open keep u.
+func (s *sharedCluster) replace(u *usedCluster) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.current != nil && s.current.Cluster == c {
+	if s.current == u {
 		s.current = nil // its users close it
 	}
 }
 
-// close closes the connection, if one is open.
-func (s *sharedCluster) close() {
+// close closes the connection, if one is open, and dismisses the janitor.
+func (s *sharedCluster) close() (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current != nil {
-		_ = s.current.Close() // it never fails
+		err = s.current.Close()
 		s.current = nil
 	}
-}
-
-// connect returns a connection to the cluster, and a function that ends its use.
-func (b *k8sBackend) connect(ctx context.Context) (*k8s.Cluster, func() error, error) {
-	if b.shared != nil {
-		return b.shared.connect(ctx, b.address)
-	}
-	c, err := k8s.Connect(ctx, b.address)
-	if err != nil {
-		return nil, nil, err
-	}
-	return c, c.Close, nil
+	s.janitor.dismiss()
+	s.janitor = nil
+	return err
 }
 
 func (*k8sBackend) name() string { return "k8s" }
@@ -239,8 +242,7 @@ func (b *k8sBackend) open(ctx context.Context, o openConfig) (opened, error) {
 	return e, err
 }
 
-// openPod creates a pod. A janitor process deletes it if this process is killed; without one the
-// pod completes by itself.
+// openPod creates a pod.
 func (b *k8sBackend) openPod(ctx context.Context, o openConfig) (_ opened, err error) {
 	cfg := b.config
 	cfg.Warn, cfg.Fill = o.notify, o.fill
@@ -250,37 +252,41 @@ func (b *k8sBackend) openPod(ctx context.Context, o openConfig) (_ opened, err e
 	if err := cfg.Validate(); err != nil {
 		return opened{}, k8sError(err)
 	}
-	cluster, disconnect, err := b.connect(ctx)
+	shared := cmp.Or(b.shared, &sharedCluster{})
+	cluster, disconnect, err := shared.connect(ctx, b.address)
 	if err != nil {
 		return opened{}, k8sError(err)
 	}
-	cfg.Session = strings.ToLower(rand.Text())
-	what, err := json.Marshal(podToDiscard{Session: cfg.Session, Address: cluster.Address()})
-	if err != nil {
-		return opened{}, errors.Join(err, disconnect())
+	if b.shared == nil {
+		disconnect = shared.close
 	}
-	janitor := startJanitor(b.name(), string(what))
+	cfg.Session = strings.ToLower(rand.Text())
+	cluster.janitor.add(cfg.Session)
 	e, err := cluster.Open(ctx, cfg)
 	if err != nil {
-		janitor.dismissAfter(err)
+		cluster.janitor.drop(cfg.Session, err)
 		var failed *k8s.ClusterError
 		if b.shared != nil && errors.As(err, &failed) && failed.Denied {
-			b.shared.replace(cluster)
+			shared.replace(cluster)
 		}
 		return opened{}, errors.Join(k8sError(err), disconnect())
 	}
 	if o.keep { // for other programs
-		janitor.dismiss()
-		janitor = nil
+		cluster.janitor.drop(cfg.Session, nil)
 	}
 	for _, g := range e.Info().Guarantees {
 		if g.Name == env.NoNetwork && g.Strength != env.Enforced {
 			o.notify("commands can use the network: " + g.By)
 		}
 	}
-	k := &k8sEnvironment{Environment: e, disconnect: disconnect, janitor: janitor}
+	drop := func(err error) {
+		if !o.keep {
+			cluster.janitor.drop(cfg.Session, err)
+		}
+	}
 	return opened{
-		plain: k, kill: func() { _ = e.Kill() },
+		plain: &k8sEnvironment{Environment: e, disconnect: disconnect, closed: drop},
+		kill:  func() { _ = e.Kill() },
 		abandon: func() {
 			ctx, cancel := context.WithTimeout(context.Background(), killTime)
 			defer cancel()
@@ -291,35 +297,38 @@ func (b *k8sBackend) openPod(ctx context.Context, o openConfig) (_ opened, err e
 			session: cfg.Session, ttl: cfg.TTL,
 			stored: k8sKept{Ticket: e.Ticket(), Address: cluster.Address()},
 			leave: func() error {
-				janitor.dismiss()
+				drop(nil)
 				return errors.Join(e.Leave(), disconnect())
 			},
 		},
 	}, nil
 }
 
-// podToDiscard tells the janitor which pod to delete.
-type podToDiscard struct {
-	Session string
-	Address k8s.Address
-}
-
-// discardPod deletes the pod of a podToDiscard.
-func discardPod(ctx context.Context, what string) error {
-	var p podToDiscard
-	if err := json.Unmarshal([]byte(what), &p); err != nil {
+// discardPods deletes the pods of sessions at a k8s.Address, in JSON.
+func discardPods(ctx context.Context, where string, sessions []string) error {
+	var a k8s.Address
+	if err := json.Unmarshal([]byte(where), &a); err != nil {
 		return err
 	}
-	return withCluster(ctx, p.Address, func(c *k8s.Cluster) error {
-		return c.Discard(ctx, p.Session)
+	return withCluster(ctx, a, func(c *k8s.Cluster) error {
+		var all errgroup.Group
+		all.SetLimit(discarding)
+		for _, session := range sessions {
+			all.Go(func() error { return c.Discard(ctx, session) })
+		}
+		return all.Wait()
 	})
 }
+
+// discarding bounds the requests of a janitor at the same time.
+const discarding = 16
 
 // k8sEnvironment ends the use of its connection to the cluster with itself.
 type k8sEnvironment struct {
 	*k8s.Environment
 	disconnect func() error
-	janitor    *guard
+	// closed is called with the result of closing the environment.
+	closed func(error)
 	// attached: another process opened the pod, and Close only disconnects.
 	attached bool
 }
@@ -330,7 +339,7 @@ func (k *k8sEnvironment) Close() error {
 		return errors.Join(k.Leave(), k.disconnect())
 	}
 	err := k.Environment.Close()
-	k.janitor.dismissAfter(err)
+	k.closed(err)
 	if err != nil {
 		err = fmt.Errorf("%w (\"sandboxagent env gc --env=k8s\" removes the leftovers)", err)
 	}

@@ -389,7 +389,7 @@ func (r *batchRunner) run(ctx context.Context, c *cli.Context) (code int, err er
 		Begin: r.begin, Forget: r.in.forget,
 	}, r.in.tasks)
 	show.close()
-	r.cluster.close()
+	_ = r.cluster.close()     // it never fails
 	_ = os.Remove(r.archives) // unless something is left, which the next start removes
 	var refused *usageError
 	if errors.As(context.Cause(ctx), &refused) { // the consent

@@ -97,6 +97,7 @@ func TestAdmission(t *testing.T) {
 		}
 	}
 	for _, v := range []corev1.VolumeSource{
+		{CSI: &corev1.CSIVolumeSource{Driver: "d"}},
 		{HostPath: &corev1.HostPathVolumeSource{Path: "/x"}},
 		{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{{
 			Path: "x", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.name"},

@@ -11,6 +11,11 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
+// Unthrottled reports whether the clients of a connection have no limit of requests.
+func Unthrottled(c *Cluster) bool {
+	return c.core.GetRateLimiter() == nil && c.nets.GetRateLimiter() == nil
+}
+
 // CheckAdmitted is Config.checkAdmitted.
 func CheckAdmitted(c Config, asked, got *corev1.Pod) error { return c.checkAdmitted(asked, got) }
 

@@ -43,8 +43,8 @@ type fakeCluster struct {
 	failing atomic.Int32
 	// full is for how many pods a quota has no room.
 	full atomic.Int32
-	// denying has the server reject the credentials of who deletes a pod.
-	denying atomic.Bool
+	// denying is the code with which the server refuses to delete a pod; zero deletes it.
+	denying atomic.Int32
 	// created, unless it is nil, is called when a pod is created.
 	created func()
 	// requests counts all, and watches those that watch.
@@ -78,8 +78,9 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 		case r.Method == http.MethodPost && r.URL.Path == pods && f.full.Add(-1) >= 0:
 			fail(http.StatusForbidden, "Forbidden", "pods is forbidden: exceeded quota: pods")
 			return
-		case r.Method == http.MethodDelete && f.denying.Load():
-			fail(http.StatusUnauthorized, "Unauthorized", "Unauthorized")
+		case r.Method == http.MethodDelete && f.denying.Load() > 0:
+			reason := http.StatusText(int(f.denying.Load()))
+			fail(int(f.denying.Load()), reason, "pods: "+reason)
 			return
 		}
 		if r.Method != http.MethodGet && f.failing.Add(-1) >= 0 {
@@ -165,19 +166,29 @@ func TestWaitForQuota(t *testing.T) {
 	}
 }
 
-// TestCanceledOpen ends the context of Open when the pod is created, which cannot be deleted. The
-// error tells that it may be left.
+// TestCanceledOpen ends the context of Open when the pod is created, which cannot be deleted, for
+// the credentials or for the Role. The error tells that it may be left.
 func TestCanceledOpen(t *testing.T) {
-	f := newFakeCluster(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	f.created = cancel
-	f.denying.Store(true)
-	c := config(t, k8s.Config{HelperImage: "x", WorkDir: t.TempDir(), Network: k8s.NetworkFull})
-	_, err := connectBy(t, f.config).Open(ctx, c)
-	var failed *k8s.ClusterError
-	if !errors.Is(err, context.Canceled) || !errors.As(err, &failed) {
-		t.Errorf("%v", err)
+	for _, code := range []int32{http.StatusUnauthorized, http.StatusForbidden} {
+		f := newFakeCluster(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		f.created = cancel
+		f.denying.Store(code)
+		c := config(t, k8s.Config{HelperImage: "x", WorkDir: t.TempDir(), Network: k8s.NetworkFull})
+		_, err := connectBy(t, f.config).Open(ctx, c)
+		var failed *k8s.ClusterError
+		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "delete the pod ") ||
+			errors.As(err, &failed) != (code == http.StatusUnauthorized) {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+// TestUnthrottled checks that a client sends as many requests as the server takes.
+func TestUnthrottled(t *testing.T) {
+	if !k8s.Unthrottled(connectBy(t, newFakeCluster(t).config)) {
+		t.Error("the client bounds its requests")
 	}
 }
 

@@ -192,6 +192,14 @@ func TestStartFailures(t *testing.T) {
 			"the container prepare has ended: Error, exit code 3",
 		},
 		{"runtime class", k8s.Config{RuntimeClass: "no-such"}, `RuntimeClass "no-such" not found`},
+		{
+			"volume",
+			k8s.Config{
+				Template: []byte("spec: {volumes: [{name: c, configMap: {name: no-such}}]}"),
+				Options:  remote.Options{StartTimeout: 45 * time.Second},
+			},
+			`configmap "no-such" not found`,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -650,13 +658,15 @@ func TestRequests(t *testing.T) {
 		}
 	}
 	waitGone(t, pods[4])
-	checkRequests(t, audit, pods)
+	if again := checkRequests(t, audit, pods); again > len(pods) {
+		t.Errorf("%d streams were opened again", again)
+	}
 }
 
 // checkRequests checks by the log of the API server that pods took few requests. Streams that were
 // opened again do not count, nor the looks at the pod before them: a busy machine does not answer
-// for long.
-func checkRequests(t *testing.T, log string, pods []string) {
+// for long. It returns their number.
+func checkRequests(t *testing.T, log string, pods []string) (again int) {
 	t.Helper()
 	audit, err := os.Open(log)
 	if err != nil {
@@ -684,7 +694,7 @@ func checkRequests(t *testing.T, log string, pods []string) {
 		}
 		of[cmp.Or(r.ObjectRef.Subresource, r.Verb)]++
 	}
-	most, again := 0, 0
+	most := 0
 	for _, pod := range pods {
 		n := unnamed
 		for _, of := range requests[pod] {
@@ -699,6 +709,7 @@ func checkRequests(t *testing.T, log string, pods []string) {
 		most, again = max(most, n), again+repeated
 	}
 	t.Logf("%d requests at most for each of %d pods, and %d streams again", most, len(pods), again)
+	return again
 }
 
 // TestDeliveryIsCut cuts the connection twice while it delivers the helper, and then each time.

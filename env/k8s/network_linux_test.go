@@ -52,6 +52,15 @@ func TestNetworkEnforced(t *testing.T) {
 	if got := kubectl(t, "", "get", "networkpolicy", name, "-o", owner); got != uid {
 		t.Errorf("the policy belongs to %q, want %s", got, uid)
 	}
+	const spec = "jsonpath={.spec.policyTypes} {.spec.ingress}{.spec.egress}{.spec.podSelector}"
+	denied := `["Ingress","Egress"] {"matchLabels":{"sandboxagent/session":"` + c.Session + `"}}`
+	if got := kubectl(t, "", "get", "networkpolicy", name, "-o", spec); got != denied {
+		t.Errorf("the policy is %s, want %s", got, denied)
+	}
+	selected := kubectl(t, "", "get", "pods", "-l", "sandboxagent/session="+c.Session, "-o", "name")
+	if selected != "pod/"+name {
+		t.Errorf("the policy selects %q", selected)
+	}
 	if err := o.e.Close(); err != nil {
 		t.Error(err)
 	}

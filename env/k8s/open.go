@@ -1,6 +1,7 @@
 package k8s
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -8,8 +9,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -26,8 +29,8 @@ const (
 
 // Open creates a pod and returns the environment in it when it is ready. Errors are *ConfigError,
 // also for a missing helper, *OpenError, *ClusterError, fs.ErrClosed, or the cause of ctx; the pod
-// is deleted then, unless the error has a *ClusterError. The caller closes the environment before
-// the cluster.
+// is deleted then, unless the error has a *ClusterError, or tells that it cannot be deleted. The
+// caller closes the environment before the cluster.
 func (c *Cluster) Open(ctx context.Context, cfg Config) (*Environment, error) {
 	cfg, err := cfg.check()
 	if err != nil {
@@ -55,13 +58,16 @@ func (c *Cluster) Open(ctx context.Context, cfg Config) (*Environment, error) {
 	e, err := c.open(ctx, cfg, timer)
 	var config *ConfigError
 	var cluster *ClusterError
+	var left *leftError
 	switch cause := context.Cause(ctx); {
 	case err == nil:
 		return e, nil
 	case fillErr != nil, errors.As(err, &config):
 		return nil, err
 	case cause != nil && !errors.Is(cause, timeout):
-		if errors.As(err, &cluster) { // the pod may be left
+		if errors.As(err, &left) {
+			cause = errors.Join(cause, left)
+		} else if errors.As(err, &cluster) { // the pod may be left
 			cause = errors.Join(cause, cluster)
 		}
 		return nil, fmt.Errorf("k8s: start a pod of %s: %w", cfg.Image, cause)
@@ -70,6 +76,11 @@ func (c *Cluster) Open(ctx context.Context, cfg Config) (*Environment, error) {
 	}
 	return nil, &OpenError{Backend: backend, Object: "a pod of " + cfg.Image, Err: err}
 }
+
+// leftError is the reason why a pod may be left.
+type leftError struct{ error }
+
+func (e *leftError) Unwrap() error { return e.error }
 
 // open opens an environment until the timer of StartTimeout ends ctx.
 func (c *Cluster) open(
@@ -100,7 +111,9 @@ func (c *Cluster) open(
 		}
 		h.cluster.watch.forget(h.name)
 		if h.uid != "" {
-			err = errors.Join(err, h.discard(ctx))
+			if failed := h.discard(ctx); failed != nil {
+				err = errors.Join(err, &leftError{failed})
+			}
 		}
 	}()
 	// The server finishes what it has started, and the result has to be deleted.
@@ -209,6 +222,8 @@ type handle struct {
 	name    string
 	uid     types.UID
 	program *remote.Program // for its arguments
+	// seen is the pod when running last asked for it. That of Attach has no watch.
+	seen atomic.Pointer[corev1.Pod]
 }
 
 // await waits for a state of the pod. The error is the reason why the pod cannot reach it, in the
@@ -288,7 +303,7 @@ func (h *handle) dial(ctx context.Context, container string) (io.ReadWriteCloser
 	if err := h.running(ctx); err != nil {
 		return nil, err
 	}
-	if pod := h.cluster.watch.last(h.name); pod != nil && isSilent(pod) {
+	if pod := h.last(); pod != nil && isSilent(pod) {
 		return nil, fmt.Errorf("the node %s does not report to the cluster", pod.Spec.NodeName)
 	}
 	s, err := h.exec(ctx, container)
@@ -309,13 +324,20 @@ func (h *handle) running(ctx context.Context) error {
 	pod, err := h.cluster.getPod(ctx, h.name)
 	switch {
 	case isMissing(err) || err == nil && pod.UID != h.uid:
-		return h.gone(h.cluster.watch.last(h.name), true)
+		return h.gone(h.last(), true)
 	case err != nil:
 		return err
-	case pod.DeletionTimestamp != nil || hasEnded(pod):
+	}
+	h.seen.Store(pod)
+	if pod.DeletionTimestamp != nil || hasEnded(pod) {
 		return h.gone(pod, false)
 	}
 	return nil
+}
+
+// last returns the last state of the pod: by the watch, or else by running.
+func (h *handle) last() *corev1.Pod {
+	return cmp.Or(h.cluster.watch.last(h.name), h.seen.Load())
 }
 
 // discard deletes the pod within cleanupTimeout, also when ctx has ended.

@@ -33,6 +33,7 @@ spec:
   volumes:
   - {name: data, persistentVolumeClaim: {claimName: data}}
   - {name: settings, configMap: {name: settings}}
+  - {name: certificate, csi: {driver: csi.cert-manager.io, readOnly: true}}
   containers:
   - name: sandbox
     env: [{name: A, value: b}]
@@ -246,6 +247,9 @@ func TestPod(t *testing.T) {
 	if *s.EnableServiceLinks || *s.AutomountServiceAccountToken || *s.RuntimeClassName != "gvisor" ||
 		*s.ActiveDeadlineSeconds != 3600 || s.RestartPolicy != corev1.RestartPolicyNever {
 		t.Errorf("%+v", s)
+	}
+	if c := s.SecurityContext; *c.RunAsUser != 10001 || *c.RunAsGroup != 10001 || !*c.RunAsNonRoot {
+		t.Errorf("%+v", c)
 	}
 	want := corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("1Gi"),
