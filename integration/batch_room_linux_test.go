@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -206,7 +207,11 @@ metadata:
 		!strings.Contains(got.stdout, "passed    1 of 1 task") {
 		t.Errorf("%+v", got)
 	}
-	checkEgress(t, kubectl, name, strings.TrimPrefix(server.URL(), "http://"))
+	address, err := url.Parse(server.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkEgress(t, kubectl, name, address.Host)
 	h.remove(t, name, mark)
 }
 

@@ -195,8 +195,9 @@ func TestStartFailures(t *testing.T) {
 		{
 			"volume",
 			k8s.Config{
-				Template: []byte("spec: {volumes: [{name: c, configMap: {name: no-such}}]}"),
-				Options:  remote.Options{StartTimeout: 45 * time.Second},
+				Template: []byte("spec: {volumes: [{name: c, configMap: {name: no-such}}], " +
+					"containers: [{name: sandbox, volumeMounts: [{name: c, mountPath: /c}]}]}"),
+				Options: remote.Options{StartTimeout: 45 * time.Second},
 			},
 			`configmap "no-such" not found`,
 		},

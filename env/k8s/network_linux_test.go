@@ -58,7 +58,7 @@ func TestNetworkEnforced(t *testing.T) {
 		t.Errorf("the policy is %s, want %s", got, denied)
 	}
 	selected := kubectl(t, "", "get", "pods", "-l", "sandboxagent/session="+c.Session, "-o", "name")
-	if selected != "pod/"+name {
+	if strings.TrimSpace(selected) != "pod/"+name {
 		t.Errorf("the policy selects %q", selected)
 	}
 	if err := o.e.Close(); err != nil {
