@@ -111,11 +111,16 @@ func submitFlags() []cli.Flag {
 			Usage: "delete the batch, with its results, this `DURATION` after its end",
 		},
 	}
-	own := slices.Concat(remoteFlags(), containerFlags(), b.flags())
+	foreign := make(map[string]bool)
+	for _, f := range backendFlags() {
+		foreign[f.Names()[0]] = true
+	}
+	for _, f := range slices.Concat(remoteFlags(), containerFlags(), b.flags()) {
+		delete(foreign, f.Names()[0])
+	}
 	for _, f := range batchFlags() {
 		name := f.Names()[0]
-		foreign := findFlag(backendFlags(), name) != nil && findFlag(own, name) == nil
-		if !foreign && !slices.Contains(withoutSubmit[:], name) {
+		if !foreign[name] && !slices.Contains(withoutSubmit[:], name) {
 			flags = append(flags, f)
 		}
 	}
