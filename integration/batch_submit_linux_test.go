@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,6 +31,9 @@ type submitHost struct {
 	// template is the file for --agent-template.
 	template string
 }
+
+// applying lets one test at a time prepare the shared cluster.
+var applying sync.Mutex
 
 // newSubmitHost prepares the shared cluster.
 func newSubmitHost(t *testing.T) submitHost {
@@ -56,6 +60,8 @@ func newSubmitHost(t *testing.T) submitHost {
 		}
 		return strings.TrimSpace(out)
 	}
+	applying.Lock() // two that create the same object at once fail
+	defer applying.Unlock()
 	kubectl(string(objects[1]), "apply", "-n", user.Namespace, "-f", "-")
 	kubectl(`
 apiVersion: rbac.authorization.k8s.io/v1

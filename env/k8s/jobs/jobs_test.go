@@ -130,7 +130,7 @@ spec:
 		t.Errorf("many inputs: %v", err)
 	}
 	if _, err = cfg.job(make([]int, maxBounds)); err == nil ||
-		!strings.Contains(err.Error(), "volume") {
+		!strings.Contains(err.Error(), "split them") {
 		t.Errorf("many parts: %v", err)
 	}
 	secrets := ""
