@@ -115,9 +115,11 @@ type batchProof struct {
 	// command makes an execution of the program in a directory.
 	command func(dir string, args ...string) *exec.Cmd
 	flags   []string
-	// victims is how often victim kills an environment.
+	// victims is the number of attempts that lose their environment. list lists environments, and
+	// remove removes one.
 	victims int
-	victim  func(ctx context.Context) error
+	list    func(ctx context.Context) ([]string, error)
+	remove  func(ctx context.Context, id string) error
 	// none checks that no environment is left.
 	none func()
 }
@@ -245,6 +247,13 @@ func (b batchProof) prove(t *testing.T) {
 // killSome has environments killed from now on, until as many attempts as it has victims are lost:
 // one that is killed may be at its end.
 func (b batchProof) killSome(t *testing.T, m *batchModel, lost func() int) {
+	if b.victims == 0 {
+		return
+	}
+	old, err := b.list(t.Context()) // of a program that was killed
+	if err != nil {
+		t.Fatal(err)
+	}
 	var mu sync.Mutex
 	left := 4 * b.victims
 	m.mu.Lock()
@@ -255,11 +264,15 @@ func (b batchProof) killSome(t *testing.T, m *batchModel, lost func() int) {
 		if left == 0 || lost() >= b.victims {
 			return
 		}
-		if err := b.victim(t.Context()); err != nil {
-			t.Log(err)
-			return
+		found, err := b.list(t.Context())
+		found = slices.DeleteFunc(found, func(id string) bool { return slices.Contains(old, id) })
+		if err == nil && len(found) > 0 {
+			left--
+			err = b.remove(t.Context(), found[rand.IntN(len(found))])
 		}
-		left--
+		if err != nil {
+			t.Log(err)
+		}
 	}
 }
 
@@ -344,13 +357,16 @@ func TestBatchOnDocker(t *testing.T) {
 		command: func(dir string, args ...string) *exec.Cmd {
 			return d.command(t, dir, mark, args...)
 		},
-		victims: 2,
-		victim: func(ctx context.Context) error {
+		victims: scaled(2, 1),
+		list: func(ctx context.Context) (ids []string, err error) {
 			found, err := d.containers(ctx, mark)
-			if err != nil || len(found) == 0 {
-				return fmt.Errorf("no container to kill: %w", err)
+			for _, line := range found {
+				id, _, _ := strings.Cut(line, " ")
+				ids = append(ids, id)
 			}
-			id, _, _ := strings.Cut(found[rand.IntN(len(found))], " ")
+			return ids, err
+		},
+		remove: func(ctx context.Context, id string) error {
 			return d.api.ContainerRemove(ctx, id, container.RemoveOptions{Force: true})
 		},
 		none: func() {
@@ -409,15 +425,14 @@ func TestBatchOnK8s(t *testing.T) {
 			return k.command(t, dir, mark, args...)
 		},
 		flags:   []string{"--image=" + daemons.Debian, "--helper-image=" + daemons.Helper},
-		victims: 2,
-		victim: func(ctx context.Context) error {
+		victims: scaled(2, 1),
+		list: func(ctx context.Context) ([]string, error) {
 			names, err := daemons.Kubectl(ctx, k.kubeconfig, "", "get", "pods", "-l", label, "-o", "name")
-			list := strings.Fields(names)
-			if err != nil || len(list) == 0 {
-				return fmt.Errorf("no pod to kill: %w", err)
-			}
-			_, err = daemons.Kubectl(ctx, k.kubeconfig, "", "delete", list[rand.IntN(len(list))],
-				"--grace-period=0", "--force", "--wait=false")
+			return strings.Fields(names), err
+		},
+		remove: func(ctx context.Context, id string) error {
+			_, err := daemons.Kubectl(ctx, k.kubeconfig, "", "delete", id, "--grace-period=0", "--force",
+				"--wait=false")
 			return err
 		},
 		none: func() { k.awaitNone(t, mark) },
