@@ -167,8 +167,8 @@ func TestSubmitMany(t *testing.T) {
 }
 
 // TestSubmitStored has an agent whose task has a result when it starts, from a pod that died after
-// it had stored that: it asks the model nothing. Where agents may connect to is what the policy of
-// their labels says.
+// it had stored that: it sends the model nothing. The policy that selects agents lists where they
+// may connect to.
 func TestSubmitStored(t *testing.T) {
 	t.Parallel()
 	h, mark, kubectl := newSubmitHost(t), newMark(), asAdmin(t)

@@ -119,17 +119,17 @@ func startJanitor(backend, where string) *guard {
 }
 
 // add has the janitor remove an environment that is there when this program ends.
-func (g *guard) add(session string) { g.tell(added, session, 1) }
+func (g *guard) add(session string) { g.write(added, session, 1) }
 
 // drop follows the end of an environment. If err is a cluster that did not answer, the environment
 // may be left, and the janitor still removes it.
 func (g *guard) drop(session string, err error) {
 	if cluster := (*k8s.ClusterError)(nil); !errors.As(err, &cluster) {
-		g.tell(dropped, session, -1)
+		g.write(dropped, session, -1)
 	}
 }
 
-func (g *guard) tell(what, session string, change int) {
+func (g *guard) write(what, session string, change int) {
 	if g == nil {
 		return
 	}

@@ -12,17 +12,17 @@ import (
 	"github.com/sandboxagent/sandboxagent/env/k8s"
 )
 
-// TestLeftSessions has what a program tells its janitor.
+// TestLeftSessions has the lines that a program writes to its janitor.
 func TestLeftSessions(t *testing.T) {
-	for told, want := range map[string][]string{
+	for lines, want := range map[string][]string{
 		"":                        nil,
 		"+a\n":                    {"a"},
 		"+a\n-a\n":                nil,
 		"+a\n+b\n+c\n-b\n":        {"a", "c"},
 		"+a\n-a\n+a\nother\n-b\n": {"a"},
 	} {
-		if got := leftSessions(strings.NewReader(told)); !slices.Equal(got, want) {
-			t.Errorf("after %q %q are left, not %q", told, got, want)
+		if got := leftSessions(strings.NewReader(lines)); !slices.Equal(got, want) {
+			t.Errorf("after %q %q are left, not %q", lines, got, want)
 		}
 	}
 }

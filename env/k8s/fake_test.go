@@ -167,7 +167,7 @@ func TestWaitForQuota(t *testing.T) {
 }
 
 // TestCanceledOpen ends the context of Open when the pod is created, which cannot be deleted, for
-// the credentials or for the Role. The error tells that it may be left.
+// the credentials or for the Role. The error reports that it may be left.
 func TestCanceledOpen(t *testing.T) {
 	for _, code := range []int32{http.StatusUnauthorized, http.StatusForbidden} {
 		f := newFakeCluster(t)

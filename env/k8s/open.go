@@ -29,7 +29,7 @@ const (
 
 // Open creates a pod and returns the environment in it when it is ready. Errors are *ConfigError,
 // also for a missing helper, *OpenError, *ClusterError, fs.ErrClosed, or the cause of ctx; the pod
-// is deleted then, unless the error has a *ClusterError, or tells that it cannot be deleted. The
+// is deleted then, unless the error has a *ClusterError, or reports that it cannot be deleted. The
 // caller closes the environment before the cluster.
 func (c *Cluster) Open(ctx context.Context, cfg Config) (*Environment, error) {
 	cfg, err := cfg.check()

@@ -18,7 +18,7 @@ import (
 const (
 	// strikes is the number of failing rounds in a row after which the model looks for the cause.
 	strikes = 3
-	// helpTime bounds the wait for a person who is asked for help.
+	// helpTime bounds the wait for the answer of a person.
 	helpTime = 30 * time.Second
 )
 
