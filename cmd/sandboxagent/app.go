@@ -135,7 +135,9 @@ func (p *program) runCommandLine(ctx context.Context, app *cli.App) error {
 		return err
 	}
 	l = p.line
-	return app.RunContext(ctx, slices.Concat([]string{app.Name, l.command}, l.flags, []string{"--"},
+	only := *app // package cli prepares each command that it has
+	only.Commands = []*cli.Command{app.Command(l.command)}
+	return only.RunContext(ctx, slices.Concat([]string{app.Name, l.command}, l.flags, []string{"--"},
 		l.rest))
 }
 
@@ -191,6 +193,7 @@ func (p *program) appOf(commands ...*cli.Command) *cli.App {
 		if readsFiles(c.Flags) {
 			c.Flags = append(c.Flags, profileNameFlag())
 		}
+		c.Flags = withNames(c.Flags)
 	}
 	return app
 }

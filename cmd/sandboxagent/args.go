@@ -158,7 +158,7 @@ func (l *commandLine) nameSource(err error) {
 // invalidKind returns the kind of value that f requires if value is invalid, else an empty text.
 func invalidKind(f cli.Flag, value string) (kind string) {
 	var err error
-	switch f.(type) {
+	switch plainFlag(f).(type) {
 	case *cli.DurationFlag:
 		kind = "a duration such as 90s, 10m or 1h30m"
 		_, err = time.ParseDuration(value)

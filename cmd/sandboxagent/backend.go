@@ -190,24 +190,20 @@ func obeys(b backend, name string) bool {
 		_, remote := b.(remoteBackend)
 		return !remote
 	}
-	return findFlag(backendFlags(), name) == nil || findFlag(b.flags(), name) != nil
+	owners := flagOwners()[name]
+	return owners == nil || slices.Contains(owners, b.name())
 }
 
 // checkOwnership rejects set flags that the backend b does not obey.
 func checkOwnership(c *cli.Context, b backend) error {
-	for _, f := range backendFlags() {
+	for _, f := range c.Command.Flags {
 		name := f.Names()[0]
-		if !c.IsSet(name) || findFlag(b.flags(), name) != nil {
+		owners := flagOwners()[name]
+		if owners == nil || slices.Contains(owners, b.name()) || !c.IsSet(name) {
 			continue
 		}
-		var owners []string
-		for _, other := range backends(nil) {
-			if findFlag(other.flags(), name) != nil {
-				owners = append(owners, "--env="+other.name())
-			}
-		}
-		return usagef("--%s has no effect with --env=%s; it is for %s",
-			name, b.name(), strings.Join(owners, " and "))
+		return usagef("--%s has no effect with --env=%s; it is for --env=%s",
+			name, b.name(), strings.Join(owners, " and --env="))
 	}
 	return nil
 }

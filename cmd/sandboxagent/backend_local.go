@@ -10,11 +10,17 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
+	"github.com/sandboxagent/sandboxagent/env/remote"
+	"github.com/sandboxagent/sandboxagent/env/sandboxd"
 	"github.com/sandboxagent/sandboxagent/env/workspace"
 )
 
 // localBackend runs commands on the host.
-type localBackend struct{ sandbox sandboxOptions }
+type localBackend struct {
+	sandbox sandboxOptions
+	// helper is prepared when the flags are valid.
+	helper remote.Helper
+}
 
 func (*localBackend) name() string { return "local" }
 
@@ -40,6 +46,7 @@ func (b *localBackend) parse(c *cli.Context) (err error) {
 	if state, err := stateDir(); err == nil && state != "" {
 		b.sandbox.Hide = append(b.sandbox.Hide, state)
 	}
+	b.helper = sandboxd.Self().Prepare()
 	return nil
 }
 

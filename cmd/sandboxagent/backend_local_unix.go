@@ -22,11 +22,13 @@ func (b *localBackend) open(ctx context.Context, o openConfig) (opened, error) {
 		}
 		return local.Supervised(ctx, cfg, h)
 	}
-	self := sandboxd.Self()
-	e, err := start(self)
+	if b.helper.Program == "" { // without flags
+		b.helper = sandboxd.Self()
+	}
+	e, err := start(b.helper)
 	var helper *local.HelperError
 	if errors.As(err, &helper) { // the cache directory may refuse to execute
-		e, err = start(remote.Helper{Binary: self.Program, Args: self.Args})
+		e, err = start(remote.Helper{Binary: b.helper.Program, Args: b.helper.Args})
 	}
 	if err != nil {
 		return opened{}, sandboxError(err, b.sandbox)

@@ -196,7 +196,7 @@ func (r *batchRunner) checkTasks(c *cli.Context, s runSettings) error {
 		bad := func(field, format string, args ...any) error {
 			return usagef("%s: %s: %s", t.Where(), field, fmt.Sprintf(format, args...))
 		}
-		if t.Image != "" && findFlag(s.backend.flags(), "image") == nil {
+		if t.Image != "" && !slices.Contains(flagOwners()["image"], s.backend.name()) {
 			return bad("image", "it has no effect with --env=%s", r.env)
 		}
 		if valid != nil && t.Image != "" {

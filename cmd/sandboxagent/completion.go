@@ -45,7 +45,7 @@ func (p *program) completion(_ context.Context, c *cli.Context) (int, error) {
 	script := ""
 	switch name := c.Args().First(); name {
 	case "words":
-		words, files := p.complete(c.App, c.Args().Tail())
+		words, files := p.complete(p.app(), c.Args().Tail())
 		for _, word := range words {
 			if _, err := fmt.Fprintln(p.std.out, word); err != nil {
 				return 0, err

@@ -56,8 +56,9 @@ func (p *program) showConfig(_ context.Context, c *cli.Context) (int, error) {
 	if err := noArguments(c); err != nil {
 		return 0, err
 	}
-	r := settingsReader{app: c.App, line: &p.line}
-	err := r.read(uniqueFlags(allFlags(c.App)))
+	app := p.app()
+	r := settingsReader{app: app, line: &p.line}
+	err := r.read(uniqueFlags(allFlags(app)))
 	if err == nil {
 		_, err = parseRules(r.rules)
 	}
@@ -80,7 +81,7 @@ func (p *program) showConfig(_ context.Context, c *cli.Context) (int, error) {
 		enc.SetEscapeHTML(false)
 		for _, s := range shown {
 			line := shownSetting{s.name, s.values, s.String()}
-			if _, isList := findFlag(allFlags(c.App), s.name).(*cli.StringSliceFlag); !isList {
+			if !isList(findFlag(allFlags(app), s.name)) {
 				line.Value = s.values[0]
 			}
 			if err := enc.Encode(line); err != nil {
@@ -165,7 +166,7 @@ sandboxagent config schema > sandboxagent.schema.json`,
 			enc := json.NewEncoder(p.std.out)
 			enc.SetEscapeHTML(false)
 			enc.SetIndent("", "  ")
-			return codeDone, enc.Encode(configSchema(fileFlags(c.App)))
+			return codeDone, enc.Encode(configSchema(fileFlags(p.app())))
 		}),
 	}
 }
@@ -206,7 +207,7 @@ func configSchema(flags []cli.Flag) map[string]any {
 // keySchema returns the JSON Schema of the values of a flag.
 func keySchema(f documentedFlag) map[string]any {
 	schema := map[string]any{"description": strings.ReplaceAll(f.GetUsage(), "`", "")}
-	switch f.(type) {
+	switch plainFlag(f).(type) {
 	case *cli.BoolFlag:
 		schema["type"] = "boolean"
 	case *cli.IntFlag, *cli.Int64Flag:

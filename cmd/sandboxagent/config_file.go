@@ -200,7 +200,7 @@ func (c *configParser) setting(at source, key string, n *yaml.Node) ([]setting, 
 	}
 	s := setting{name: key, source: at}
 	var err error
-	if _, isList := f.(*cli.StringSliceFlag); isList {
+	if isList(f) {
 		s.values, err = c.list(at, n)
 	} else {
 		var value string
@@ -255,7 +255,7 @@ func (c *configParser) list(at source, n *yaml.Node) (texts []string, err error)
 
 // scalar returns the value of a flag, or with a nil f an item of a list.
 func (c *configParser) scalar(at source, f cli.Flag, n *yaml.Node) (string, error) {
-	_, isBool := f.(*cli.BoolFlag)
+	_, isBool := plainFlag(f).(*cli.BoolFlag)
 	tag := n.ShortTag()
 	switch {
 	case n.Kind != yaml.ScalarNode:

@@ -410,7 +410,7 @@ func TestRepositoryKeys(t *testing.T) {
 	for _, f := range uniqueFlags(allFlags(app)) {
 		name := f.Names()[0]
 		value := map[bool]string{true: "1m", false: "1"}[strings.HasSuffix(name, "timeout")]
-		switch f.(type) {
+		switch plainFlag(f).(type) {
 		case *cli.BoolFlag:
 			value = "true"
 		case *cli.DurationFlag:

@@ -200,7 +200,7 @@ func (k *keptFile) forget() error {
 // configuresNew reports whether the flag name configures a new environment.
 func configuresNew(name string) bool {
 	general := []string{"env", "workdir", "var", "pass-var", "inherit-vars", "apply"}
-	return slices.Contains(general, name) || findFlag(backendFlags(), name) != nil
+	return slices.Contains(general, name) || flagOwners()[name] != nil
 }
 
 // protects reports whether f configures the sandbox of an environment of b. It is not ignored, so

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
-	"runtime"
 	"syscall"
 	"time"
 
@@ -120,12 +119,7 @@ func helperLocator(ctx context.Context, h remote.Helper) locator {
 		if h.Binary != "" {
 			return sandbox.ProgramAt(h.Binary, h.Args)
 		}
-		embedded := remote.Helper{NoBuild: h.NoBuild || h.Program != "", Cache: h.Cache}
-		p, err := embedded.Resolve(ctx, runtime.GOOS, runtime.GOARCH)
-		var installed *helper.Installed
-		if err == nil {
-			installed, err = (*helper.Program)(p).Install(h.Cache)
-		}
+		installed, err := h.Install(ctx)
 		switch {
 		case err == nil:
 			return &sandbox.Program{

@@ -64,10 +64,15 @@ type Models struct {
 func DefaultModels() Models { return builtin() }
 
 var builtin = sync.OnceValue(func() Models {
-	m, err := parseModels(builtinModels, Models{})
-	if err != nil {
+	var table struct { // which a test parses with all checks
+		AsOf   string  `json:"as_of"`
+		Models []Model `json:"models"`
+	}
+	if err := json.Unmarshal(builtinModels, &table); err != nil {
 		panic(fmt.Sprintf("profile: built-in models: %v", err))
 	}
+	m := Models{table.AsOf, table.Models}
+	m.sort()
 	return m
 })
 

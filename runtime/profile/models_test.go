@@ -2,6 +2,7 @@ package profile_test
 
 import (
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -29,6 +30,17 @@ func TestDefaultModels(t *testing.T) {
 		if got, ok := m.Lookup(e.Provider, e.Prefix); !ok || got != e {
 			t.Errorf("%s finds %v", e.Prefix, got)
 		}
+	}
+	data, err := os.ReadFile("models.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked, err := profile.ParseModels(data)
+	if err != nil || checked.AsOf() != m.AsOf() {
+		t.Errorf("the checked table is of %q, %v", checked.AsOf(), err)
+	}
+	if diff := cmp.Diff(checked.List(), list); diff != "" {
+		t.Error("-checked +unchecked:", diff)
 	}
 	list[0].ContextWindow = 1
 	if m.List()[0].ContextWindow == 1 {

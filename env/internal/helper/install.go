@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -58,6 +60,31 @@ func (p *Program) Install(cache string) (*Installed, error) {
 		return nil, fmt.Errorf("install helper in %s: another process changed it: %w", dir, err)
 	}
 	return i, nil
+}
+
+// Preparation is an Install that runs, for one caller of Installed.
+type Preparation struct {
+	found func() (*Installed, error)
+	taken atomic.Bool
+}
+
+// Prepare starts Install.
+func (p *Program) Prepare(cache string) *Preparation {
+	prepared := &Preparation{found: sync.OnceValues(func() (*Installed, error) {
+		return p.Install(cache)
+	})}
+	go func() { _, _ = prepared.found() }()
+	return prepared
+}
+
+// Installed waits for the result, which only the first caller gets; ok is false for others, and
+// with a nil Preparation.
+func (p *Preparation) Installed() (i *Installed, ok bool, err error) {
+	if p == nil || p.taken.Swap(true) {
+		return nil, false, nil
+	}
+	i, err = p.found()
+	return i, true, err
 }
 
 // verified opens the file if it holds the helper and only this user may write to it.

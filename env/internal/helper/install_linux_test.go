@@ -52,6 +52,30 @@ func inode(t *testing.T, name string) uint64 {
 	return info.Sys().(*syscall.Stat_t).Ino
 }
 
+// TestPrepare checks that only one caller gets a prepared helper, which is verified.
+func TestPrepare(t *testing.T) {
+	h := mustFind(t, pack(t, program(t, "true")))
+	cache := t.TempDir()
+	name := install(t, h, cache).Name()
+	if err := os.WriteFile(name, []byte("changed"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p := h.Prepare(cache)
+	i, ok, err := p.Installed()
+	if err != nil || !ok {
+		t.Fatalf("the first caller: %v, %v", ok, err)
+	}
+	defer i.Close() //nolint:errcheck // it was only read
+	if digest, err := Digest(i.Name()); err != nil || digest != h.Digest {
+		t.Errorf("the digest is %s, %v; want %s", digest, err, h.Digest)
+	}
+	for _, other := range []*Preparation{p, nil} {
+		if i, ok, err := other.Installed(); i != nil || ok || err != nil {
+			t.Errorf("another caller: %v, %v, %v", i, ok, err)
+		}
+	}
+}
+
 func TestInstallOnce(t *testing.T) {
 	content := program(t, "true")
 	h := mustFind(t, pack(t, content))
