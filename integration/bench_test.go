@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -68,18 +69,18 @@ func BenchmarkFirstRequest(b *testing.B) {
 			arrived := make(chan time.Time, 1)
 			var program atomic.Pointer[os.Process]
 			var rss atomic.Value // MiB, of the last run
-			srv, err := llmtest.Start(func(*llmtest.Request) llmtest.Reply {
+			listener, err := (&net.ListenConfig{}).Listen(b.Context(), "tcp", "127.0.0.1:0")
+			if err != nil {
+				b.Fatal(err)
+			}
+			srv := llmtest.Serve(&watchedListener{listener, func() {
 				arrived <- time.Now()
 				if p := program.Load(); p != nil {
 					if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Pid)); err == nil {
 						rss.Store(peakOf(b, string(status)))
 					}
 				}
-				return llmtest.Text("done")
-			})
-			if err != nil {
-				b.Fatal(err)
-			}
+			}}, func(*llmtest.Request) llmtest.Reply { return llmtest.Text("done") })
 			defer srv.Close()
 			var ours, bare bench.Samples
 			for b.Loop() {
@@ -113,6 +114,31 @@ func BenchmarkFirstRequest(b *testing.B) {
 			}
 		})
 	}
+}
+
+// watchedListener calls arrived when the first bytes of a connection have arrived.
+type watchedListener struct {
+	net.Listener
+	arrived func()
+}
+
+func (l *watchedListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	return &watchedConn{Conn: c, arrived: l.arrived}, err
+}
+
+type watchedConn struct {
+	net.Conn
+	once    sync.Once
+	arrived func()
+}
+
+func (c *watchedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if n > 0 {
+		c.once.Do(c.arrived)
+	}
+	return n, err
 }
 
 // benchWires are the interfaces of providers, each with a whole answer that calls a tool.

@@ -77,6 +77,8 @@ func openSession(
 	ctx context.Context, a *Agent, cfg Config, id string, from lineage,
 	sink func(event.Event) error,
 ) (*Session, error) {
+	look := startLooking(ctx, &cfg, from)
+	defer look.stop()
 	agents := &subagents{}
 	s := &Session{}
 	tools := slices.Concat(cfg.Profile.Tools, agents.register(cfg.Subagents, from.depth),
@@ -135,7 +137,7 @@ func openSession(
 	if s.hub == nil {
 		s.hub = openHub(&cfg, id, sink)
 	}
-	if err := s.open(ctx, from); err != nil {
+	if err := s.open(ctx, from, look); err != nil {
 		_ = store.Close()
 		s.closeHub()
 		return nil, err
@@ -174,7 +176,7 @@ func (s *Session) emit(runID string, d event.Data) error {
 }
 
 // open writes the session's first entries and events.
-func (s *Session) open(ctx context.Context, from lineage) error {
+func (s *Session) open(ctx context.Context, from lineage, look *looking) error {
 	cfg := &s.cfg
 	shell := ""
 	start := event.SessionStart{
@@ -210,7 +212,7 @@ func (s *Session) open(ctx context.Context, from lineage) error {
 	skipped := from.skipped
 	if from.record == nil || len(from.record.Surroundings) == 0 {
 		var err error
-		if skipped, err = s.lookAround(ctx, from); err != nil {
+		if skipped, err = s.lookAround(ctx, from, look); err != nil {
 			return err
 		}
 	}
@@ -230,16 +232,17 @@ func (s *Session) open(ctx context.Context, from lineage) error {
 
 // lookAround collects and stores the surroundings, and returns a line for each file with
 // instructions that was refused.
-func (s *Session) lookAround(ctx context.Context, from lineage) (skipped []string, err error) {
-	cfg := &s.cfg
+func (s *Session) lookAround(
+	ctx context.Context, from lineage, look *looking,
+) (skipped []string, err error) {
 	skipped = from.skipped
 	if from.surroundings != nil {
 		s.surroundings = *from.surroundings
 	} else {
-		s.surroundings, skipped = collectSurroundings(ctx, cfg.Env, cfg.Profile, s.settings.Model,
-			cfg.Clock.Now())
+		<-look.done
+		s.surroundings, skipped = look.found, look.skipped
 	}
-	s.surroundings = withoutSecrets(s.surroundings, cfg.Redactor)
+	s.surroundings = withoutSecrets(s.surroundings, s.cfg.Redactor)
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("agent: start a session: %w", context.Cause(ctx))
 	}

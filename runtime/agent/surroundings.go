@@ -19,6 +19,38 @@ const (
 	gitCommits = "8"
 )
 
+// looking collects the surroundings of a new session while it is opened.
+type looking struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	// found and skipped are valid after done.
+	found   profile.Surroundings
+	skipped []string
+}
+
+// startLooking returns nil if the session has its surroundings from elsewhere.
+func startLooking(ctx context.Context, cfg *Config, from lineage) *looking {
+	if from.surroundings != nil || from.record != nil && len(from.record.Surroundings) > 0 {
+		return nil
+	}
+	l := &looking{done: make(chan struct{})}
+	ctx, l.cancel = context.WithCancel(ctx)
+	go func() {
+		defer close(l.done)
+		l.found, l.skipped = collectSurroundings(ctx, cfg.Env, cfg.Profile, cfg.Settings.Model,
+			cfg.Clock.Now())
+	}()
+	return l
+}
+
+// stop waits for the end, so that nothing uses the environment any more.
+func (l *looking) stop() {
+	if l != nil {
+		l.cancel()
+		<-l.done
+	}
+}
+
 // collectSurroundings reads the environment section of the system prompt through e, which may be
 // nil. A part that cannot be read is missing; skipped has a line for each file with instructions
 // that was refused.
@@ -80,36 +112,20 @@ func runGit(ctx context.Context, e env.Runner, args ...string) (out string, cut,
 func readGit(ctx context.Context, e env.Environment) (*profile.Git, []string) {
 	var g profile.Git
 	var prefix string
+	var filters []string
+	var quiet bool
 	var wg sync.WaitGroup
+	wg.Go(func() { prefix = readRoot(ctx, e, &g) })
+	wg.Go(func() { filters, quiet = quietFilters(ctx, e) })
+	wg.Wait()
+	if g.Root == "" {
+		return nil, nil
+	}
 	wg.Go(func() {
-		// It fails on a branch without commits, after it has printed "HEAD".
-		out, _, born := runGit(ctx, e, "rev-parse", "--is-inside-work-tree", "--show-toplevel",
-			"--show-prefix", "--abbrev-ref", "HEAD")
-		is, out, _ := strings.Cut(out, "\n")
-		if strings.TrimRight(is, "\r") != "true" {
-			return // A setting can name a working tree elsewhere.
-		}
-		root, rest, _ := strings.Cut(out, "\n")
-		rest = strings.TrimRight(rest, "\r\n")
-		end := strings.LastIndex(rest, "\n")
-		if end < 0 {
+		if !quiet {
 			return
 		}
-		g.Root, prefix = strings.TrimSuffix(root, "\r"), strings.TrimRight(rest[:end], "\r")
-		g.Branch = rest[end+1:]
-		if !born {
-			out, _, _ := runGit(ctx, e, "symbolic-ref", "--short", "-q", "HEAD")
-			g.Branch = strings.TrimSpace(out)
-		} else if g.Branch == "HEAD" { // detached
-			g.Branch = ""
-		}
-	})
-	wg.Go(func() {
-		quiet, ok := quietFilters(ctx, e)
-		if !ok {
-			return
-		}
-		if out, cut, ok := runGit(ctx, e, append(quiet, "status", "--porcelain=v2",
+		if out, cut, ok := runGit(ctx, e, append(filters, "status", "--porcelain=v2",
 			"--ignore-submodules=dirty")...); ok {
 			g.Status = parseStatus(out)
 			g.Status.More = cut
@@ -121,9 +137,6 @@ func readGit(ctx context.Context, e env.Environment) (*profile.Git, []string) {
 		}
 	})
 	wg.Wait()
-	if g.Root == "" {
-		return nil, nil
-	}
 	dirs := []string{g.Root}
 	for name := range strings.SplitSeq(strings.Trim(prefix, "/"), "/") {
 		if name != "" {
@@ -131,6 +144,32 @@ func readGit(ctx context.Context, e env.Environment) (*profile.Git, []string) {
 		}
 	}
 	return &g, dirs
+}
+
+// readRoot sets the root and the branch, unless the working directory is outside a work tree, and
+// returns the path from the root to the working directory.
+func readRoot(ctx context.Context, e env.Environment, g *profile.Git) (prefix string) {
+	// It fails on a branch without commits, after it has printed "HEAD".
+	out, _, born := runGit(ctx, e, "rev-parse", "--is-inside-work-tree", "--show-toplevel",
+		"--show-prefix", "--abbrev-ref", "HEAD")
+	is, out, _ := strings.Cut(out, "\n")
+	if strings.TrimRight(is, "\r") != "true" {
+		return "" // A setting can name a working tree elsewhere.
+	}
+	root, rest, _ := strings.Cut(out, "\n")
+	rest = strings.TrimRight(rest, "\r\n")
+	end := strings.LastIndex(rest, "\n")
+	if end < 0 {
+		return ""
+	}
+	g.Root, g.Branch = strings.TrimSuffix(root, "\r"), rest[end+1:]
+	if !born {
+		out, _, _ := runGit(ctx, e, "symbolic-ref", "--short", "-q", "HEAD")
+		g.Branch = strings.TrimSpace(out)
+	} else if g.Branch == "HEAD" { // detached
+		g.Branch = ""
+	}
+	return strings.TrimRight(rest[:end], "\r")
 }
 
 // quietFilters returns arguments that disable the filters in a repository's configuration, which
