@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
+	"io"
 	"log"
 	"slices"
 	"strings"
@@ -77,7 +79,6 @@ func (p *program) endTime() time.Duration { return cmp.Or(p.patience, endTime) }
 // run runs the program with args, the first of which is its name, and returns its exit code.
 func (p *program) run(ctx context.Context, args []string) (code int) {
 	log.SetOutput(p.std.err) // libraries write to it
-	app := p.app()
 	args = args[min(len(args), 1):]
 	if len(args) > 0 {
 		switch args[0] {
@@ -87,8 +88,13 @@ func (p *program) run(ctx context.Context, args []string) (code int) {
 			args = append([]string{"version"}, args[1:]...)
 		}
 	}
+	app := p.appFor(args)
 	var err error
 	p.line, err = parseCommandLine(app, args)
+	if err != nil { // the message may name other commands
+		app = p.app()
+		p.line, err = parseCommandLine(app, args)
+	}
 	if err == nil {
 		err = p.runCommandLine(ctx, app)
 	} else {
@@ -134,11 +140,37 @@ func (p *program) runCommandLine(ctx context.Context, app *cli.App) error {
 		p.reportUnstarted(ctx, err)
 		return err
 	}
-	l = p.line
-	only := *app // package cli prepares each command that it has
-	only.Commands = []*cli.Command{app.Command(l.command)}
-	return only.RunContext(ctx, slices.Concat([]string{app.Name, l.command}, l.flags, []string{"--"},
-		l.rest))
+	return p.runAction(ctx, app)
+}
+
+// runAction runs the action of the command line. App.Run of package cli has a help of its own by
+// text/template, and the linker keeps all methods of a program that can reach that: 5 MB.
+func (p *program) runAction(ctx context.Context, app *cli.App) error {
+	command := app.Command(p.line.command)
+	set := flag.NewFlagSet(command.Name, flag.ContinueOnError)
+	set.SetOutput(io.Discard)
+	for _, f := range command.Flags {
+		if err := f.Apply(set); err != nil {
+			return err
+		}
+	}
+	lists := make(map[string][]string)
+	for _, f := range p.line.flags {
+		name, value, _ := strings.Cut(strings.TrimPrefix(f, "--"), "=")
+		if isList(findFlag(command.Flags, name)) { // whose Set takes commas for separators
+			lists[name] = append(lists[name], value)
+			value = cli.NewStringSlice(lists[name]...).Serialize()
+		}
+		if err := set.Set(name, value); err != nil {
+			return usagef("--%s: %s", name, err)
+		}
+	}
+	if err := set.Parse(append([]string{"--"}, p.line.rest...)); err != nil {
+		return usagef("%s", err)
+	}
+	c := cli.NewContext(app, set, nil)
+	c.Context, c.Command = ctx, command
+	return command.Action(c)
 }
 
 // fail writes an error to standard error, in one line.
@@ -152,54 +184,94 @@ func (p *program) printLine(text string) {
 	fmt.Fprintf(p.std.err, "sandboxagent: %s\n", oneLine(strings.ReplaceAll(text, "\n", "; ")))
 }
 
-func (p *program) app() *cli.App {
-	return p.appOf(
-		p.runCommand(), p.execCommand(), p.toolCommand(),
-		p.batchCommand(), p.batchStatusCommand(), p.batchRetryCommand(), p.batchSchemaCommand(),
-		p.submitCommand(), p.batchWaitCommand(), p.batchLogsCommand(), p.batchCollectCommand(),
-		p.batchCancelCommand(),
-		p.verifyCommand(), p.listCommand(),
-		p.attachCommand(), p.removeCommand(), p.gcCommand(),
-		p.imagesCommand(), p.buildCommand(), p.modelsCommand(),
-		p.policyCheckCommand(), p.policyExplainCommand(), p.policyTestCommand(),
-		p.policySuggestCommand(), p.policySchemaCommand(),
-		p.sessionsCommand(), p.showCommand(), p.resumeCommand(), p.removeSessionCommand(),
-		p.gcSessionsCommand(), p.rollbackCommand(), p.undoCommand(),
-		p.forkCommand(), p.diffSessionsCommand(), p.exportCommand(), p.importCommand(),
-		p.testSessionsCommand(),
-		p.configShowCommand(), p.configPathCommand(), p.configSchemaCommand(),
-		p.doctorCommand(), p.demoCommand(),
-		p.completionCommand(), p.versionCommand(),
-	)
+// command is a command, which make describes but for its name.
+type command struct {
+	name string
+	make func(*program) *cli.Command
+}
+
+// commands returns all commands in the order of the help.
+func commands() []command {
+	return []command{
+		{runName, (*program).runCommand},
+		{"exec", (*program).execCommand},
+		{"tool", (*program).toolCommand},
+		{batchName, (*program).batchCommand},
+		{batchStatusName, (*program).batchStatusCommand},
+		{batchRetryName, (*program).batchRetryCommand},
+		{"batch schema", (*program).batchSchemaCommand},
+		{submitName, (*program).submitCommand},
+		{"batch wait", (*program).batchWaitCommand},
+		{"batch logs", (*program).batchLogsCommand},
+		{"batch collect", (*program).batchCollectCommand},
+		{"batch cancel", (*program).batchCancelCommand},
+		{"env verify", (*program).verifyCommand},
+		{"env list", (*program).listCommand},
+		{"env attach", (*program).attachCommand},
+		{"env rm", (*program).removeCommand},
+		{"env gc", (*program).gcCommand},
+		{"image list", (*program).imagesCommand},
+		{"image build", (*program).buildCommand},
+		{"model list", (*program).modelsCommand},
+		{"policy check", (*program).policyCheckCommand},
+		{"policy explain", (*program).policyExplainCommand},
+		{"policy test", (*program).policyTestCommand},
+		{"policy suggest", (*program).policySuggestCommand},
+		{"policy schema", (*program).policySchemaCommand},
+		{"session list", (*program).sessionsCommand},
+		{"session show", (*program).showCommand},
+		{resumeName, (*program).resumeCommand},
+		{"session rm", (*program).removeSessionCommand},
+		{"session gc", (*program).gcSessionsCommand},
+		{rollbackName, (*program).rollbackCommand},
+		{undoName, (*program).undoCommand},
+		{"session fork", (*program).forkCommand},
+		{"session diff", (*program).diffSessionsCommand},
+		{"session export", (*program).exportCommand},
+		{"session import", (*program).importCommand},
+		{"session test", (*program).testSessionsCommand},
+		{configShowName, (*program).configShowCommand},
+		{"config path", (*program).configPathCommand},
+		{"config schema", (*program).configSchemaCommand},
+		{"doctor", (*program).doctorCommand},
+		{"demo", (*program).demoCommand},
+		{"completion", (*program).completionCommand},
+		{"version", (*program).versionCommand},
+	}
+}
+
+// app returns the application with all commands.
+func (p *program) app() *cli.App { return p.appOf(commands()...) }
+
+// appFor returns the application with the commands that args can mean, if they start with the first
+// word of a name: a start makes no others in vain.
+func (p *program) appFor(args []string) *cli.App {
+	meant := slices.DeleteFunc(commands(), func(c command) bool {
+		first, _, _ := strings.Cut(c.name, " ")
+		return len(args) == 0 || first != args[0]
+	})
+	if len(meant) == 0 {
+		return p.app()
+	}
+	return p.appOf(meant...)
 }
 
 // appOf returns the application with the given commands.
-func (p *program) appOf(commands ...*cli.Command) *cli.App {
+func (p *program) appOf(list ...command) *cli.App {
 	app := &cli.App{
-		Name:                      "sandboxagent",
-		Usage:                     "an LLM agent whose tools run in an execution environment",
-		Writer:                    p.std.out,
-		ErrWriter:                 p.std.err,
-		HideHelp:                  true, // writeHelp writes it
-		HideVersion:               true,
-		DisableSliceFlagSeparator: true,
-		ExitErrHandler:            func(*cli.Context, error) {},
-		OnUsageError:              onUsageError,
-		Commands:                  commands,
+		Name:  "sandboxagent",
+		Usage: "an LLM agent whose tools run in an execution environment",
 	}
-	for _, c := range app.Commands {
-		c.HideHelp = true
-		c.OnUsageError = onUsageError
+	for _, each := range list {
+		c := each.make(p)
+		c.Name = each.name
 		if readsFiles(c.Flags) {
 			c.Flags = append(c.Flags, profileNameFlag())
 		}
-		c.Flags = withNames(c.Flags)
+		app.Commands = append(app.Commands, c)
 	}
 	return app
 }
-
-// onUsageError makes a usageError of an error that parseCommandLine did not find.
-func onUsageError(_ *cli.Context, err error, _ bool) error { return usagef("%s", err) }
 
 // action returns an action that runs work until it returns or a signal ends its context. An error
 // of work is written to standard error and decides the exit code.

@@ -158,7 +158,7 @@ func (l *commandLine) nameSource(err error) {
 // invalidKind returns the kind of value that f requires if value is invalid, else an empty text.
 func invalidKind(f cli.Flag, value string) (kind string) {
 	var err error
-	switch plainFlag(f).(type) {
+	switch f.(type) {
 	case *cli.DurationFlag:
 		kind = "a duration such as 90s, 10m or 1h30m"
 		_, err = time.ParseDuration(value)
@@ -215,6 +215,12 @@ func findFlag(flags []cli.Flag, name string) cli.Flag {
 		}
 	}
 	return nil
+}
+
+// isList reports whether a flag has several values.
+func isList(f cli.Flag) bool {
+	_, ok := f.(*cli.StringSliceFlag)
+	return ok
 }
 
 func takesValue(f cli.Flag) bool {

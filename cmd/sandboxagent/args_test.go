@@ -122,22 +122,6 @@ func TestFlagKinds(t *testing.T) {
 	}
 }
 
-// TestFlagNames checks that flags keep the names that package cli gives them.
-func TestFlagNames(t *testing.T) {
-	for _, c := range (&program{}).app().Commands {
-		for _, f := range c.Flags {
-			for range 2 {
-				if diff := cmp.Diff(plainFlag(f).Names(), f.Names()); diff != "" {
-					t.Errorf("%s: -plain +named: %s", c.Name, diff)
-				}
-			}
-			if _, plain := f.(cli.RequiredFlag); plain && !isList(f) {
-				t.Errorf("--%s of %s is no namedFlag", f.Names()[0], c.Name)
-			}
-		}
-	}
-}
-
 // TestVariables checks which variables stand for flags.
 func TestVariables(t *testing.T) {
 	for _, tt := range []struct {
@@ -218,7 +202,7 @@ func TestEmptyValues(t *testing.T) {
 		for _, c := range app.Commands {
 			for _, f := range c.Flags {
 				name := f.Names()[0]
-				switch plainFlag(f).(type) {
+				switch f.(type) {
 				case *cli.StringFlag, *cli.StringSliceFlag:
 				default:
 					continue

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -180,6 +181,21 @@ func uniqueFlags(flags []cli.Flag) []cli.Flag {
 		return seen[name]
 	})
 }
+
+// flagOwners has, for each name of a flag of a backend, the names of all backends that obey it.
+var flagOwners = sync.OnceValue(func() map[string][]string {
+	owners := make(map[string][]string)
+	for _, b := range backends(nil) {
+		for _, f := range b.flags() {
+			for _, name := range f.Names() {
+				if !slices.Contains(owners[name], b.name()) {
+					owners[name] = append(owners[name], b.name())
+				}
+			}
+		}
+	}
+	return owners
+})
 
 // obeys reports whether the flag name has an effect with the backend b.
 func obeys(b backend, name string) bool {

@@ -21,7 +21,6 @@ import (
 
 func (p *program) imagesCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "image list",
 		Usage:     "list the images that can be built, and whether the daemon has them",
 		ArgsUsage: "[flags]",
 		UsageText: `
@@ -35,7 +34,6 @@ DOCKER_HOST=ssh://server sandboxagent image list`,
 
 func (p *program) buildCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "image build",
 		Usage:     "build images for sandboxes: " + strings.Join(imageNames(), ", "),
 		ArgsUsage: "[flags] NAME...",
 		UsageText: `

@@ -31,7 +31,7 @@ const (
 
 func (p *program) batchCommand() *cli.Command {
 	return &cli.Command{
-		Name: batchName, Usage: "run many tasks, each in an environment of its own",
+		Usage:     "run many tasks, each in an environment of its own",
 		ArgsUsage: "[flags] TASKS.jsonl",
 		UsageText: `
 sandboxagent batch -m openai/gpt-5 tasks.jsonl
@@ -55,7 +55,7 @@ interrupted, 143 terminated.`,
 
 func (p *program) batchRetryCommand() *cli.Command {
 	return &cli.Command{
-		Name: batchRetryName, Usage: "run the failed tasks of a batch again",
+		Usage:     "run the failed tasks of a batch again",
 		ArgsUsage: "[flags] DIR",
 		UsageText: `
 sandboxagent batch retry --failed tasks.results

@@ -30,7 +30,7 @@ func clusterFlags(more ...cli.Flag) []cli.Flag {
 
 func (p *program) batchWaitCommand() *cli.Command {
 	return &cli.Command{
-		Name: "batch wait", Usage: "wait for the end of a submitted batch",
+		Usage:     "wait for the end of a submitted batch",
 		ArgsUsage: "[flags] NAME",
 		UsageText: `
 sandboxagent batch wait tasks-x7k2qa
@@ -47,7 +47,7 @@ Prints its totals. Exit codes: 0 all passed, 1 some did not, 124 the time is ove
 
 func (p *program) batchLogsCommand() *cli.Command {
 	return &cli.Command{
-		Name: "batch logs", Usage: "print the progress of a task of a submitted batch",
+		Usage:     "print the progress of a task of a submitted batch",
 		ArgsUsage: "[flags] NAME TASK",
 		UsageText: `
 sandboxagent batch logs tasks-x7k2qa parser
@@ -63,7 +63,7 @@ It is the output of the agent's pod or, when that is deleted, what is stored wit
 
 func (p *program) batchCollectCommand() *cli.Command {
 	return &cli.Command{
-		Name: "batch collect", Usage: "get the results of a submitted batch",
+		Usage:     "get the results of a submitted batch",
 		ArgsUsage: "[flags] NAME",
 		UsageText: `
 sandboxagent batch collect tasks-x7k2qa
@@ -89,7 +89,7 @@ codes: 0 all tasks have passed, 1 some have not, or have no result yet.`,
 
 func (p *program) batchCancelCommand() *cli.Command {
 	return &cli.Command{
-		Name: "batch cancel", Usage: "end a submitted batch",
+		Usage:     "end a submitted batch",
 		ArgsUsage: "[flags] NAME",
 		UsageText: `
 sandboxagent batch cancel tasks-x7k2qa

@@ -19,7 +19,7 @@ import (
 
 func (p *program) batchStatusCommand() *cli.Command {
 	return &cli.Command{
-		Name: batchStatusName, Usage: "print what is done of a batch",
+		Usage:     "print what is done of a batch",
 		ArgsUsage: "[flags] DIR|NAME",
 		UsageText: `
 sandboxagent batch status tasks.results
@@ -44,7 +44,7 @@ name of a submitted one; without a name all are listed.`,
 
 func (p *program) batchSchemaCommand() *cli.Command {
 	return &cli.Command{
-		Name: "batch schema", Usage: "print the JSON Schema of a task",
+		Usage:     "print the JSON Schema of a task",
 		ArgsUsage: "[flags]",
 		UsageText: `
 sandboxagent batch schema

@@ -44,7 +44,7 @@ const keepFor = 7 * 24 * time.Hour
 
 func (p *program) submitCommand() *cli.Command {
 	return &cli.Command{
-		Name: submitName, Usage: "run the tasks of a batch in a cluster, without this machine",
+		Usage:     "run the tasks of a batch in a cluster, without this machine",
 		ArgsUsage: "[flags] TASKS.jsonl",
 		UsageText: `
 sandboxagent batch submit -m openai/gpt-5 tasks.jsonl

@@ -411,10 +411,7 @@ func (r *batchRunner) attempt(ctx context.Context, a *batch.Attempt) (o batch.Ou
 	r.track(sub, true)
 	defer r.track(sub, false)
 	defer sub.closeHeld()
-	app := sub.appOf(sub.runCommand())
-	err = app.RunContext(ctx, slices.Concat([]string{app.Name, runName}, sub.line.flags,
-		[]string{"--", fromStdin}))
-	if err == nil {
+	if err = sub.runAction(ctx, sub.appFor([]string{runName})); err == nil {
 		err = json.Unmarshal(out.Bytes(), &o.Result)
 	}
 	if err != nil {

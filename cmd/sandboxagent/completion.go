@@ -27,7 +27,6 @@ var (
 
 func (p *program) completionCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "completion",
 		Usage:     "print a script that makes a shell complete commands and flags",
 		ArgsUsage: "bash|zsh|fish",
 		UsageText: `

@@ -69,7 +69,7 @@ func TestFlagValues(t *testing.T) {
 	listed := regexp.MustCompile(`(?:is not one of |known: )([a-z0-9, -]+)`)
 	var flags []cli.Flag
 	reject := func(args ...string) error {
-		p := &program{}
+		p := &program{line: commandLine{command: "exec", flags: args}}
 		app := p.app()
 		var err error
 		for _, c := range app.Commands {
@@ -84,7 +84,7 @@ func TestFlagValues(t *testing.T) {
 				}
 			}
 		}
-		if perr := app.RunContext(t.Context(), append([]string{app.Name, "exec"}, args...)); perr != nil {
+		if perr := p.runAction(t.Context(), app); perr != nil {
 			t.Fatal(perr)
 		}
 		return err

@@ -38,8 +38,8 @@ func readsFiles(flags []cli.Flag) bool {
 }
 
 // fileFlags returns the flags that a file may set, each once.
-func fileFlags(app *cli.App) []cli.Flag {
-	return slices.DeleteFunc(uniqueFlags(allFlags(app)), func(f cli.Flag) bool {
+func fileFlags() []cli.Flag {
+	return slices.DeleteFunc(uniqueFlags(allFlags((&program{}).app())), func(f cli.Flag) bool {
 		return slices.Contains(argumentsOnly[:], f.Names()[0])
 	})
 }
@@ -125,7 +125,6 @@ func variableSettings(flags []cli.Flag) (list []setting) {
 
 // settingsReader reads the settings of a command line.
 type settingsReader struct {
-	app  *cli.App
 	line *commandLine
 	// before is the command line of the session that goes on; empty if none.
 	before programLine
@@ -148,7 +147,7 @@ func (r *settingsReader) read(flags []cli.Flag) error {
 	if !readsFiles(flags) || r.value(toolsName) == toolsRecorded {
 		return nil
 	}
-	user, err := readUserConfig(r.app)
+	user, err := readUserConfig()
 	r.user = user.keys
 	if err != nil {
 		return err
@@ -174,7 +173,7 @@ func (r *settingsReader) read(flags []cli.Flag) error {
 func (l *commandLine) addSettings(app *cli.App, before programLine) error {
 	flags := app.Command(l.command).Flags
 	l.sources = make(map[string]source)
-	r := settingsReader{app: app, line: l, before: before}
+	r := settingsReader{line: l, before: before}
 	err := r.read(flags)
 	var selected backend
 	if f, ok := findFlag(flags, "env").(cli.DocGenerationFlag); ok {

@@ -23,7 +23,7 @@ const configShowName = "config show"
 
 func (p *program) configShowCommand() *cli.Command {
 	return &cli.Command{
-		Name: configShowName, Usage: "print the flags that variables and files set",
+		Usage:     "print the flags that variables and files set",
 		ArgsUsage: "[flags]",
 		UsageText: `
 sandboxagent config show --origin
@@ -57,7 +57,7 @@ func (p *program) showConfig(_ context.Context, c *cli.Context) (int, error) {
 		return 0, err
 	}
 	app := p.app()
-	r := settingsReader{app: app, line: &p.line}
+	r := settingsReader{line: &p.line}
 	err := r.read(uniqueFlags(allFlags(app)))
 	if err == nil {
 		_, err = parseRules(r.rules)
@@ -120,7 +120,7 @@ func redactSettings(list []setting) {
 
 func (p *program) configPathCommand() *cli.Command {
 	return &cli.Command{
-		Name: "config path", Usage: "print the names of the configuration files",
+		Usage: "print the names of the configuration files",
 		UsageText: `
 sandboxagent config path
 sandboxagent config path | grep user`,
@@ -155,7 +155,7 @@ func (p *program) configPath(_ context.Context, c *cli.Context) (int, error) {
 
 func (p *program) configSchemaCommand() *cli.Command {
 	return &cli.Command{
-		Name: "config schema", Usage: "print the JSON Schema of " + configName,
+		Usage: "print the JSON Schema of " + configName,
 		UsageText: `
 sandboxagent config schema
 sandboxagent config schema > sandboxagent.schema.json`,
@@ -166,7 +166,7 @@ sandboxagent config schema > sandboxagent.schema.json`,
 			enc := json.NewEncoder(p.std.out)
 			enc.SetEscapeHTML(false)
 			enc.SetIndent("", "  ")
-			return codeDone, enc.Encode(configSchema(fileFlags(p.app())))
+			return codeDone, enc.Encode(configSchema(fileFlags()))
 		}),
 	}
 }
@@ -207,7 +207,7 @@ func configSchema(flags []cli.Flag) map[string]any {
 // keySchema returns the JSON Schema of the values of a flag.
 func keySchema(f documentedFlag) map[string]any {
 	schema := map[string]any{"description": strings.ReplaceAll(f.GetUsage(), "`", "")}
-	switch plainFlag(f).(type) {
+	switch f.(type) {
 	case *cli.BoolFlag:
 		schema["type"] = "boolean"
 	case *cli.IntFlag, *cli.Int64Flag:

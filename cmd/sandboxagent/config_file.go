@@ -62,7 +62,7 @@ func userConfigName() string {
 }
 
 // readUserConfig reads the user's file, which may be missing.
-func readUserConfig(app *cli.App) (configuration, error) {
+func readUserConfig() (configuration, error) {
 	name := configFile(configName)
 	if name == "" {
 		return configuration{}, nil
@@ -78,7 +78,7 @@ func readUserConfig(app *cli.App) (configuration, error) {
 	if err != nil {
 		return configuration{}, usagef("the configuration cannot be read: %s", err)
 	}
-	return parseConfig(data, name, fileFlags(app))
+	return parseConfig(data, name, fileFlags())
 }
 
 // parseConfig parses a configuration file, whose keys are the names of flags; file is its name.
@@ -255,7 +255,7 @@ func (c *configParser) list(at source, n *yaml.Node) (texts []string, err error)
 
 // scalar returns the value of a flag, or with a nil f an item of a list.
 func (c *configParser) scalar(at source, f cli.Flag, n *yaml.Node) (string, error) {
-	_, isBool := plainFlag(f).(*cli.BoolFlag)
+	_, isBool := f.(*cli.BoolFlag)
 	tag := n.ShortTag()
 	switch {
 	case n.Kind != yaml.ScalarNode:

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/urfave/cli/v2"
-
 	"github.com/sandboxagent/sandboxagent/policy"
 )
 
@@ -58,7 +56,7 @@ func (r *settingsReader) readProject(user configuration) error {
 	}
 	r.line.project = root
 	trusted := trusts(user.trusted, root)
-	c, parseErr := readProjectConfig(r.app, root, trusted)
+	c, parseErr := readProjectConfig(root, trusted)
 	if c.userOnly.key != "" {
 		return usagef("%s belongs in %s only", c.userOnly.subject(), userConfigName())
 	}
@@ -118,7 +116,7 @@ func (r *settingsReader) addWorkdir(s setting, root, start string) error {
 }
 
 // readProjectConfig reads the file in the directory root, unless it is the user's.
-func readProjectConfig(app *cli.App, root string, trusted bool) (configuration, error) {
+func readProjectConfig(root string, trusted bool) (configuration, error) {
 	name := filepath.Join(root, configName)
 	found, err := os.Lstat(name)
 	if err != nil {
@@ -138,7 +136,7 @@ func readProjectConfig(app *cli.App, root string, trusted bool) (configuration, 
 	if err != nil {
 		return configuration{}, usagef("%s cannot be read: %s", name, err)
 	}
-	return parseConfig(data, name, fileFlags(app))
+	return parseConfig(data, name, fileFlags())
 }
 
 // readInside reads a regular file in the tree root, to which a symlink in it may lead.
@@ -222,7 +220,7 @@ func (r *settingsReader) limited(s setting) bool {
 	if !slices.Contains(limitKeys[:], s.name) {
 		return false
 	}
-	f := findFlag(allFlags(r.app), s.name).(documentedFlag)
+	f := findFlag(fileFlags(), s.name).(documentedFlag)
 	own := setting{name: s.name, values: []string{f.GetDefaultText()}} // a text if none
 	for _, list := range [][]setting{r.user, r.profile} {
 		if found := findSetting(list, s.name); found != nil {

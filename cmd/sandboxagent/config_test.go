@@ -410,7 +410,7 @@ func TestRepositoryKeys(t *testing.T) {
 	for _, f := range uniqueFlags(allFlags(app)) {
 		name := f.Names()[0]
 		value := map[bool]string{true: "1m", false: "1"}[strings.HasSuffix(name, "timeout")]
-		switch plainFlag(f).(type) {
+		switch f.(type) {
 		case *cli.BoolFlag:
 			value = "true"
 		case *cli.DurationFlag:
@@ -428,7 +428,7 @@ func TestRepositoryKeys(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			_, project := configure(t, "", name+": "+value+"\n")
-			r := settingsReader{app: app, line: &commandLine{}}
+			r := settingsReader{line: &commandLine{}}
 			err := r.read(app.Command(runName).Flags)
 			if slices.Contains(allowed, name) {
 				if err != nil {
@@ -543,7 +543,7 @@ func TestProjectFile(t *testing.T) {
 }
 
 func TestParseConfig(t *testing.T) {
-	flags := fileFlags((&program{}).app())
+	flags := fileFlags()
 	for content, want := range map[string]string{
 		"mdel: x":                "f:1: mdel is unknown; did you mean model?",
 		"m: x":                   `f:1: m is unknown ("config schema" has the keys)`,
@@ -601,7 +601,7 @@ func TestParseConfig(t *testing.T) {
 
 // TestConfigSchema checks that the schema has each flag that a file may set, and no other.
 func TestConfigSchema(t *testing.T) {
-	flags := fileFlags((&program{}).app())
+	flags := fileFlags()
 	data, err := json.Marshal(configSchema(flags))
 	if err != nil {
 		t.Fatal(err)
@@ -634,7 +634,7 @@ func TestConfigSchema(t *testing.T) {
 }
 
 func FuzzParseConfig(f *testing.F) {
-	flags := fileFlags((&program{}).app())
+	flags := fileFlags()
 	f.Add("model: openai/gpt-5\nvar: [A=1]\nprofiles: {ci: {timeout: 1m}}\ntrusted: [/a]\n")
 	f.Add("a: &a [*a]\n? [b]\n: c\n<<: {keep: true}\n")
 	f.Fuzz(func(t *testing.T, content string) {

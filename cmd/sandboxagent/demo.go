@@ -46,7 +46,6 @@ var demoVars = [...]string{
 
 func (p *program) demoCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "demo",
 		Usage:     "watch the agent fix a small Go repository; needs go, but no API key and no network",
 		ArgsUsage: "[flags]",
 		UsageText: `

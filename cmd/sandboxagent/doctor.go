@@ -23,7 +23,6 @@ const doctorTime = 4 * time.Second
 
 func (p *program) doctorCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "doctor",
 		Usage:     "report what this machine has for sandboxagent, and what it lacks",
 		ArgsUsage: "[flags]",
 		UsageText: `

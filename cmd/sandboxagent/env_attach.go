@@ -12,7 +12,6 @@ import (
 
 func (p *program) attachCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "env attach",
 		Usage:     "run a command, by default a shell, in an environment that is running",
 		ArgsUsage: "[flags] ID [-- COMMAND [ARG...]]",
 		UsageText: `

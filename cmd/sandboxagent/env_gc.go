@@ -12,7 +12,6 @@ import (
 
 func (p *program) gcCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "env gc",
 		Usage:     "remove the leftovers of killed programs",
 		ArgsUsage: "[flags]",
 		UsageText: `

@@ -13,7 +13,6 @@ import (
 
 func (p *program) listCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "env list",
 		Usage:     "list your environments on a server",
 		ArgsUsage: "[flags]",
 		UsageText: `

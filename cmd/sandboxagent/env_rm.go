@@ -10,7 +10,6 @@ import (
 
 func (p *program) removeCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "env rm",
 		Usage:     "remove environments, with everything that runs in them",
 		ArgsUsage: "[flags] ID...",
 		UsageText: `

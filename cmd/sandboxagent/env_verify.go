@@ -40,7 +40,6 @@ func (p *program) verifyCommand() *cli.Command {
 			return slices.Contains(unused, f.Names()[0])
 		})
 	return &cli.Command{
-		Name:      "env verify",
 		Usage:     "open an environment and run a probe in it that tests its guarantees",
 		ArgsUsage: "[flags]",
 		UsageText: `

@@ -15,7 +15,6 @@ import (
 
 func (p *program) execCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "exec",
 		Usage:     "run one command, without a model",
 		ArgsUsage: "[flags] -- COMMAND [ARGUMENT...]",
 		UsageText: `

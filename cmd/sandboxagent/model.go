@@ -320,7 +320,6 @@ func configFile(name string) string {
 
 func (p *program) modelsCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "model list",
 		Usage:     "list models with their context, output, knowledge, inputs and prices",
 		ArgsUsage: "[flags]",
 		UsageText: `

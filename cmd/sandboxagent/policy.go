@@ -269,7 +269,7 @@ func (j *job) tighten(ctx context.Context) error {
 
 func (p *program) policyCheckCommand() *cli.Command {
 	return &cli.Command{
-		Name: "policy check", Usage: "validate files with policies", ArgsUsage: "FILE...",
+		Usage: "validate files with policies", ArgsUsage: "FILE...",
 		UsageText: `
 sandboxagent policy check policy.yaml
 sandboxagent policy check .sandboxagent/policy.yaml`,
@@ -281,7 +281,7 @@ Exit codes: 0 all are valid, 2 a mistake, with its file, line and field.`,
 
 func (p *program) policyExplainCommand() *cli.Command {
 	return &cli.Command{
-		Name: "policy explain", Usage: "print the decision about a command",
+		Usage:     "print the decision about a command",
 		ArgsUsage: "[flags] -- COMMAND...",
 		UsageText: `
 sandboxagent policy explain --policy ci -- 'ls; git push'
@@ -301,7 +301,7 @@ of the current directory and rules of its ` + configName + ` count, too. Exit co
 
 func (p *program) policySchemaCommand() *cli.Command {
 	return &cli.Command{
-		Name: "policy schema", Usage: "print the JSON Schema of files with policies",
+		Usage: "print the JSON Schema of files with policies",
 		UsageText: `
 sandboxagent policy schema
 sandboxagent policy schema > policy.schema.json`,

@@ -27,7 +27,7 @@ func sessionFlag() cli.Flag {
 
 func (p *program) policyTestCommand() *cli.Command {
 	return &cli.Command{
-		Name: "policy test", Usage: "print what a policy refuses of a recorded session",
+		Usage: "print what a policy refuses of a recorded session",
 		UsageText: `
 sandboxagent policy test --session DIR --policy ci
 sandboxagent policy test --session DIR --policy my.yaml`,
@@ -41,7 +41,7 @@ calls, 1 it denies some, 4 it asks about some and denies none.`,
 
 func (p *program) policySuggestCommand() *cli.Command {
 	return &cli.Command{
-		Name: "policy suggest", Usage: "print the least policy that allows a recorded session",
+		Usage: "print the least policy that allows a recorded session",
 		UsageText: `
 sandboxagent policy suggest --session DIR
 sandboxagent policy suggest --session DIR > policy.yaml`,

@@ -304,7 +304,7 @@ func (p *program) printMiss(text string) string {
 
 func (p *program) testSessionsCommand() *cli.Command {
 	return &cli.Command{
-		Name: "session test", Usage: "replay recorded sessions, and report differences",
+		Usage:     "replay recorded sessions, and report differences",
 		ArgsUsage: "[flags] DIR...",
 		UsageText: `
 sandboxagent session test testdata/sessions

@@ -26,7 +26,6 @@ const runName = "run"
 
 func (p *program) runCommand() *cli.Command {
 	return &cli.Command{
-		Name:      runName,
 		Usage:     "run a task with a model",
 		ArgsUsage: "[flags] TASK|-",
 		UsageText: `

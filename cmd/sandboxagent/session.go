@@ -21,7 +21,7 @@ import (
 
 func (p *program) sessionsCommand() *cli.Command {
 	return &cli.Command{
-		Name: "session list", Usage: "list the stored sessions",
+		Usage: "list the stored sessions",
 		UsageText: `
 sandboxagent session list
 sandboxagent session list --json`,
@@ -36,7 +36,7 @@ task. The status is "running" while a process works on it, and "interrupted" if 
 
 func (p *program) showCommand() *cli.Command {
 	return &cli.Command{
-		Name: "session show", Usage: "print what a session did",
+		Usage:     "print what a session did",
 		ArgsUsage: "[flags] ID",
 		UsageText: `
 sandboxagent session show ID
@@ -57,7 +57,7 @@ is in the journal, whose name is the first line.`,
 
 func (p *program) removeSessionCommand() *cli.Command {
 	return &cli.Command{
-		Name: "session rm", Usage: "remove stored sessions",
+		Usage:     "remove stored sessions",
 		ArgsUsage: "[flags] ID...",
 		UsageText: `
 sandboxagent session rm ID
@@ -70,7 +70,7 @@ sandboxagent session rm ID1 ID2`,
 
 func (p *program) gcSessionsCommand() *cli.Command {
 	return &cli.Command{
-		Name: "session gc", Usage: "remove old sessions",
+		Usage: "remove old sessions",
 		UsageText: `
 sandboxagent session gc --older-than 720h
 sandboxagent session gc --older-than 720h --dry-run`,

@@ -27,7 +27,7 @@ import (
 
 func (p *program) forkCommand() *cli.Command {
 	return &cli.Command{
-		Name: "session fork", Usage: "copy a session, to go on in another way",
+		Usage:     "copy a session, to go on in another way",
 		ArgsUsage: "[flags] ID[@N]",
 		UsageText: `
 sandboxagent session fork ID
@@ -42,7 +42,7 @@ until then along; one that works in the directory itself leaves the files as the
 
 func (p *program) exportCommand() *cli.Command {
 	return &cli.Command{
-		Name: "session export", Usage: "write a session to a file",
+		Usage:     "write a session to a file",
 		ArgsUsage: "[flags] ID FILE|-",
 		UsageText: `
 sandboxagent session export ID session.tar.gz
@@ -61,7 +61,7 @@ reflection.`,
 
 func (p *program) importCommand() *cli.Command {
 	return &cli.Command{
-		Name: "session import", Usage: "read a session from a file",
+		Usage:     "read a session from a file",
 		ArgsUsage: "[flags] FILE|-",
 		UsageText: `
 sandboxagent session import session.tar.gz

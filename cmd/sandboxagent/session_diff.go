@@ -16,7 +16,7 @@ import (
 
 func (p *program) diffSessionsCommand() *cli.Command {
 	return &cli.Command{
-		Name: "session diff", Usage: "print what changed in files between two points",
+		Usage:     "print what changed in files between two points",
 		ArgsUsage: "[flags] ID[@N] [ID[@N]]",
 		UsageText: `
 sandboxagent session diff ID@12

@@ -41,7 +41,7 @@ func runsTask(command string) bool { return command == runName || command == res
 
 func (p *program) resumeCommand() *cli.Command {
 	return &cli.Command{
-		Name: resumeName, Usage: "go on with a stored session",
+		Usage:     "go on with a stored session",
 		ArgsUsage: "[flags] ID|--last [TASK|-]",
 		UsageText: `
 sandboxagent session resume --last

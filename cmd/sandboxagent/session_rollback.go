@@ -27,7 +27,7 @@ const (
 
 func (p *program) rollbackCommand() *cli.Command {
 	return &cli.Command{
-		Name: rollbackName, Usage: "put a session and its files back to a point",
+		Usage:     "put a session and its files back to a point",
 		ArgsUsage: "[flags] ID@N",
 		UsageText: `
 sandboxagent session rollback ID@12
@@ -45,7 +45,7 @@ files with a letter each: A for added, M for modified, D for deleted.`,
 
 func (p *program) undoCommand() *cli.Command {
 	return &cli.Command{
-		Name: undoName, Usage: "take back the last changes of files of a session",
+		Usage:     "take back the last changes of files of a session",
 		ArgsUsage: "[flags] ID|--last",
 		UsageText: `
 sandboxagent session undo --last

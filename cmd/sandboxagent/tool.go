@@ -20,7 +20,6 @@ import (
 
 func (p *program) toolCommand() *cli.Command {
 	return &cli.Command{
-		Name:      "tool",
 		Usage:     "make one tool call; without a name, list the tools",
 		ArgsUsage: "[flags] [NAME]",
 		UsageText: `

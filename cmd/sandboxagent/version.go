@@ -14,7 +14,6 @@ var version, commit string
 
 func (p *program) versionCommand() *cli.Command {
 	return &cli.Command{
-		Name:  "version",
 		Usage: "show the version; --version is the same",
 		UsageText: `
 sandboxagent version
