@@ -82,7 +82,8 @@ var arrows = map[string]string{
 	"runtime/llm/internal/...": "runtime/llm runtime/llm/llmtest",
 	"runtime/plan":             "internal/shorten",
 	"runtime/event":            "env runtime/llm runtime/plan",
-	"runtime/session":          "internal/dirlock runtime/event runtime/llm runtime/plan runtime/tool",
+	"runtime/session": "internal/dirlock internal/durable runtime/event runtime/llm runtime/plan " +
+		"runtime/tool",
 	"runtime/tool/...": "env env/search internal/... policy policy/redact runtime/event runtime/llm " +
 		"runtime/plan runtime/tool/...",
 	"runtime/failure": "env internal/... policy runtime/event runtime/llm runtime/tool",

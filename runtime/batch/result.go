@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/internal/dirlock"
+	"github.com/sandboxagent/sandboxagent/internal/durable"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 )
 
@@ -148,7 +149,7 @@ func openRecords(dir, name string, found func(*Record)) (*records, error) {
 	}
 	length, err := readRecords(f, name, func(r *Record, _ []byte) bool { found(r); return true })
 	if err == nil {
-		err = errors.Join(f.Truncate(length), f.Sync())
+		err = errors.Join(f.Truncate(length), durable.File(f), durable.Dir(dir))
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -168,7 +169,7 @@ func (s *records) add(r *Record) error {
 		_, err = s.f.Write(append(line, '\n'))
 	}
 	if err == nil {
-		err = s.f.Sync()
+		err = durable.File(s.f)
 	}
 	if err != nil {
 		s.failed = errors.Join(fmt.Errorf("store the result of %s: %w", r.TaskID, err),
@@ -222,7 +223,7 @@ func replace(dir, name string, data []byte) (err error) {
 	}
 	_, err = f.Write(data)
 	if err == nil {
-		err = f.Sync()
+		err = durable.File(f)
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), filepath.Join(dir, name))
@@ -230,7 +231,7 @@ func replace(dir, name string, data []byte) (err error) {
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
-	return nil
+	return durable.Dir(dir)
 }
 
 // storeTasks stores the tasks of a new batch in dir, or compares them with those that it has.

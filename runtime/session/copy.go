@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/internal/dirlock"
+	"github.com/sandboxagent/sandboxagent/internal/durable"
 )
 
 // CopySuffix ends the name of a directory in which a copy is made: List does not list it, and
@@ -218,5 +219,5 @@ func copyFile(to, from string) error {
 		return err
 	}
 	_, err = io.Copy(out, in)
-	return errors.Join(err, syncFile(out), out.Close())
+	return errors.Join(err, durable.File(out), out.Close())
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sandboxagent/sandboxagent/internal/dirlock"
+	"github.com/sandboxagent/sandboxagent/internal/durable"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -71,7 +72,7 @@ func Create(dir string, opts Options) (*Disk, error) {
 			return strconv.Itoa(n)
 		})
 		for _, name := range []string{dir, filepath.Dir(dir)} {
-			if err := syncDir(name); err != nil {
+			if err := durable.Dir(name); err != nil {
 				return errors.Join(fmt.Errorf("sync the session directory: %w", err), f.Close())
 			}
 		}
@@ -90,7 +91,7 @@ func Open(dir string, opts Options) (*Disk, *Record, error) {
 			return err
 		}
 		if r, err = load(f, dir, nil); err == nil && r.Torn > 0 {
-			err = errors.Join(f.Truncate(r.last.offset), syncFile(f))
+			err = errors.Join(f.Truncate(r.last.offset), durable.File(f))
 		}
 		if err != nil {
 			return errors.Join(err, f.Close())
@@ -203,7 +204,7 @@ func (s spool) Create(id string) (tool.SpoolFile, error) {
 type output struct{ *os.File }
 
 // Close syncs and closes the file.
-func (o output) Close() error { return errors.Join(syncFile(o.File), o.File.Close()) }
+func (o output) Close() error { return errors.Join(durable.File(o.File), o.File.Close()) }
 
 // Open opens the file for reading from its start.
 func (o output) Open() (io.ReadCloser, error) { return os.Open(o.Name()) }
@@ -252,16 +253,4 @@ func safeName(id string) string {
 		return '_'
 	}, id)
 	return safe[:min(len(safe), 64)]
-}
-
-// syncDir makes the names in a directory durable. Windows has no such call and needs none.
-func syncDir(name string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	return errors.Join(syncFile(f), f.Close())
 }

@@ -12,8 +12,9 @@ import (
 	"iter"
 	"os"
 	"sync"
-	"syscall"
 	"time"
+
+	"github.com/sandboxagent/sandboxagent/internal/durable"
 )
 
 // MaxLine is the longest line of a journal, in bytes, that Append writes and Read accepts.
@@ -108,17 +109,8 @@ func (j *Journal) Sync() error {
 	if j.err != nil {
 		return j.err
 	}
-	if err := syncFile(j.file); err != nil {
+	if err := durable.File(j.file); err != nil {
 		return j.fail(fmt.Errorf("sync the session journal: %w", err))
-	}
-	return nil
-}
-
-// syncFile makes a file or directory durable where its file system can do that.
-func syncFile(f *os.File) error {
-	if err := f.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) &&
-		!errors.Is(err, syscall.EINVAL) {
-		return err
 	}
 	return nil
 }
@@ -137,7 +129,7 @@ func (j *Journal) Close() error {
 	}
 	first := j.err
 	if first == nil {
-		first = syncFile(j.file)
+		first = durable.File(j.file)
 	}
 	if err := j.file.Close(); first == nil {
 		first = err

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/sandboxagent/sandboxagent/internal/durable"
 )
 
 const objectsName = "objects"
@@ -37,7 +39,7 @@ func (d *Disk) PutObject(sha256 string, size int64, content io.Reader) error {
 		return err
 	}
 	_, err = io.Copy(f, content)
-	if err = errors.Join(err, syncFile(f), f.Close()); err == nil {
+	if err = errors.Join(err, durable.File(f), f.Close()); err == nil {
 		err = os.Rename(f.Name(), name)
 	}
 	if err != nil {
