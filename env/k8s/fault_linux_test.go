@@ -1,6 +1,7 @@
 package k8s_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -93,11 +94,15 @@ func TestClusterFaults(t *testing.T) {
 	}{
 		{"API server restarted", func(t *testing.T, c ownCluster) {
 			e := open(t, c.Cluster, patient)
+			end := sleeping(t, c.user.Config, "--ttl=10m")
 			envtest.Survives(t, e, 2, func() { c.restart(t, "kube-apiserver") })
+			end(codeAwake, "")
 		}},
 		{"kubelet restarted", func(t *testing.T, c ownCluster) {
 			e := open(t, c.Cluster, patient)
+			end := sleeping(t, c.user.Config, "--ttl=10m")
 			envtest.Survives(t, e, 2, func() { c.restart(t, "kubelet") })
+			end(codeAwake, "")
 		}},
 		{"drained", faultDrained},
 		{"preempted", faultPreempted},
@@ -118,12 +123,13 @@ func TestClusterFaults(t *testing.T) {
 
 func faultDrained(t *testing.T, c ownCluster) {
 	e := start(t, c.Cluster, k8s.Config{})
-	done := envtest.Sleeping(t, e, "")
+	done, end := envtest.Sleeping(t, e, ""), sleeping(t, c.user.Config)
 	t.Cleanup(func() { c.kubectl(t, "", "uncordon", "node") })
 	c.kubectl(t, "", "drain", "node", "--force", "--delete-emptydir-data", "--ignore-daemonsets")
 	wantGone(t, e, done, k8s.ReasonEvicted)
+	end(125, "gone: evicted")
 	wantFailure(t, c, k8s.Config{Options: remote.Options{StartTimeout: 15 * time.Second}},
-		"unschedulable")
+		"unschedulable", "--start-timeout=15s")
 }
 
 func faultPreempted(t *testing.T, c ownCluster) {
@@ -133,10 +139,21 @@ func faultPreempted(t *testing.T, c ownCluster) {
 		t.Fatal(err)
 	}
 	cpus *= 0.7
+	preempt := func() { c.kubectl(t, fmt.Sprintf(highPod, daemons.Debian, cpus), "apply", "-f", "-") }
+	remove := func() { c.kubectl(t, "", "delete", "pod", "high", "--ignore-not-found") }
+	t.Cleanup(remove)
 	e := start(t, c.Cluster, k8s.Config{CPUs: cpus})
 	done := envtest.Sleeping(t, e, "")
-	t.Cleanup(func() { c.kubectl(t, "", "delete", "pod", "high", "--ignore-not-found") })
-	c.kubectl(t, fmt.Sprintf(`
+	preempt()
+	wantGone(t, e, done, k8s.ReasonPreempted)
+	remove()
+	end := sleeping(t, c.user.Config, fmt.Sprintf("--cpus=%.2f", cpus))
+	preempt()
+	end(125, "gone: preempted")
+}
+
+// highPod is a pod of the highest priority, with an image and CPUs.
+const highPod = `
 apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass
 metadata: {name: high}
@@ -156,21 +173,21 @@ spec:
     command: [sleep, "1000"]
     resources: {requests: {cpu: "%.2f"}}
     securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
-`, daemons.Debian, cpus), "apply", "-f", "-")
-	wantGone(t, e, done, k8s.ReasonPreempted)
-}
+`
 
 // faultOutOfMemory fills a file system in memory, so that the kernel has nothing else to kill than
 // the helper.
 func faultOutOfMemory(t *testing.T, c ownCluster) {
-	e := start(t, c.Cluster, k8s.Config{Memory: 96 << 20, Template: []byte(`
+	const template = `
 spec:
   volumes: [{name: memory, emptyDir: {medium: Memory}}]
   containers: [{name: sandbox, volumeMounts: [{name: memory, mountPath: /memory}]}]
-`)})
+`
+	const fill = "cat /dev/zero >>/memory/file"
+	e := start(t, c.Cluster, k8s.Config{Memory: 96 << 20, Template: []byte(template)})
 	var err error
 	for range 50 {
-		if _, err = e.Exec(t.Context(), sh("cat /dev/zero >>/memory/file")); errors.Is(err, env.ErrGone) {
+		if _, err = e.Exec(t.Context(), sh(fill)); errors.Is(err, env.ErrGone) {
 			break
 		}
 	}
@@ -181,6 +198,12 @@ spec:
 	if err := e.Close(); err != nil {
 		t.Error(err)
 	}
+	cmd := programIn(t, c.user.Config, "exec", "--memory=96MiB", "--pod-template="+
+		writeFile(t, "pod.yaml", template), "--", "sh", "-c", "trap '' TERM; while :; do "+fill+"; done")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	err = cmd.Run()
+	wantCode(t, cmd, err, 125, stderr.String(), "gone: out of memory")
 }
 
 func faultQuota(t *testing.T, c ownCluster) {
@@ -221,7 +244,8 @@ func faultPullSecret(t *testing.T, c ownCluster) {
 	wantFailure(t, c, k8s.Config{
 		Image: "registry.test/tool:1", Template: []byte("spec: {imagePullSecrets: [{name: bad}]}"),
 		Pull: k8s.PullAlways,
-	}, "401")
+	}, "401", "--image=registry.test/tool:1", "--pull=always",
+		"--pod-template="+writeFile(t, "pod.yaml", "spec: {imagePullSecrets: [{name: bad}]}"))
 	if user := await(t, users, "the registry gets no password"); user != "guest" {
 		t.Errorf("the user is %q", user)
 	}
@@ -250,9 +274,8 @@ subjects: [{kind: ServiceAccount, name: guest}]
 		[]byte("\nusers: [{name: test, user: {token: "+token+"}}]\n"))
 	data = regexp.MustCompile(`server: "[^"]*"`).ReplaceAll(data,
 		[]byte(`server: "https://`+p.listener.Addr().String()+`"`))
-	guest := connectTo(t, k8s.Address{
-		Kubeconfig: writeFile(t, "guest", string(data)), Namespace: c.user.Namespace,
-	})
+	guestConfig := writeFile(t, "guest", string(data))
+	guest := connectTo(t, k8s.Address{Kubeconfig: guestConfig, Namespace: c.user.Namespace})
 	// The cluster remembers rights for some ten seconds, in which the lease must not end.
 	e := start(t, guest, k8s.Config{Options: remote.Options{TTL: time.Minute}})
 	done := envtest.Sleeping(t, e, "")
@@ -285,6 +308,7 @@ subjects: [{kind: ServiceAccount, name: guest}]
 		!denied && !errors.As(err, &failed) || !strings.Contains(err.Error(), reason) {
 		t.Errorf("another environment: %v, want %q", err, reason)
 	}
+	wantExit(t, guestConfig, 125, reason, "--namespace="+c.user.Namespace)
 	if got, err := c.Collect(t.Context(), remote.CollectOptions{}); err != nil || len(got) != 1 ||
 		got[0].Name != e.Pod() {
 		t.Errorf("the garbage is %+v, %v, not %s alone", got, err, e.Pod())
@@ -298,6 +322,7 @@ func faultNodeLost(t *testing.T, c ownCluster) {
 	first := start(t, c.Cluster, k8s.Config{Options: remote.Options{TTL: 2 * time.Minute}})
 	second := start(t, c.Cluster, k8s.Config{Options: remote.Options{TTL: 10 * time.Minute}})
 	silent, lost := envtest.Sleeping(t, first, ""), envtest.Sleeping(t, second, "")
+	end := sleeping(t, c.user.Config, "--ttl=10m")
 	if err := c.Kill("kubelet"); err != nil {
 		t.Fatal(err)
 	}
@@ -308,6 +333,7 @@ func faultNodeLost(t *testing.T, c ownCluster) {
 	const taint = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
 	c.kubectl(t, "", "taint", "node", "node", taint)
 	wantGone(t, second, lost, k8s.ReasonNode)
+	end(125, "gone: "+string(k8s.ReasonNode))
 	if err := first.Close(); err != nil {
 		t.Error(err)
 	}
@@ -324,8 +350,9 @@ func (c ownCluster) none(t *testing.T) {
 	})
 }
 
-// wantFailure checks that no environment opens, that the error has a text, and that no pod is left.
-func wantFailure(t *testing.T, cluster ownCluster, c k8s.Config, text string) {
+// wantFailure checks that no environment opens, also by the program with flags, that the error has
+// a text, and that no pod is left.
+func wantFailure(t *testing.T, cluster ownCluster, c k8s.Config, text string, flags ...string) {
 	t.Helper()
 	e, err := cluster.Open(t.Context(), config(t, c))
 	if err == nil {
@@ -335,6 +362,7 @@ func wantFailure(t *testing.T, cluster ownCluster, c k8s.Config, text string) {
 	if !errors.As(err, &failed) || !strings.Contains(err.Error(), text) {
 		t.Errorf("%v, want %q", err, text)
 	}
+	wantExit(t, cluster.user.Config, 125, text, flags...)
 	cluster.none(t)
 }
 
