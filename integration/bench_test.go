@@ -124,7 +124,10 @@ type watchedListener struct {
 
 func (l *watchedListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
-	return &watchedConn{Conn: c, arrived: l.arrived}, err
+	if err != nil {
+		return nil, err
+	}
+	return &watchedConn{Conn: c, arrived: l.arrived}, nil
 }
 
 type watchedConn struct {

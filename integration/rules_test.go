@@ -153,3 +153,15 @@ func TestLibraryNamesNoFlags(t *testing.T) {
 		})
 	})
 }
+
+// TestLinkerDropsMethods checks that the program reaches no text/template, with which the linker
+// would keep every method of every type: 5 MB, and 2 MB of memory.
+func TestLinkerDropsMethods(t *testing.T) {
+	program, err := os.ReadFile(command(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(program, []byte("text/template.(*state).evalField")) {
+		t.Error("it has text/template (go build -ldflags=-dumpdep prints who needs it)")
+	}
+}

@@ -143,25 +143,31 @@ func (p *program) runCommandLine(ctx context.Context, app *cli.App) error {
 	return p.runAction(ctx, app)
 }
 
-// runAction runs the action of the command line. App.Run of package cli has a help of its own by
-// text/template, and the linker keeps all methods of a program that can reach that: 5 MB.
+// runAction runs the action of the command line. It has no Before, After, Subcommands, and actions
+// or requirements of flags, unlike App.Run of package cli: that writes help with text/template, and
+// the linker keeps every method of a program that can reach it, 5 MB.
 func (p *program) runAction(ctx context.Context, app *cli.App) error {
 	command := app.Command(p.line.command)
 	set := flag.NewFlagSet(command.Name, flag.ContinueOnError)
 	set.SetOutput(io.Discard)
+	values := make(map[string][]string)
+	for _, f := range p.line.flags {
+		name, value, _ := strings.Cut(strings.TrimPrefix(f, "--"), "=")
+		values[name] = append(values[name], strings.TrimSpace(value))
+	}
 	for _, f := range command.Flags {
+		name := f.Names()[0]
+		list, isList := f.(*cli.StringSliceFlag)
+		if isList && values[name] != nil { // its Set would take commas for separators
+			list.Value, list.HasBeenSet = cli.NewStringSlice(values[name]...), true
+		}
 		if err := f.Apply(set); err != nil {
 			return err
 		}
-	}
-	lists := make(map[string][]string)
-	for _, f := range p.line.flags {
-		name, value, _ := strings.Cut(strings.TrimPrefix(f, "--"), "=")
-		if isList(findFlag(command.Flags, name)) { // whose Set takes commas for separators
-			lists[name] = append(lists[name], value)
-			value = cli.NewStringSlice(lists[name]...).Serialize()
+		if isList || values[name] == nil {
+			continue
 		}
-		if err := set.Set(name, value); err != nil {
+		if err := set.Set(name, p.line.value(name)); err != nil {
 			return usagef("--%s: %s", name, err)
 		}
 	}
@@ -184,7 +190,7 @@ func (p *program) printLine(text string) {
 	fmt.Fprintf(p.std.err, "sandboxagent: %s\n", oneLine(strings.ReplaceAll(text, "\n", "; ")))
 }
 
-// command is a command, which make describes but for its name.
+// command is the name of a command, and what makes the rest of it.
 type command struct {
 	name string
 	make func(*program) *cli.Command
@@ -244,7 +250,7 @@ func commands() []command {
 func (p *program) app() *cli.App { return p.appOf(commands()...) }
 
 // appFor returns the application with the commands that args can mean, if they start with the first
-// word of a name: a start makes no others in vain.
+// word of a name: the others need not be made. Else it has all.
 func (p *program) appFor(args []string) *cli.App {
 	meant := slices.DeleteFunc(commands(), func(c command) bool {
 		first, _, _ := strings.Cut(c.name, " ")

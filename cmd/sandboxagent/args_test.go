@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/urfave/cli/v2"
@@ -118,6 +119,49 @@ func TestFlagKinds(t *testing.T) {
 				}
 				kinds[name] = takesValue(f)
 			}
+		}
+	}
+}
+
+// TestRunAction checks the values of flags and arguments that an action gets.
+func TestRunAction(t *testing.T) {
+	p := &program{line: commandLine{
+		command: "exec",
+		flags: []string{
+			"--var=A=1,2", "--pass-var= B \n", "--var=C=\xff", "--workdir=x", "--workdir=y", "--tty=true",
+			"--timeout=90s",
+		},
+		rest: []string{"-x", "--", "y"},
+	}}
+	app := p.app()
+	ran := false
+	app.Command("exec").Action = func(c *cli.Context) error {
+		ran = true
+		for what, tt := range map[string]struct{ got, want any }{
+			"var":       {c.StringSlice("var"), []string{"A=1,2", "C=\xff"}},
+			"pass-var":  {c.StringSlice("pass-var"), []string{"B"}},
+			"mount":     {c.StringSlice("mount"), []string(nil)},
+			"workdir":   {c.String("workdir"), "y"},
+			"timeout":   {c.Duration("timeout"), 90 * time.Second},
+			"env":       {c.String("env"), "local"},
+			"arguments": {c.Args().Slice(), []string{"-x", "--", "y"}},
+			"set": {
+				[]bool{c.IsSet("var"), c.IsSet("workdir"), c.IsSet("tty"), c.IsSet("mount"), c.IsSet("env")},
+				[]bool{true, true, true, false, false},
+			},
+		} {
+			if diff := cmp.Diff(tt.want, tt.got); diff != "" {
+				t.Errorf("%s (-want +got): %s", what, diff)
+			}
+		}
+		return nil
+	}
+	if err := p.runAction(t.Context(), app); err != nil || !ran {
+		t.Errorf("ran %v, %v", ran, err)
+	}
+	for _, c := range app.Commands { // which runAction does not know
+		if c.Before != nil || c.After != nil || len(c.Subcommands) > 0 {
+			t.Errorf("%s has more than an action", c.Name)
 		}
 	}
 }

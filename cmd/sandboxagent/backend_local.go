@@ -10,7 +10,6 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
-	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/sandboxd"
 	"github.com/sandboxagent/sandboxagent/env/workspace"
 )
@@ -18,8 +17,8 @@ import (
 // localBackend runs commands on the host.
 type localBackend struct {
 	sandbox sandboxOptions
-	// helper is prepared when the flags are valid.
-	helper remote.Helper
+	// prepared is the helper, if it was read ahead; may be nil.
+	prepared *local.Prepared
 }
 
 func (*localBackend) name() string { return "local" }
@@ -46,8 +45,17 @@ func (b *localBackend) parse(c *cli.Context) (err error) {
 	if state, err := stateDir(); err == nil && state != "" {
 		b.sandbox.Hide = append(b.sandbox.Hide, state)
 	}
-	b.helper = sandboxd.Self().Prepare()
 	return nil
+}
+
+// readAhead starts to read the helper of a local environment. The caller calls done after open.
+func (s *environmentSettings) readAhead() (done func()) {
+	b, ok := s.backend.(*localBackend)
+	if !ok || s.existing != nil {
+		return func() {}
+	}
+	b.prepared = local.Prepare(sandboxd.Self())
+	return b.prepared.Close
 }
 
 // sandboxError separates mistakes of the user from limits of this machine.

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 
 	"github.com/urfave/cli/v2"
 )
@@ -37,11 +38,21 @@ func readsFiles(flags []cli.Flag) bool {
 	})
 }
 
-// fileFlags returns the flags that a file may set, each once.
+// inFiles are the flags that a file may set, once they are made.
+var inFiles struct {
+	once  sync.Once
+	flags []cli.Flag
+}
+
+// fileFlags returns the flags that a file may set, each once. Nobody changes them.
 func fileFlags() []cli.Flag {
-	return slices.DeleteFunc(uniqueFlags(allFlags((&program{}).app())), func(f cli.Flag) bool {
-		return slices.Contains(argumentsOnly[:], f.Names()[0])
+	inFiles.once.Do(func() {
+		all := uniqueFlags(allFlags((&program{}).app()))
+		inFiles.flags = slices.DeleteFunc(all, func(f cli.Flag) bool {
+			return slices.Contains(argumentsOnly[:], f.Names()[0])
+		})
 	})
+	return inFiles.flags
 }
 
 // source is what set a flag beside the arguments: a variable, or a key of a file.

@@ -371,6 +371,7 @@ func (p *program) prepare(ctx context.Context, c *cli.Context) (_ *job, err erro
 	if err := p.stored.checkPlace(s.backend); err != nil {
 		return nil, err
 	}
+	defer s.readAhead()()
 	m, kinds, err := p.openModels(c, s.limits)
 	if err != nil {
 		return nil, err

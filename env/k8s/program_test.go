@@ -37,7 +37,8 @@ func programIn(t *testing.T, kubeconfig string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(t.Context(), name, args...)
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "SANDBOXAGENT_ENV=k8s",
-		"SANDBOXAGENT_STATE_DIR="+t.TempDir(), "SANDBOXAGENT_HELPER_BINARY="+helperProgram,
+		"XDG_CONFIG_HOME="+t.TempDir(), "SANDBOXAGENT_STATE_DIR="+t.TempDir(),
+		"SANDBOXAGENT_HELPER_BINARY="+helperProgram,
 		"SANDBOXAGENT_CPUS=0.15", "SANDBOXAGENT_MEMORY=256MiB", "SANDBOXAGENT_DISK=512MiB",
 		"SANDBOXAGENT_PULL=never", "SANDBOXAGENT_START_TIMEOUT=10m")
 	return cmd
@@ -62,16 +63,24 @@ func wantExit(t *testing.T, kubeconfig string, code int, text string, flags ...s
 	cmd := programIn(t, kubeconfig, append(append([]string{"exec"}, flags...), "--", "true")...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	err := cmd.Run()
+	err := runInTime(t, cmd)
 	wantCode(t, cmd, err, code, stderr.String(), text)
+}
+
+// runInTime runs a command, which must end within the time of await.
+func runInTime(t *testing.T, cmd *exec.Cmd) error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- cmd.Run() }()
+	return await(t, done, "the program goes on")
 }
 
 // codeAwake is the exit code of the command of sleeping.
 const codeAwake = 7
 
 // sleeping starts a command of the program that prints a line and then waits for another one. The
-// result waits for the end, and checks the exit code and the errors. It sends the line before if
-// the command is to end by itself.
+// result waits for the end, and checks the exit code and the errors. With codeAwake it first sends
+// the line.
 func sleeping(
 	t *testing.T, kubeconfig string, flags ...string,
 ) (end func(code int, text string)) {
@@ -91,17 +100,28 @@ func sleeping(
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	lines := bufio.NewReader(stdout)
-	if line, err := lines.ReadString('\n'); err != nil || line != "now\n" {
-		_ = cmd.Wait()
-		t.Fatalf("the command prints %q, %v: %s", line, err, stderr.String())
+	first, done := make(chan string, 1), make(chan error, 1)
+	go func() {
+		lines := bufio.NewReader(stdout)
+		line, _ := lines.ReadString('\n')
+		first <- line
+		_, _ = io.Copy(io.Discard, lines)
+		done <- cmd.Wait()
+		close(done)
+	}()
+	t.Cleanup(func() { // if the test fails before the end
+		_ = cmd.Process.Signal(os.Interrupt)
+		_, _ = stdin.Close(), await(t, done, "the program goes on")
+	})
+	if line := await(t, first, "the command does not start"); line != "now\n" {
+		t.Fatalf("the command prints %q: %s", line, stderr.String())
 	}
 	return func(code int, text string) {
 		t.Helper()
 		if code == codeAwake {
 			_, _ = io.WriteString(stdin, "go on\n") // the exit code tells of a failure
 		}
-		_, _ = io.Copy(io.Discard, lines)
-		wantCode(t, cmd, cmd.Wait(), code, stderr.String(), text)
+		err := await(t, done, "the program goes on")
+		wantCode(t, cmd, err, code, stderr.String(), text)
 	}
 }

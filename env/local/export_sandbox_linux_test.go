@@ -23,5 +23,5 @@ func SandboxedBy(
 	ctx context.Context, cfg Config, h remote.Helper, s env.Sandbox, by ...sandbox.Mechanism,
 ) (*SupervisedEnvironment, error) {
 	on := sandbox.Machine{Mechanisms: by, Homes: []string{os.Getenv("HOME")}}
-	return sandboxed(ctx, cfg, helperLocator(ctx, h), s, on)
+	return sandboxed(ctx, cfg, helperLocator(ctx, h, nil), s, on)
 }

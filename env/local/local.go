@@ -52,6 +52,8 @@ type Config struct {
 	// Vars are variables as "NAME=value" in addition to the inherited ones. Of duplicates the last
 	// wins.
 	Vars []string
+	// Prepared, which may be nil, is the helper for Supervised and Sandboxed. New ignores it.
+	Prepared *Prepared
 }
 
 const (

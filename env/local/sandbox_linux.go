@@ -19,7 +19,7 @@ import (
 func Sandboxed(
 	ctx context.Context, cfg Config, h remote.Helper, s env.Sandbox,
 ) (*SupervisedEnvironment, error) {
-	return sandboxed(ctx, cfg, helperLocator(ctx, h), s, sandbox.ThisMachine())
+	return sandboxed(ctx, cfg, helperLocator(ctx, h, cfg.Prepared), s, sandbox.ThisMachine())
 }
 
 // sandboxed tries the mechanisms of a machine in their order.

@@ -1,9 +1,11 @@
 package local
 
 import (
+	"runtime"
 	"sync"
 
 	"github.com/sandboxagent/sandboxagent/env"
+	"github.com/sandboxagent/sandboxagent/env/internal/helper"
 	"github.com/sandboxagent/sandboxagent/env/internal/sandbox"
 	"github.com/sandboxagent/sandboxagent/env/remote"
 	"github.com/sandboxagent/sandboxagent/env/search"
@@ -21,6 +23,35 @@ func (e *HelperError) Error() string { return "local: helper: " + e.Err.Error() 
 
 // Unwrap returns the cause.
 func (e *HelperError) Unwrap() error { return e.Err }
+
+// Prepared is the embedded helper, read and verified ahead of the environment that uses it.
+type Prepared struct{ file *helper.Preparation }
+
+// Prepare starts to read and verify the helper that Supervised or Sandboxed with h would take, if
+// it is an embedded one that is stored already, and returns at once. The environment of the first
+// Config with the result has it. The caller closes the result.
+func Prepare(h remote.Helper) *Prepared {
+	p := &Prepared{}
+	if program, err := helper.Find(runtime.GOOS, runtime.GOARCH); err == nil && h.Binary == "" {
+		p.file = program.Prepare(h.Cache)
+	}
+	return p
+}
+
+// take returns the file, once, or nil.
+func (p *Prepared) take() *helper.Installed {
+	if p == nil || p.file == nil {
+		return nil
+	}
+	return p.file.Installed()
+}
+
+// Close closes a helper that no environment has. It is idempotent, and a nil Prepared does nothing.
+func (p *Prepared) Close() {
+	if i := p.take(); i != nil {
+		_ = i.Close() // it was only read
+	}
+}
 
 // SupervisedEnvironment runs commands on this machine through a helper process. The
 // helper finds more of the processes that commands leave than the caller's process could, and kills

@@ -3,8 +3,10 @@
 package local_test
 
 import (
+	"errors"
 	"flag"
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 
@@ -51,6 +53,59 @@ func supervise(tb testing.TB, cfg local.Config) *local.SupervisedEnvironment {
 		}
 	})
 	return e
+}
+
+// TestPrepared opens an environment with a helper that was read ahead, although its stored file is
+// gone by then, and another one with the same Config, which stores it anew.
+func TestPrepared(t *testing.T) {
+	t.Parallel()
+	h := remote.Helper{NoBuild: true, Cache: t.TempDir()}
+	open := func(cfg local.Config) {
+		t.Helper()
+		cfg.Dir = t.TempDir()
+		e, err := local.Supervised(t.Context(), cfg, h)
+		if missing := (*remote.MissingHelperError)(nil); errors.As(err, &missing) {
+			t.Skip(err)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	stored := func() int {
+		t.Helper()
+		files, err := os.ReadDir(filepath.Join(h.Cache, "sandboxagent"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(files)
+	}
+	open(local.Config{})
+	local.Prepare(h).Close()
+	p := local.Prepare(h)
+	p.Close()
+	p.Close()
+	(*local.Prepared)(nil).Close()
+
+	p = local.Prepare(h)
+	defer p.Close()
+	local.AwaitPrepared(p)
+	if err := os.RemoveAll(filepath.Join(h.Cache, "sandboxagent")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(h.Cache, "sandboxagent"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	open(local.Config{Prepared: p})
+	if n := stored(); n != 0 {
+		t.Errorf("the environment has stored %d files", n)
+	}
+	open(local.Config{Prepared: p})
+	if n := stored(); n != 1 {
+		t.Errorf("the next environment has stored %d files", n)
+	}
 }
 
 // TestSupervisedContract runs the conformance suite.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -34,7 +35,7 @@ const (
 // means that another helper may work. ctx bounds the start only. The helper has a session of its
 // own, no variables, and works in the root directory.
 func Supervised(ctx context.Context, cfg Config, h remote.Helper) (*SupervisedEnvironment, error) {
-	program, err := helperLocator(ctx, h)()
+	program, err := helperLocator(ctx, h, cfg.Prepared)()
 	if err != nil {
 		return nil, &HelperError{Err: err}
 	}
@@ -114,12 +115,15 @@ type locator func() (*sandbox.Program, error)
 
 // helperLocator returns the locator of a helper. Unlike Helper.Resolve it takes Binary and Program
 // as they are, for whatever this machine executes may serve.
-func helperLocator(ctx context.Context, h remote.Helper) locator {
+func helperLocator(ctx context.Context, h remote.Helper, prepared *Prepared) locator {
 	return func() (*sandbox.Program, error) {
 		if h.Binary != "" {
 			return sandbox.ProgramAt(h.Binary, h.Args)
 		}
-		installed, err := h.Install(ctx)
+		installed, err := prepared.take(), error(nil)
+		if installed == nil {
+			installed, err = install(ctx, h)
+		}
 		switch {
 		case err == nil:
 			return &sandbox.Program{
@@ -130,6 +134,16 @@ func helperLocator(ctx context.Context, h remote.Helper) locator {
 		}
 		return nil, err
 	}
+}
+
+// install returns the file of the embedded helper, or of one that is built.
+func install(ctx context.Context, h remote.Helper) (*helper.Installed, error) {
+	embedded := remote.Helper{NoBuild: h.NoBuild || h.Program != "", Cache: h.Cache}
+	p, err := embedded.Resolve(ctx, runtime.GOOS, runtime.GOARCH)
+	if err != nil {
+		return nil, err
+	}
+	return (*helper.Program)(p).Install(h.Cache)
 }
 
 // startHelper starts a helper and returns its end of the stream. The caller closes program.

@@ -38,32 +38,6 @@ type Helper struct {
 	NoBuild bool
 	// Cache is the directory for helpers that were built; empty means the user's cache directory.
 	Cache string
-
-	prepared *helper.Preparation
-}
-
-// Prepare returns h for an environment of this machine that is opened soon. It starts to read and
-// verify the embedded helper, if h would take that, so that the first such environment need not
-// wait, and returns at once.
-func (h Helper) Prepare() Helper {
-	if p, err := helper.Find(runtime.GOOS, runtime.GOARCH); err == nil && h.Binary == "" {
-		h.prepared = p.Prepare(h.Cache)
-	}
-	return h
-}
-
-// Install returns the helper of this machine as a file that can be executed, whose content is
-// verified. Unlike Resolve it ignores Binary and Program. Package local uses it.
-func (h Helper) Install(ctx context.Context) (*helper.Installed, error) {
-	if i, ok, err := h.prepared.Installed(); ok {
-		return i, err
-	}
-	h = Helper{NoBuild: h.NoBuild || h.Program != "", Cache: h.Cache}
-	p, err := h.Resolve(ctx, runtime.GOOS, runtime.GOARCH)
-	if err != nil {
-		return nil, err
-	}
-	return (*helper.Program)(p).Install(h.Cache)
 }
 
 // Resolve returns the helper for a platform, which is named as by the Go toolchain. If it finds

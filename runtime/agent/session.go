@@ -77,8 +77,6 @@ func openSession(
 	ctx context.Context, a *Agent, cfg Config, id string, from lineage,
 	sink func(event.Event) error,
 ) (*Session, error) {
-	look := startLooking(ctx, &cfg, from)
-	defer look.stop()
 	agents := &subagents{}
 	s := &Session{}
 	tools := slices.Concat(cfg.Profile.Tools, agents.register(cfg.Subagents, from.depth),
@@ -87,6 +85,8 @@ func openSession(
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w: %w", ErrConfig, err)
 	}
+	look := startLooking(ctx, &cfg, from)
+	defer look.stop()
 	planner := s.planner
 	store := from.store
 	if store == nil {

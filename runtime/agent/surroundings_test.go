@@ -9,15 +9,18 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/local"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/event"
 	"github.com/sandboxagent/sandboxagent/runtime/llm"
+	"github.com/sandboxagent/sandboxagent/runtime/session"
 	"github.com/sandboxagent/sandboxagent/runtime/tool"
 )
 
@@ -55,6 +58,47 @@ func git(t *testing.T, dir string, args ...string) {
 	}, args...)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("git %v: %v\n%s", args, err, out)
+	}
+}
+
+// busyEnv has commands that run until their context ends.
+type busyEnv struct {
+	env.Environment
+	started chan struct{}
+	running atomic.Int32
+}
+
+func (e *busyEnv) Exec(ctx context.Context, _ env.Command) (env.Result, error) {
+	e.running.Add(1)
+	defer e.running.Add(-1)
+	select {
+	case e.started <- struct{}{}:
+	default:
+	}
+	<-ctx.Done()
+	return env.Result{}, context.Cause(ctx)
+}
+
+// TestUnopened has a store that fails while the session looks around. Nothing uses the environment
+// after that.
+func TestUnopened(t *testing.T) {
+	cfg := configIn(t, t.TempDir(), &model{})
+	busy := &busyEnv{Environment: cfg.Env, started: make(chan struct{}, 1)}
+	full := errors.New("the disk is full")
+	cfg.Env, cfg.Store = busy, func(string) (session.Store, error) {
+		<-busy.started
+		return nil, full
+	}
+	a, err := agent.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close() //nolint:errcheck // it has no session
+	if _, err := a.NewSession(t.Context(), agent.SessionOptions{}); !errors.Is(err, full) {
+		t.Errorf("%v, want %v", err, full)
+	}
+	if n := busy.running.Load(); n != 0 {
+		t.Errorf("%d commands run after the failure", n)
 	}
 }
 

@@ -215,7 +215,8 @@ func forget(dir string, gone func(*Record) bool) error {
 	return replace(dir, ResultsName, kept.Bytes())
 }
 
-// replace writes a file of dir, completely or not at all.
+// replace writes a file of dir, completely or not at all. An error may also be that this is not
+// durable.
 func replace(dir, name string, data []byte) (err error) {
 	f, err := os.CreateTemp(dir, name+".*")
 	if err != nil {

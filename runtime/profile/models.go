@@ -64,7 +64,7 @@ type Models struct {
 func DefaultModels() Models { return builtin() }
 
 var builtin = sync.OnceValue(func() Models {
-	var table struct { // which a test parses with all checks
+	var table struct { // a test checks it as ParseModels does
 		AsOf   string  `json:"as_of"`
 		Models []Model `json:"models"`
 	}

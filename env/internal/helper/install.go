@@ -62,30 +62,37 @@ func (p *Program) Install(cache string) (*Installed, error) {
 	return i, nil
 }
 
-// Preparation is an Install that runs, for one caller of Installed.
+// Preparation verifies the stored file of a helper ahead, for one environment.
 type Preparation struct {
-	found func() (*Installed, error)
-	taken atomic.Bool
+	verified func() (*Installed, error)
+	taken    atomic.Bool
 }
 
-// Prepare starts Install.
+// Prepare starts to verify the file that Install would find. It stores none.
 func (p *Program) Prepare(cache string) *Preparation {
-	prepared := &Preparation{found: sync.OnceValues(func() (*Installed, error) {
-		return p.Install(cache)
+	prepared := &Preparation{verified: sync.OnceValues(func() (*Installed, error) {
+		dir, err := cacheDir(cache)
+		if err != nil {
+			return nil, err
+		}
+		return p.verified(dir)
 	})}
-	go func() { _, _ = prepared.found() }()
+	go prepared.Wait()
 	return prepared
 }
 
-// Installed waits for the result, which only the first caller gets; ok is false for others, and
-// with a nil Preparation.
-func (p *Preparation) Installed() (i *Installed, ok bool, err error) {
-	if p == nil || p.taken.Swap(true) {
-		return nil, false, nil
+// Installed waits for the file and returns it, for Install, to the first caller only. It returns
+// nil to others, and if the file is missing or has a defect.
+func (p *Preparation) Installed() *Installed {
+	if p.taken.Swap(true) {
+		return nil
 	}
-	i, err = p.found()
-	return i, true, err
+	i, _ := p.verified() // Install reports its own error
+	return i
 }
+
+// Wait waits for the end of the verification.
+func (p *Preparation) Wait() { _, _ = p.verified() }
 
 // verified opens the file if it holds the helper and only this user may write to it.
 func (p *Program) verified(dir string) (*Installed, error) {
