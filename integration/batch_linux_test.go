@@ -91,6 +91,13 @@ func newBatchModel(t *testing.T, fault func(n int) llmtest.Fault) *batchModel {
 	return m
 }
 
+// setDisturb sets what is called at each request but the first ones of attempts.
+func (m *batchModel) setDisturb(f func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.disturb = f
+}
+
 // counts returns the attempts at each task.
 func (m *batchModel) counts() map[string]int {
 	m.mu.Lock()
@@ -256,9 +263,7 @@ func (b batchProof) killSome(t *testing.T, m *batchModel, lost func() int) {
 	}
 	var mu sync.Mutex
 	left := 4 * b.victims
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.disturb = func() {
+	m.setDisturb(func() {
 		mu.Lock()
 		defer mu.Unlock()
 		if left == 0 || lost() >= b.victims {
@@ -273,7 +278,7 @@ func (b batchProof) killSome(t *testing.T, m *batchModel, lost func() int) {
 		if err != nil {
 			t.Log(err)
 		}
-	}
+	})
 }
 
 // countAttempts returns the number of attempts with a status that gave no result.
@@ -652,7 +657,7 @@ func TestBatchMemory(t *testing.T) {
 	done := 0
 	var most [4]struct{ kib, descriptors int } // in each quarter
 	started := make(chan struct{})
-	m.disturb = func() {
+	m.setDisturb(func() {
 		<-started
 		mu.Lock()
 		defer mu.Unlock()
@@ -663,7 +668,7 @@ func TestBatchMemory(t *testing.T) {
 		q := &most[min(4*done/n, 3)]
 		q.kib, q.descriptors = max(q.kib, kib), max(q.descriptors, descriptors)
 		done++
-	}
+	})
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

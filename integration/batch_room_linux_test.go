@@ -103,10 +103,7 @@ func TestSubmitQuota(t *testing.T) {
 			t.Fatal(out, err)
 		}
 	}
-	user, err := kubeUser()
-	if err != nil {
-		t.Fatal(err)
-	}
+	user := mustUser(t)
 	kubectl(fmt.Sprintf(`
 apiVersion: scheduling.k8s.io/v1
 kind: PriorityClass

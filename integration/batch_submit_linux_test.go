@@ -30,6 +30,8 @@ type submitHost struct {
 	kubeHost
 	// template is the file for --agent-template.
 	template string
+	// vars are more variables of the submitting program.
+	vars []string
 }
 
 // applying lets one test at a time prepare the shared cluster.
@@ -38,7 +40,7 @@ var applying sync.Mutex
 // newSubmitHost prepares the shared cluster.
 func newSubmitHost(t *testing.T) submitHost {
 	t.Helper()
-	k := sharedKube(t)
+	admin := daemons.Kubeconfig(t) // or skips
 	page, err := os.ReadFile("../docs/batch.md")
 	if err != nil {
 		t.Fatal(err)
@@ -48,11 +50,7 @@ func newSubmitHost(t *testing.T) submitHost {
 	if objects == nil {
 		t.Fatal("docs/batch.md has no objects for a cluster")
 	}
-	user, err := kubeUser()
-	if err != nil {
-		t.Fatal(err)
-	}
-	admin := daemons.Kubeconfig(t)
+	user := mustUser(t)
 	kubectl := func(stdin string, args ...string) string {
 		out, err := daemons.Kubectl(t.Context(), admin, stdin, args...)
 		if err != nil {
@@ -70,7 +68,7 @@ metadata: {name: submit}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: sandboxagent-submit}
 subjects: [{kind: ServiceAccount, name: user}]
 `, "apply", "-n", user.Namespace, "-f", "-")
-	// The cluster of the tests has no proxy for services.
+	// In the cluster of the tests the service kubernetes has no address.
 	server := kubectl("", "config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}")
 	host, port, _ := strings.Cut(strings.TrimPrefix(server, "https://"), ":")
 	dir := t.TempDir()
@@ -82,7 +80,7 @@ spec:
     - {name: KUBERNETES_SERVICE_HOST, value: %q}
     - {name: KUBERNETES_SERVICE_PORT, value: %q}
 `, host, port)})
-	return submitHost{k, filepath.Join(dir, "agents.yaml")}
+	return submitHost{kubeHost{user.Config}, filepath.Join(dir, "agents.yaml"), nil}
 }
 
 // submit submits a batch, and returns its name. The submitting process has ended, and its
@@ -91,11 +89,13 @@ func (h submitHost) submit(t *testing.T, mark, tasks, script string, flags ...st
 	t.Helper()
 	dir := t.TempDir()
 	writeTree(t, dir, map[string]string{"tasks.jsonl": tasks, "model.yaml": script})
-	got := finish(t, h.command(t, dir, mark, append([]string{
+	cmd := h.command(t, dir, mark, append([]string{
 		"batch", "submit", "--model=script:model.yaml", "--agent-image=" + daemons.Agent,
 		"--agent-template=" + h.template, "--image=" + daemons.Debian,
 		"--helper-image=" + daemons.Helper, "tasks.jsonl",
-	}, flags...)...))
+	}, flags...)...)
+	cmd.Env = append(cmd.Env, h.vars...)
+	got := finish(t, cmd)
 	name := strings.TrimSpace(got.stdout)
 	if got.code != 0 || name == "" {
 		t.Fatalf("exit code %d: %s%s", got.code, got.stdout, got.stderr)
@@ -369,10 +369,10 @@ func TestSubmitDrained(t *testing.T) {
 	h.remove(t, name, mark)
 }
 
-// mustUser returns the user of the cluster.
+// mustUser returns the user of the cluster who submits batches.
 func mustUser(t *testing.T) *daemons.KubeUser {
 	t.Helper()
-	user, err := kubeUser()
+	user, err := submitUser()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -661,7 +661,8 @@ func TestSubmitModel(t *testing.T) {
 }
 
 // TestSubmitPaused has a model whose server wants a longer pause than a request may wait. The task
-// starts again after it, which does not count as another attempt.
+// starts again after it, which does not count as another attempt. The agents have the key of the
+// submitting machine.
 func TestSubmitPaused(t *testing.T) {
 	t.Parallel()
 	h, mark := newSubmitHost(t), newMark()
@@ -676,8 +677,9 @@ func TestSubmitPaused(t *testing.T) {
 		}
 		return reply
 	})
-	name := h.submitModel(t, server, server.Key(), mark, `{"id":"a","prompt":"x"}`,
-		"--max-retry-wait=1s", "--retries=0")
+	h.vars = []string{"SANDBOXAGENT_API_KEY=" + server.Key()}
+	name := h.submit(t, mark, `{"id":"a","prompt":"x"}`, "", "--model=openai-compatible/m",
+		"--base-url="+server.URL(), "--max-retry-wait=1s", "--retries=0")
 	if got := h.about(t, t.TempDir(), "batch", "wait", name); got.code != 0 ||
 		!strings.Contains(got.stdout, "passed    1 of 1") {
 		t.Errorf("%+v", got)

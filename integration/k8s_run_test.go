@@ -22,18 +22,30 @@ import (
 // kubeHost is a cluster in which the program makes pods.
 type kubeHost struct{ kubeconfig string }
 
-// kubeUser makes the user of the cluster once.
-var kubeUser = sync.OnceValues(func() (*daemons.KubeUser, error) {
-	return daemons.NewKubeUser(context.Background(), "../docs/k8s.md")
-})
+// kubeUser and submitUser make the users of the cluster once: one who only runs commands in pods,
+// and one who submits batches, too. Each has a namespace.
+var (
+	kubeUser   = sync.OnceValues(makeKubeUser)
+	submitUser = sync.OnceValues(makeKubeUser)
+)
 
-// kubeUsed means that a test has asked for kubeUser.
-var kubeUsed atomic.Bool
+// kubeUsers has the users that were made.
+var kubeUsers struct {
+	mu   sync.Mutex
+	made []*daemons.KubeUser
+}
 
-// removeKubeUser removes what kubeUser has made.
-func removeKubeUser() {
-	if kubeUsed.Load() {
-		user, _ := kubeUser() // the tests have reported its error
+func makeKubeUser() (*daemons.KubeUser, error) {
+	user, err := daemons.NewKubeUser(context.Background(), "../docs/k8s.md")
+	kubeUsers.mu.Lock()
+	defer kubeUsers.mu.Unlock()
+	kubeUsers.made = append(kubeUsers.made, user)
+	return user, err
+}
+
+// removeKubeUsers removes the users.
+func removeKubeUsers() {
+	for _, user := range kubeUsers.made {
 		user.Remove(context.Background())
 	}
 }
@@ -42,7 +54,6 @@ func removeKubeUser() {
 func sharedKube(t testing.TB) kubeHost {
 	t.Helper()
 	daemons.Kubeconfig(t) // or skips
-	kubeUsed.Store(true)
 	user, err := kubeUser()
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +244,7 @@ spec: {serviceAccountName: user, automountServiceAccountToken: true}
 		"--allow-pod-field=spec.automountServiceAccountToken", "--allow-pod-field=spec.volumes",
 		"--allow-pod-field=spec.containers", "--allow-pod-field=spec.initContainers", // its mounts
 		"--upload="+program+":/tmp", "--",
-		// The cluster of the tests has no proxy for services.
+		// In the cluster of the tests the service kubernetes has no address.
 		"env", "KUBERNETES_SERVICE_HOST="+host, "KUBERNETES_SERVICE_PORT="+port,
 		"/tmp/"+filepath.Base(program), "exec", "--env=k8s", "--image="+daemons.Debian,
 		"--pull=never", "--cpus=0.1", "--memory=256MiB", "--disk=512MiB", "--start-timeout=10m", "--",
@@ -249,6 +260,10 @@ func TestK8sGone(t *testing.T) {
 	k := sharedKube(t)
 	const script = "echo ready; exec sleep 1000"
 	execArgs := []string{"exec", "--", "sh", "-c", script}
+	const turns = `turns:
+  - calls: [{tool: shell, args: {command: "` + script + `", timeout_ms: 600000}}]
+`
+	runArgs := []string{"run", "--model=script:model.yaml", "wait"}
 	toolArgs := []string{"tool", "shell", `--args={"command": "` + script + `", "timeout_ms": 600000}`}
 	for name, tt := range map[string]struct {
 		code   int
@@ -258,12 +273,14 @@ func TestK8sGone(t *testing.T) {
 	}{
 		"exec":         {125, execArgs, false, "deleted"},
 		"tool":         {6, toolArgs, false, "deleted"},
+		"run":          {6, runArgs, false, "deleted"},
 		"exec evicted": {125, execArgs, true, "evicted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			mark := newMark()
-			cmd := k.command(t, t.TempDir(), mark, tt.args...)
+			mark, dir := newMark(), t.TempDir()
+			writeTree(t, dir, map[string]string{"model.yaml": turns})
+			cmd := k.command(t, dir, mark, tt.args...)
 			done := make(chan ran, 1)
 			go func() { done <- finish(t, cmd) }()
 			kubectl := func(kubeconfig, stdin string, args ...string) string {
@@ -546,11 +563,18 @@ func TestK8sVerify(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.stdout), &report); err != nil || len(report.Findings) < 15 {
 		t.Fatalf("%v: %+v", err, got)
 	}
+	networks := 0
 	for _, f := range report.Findings {
+		if f.Name == "no-network" {
+			networks++
+		}
 		// The cluster of the tests ignores policies.
 		if f.OK == (f.Name == "no-network") && (f.Name != "no-network" || !daemons.OtherKube()) {
 			t.Errorf("%s: %v", f.Name, f.OK)
 		}
+	}
+	if networks != 1 {
+		t.Errorf("the network is found %d times", networks)
 	}
 }
 
@@ -560,7 +584,7 @@ func TestK8sDemo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("left to make test-full: a pod compiles")
 	}
-	k := sharedKube(t)
+	sharedKube(t)
 	if daemons.OtherKube() {
 		t.Skip("the toolchain of this machine may not be on a node of this cluster")
 	}
@@ -568,11 +592,11 @@ func TestK8sDemo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	user, err := kubeUser()
+	user, err := makeKubeUser() // demo has no --label: its pod is the only one
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := "goroot-" + newMark()
+	k, name := kubeHost{user.Config}, "goroot-"+newMark()
 	admin := func(stdin string, args ...string) {
 		t.Helper()
 		if _, err := daemons.Kubectl(context.WithoutCancel(t.Context()), daemons.Kubeconfig(t), stdin,
@@ -609,9 +633,13 @@ spec:
     env: [{name: PATH, value: "/usr/local/go/bin:/usr/bin:/bin"}, {name: CGO_ENABLED, value: "0"}]
     volumeMounts: [{name: go, mountPath: /usr/local/go, readOnly: true}]
 `, name)})
-	got := k.run(t, dir, []string{
-		"SANDBOXAGENT_CPUS=1", "SANDBOXAGENT_MEMORY=2GiB", "SANDBOXAGENT_DISK=2GiB",
-	}, "demo", "--image="+daemons.Debian, "--pod-template=pod.yaml")
+	cmd := k.command(t, dir, "", "demo", "--image="+daemons.Debian, "--pod-template=pod.yaml")
+	cmd.Env = append(cmd.Env, "SANDBOXAGENT_CPUS=1", "SANDBOXAGENT_MEMORY=2GiB")
+	got := finish(t, cmd)
+	await(t, "the end of the pod", func() bool {
+		out, err := daemons.Kubectl(t.Context(), user.Config, "", "get", "pods", "-o", "name")
+		return err == nil && out == ""
+	})
 	if got.code != 0 || !strings.Contains(got.stdout, "\n+++ b/") {
 		t.Errorf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
 	}

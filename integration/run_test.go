@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	heartbeat := goleak.IgnoreTopFunction("k8s.io/client-go/tools/remotecommand.(*heartbeat).start")
 	goleak.VerifyTestMain(m, heartbeat, goleak.Cleanup(func(code int) {
 		removeBinary()
-		removeKubeUser()
+		removeKubeUsers()
 		os.Exit(code)
 	}))
 }

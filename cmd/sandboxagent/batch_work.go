@@ -209,7 +209,30 @@ func workCode(summary []byte) (int, error) {
 func (p *program) storeWork(
 	ctx context.Context, w *jobs.Worker, out string, record *batch.Record,
 ) (int, error) {
-	dir := batch.AttemptDir(out, record)
+	data, err := fitWork(ctx, batch.AttemptDir(out, record), record)
+	if err != nil {
+		return 0, err
+	}
+	s := workSummary{Record: *summaryOf(record, maxWorkError)}
+	for r, err := range batch.Attempts(out) {
+		if err != nil {
+			return 0, err
+		}
+		s.Earlier = append(s.Earlier, summaryOf(r, maxEarlierError))
+	}
+	summary, err := json.Marshal(s)
+	if err == nil {
+		summary, err = w.Store(ctx, summary, data)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return workCode(summary)
+}
+
+// fitWork packs the files of an attempt for the cluster. What is too large loses the journal, and
+// if that is not enough the patch, with which the task fails.
+func fitWork(ctx context.Context, dir string, record *batch.Record) ([]byte, error) {
 	data, err := packWork(ctx, dir, record)
 	if err == nil && len(data) > maxWorkResult {
 		err = addLine(filepath.Join(dir, attemptLog), fmt.Sprintf("the journal is left out: with it, "+
@@ -230,24 +253,7 @@ func (p *program) storeWork(
 			data, err = packWork(ctx, dir, record)
 		}
 	}
-	if err != nil {
-		return 0, err
-	}
-	s := workSummary{Record: *summaryOf(record, maxWorkError)}
-	for r, err := range batch.Attempts(out) {
-		if err != nil {
-			return 0, err
-		}
-		s.Earlier = append(s.Earlier, summaryOf(r, maxEarlierError))
-	}
-	summary, err := json.Marshal(s)
-	if err == nil {
-		summary, err = w.Store(ctx, summary, data)
-	}
-	if err != nil {
-		return 0, err
-	}
-	return workCode(summary)
+	return data, err
 }
 
 // addLine adds a line to a file.

@@ -436,7 +436,7 @@ func TestMemory(t *testing.T) {
 	requests, watches := fake.requests.Load(), fake.watches.Load()
 	t.Logf("%d requests, of which %d watch", requests, watches)
 	// A slow machine opens watches again.
-	if requests > 12*fakeEnvironments || watches > fakeEnvironments/4 {
+	if requests > 12*fakeEnvironments || watches > 10 {
 		t.Errorf("%d requests, of which %d watch", requests, watches)
 	}
 }

@@ -106,6 +106,7 @@ func TestClusterFaults(t *testing.T) {
 		}},
 		{"drained", faultDrained},
 		{"preempted", faultPreempted},
+		{"disk full", faultDiskFull},
 		{"helper out of memory", faultOutOfMemory},
 		{"quota", faultQuota},
 		{"bad pull secret", faultPullSecret},
@@ -150,6 +151,24 @@ func faultPreempted(t *testing.T, c ownCluster) {
 	end := sleeping(t, c.user.Config, fmt.Sprintf("--cpus=%.2f", cpus))
 	preempt()
 	end(125, "gone: preempted")
+}
+
+// faultDiskFull has a command that writes more than the limit of the working directory, for which
+// the kubelet evicts its pod.
+func faultDiskFull(t *testing.T, c ownCluster) {
+	const script = "head -c 100m /dev/zero >file; exec sleep 1000"
+	e := start(t, c.Cluster, k8s.Config{Disk: 64 << 20})
+	done := make(chan envtest.Outcome, 1)
+	go func() {
+		res, err := e.Exec(context.WithoutCancel(t.Context()), sh(script))
+		done <- envtest.Outcome{Result: res, Err: err}
+	}()
+	wantGone(t, e, done, k8s.ReasonEvicted)
+	cmd := programIn(t, c.user.Config, "exec", "--disk=64MiB", "--", "sh", "-c", script)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	err := runInTime(t, cmd)
+	wantCode(t, cmd, err, 125, stderr.String(), "gone: evicted")
 }
 
 // highPod is the manifest of a pod of a high priority; its verbs are the image and the CPUs.
@@ -286,6 +305,8 @@ subjects: [{kind: ServiceAccount, name: guest}]
 	// The cluster remembers rights for some ten seconds, in which the lease must not end.
 	e := start(t, guest, k8s.Config{Options: remote.Options{TTL: time.Minute}})
 	done := envtest.Sleeping(t, e, "")
+	here := "--namespace=" + c.user.Namespace
+	asleep := sleeping(t, guestConfig, here, "--ttl=1m")
 	c.kubectl(t, "", end...)
 	poll(t, "the rights have ended", func() bool {
 		p.cut() // connections may keep them
@@ -302,8 +323,10 @@ subjects: [{kind: ServiceAccount, name: guest}]
 		!strings.Contains(o.Err.Error(), reason) {
 		t.Errorf("the command: %+v, want %q", o, reason)
 	}
-	poll(t, "the pod completes", func() bool {
-		return c.kubectl(t, "", "get", "pod", e.Pod(), "-o", "jsonpath={.status.phase}") == "Succeeded"
+	asleep(125, reason)
+	poll(t, "the pods complete", func() bool {
+		return c.kubectl(t, "", "get", "pods", "-o", "jsonpath={.items[*].status.phase}") ==
+			"Succeeded Succeeded"
 	})
 	if err := e.Close(); err == nil || !strings.Contains(err.Error(), e.Pod()) {
 		t.Errorf("close: %v, want the name of the pod that stays", err)
@@ -315,10 +338,10 @@ subjects: [{kind: ServiceAccount, name: guest}]
 		!denied && !errors.As(err, &failed) || !strings.Contains(err.Error(), reason) {
 		t.Errorf("another environment: %v, want %q", err, reason)
 	}
-	wantExit(t, guestConfig, 125, reason, "--namespace="+c.user.Namespace)
-	if got, err := c.Collect(t.Context(), remote.CollectOptions{}); err != nil || len(got) != 1 ||
-		got[0].Name != e.Pod() {
-		t.Errorf("the garbage is %+v, %v, not %s alone", got, err, e.Pod())
+	wantExit(t, guestConfig, 125, reason, here)
+	if got, err := c.Collect(t.Context(), remote.CollectOptions{}); err != nil || len(got) != 2 ||
+		got[0].Name != e.Pod() && got[1].Name != e.Pod() {
+		t.Errorf("the garbage is %+v, %v, not %s and the pod of the program", got, err, e.Pod())
 	}
 	c.none(t)
 }
@@ -347,6 +370,8 @@ func faultNodeLost(t *testing.T, c ownCluster) {
 	if err := c.Start("kubelet"); err != nil {
 		t.Error(err)
 	}
+	c.kubectl(t, "", "taint", "node", "node", taint+"-")
+	c.none(t)
 }
 
 // none checks that no pod is left.
@@ -424,7 +449,9 @@ func TestMany(t *testing.T) {
 	}
 	all.Wait()
 	if !t.Failed() {
-		checkRequests(t, c.Audit(), pods)
+		if _, all := checkRequests(t, c.Audit(), pods); all > 12*environments {
+			t.Errorf("%d requests for %d pods, want 12 for each at most", all, environments)
+		}
 	}
 	c.none(t)
 }

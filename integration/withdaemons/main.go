@@ -146,12 +146,15 @@ func start(
 	return daemon, cluster, caught, err
 }
 
-// startKube starts a cluster. If this machine cannot, or its programs do not build in time, it
-// prints the reason and starts none.
+// startKube starts a cluster, unless tests use another one. If this machine cannot, or its programs
+// do not build in time, it prints the reason and starts none.
 func startKube(
 	ctx context.Context, daemon *daemons.Docker, images []string, limit time.Duration,
 	stderr io.Writer,
 ) (*daemons.Kube, error) {
+	if daemons.OtherKube() {
+		return nil, nil
+	}
 	err := daemons.KubeAvailable()
 	if err == nil {
 		limited, cancel := context.WithTimeoutCause(ctx, limit,

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -211,10 +210,13 @@ func TestFailurePolicy(t *testing.T) {
 		if r.OnExitCodes != nil {
 			text += fmt.Sprint(r.OnExitCodes.Values)
 		}
+		for _, c := range r.OnPodConditions {
+			text += fmt.Sprintf("[%s=%s]", c.Type, c.Status)
+		}
 		got = append(got, text)
 	}
 	want := []string{
-		string(batchv1.PodFailurePolicyActionIgnore), "FailIndex[1]", "FailJob[3]", "Ignore[4]",
+		"Ignore[DisruptionTarget=True]", "FailIndex[1]", "FailJob[3]", "Ignore[4]",
 	}
 	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Error(diff)
