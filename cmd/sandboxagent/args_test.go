@@ -159,7 +159,7 @@ func TestRunAction(t *testing.T) {
 	if err := p.runAction(t.Context(), app); err != nil || !ran {
 		t.Errorf("ran %v, %v", ran, err)
 	}
-	for _, c := range app.Commands { // which runAction does not know
+	for _, c := range app.Commands { // which runAction would ignore
 		if c.Before != nil || c.After != nil || len(c.Subcommands) > 0 {
 			t.Errorf("%s has more than an action", c.Name)
 		}

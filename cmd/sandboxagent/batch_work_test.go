@@ -51,9 +51,10 @@ func TestFitWork(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			if said := strings.Contains(string(log), "the journal is left out"); said != tt.lostJournal ||
-				(r.Journal == "") != tt.lostJournal || (r.SessionDir == "") != tt.lostJournal {
-				t.Errorf("the journal is %q in %q, which the log says: %v", r.Journal, r.SessionDir, said)
+			noted := strings.Contains(string(log), "the journal is left out")
+			if noted != tt.lostJournal || (r.Journal == "") != tt.lostJournal ||
+				(r.SessionDir == "") != tt.lostJournal {
+				t.Errorf("the journal is %q in %q, noted %v", r.Journal, r.SessionDir, noted)
 			}
 			if (r.Patch == "") != tt.lostPatch || r.Passed() == tt.lostPatch ||
 				strings.Contains(r.Error, "the patch is lost") != tt.lostPatch {

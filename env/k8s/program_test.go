@@ -119,7 +119,7 @@ func sleeping(
 	return func(code int, text string) {
 		t.Helper()
 		if code == codeAwake {
-			_, _ = io.WriteString(stdin, "go on\n") // the exit code tells of a failure
+			_, _ = io.WriteString(stdin, "go on\n") // the exit code reports a failure
 		}
 		err := await(t, done, "the program goes on")
 		wantCode(t, cmd, err, code, stderr.String(), text)

@@ -85,8 +85,8 @@ func openSession(
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w: %w", ErrConfig, err)
 	}
-	look := startLooking(ctx, &cfg, from)
-	defer look.stop()
+	found := startCollection(ctx, &cfg, from)
+	defer found.stop()
 	planner := s.planner
 	store := from.store
 	if store == nil {
@@ -137,7 +137,7 @@ func openSession(
 	if s.hub == nil {
 		s.hub = openHub(&cfg, id, sink)
 	}
-	if err := s.open(ctx, from, look); err != nil {
+	if err := s.open(ctx, from, found); err != nil {
 		_ = store.Close()
 		s.closeHub()
 		return nil, err
@@ -176,7 +176,7 @@ func (s *Session) emit(runID string, d event.Data) error {
 }
 
 // open writes the session's first entries and events.
-func (s *Session) open(ctx context.Context, from lineage, look *looking) error {
+func (s *Session) open(ctx context.Context, from lineage, found *collection) error {
 	cfg := &s.cfg
 	shell := ""
 	start := event.SessionStart{
@@ -212,7 +212,7 @@ func (s *Session) open(ctx context.Context, from lineage, look *looking) error {
 	skipped := from.skipped
 	if from.record == nil || len(from.record.Surroundings) == 0 {
 		var err error
-		if skipped, err = s.lookAround(ctx, from, look); err != nil {
+		if skipped, err = s.storeSurroundings(ctx, from, found); err != nil {
 			return err
 		}
 	}
@@ -230,17 +230,17 @@ func (s *Session) open(ctx context.Context, from lineage, look *looking) error {
 	return nil
 }
 
-// lookAround collects and stores the surroundings, and returns a line for each file with
+// storeSurroundings stores the surroundings, and returns a line for each file with
 // instructions that was refused.
-func (s *Session) lookAround(
-	ctx context.Context, from lineage, look *looking,
+func (s *Session) storeSurroundings(
+	ctx context.Context, from lineage, found *collection,
 ) (skipped []string, err error) {
 	skipped = from.skipped
 	if from.surroundings != nil {
 		s.surroundings = *from.surroundings
 	} else {
-		<-look.done
-		s.surroundings, skipped = look.found, look.skipped
+		<-found.done
+		s.surroundings, skipped = found.surroundings, found.skipped
 	}
 	s.surroundings = withoutSecrets(s.surroundings, s.cfg.Redactor)
 	if err := ctx.Err(); err != nil {

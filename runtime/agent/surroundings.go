@@ -19,35 +19,35 @@ const (
 	gitCommits = "8"
 )
 
-// looking collects the surroundings of a new session while it is opened.
-type looking struct {
+// collection collects the surroundings of a new session while it is opened.
+type collection struct {
 	cancel context.CancelFunc
 	done   chan struct{}
-	// found and skipped are valid after done.
-	found   profile.Surroundings
-	skipped []string
+	// surroundings and skipped are valid after done.
+	surroundings profile.Surroundings
+	skipped      []string
 }
 
-// startLooking returns nil if the session has its surroundings from elsewhere.
-func startLooking(ctx context.Context, cfg *Config, from lineage) *looking {
+// startCollection returns nil if the session has its surroundings from elsewhere.
+func startCollection(ctx context.Context, cfg *Config, from lineage) *collection {
 	if from.surroundings != nil || from.record != nil && len(from.record.Surroundings) > 0 {
 		return nil
 	}
-	l := &looking{done: make(chan struct{})}
-	ctx, l.cancel = context.WithCancel(ctx)
+	c := &collection{done: make(chan struct{})}
+	ctx, c.cancel = context.WithCancel(ctx)
 	go func() {
-		defer close(l.done)
-		l.found, l.skipped = collectSurroundings(ctx, cfg.Env, cfg.Profile, cfg.Settings.Model,
+		defer close(c.done)
+		c.surroundings, c.skipped = collectSurroundings(ctx, cfg.Env, cfg.Profile, cfg.Settings.Model,
 			cfg.Clock.Now())
 	}()
-	return l
+	return c
 }
 
 // stop waits for the end, so that nothing uses the environment any more.
-func (l *looking) stop() {
-	if l != nil {
-		l.cancel()
-		<-l.done
+func (c *collection) stop() {
+	if c != nil {
+		c.cancel()
+		<-c.done
 	}
 }
 

@@ -79,8 +79,8 @@ func (e *busyEnv) Exec(ctx context.Context, _ env.Command) (env.Result, error) {
 	return env.Result{}, context.Cause(ctx)
 }
 
-// TestUnopened has a store that fails while the session looks around. Nothing uses the environment
-// after that.
+// TestUnopened has a store that fails while the surroundings are collected. Nothing uses the
+// environment after that.
 func TestUnopened(t *testing.T) {
 	cfg := configIn(t, t.TempDir(), &model{})
 	busy := &busyEnv{Environment: cfg.Env, started: make(chan struct{}, 1)}
