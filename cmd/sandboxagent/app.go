@@ -143,9 +143,9 @@ func (p *program) runCommandLine(ctx context.Context, app *cli.App) error {
 	return p.runAction(ctx, app)
 }
 
-// runAction runs the action of the command line. It has no Before, After, Subcommands, and actions
-// or requirements of flags, unlike App.Run of package cli: that writes help with text/template, and
-// the linker keeps every method of a program that can reach it, 5 MB.
+// runAction runs the action of the command line. Commands have no Before, After and Subcommands,
+// and flags no Action and Required, which App.Run of package cli obeys. App.Run also writes help
+// with text/template, and the linker keeps every method of a program that can reach that, 5 MB.
 func (p *program) runAction(ctx context.Context, app *cli.App) error {
 	command := app.Command(p.line.command)
 	set := flag.NewFlagSet(command.Name, flag.ContinueOnError)
