@@ -91,7 +91,7 @@ func newBatchModel(t *testing.T, fault func(n int) llmtest.Fault) *batchModel {
 	return m
 }
 
-// setDisturb sets what is called at each request but the first ones of attempts.
+// setDisturb has the server call f at each request but the first one of an attempt.
 func (m *batchModel) setDisturb(f func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -2,12 +2,11 @@ package integration_test
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 	"github.com/sandboxagent/sandboxagent/internal/bench"
@@ -19,8 +18,14 @@ const batchScript = `turns:
   - text: done
 `
 
+// Scripts that run the command in their arguments for the tasks 1 to %d, each in a directory.
+const (
+	loopScript  = `for i in $(seq %d); do "$@" --workdir=$i --patch=$i.patch $i; done`
+	xargsScript = `seq %d | xargs -P 8 -I{} "$@" --workdir={} --patch={}.patch {}`
+)
+
 // BenchmarkBatch is the time of tasks in a batch, one after the other and eight at a time, against
-// that of a loop over the command run and of eight such loops, as xargs -P 8 has them.
+// that of a shell's loop over the command run, and of xargs -P 8.
 func BenchmarkBatch(b *testing.B) {
 	for _, on := range []struct {
 		name    string
@@ -56,21 +61,25 @@ func benchBatch(
 	flags = append([]string{"--yes", "-q", "--model=script:" + filepath.Join(dir, "model.yaml")},
 		flags...)
 	workdir := func() string { return b.TempDir() }
-	runs := func(parallel int) error {
-		var all errgroup.Group
-		all.SetLimit(parallel)
+	runs := func(script string) error {
+		dir := b.TempDir()
 		for i := range n {
-			all.Go(func() error {
-				cmd := command(workdir(), append([]string{
-					"run", "--patch=" + filepath.Join(b.TempDir(), "patch"), fmt.Sprint(i),
-				}, flags...)...)
-				if out, err := cmd.CombinedOutput(); err != nil {
-					return fmt.Errorf("%w: %s", err, out)
-				}
-				return nil
-			})
+			if err := os.Mkdir(filepath.Join(dir, fmt.Sprint(i+1)), 0o700); err != nil {
+				return err
+			}
 		}
-		return all.Wait()
+		run := command(dir, append([]string{"run"}, flags...)...)
+		cmd := exec.CommandContext(b.Context(), "sh", append([]string{
+			"-ec", fmt.Sprintf(script, n), "sh", run.Path,
+		}, run.Args[1:]...)...)
+		cmd.Dir, cmd.Env = dir, run.Env
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		if patches, err := filepath.Glob(filepath.Join(dir, "*.patch")); len(patches) != n {
+			return fmt.Errorf("%d patches of %d tasks: %w", len(patches), n, err)
+		}
+		return nil
 	}
 	batch := func(parallel int) error {
 		dir := b.TempDir()
@@ -86,9 +95,9 @@ func benchBatch(
 	}
 	var loop, xargs, one, eight bench.Samples
 	for b.Loop() {
-		loop.Time(b, func() error { return runs(1) })
+		loop.Time(b, func() error { return runs(loopScript) })
 		one.Time(b, func() error { return batch(1) })
-		xargs.Time(b, func() error { return runs(8) })
+		xargs.Time(b, func() error { return runs(xargsScript) })
 		eight.Time(b, func() error { return batch(8) })
 	}
 	b.ReportMetric(0, "ns/op")

@@ -81,8 +81,8 @@ func (p *Program) Prepare(cache string) *Preparation {
 	return prepared
 }
 
-// Installed waits for the file and returns it, for Install, to the first caller only. It returns
-// nil to others, and if the file is missing or has a defect.
+// Installed waits for the file and returns it to the first caller only. It returns nil to others,
+// and if the file is missing or has a defect.
 func (p *Preparation) Installed() *Installed {
 	if p.taken.Swap(true) {
 		return nil
