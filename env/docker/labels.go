@@ -21,7 +21,7 @@ const (
 	labelLease = labelPrefix + "lease"
 	// labelImage is the reference of the image.
 	labelImage = labelPrefix + "image"
-	// labelReady is the deadline for the start of a container.
+	// labelReady is when a container that has not started is garbage.
 	labelReady = labelPrefix + "start-by"
 
 	kindSandbox = "sandbox"
@@ -43,6 +43,7 @@ func (c Config) labels(kind string, now time.Time) map[string]string {
 	all[labelOwner] = remote.Owner()
 	all[labelProcess] = remote.ThisProcess()
 	all[labelLease] = c.TTL.String()
-	all[labelReady] = now.Add(c.StartTimeout).UTC().Format(time.RFC3339)
+	// By then its client has removed it.
+	all[labelReady] = now.Add(c.StartTimeout + cleanupTimeout).UTC().Format(time.RFC3339)
 	return all
 }

@@ -58,6 +58,9 @@ func StartBare(
 // StartFailure returns why a pod will not start.
 func StartFailure(pod *corev1.Pod) error { return startFailure(pod) }
 
+// ReadyBy returns the time after which a pod of a configuration that has not started is garbage.
+func ReadyBy(c Config) string { return readyBy(c) }
+
 // Assess returns what a list tells of a pod.
 func Assess(pod corev1.Pod, own bool, now time.Time) Listed {
 	l := Listed{Own: own}

@@ -33,7 +33,7 @@ const (
 	annotationOwner   = labelPrefix + "owner"
 	annotationProcess = labelPrefix + "process"
 	annotationLease   = labelPrefix + "lease"
-	// annotationReady is the deadline for the start of the pod.
+	// annotationReady is when a pod that has not started is garbage.
 	annotationReady = labelPrefix + "start-by"
 
 	namePrefix = "sandboxagent-"
@@ -76,7 +76,7 @@ func (c *Cluster) describe(pod *corev1.Pod, cfg Config) {
 	})
 }
 
-// readyBy returns the time until which a pod that is created now is ready.
+// readyBy returns the time by which a pod that is created now is ready, or deleted by its client.
 func readyBy(cfg Config) string {
-	return time.Now().Add(cfg.StartTimeout).UTC().Format(time.RFC3339)
+	return time.Now().Add(cfg.StartTimeout + cleanupTimeout).UTC().Format(time.RFC3339)
 }

@@ -63,3 +63,20 @@ func TestAssess(t *testing.T) {
 		}
 	}
 }
+
+// TestLateStart has a pod whose client reports why it did not start in time, and deletes it.
+func TestLateStart(t *testing.T) {
+	t.Parallel()
+	cfg := k8s.Config{Options: remote.Options{StartTimeout: time.Minute}}
+	created := time.Now()
+	var pod corev1.Pod
+	pod.Annotations = map[string]string{"sandboxagent/start-by": k8s.ReadyBy(cfg)}
+	for _, tt := range []struct {
+		age     time.Duration
+		garbage bool
+	}{{cfg.StartTimeout, false}, {cfg.StartTimeout + 10*time.Second, false}, {time.Hour, true}} {
+		if l := k8s.Assess(pod, true, created.Add(tt.age)); l.Garbage != tt.garbage {
+			t.Errorf("after %s: garbage %t: %s", tt.age, l.Garbage, l.Reason)
+		}
+	}
+}
