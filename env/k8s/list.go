@@ -29,7 +29,7 @@ type Listed struct {
 	uid string
 }
 
-// reportTime is the time that a kubelet has to report that a pod has started.
+// reportTime is the time that a kubelet has to report that the container of commands has started.
 const reportTime = 30 * time.Second
 
 // List returns the pods of this package in the namespace, of all owners, the oldest first.
@@ -80,13 +80,25 @@ func (l *Listed) assess(pod corev1.Pod, now time.Time) {
 		l.Reason = "in use" // without a client it ends by itself
 	case (isFilling(o) || isFilled(o)) && !orphan: // which may take longer than the start
 		l.Reason = "it is being filled"
-	case orphan && now.Sub(l.Created) > reportTime:
+	case orphan && now.Sub(lastChange(&pod)) > reportTime:
 		l.Garbage, l.Reason = true, "its client ended before it started"
 	case err != nil || now.After(by):
 		l.Garbage, l.Reason = true, "it has never started"
 	default:
 		l.Reason = "it is about to start"
 	}
+}
+
+// lastChange returns when a pod was created or a condition of it changed, such as that it has a
+// node.
+func lastChange(pod *corev1.Pod) time.Time {
+	last := pod.CreationTimestamp.Time
+	for _, k := range pod.Status.Conditions {
+		if k.LastTransitionTime.After(last) {
+			last = k.LastTransitionTime.Time
+		}
+	}
+	return last
 }
 
 // Collect deletes the pods of this user and machine that no client can use: they have ended, or

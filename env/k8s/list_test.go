@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/sandboxagent/sandboxagent/env/k8s"
 	"github.com/sandboxagent/sandboxagent/env/remote"
@@ -40,6 +41,12 @@ func TestAssess(t *testing.T) {
 		{
 			reason: "it is about to start", own: true, process: ended,
 			age: 29 * time.Second, left: time.Minute,
+		},
+		{
+			reason: "it is about to start", own: true, process: ended, age: time.Hour, left: time.Minute,
+			status: corev1.PodStatus{Conditions: []corev1.PodCondition{{
+				Type: corev1.PodScheduled, LastTransitionTime: metav1.NewTime(now.Add(-29 * time.Second)),
+			}}},
 		},
 		{reason: "it is about to start", process: ended, age: time.Hour, left: time.Minute},
 		{
