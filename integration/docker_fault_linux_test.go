@@ -55,7 +55,7 @@ func proveForkBomb(t *testing.T, d *dockerHost) {
 		t.Fatal(err)
 	}
 	got := d.run(t, work, nil, "run", "--image="+daemons.Debian, "--pids=100", "--cpus=0.5",
-		"--timeout=2m", "--model=script:../model.yaml", "be loud")
+		"--timeout=10m", "--model=script:../model.yaml", "be loud")
 	if got.code != 0 || got.stdout != "It is quiet.\n" {
 		t.Errorf("exit code %d\n%s\n%s", got.code, got.stdout, got.stderr)
 	}

@@ -279,7 +279,7 @@ func proveShellTimeout(t *testing.T, p provider) {
 	s := p.session(t, llmtest.Sequence(
 		llmtest.Use(use("shell", map[string]any{
 			"command": "trap 'echo got TERM' TERM; echo before; " +
-				"(sleep 300; : " + marker + ") & while :; do sleep 0.05; : " + marker + "; done; echo after",
+				"(sleep 300; : " + marker + ") & while :; do sleep 0.2; : " + marker + "; done; echo after",
 			"timeout_ms": 3000,
 		})),
 		llmtest.Use(shell("echo still here")),

@@ -168,7 +168,7 @@ func (p *program) crash(t *testing.T) bool {
 // temporary file of a write is.
 func (p *program) awaitNothing(t *testing.T, helpers []process) {
 	t.Helper()
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(5 * time.Minute)
 	for {
 		left := p.left()
 		for _, h := range helpers {

@@ -274,7 +274,7 @@ func jobFiles(t *testing.T, home string, owner int) *bytes.Buffer {
 // exec runs a command in the container, in the working directory, to its end.
 func (j *job) exec(t *testing.T, argv ...string) ran {
 	t.Helper()
-	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, fmt.Errorf("%q hangs", argv))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Minute, fmt.Errorf("%q hangs", argv))
 	defer cancel()
 	made, err := j.d.api.ContainerExecCreate(ctx, j.id, container.ExecOptions{
 		Cmd: argv, AttachStdout: true, AttachStderr: true, WorkingDir: project,

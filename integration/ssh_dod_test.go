@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/remote"
@@ -41,7 +42,7 @@ func logIn(t testing.TB, s *daemons.SSHD) *ssh.Host {
 	t.Helper()
 	h, err := ssh.Connect(t.Context(), ssh.Target{
 		Host: s.User() + "@" + s.Address(), ConfigFile: os.DevNull, Identities: []string{s.Key()},
-		KnownHosts: s.KnownHosts(),
+		KnownHosts: s.KnownHosts(), Timeout: 2 * time.Minute, // the machine may be busy
 	})
 	if err != nil {
 		t.Fatal(err)

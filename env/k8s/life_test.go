@@ -199,7 +199,8 @@ func TestStartFailures(t *testing.T) {
 			k8s.Config{
 				Template: []byte("spec: {volumes: [{name: c, configMap: {name: no-such}}], " +
 					"containers: [{name: sandbox, volumeMounts: [{name: c, mountPath: /c}]}]}"),
-				Options: remote.Options{StartTimeout: 45 * time.Second},
+				// It has to have a node by then.
+				CPUs: 0.01, Options: remote.Options{StartTimeout: 2 * time.Minute},
 			},
 			`configmap "no-such" not found`,
 		},
@@ -209,6 +210,9 @@ func TestStartFailures(t *testing.T) {
 			c := config(t, tt.config)
 			c.Session = strings.ToLower(fmt.Sprintf("fails-%x", rand.Uint64()))
 			e, err := connect(t).Open(t.Context(), c)
+			for err != nil && strings.Contains(err.Error(), "were unschedulable") {
+				e, err = connect(t).Open(t.Context(), c) // another test drains the node
+			}
 			if err == nil {
 				t.Fatal(errors.Join(errors.New("it opens"), e.Close()))
 			}

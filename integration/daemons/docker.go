@@ -20,8 +20,8 @@ const RequireVar = "SANDBOXAGENT_REQUIRE"
 // startTimeout bounds how long a daemon may take until it answers; stopTimeout how long each step
 // of its end may.
 const (
-	startTimeout = time.Minute
-	stopTimeout  = 20 * time.Second
+	startTimeout = 5 * time.Minute
+	stopTimeout  = time.Minute
 )
 
 // DockerConfig configures a daemon. The zero value is a daemon on a unix socket whose
