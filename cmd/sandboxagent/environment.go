@@ -261,7 +261,7 @@ func (e *environment) leave() error {
 		return errors.Join(err, e.wrapped.Close())
 	}
 	err := e.keeping.leave()
-	e.notify(fmt.Sprintf("the environment is removed after %s without a client"+
+	e.notify(fmt.Sprintf("the environment ends after %s without a client"+
 		" (\"sandboxagent env attach %s\" reattaches)", e.keeping.ttl, e.keeping.session))
 	return err
 }

@@ -38,6 +38,8 @@ func (c Config) checkAdmitted(asked, got *corev1.Pod) error {
 		"spec.initContainers": sameContainers(a.InitContainers, g.InitContainers, a.HostNetwork),
 		"spec.volumes":        sameVolumes(a.Volumes, g.Volumes),
 	}
+	same["metadata.annotations"] = !hasMoreRights(asked.Annotations, got.Annotations)
+	same["metadata.labels"] = !hasMoreRights(asked.Labels, got.Labels)
 	for _, field := range slices.Sorted(maps.Keys(same)) {
 		if !same[field] && !allows(c.AllowFields, field) {
 			return &ConfigError{
@@ -48,6 +50,17 @@ func (c Config) checkAdmitted(asked, got *corev1.Pod) error {
 		}
 	}
 	return nil
+}
+
+// hasMoreRights reports whether annotations or labels give rights that were not asked for. Those of
+// the profiles are left out: the API sets them to what the fields have, which are compared.
+func hasMoreRights(asked, got map[string]string) bool {
+	for name, value := range got {
+		if asked[name] != value && isStrong(name, value) && !hasPrefix(name, profiles) {
+			return true
+		}
+	}
+	return false
 }
 
 // ids are the parts of a security context that matter. A cluster may add others, such as labels.

@@ -84,6 +84,17 @@ func TestAdmission(t *testing.T) {
 		"   spec.containers": func(s *corev1.PodSpec) {
 			s.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}}
 		},
+		"spec.hostIPC":               func(s *corev1.PodSpec) { s.HostIPC = true },
+		"spec.shareProcessNamespace": func(s *corev1.PodSpec) { s.ShareProcessNamespace = new(true) },
+		"spec.securityContext    ": func(s *corev1.PodSpec) {
+			s.SecurityContext.SeccompProfile.Type = corev1.SeccompProfileTypeUnconfined
+		},
+		"spec.securityContext     ": func(s *corev1.PodSpec) {
+			s.SecurityContext.RunAsNonRoot = new(false)
+		},
+		"spec.securityContext      ": func(s *corev1.PodSpec) {
+			s.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "x", Value: "y"}}
+		},
 	} {
 		field = strings.TrimSpace(field)
 		got := asked.DeepCopy()
@@ -133,6 +144,75 @@ func TestAdmission(t *testing.T) {
 	for _, got := range []*corev1.Pod{asked.DeepCopy(), completed} {
 		if err := k8s.CheckAdmitted(k8s.Config{}, asked, got); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestAdmittedContainers has a cluster that changes the container of commands.
+func TestAdmittedContainers(t *testing.T) {
+	t.Parallel()
+	type security = corev1.SecurityContext
+	asked := k8s.PodOf(t, config(t, k8s.Config{}))
+	probe := corev1.Probe{
+		ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"sh"}}},
+	}
+	for name, change := range map[string]func(*corev1.Container, *security){
+		"command":   func(k *corev1.Container, _ *security) { k.Command = []string{"x"} },
+		"arguments": func(k *corev1.Container, _ *security) { k.Args = []string{"x"} },
+		"stdin":     func(k *corev1.Container, _ *security) { k.Stdin = true },
+		"mount": func(k *corev1.Container, _ *security) {
+			k.VolumeMounts = append(k.VolumeMounts, corev1.VolumeMount{Name: "x", MountPath: "/x"})
+		},
+		"device": func(k *corev1.Container, _ *security) {
+			k.VolumeDevices = []corev1.VolumeDevice{{Name: "x", DevicePath: "/dev/x"}}
+		},
+		"claim": func(k *corev1.Container, _ *security) {
+			k.Resources.Claims = []corev1.ResourceClaim{{Name: "gpu"}}
+		},
+		"liveness":   func(k *corev1.Container, _ *security) { k.LivenessProbe = &probe },
+		"startup":    func(k *corev1.Container, _ *security) { k.StartupProbe = &probe },
+		"escalation": func(_ *corev1.Container, s *security) { s.AllowPrivilegeEscalation = nil },
+		"root":       func(_ *corev1.Container, s *security) { s.ReadOnlyRootFilesystem = nil },
+		"capabilities": func(_ *corev1.Container, s *security) {
+			s.Capabilities.Add = []corev1.Capability{"NET_ADMIN"}
+		},
+		"user":    func(_ *corev1.Container, s *security) { s.RunAsUser = new(int64(0)) },
+		"no root": func(_ *corev1.Container, s *security) { s.RunAsNonRoot = new(false) },
+		"seccomp": func(_ *corev1.Container, s *security) {
+			s.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}
+		},
+		"proc": func(_ *corev1.Container, s *security) {
+			s.ProcMount = new(corev1.UnmaskedProcMount)
+		},
+		"privileged": func(_ *corev1.Container, s *security) { s.Privileged = new(true) },
+	} {
+		got := asked.DeepCopy()
+		change(&got.Spec.Containers[0], got.Spec.Containers[0].SecurityContext)
+		err := k8s.CheckAdmitted(k8s.Config{}, asked, got)
+		if !errors.Is(err, k8s.ErrPodField) || !strings.Contains(err.Error(), "spec.containers") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestAdmittedAnnotations has a cluster that adds annotations.
+func TestAdmittedAnnotations(t *testing.T) {
+	t.Parallel()
+	asked := k8s.PodOf(t, config(t, k8s.Config{}))
+	for name, ok := range map[string]bool{
+		"k8s.v1.cni.cncf.io/networks": false, "mounts.nri.io/pod": false, "kubernetes.io/psp": true,
+		// The API has those of profiles beside the fields.
+		"seccomp.security.alpha.kubernetes.io/pod": true,
+	} {
+		got := asked.DeepCopy()
+		got.Annotations = map[string]string{name: "x"}
+		err := k8s.CheckAdmitted(k8s.Config{}, asked, got)
+		if errors.Is(err, k8s.ErrPodField) == ok {
+			t.Errorf("%s: %v", name, err)
+		}
+		allowed := k8s.Config{AllowFields: []string{"metadata.annotations"}}
+		if err := k8s.CheckAdmitted(allowed, asked, got); err != nil {
+			t.Errorf("%s is allowed: %v", name, err)
 		}
 	}
 }

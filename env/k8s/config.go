@@ -169,6 +169,9 @@ func (c Config) check() (Config, error) {
 		return c.WorkDir == dir || strings.HasPrefix(c.WorkDir, dir+"/")
 	}) || c.WorkDir == homeDir || c.WorkDir == tempDir || strings.Contains(c.WorkDir, ":"):
 		return bad("working directory", "%s cannot be one", c.WorkDir)
+	case c.Network == NetworkNone && slices.ContainsFunc(c.Vars, isOfProbe):
+		return bad("vars", "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are for the probe of "+
+			"the network; commands can set them")
 	case c.Deadline < time.Second:
 		return bad("deadline", "%s is less than a second", c.Deadline)
 	}
@@ -206,6 +209,12 @@ func (c Config) check() (Config, error) {
 
 // reserved are directories in which no working directory can be.
 var reserved = []string{programDir, "/proc", "/sys", "/dev", "/etc"}
+
+// isOfProbe reports whether a variable is one that the probe of the network reads.
+func isOfProbe(v string) bool {
+	return strings.HasPrefix(v, "KUBERNETES_SERVICE_HOST=") ||
+		strings.HasPrefix(v, "KUBERNETES_SERVICE_PORT=")
+}
 
 // ids returns the numbers of User.
 func (c Config) ids() (uid, gid int64) {

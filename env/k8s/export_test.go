@@ -58,6 +58,9 @@ func StartBare(
 // StartFailure returns why a pod will not start.
 func StartFailure(pod *corev1.Pod) error { return startFailure(pod) }
 
+// DigestOwner is digestOwner.
+var DigestOwner = digestOwner
+
 // ReadyBy returns the time after which a pod of a configuration that has not started is garbage.
 func ReadyBy(c Config) string { return readyBy(c) }
 

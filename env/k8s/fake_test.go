@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
+	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/k8s"
 	"github.com/sandboxagent/sandboxagent/integration/daemons"
 	"github.com/sandboxagent/sandboxagent/runtime/llm/llmtest"
@@ -51,6 +52,8 @@ type fakeCluster struct {
 	shared string
 	// created, unless it is nil, is called when a pod is created.
 	created func()
+	// cut is closed when the server no longer reaches the kubelet; nil while it does.
+	cut atomic.Pointer[chan struct{}]
 	// requests counts all, and watches those that watch.
 	requests, watches atomic.Int32
 }
@@ -141,6 +144,48 @@ func TestServerFails(t *testing.T) {
 	}
 }
 
+// TestTakenSession opens the session of an environment that was left for others, which stays.
+func TestTakenSession(t *testing.T) {
+	t.Parallel()
+	f := newFakeCluster(t)
+	cluster := connectBy(t, f.config)
+	c := config(t, k8s.Config{HelperImage: "x", WorkDir: t.TempDir(), Network: k8s.NetworkFull})
+	c.Session = "taken"
+	if err := start(t, cluster, c).Leave(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cluster.Open(t.Context(), c); err == nil ||
+		!strings.Contains(err.Error(), "already exists") {
+		t.Errorf("%v", err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.pods) != 1 {
+		t.Error("the pod is deleted")
+	}
+}
+
+// TestUnreachableKubelet has a server that accepts streams and no longer reaches the kubelet. When
+// the lease has ended, the error tells that.
+func TestUnreachableKubelet(t *testing.T) {
+	t.Parallel()
+	f := newFakeCluster(t)
+	cut := make(chan struct{})
+	f.cut.Store(&cut)
+	c := config(t, k8s.Config{HelperImage: "x", WorkDir: t.TempDir(), Network: k8s.NetworkFull})
+	c.TTL = 3 * time.Second
+	e := start(t, connectBy(t, f.config), c)
+	close(cut)
+	_, err := e.Exec(t.Context(), env.Command{Argv: []string{"sleep", "1000"}})
+	if !errors.Is(err, env.ErrGone) ||
+		!strings.Contains(err.Error(), "error dialing backend: no route to host") {
+		t.Error(err)
+	}
+	if err := e.Close(); err != nil && !errors.Is(err, env.ErrGone) {
+		t.Error(err)
+	}
+}
+
 // TestStarted has a kubelet whose states are late: an event tells that the container runs.
 func TestStarted(t *testing.T) {
 	t.Parallel()
@@ -213,6 +258,16 @@ func (f *fakeCluster) create(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	f.mu.Lock()
+	taken := f.pods[pod.Name] != nil
+	f.mu.Unlock()
+	if taken {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusConflict)
+		_, _ = io.WriteString(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure",
+			"code": 409, "reason": "AlreadyExists", "message": "pods already exists"}`)
 		return
 	}
 	pod.Kind, pod.APIVersion, pod.UID = "Pod", "v1", "1"
@@ -323,6 +378,24 @@ func (f *fakeCluster) exec(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer conn.Close() //nolint:errcheck // the stream has ended
+	if cut := f.cut.Load(); cut != nil {
+		select {
+		case <-*cut:
+			_ = conn.WriteMessage(websocket.BinaryMessage, append([]byte{3},
+				`{"status": "Failure", "message": "error dialing backend: no route to host"}`...))
+			_ = conn.WriteMessage(websocket.CloseMessage,
+				websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
+			for err == nil { // until the client has read it
+				_, _, err = conn.ReadMessage()
+			}
+			return
+		default:
+			go func() {
+				<-*cut
+				_ = conn.Close()
+			}()
+		}
+	}
 	cmd := exec.CommandContext(r.Context(), helperProgram, "serve")
 	if f.shared != "" {
 		args := []string{

@@ -35,6 +35,8 @@ const (
 	annotationLease   = labelPrefix + "lease"
 	// annotationReady is when a pod that has not started is garbage.
 	annotationReady = labelPrefix + "start-by"
+	// annotationOpen tells the pods of two calls of Open apart.
+	annotationOpen = labelPrefix + "open"
 
 	namePrefix = "sandboxagent-"
 )
@@ -45,8 +47,20 @@ func newName() string { return strings.ToLower(rand.Text()) }
 // ownerLabel returns the label of an owner, whose name can have other characters than a label, and
 // whose machine can have the name of another one.
 func ownerLabel(owner string) string {
-	machine, _ := os.ReadFile("/etc/machine-id") // some systems have none
-	sum := sha256.Sum256(append([]byte(owner+"\n"), machine...))
+	machine, _ := os.ReadFile("/etc/machine-id") // some systems and images have none
+	space, _ := os.Readlink("/proc/self/ns/pid")
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return digestOwner(owner, string(machine), space, string(boot))
+}
+
+// digestOwner tells apart the containers whose images name the same user and machine: by their PID
+// namespaces, which are unique until the node restarts.
+func digestOwner(owner, machine, space, boot string) string {
+	const first = "pid:[4026531836]" // that of the machine
+	if machine == "" && space != first {
+		machine = space + "\n" + boot
+	}
+	sum := sha256.Sum256([]byte(owner + "\n" + machine))
 	return hex.EncodeToString(sum[:16])
 }
 
@@ -73,6 +87,7 @@ func (c *Cluster) describe(pod *corev1.Pod, cfg Config) {
 		annotationOwner: owner, annotationProcess: remote.ThisProcess(),
 		annotationLease: cfg.TTL.String(),
 		annotationReady: readyBy(cfg),
+		annotationOpen:  rand.Text(),
 	})
 }
 

@@ -190,8 +190,9 @@ func TestStartFailures(t *testing.T) {
 		},
 		{
 			"init container of the template",
-			k8s.Config{Template: []byte("spec: {initContainers: [" + initContainer("exit 3", "") + "]}")},
-			"the container prepare has ended: Error, exit code 3",
+			k8s.Config{Template: []byte("spec: {initContainers: [" +
+				initContainer("echo no registry >&2; exit 3", "") + "]}")},
+			"the container prepare has ended: Error, exit code 3: no registry",
 		},
 		{"runtime class", k8s.Config{RuntimeClass: "no-such"}, `RuntimeClass "no-such" not found`},
 		{

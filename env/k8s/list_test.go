@@ -87,3 +87,27 @@ func TestLateStart(t *testing.T) {
 		}
 	}
 }
+
+// TestOwners has users of the same name on machines of the same name.
+func TestOwners(t *testing.T) {
+	t.Parallel()
+	const first = "pid:[4026531836]"
+	labels := make(map[string]bool)
+	for _, machine := range [][3]string{
+		{"one", first, "boot"},
+		{"two", first, "boot"},
+		{"", first, "boot"},
+		{"", "pid:[1]", "boot"},
+		{"", "pid:[2]", "boot"},
+		{"", "pid:[1]", "other"},
+	} {
+		labels[k8s.DigestOwner("sandbox@sandbox", machine[0], machine[1], machine[2])] = true
+	}
+	if len(labels) != 6 {
+		t.Errorf("6 owners have %d labels", len(labels))
+	}
+	if k8s.DigestOwner("a", "one", first, "boot") != k8s.DigestOwner("a", "one", "pid:[1]", "other") ||
+		k8s.DigestOwner("a", "", first, "boot") != k8s.DigestOwner("a", "", first, "other") {
+		t.Error("a machine has another owner after it restarts")
+	}
+}

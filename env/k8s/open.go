@@ -122,7 +122,7 @@ func (c *Cluster) open(
 		created, err = c.waitForQuota(ctx, pod, cfg, timer, err)
 	}
 	if err != nil {
-		h.adopt(ctx, err)
+		h.adopt(ctx, pod.Annotations[annotationOpen], err)
 		return nil, err
 	}
 	h.uid = created.UID
@@ -310,13 +310,14 @@ func (h *handle) dial(ctx context.Context, container string) (io.ReadWriteCloser
 	if err != nil {
 		return nil, err
 	}
-	return s, nil
+	return explained{s}, nil
 }
 
 // exec starts a process in a container that connects its stream to the helper.
 func (h *handle) exec(ctx context.Context, container string, args ...string) (*stream, error) {
 	args = append([]string{"--pid", "1"}, args...)
-	return h.cluster.exec(ctx, h.name, container, h.program.Dial(programPath, socketName, args...))
+	argv := h.program.Dial(programPath, socketPrefix+h.name, args...)
+	return h.cluster.exec(ctx, h.name, container, argv)
 }
 
 // running returns a *GoneError if the pod has ended.
@@ -345,9 +346,12 @@ func (h *handle) discard(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	h.cluster.watch.forget(h.name)
+	var cluster *ClusterError
 	for pause := time.Second; ; pause *= 2 {
 		err := h.cluster.deletePod(ctx, h.name, string(h.uid))
-		var cluster *ClusterError
+		if ctx.Err() != nil && err != nil && cluster != nil {
+			return cluster
+		}
 		if !errors.As(err, &cluster) || cluster.Denied {
 			return err
 		}
@@ -359,8 +363,8 @@ func (h *handle) discard(ctx context.Context) error {
 	}
 }
 
-// adopt finds the pod that the server created although it answered err, or not at all.
-func (h *handle) adopt(ctx context.Context, err error) {
+// adopt finds the pod of an Open that the server created although it answered err, or not at all.
+func (h *handle) adopt(ctx context.Context, open string, err error) {
 	var dial *net.OpError
 	var certificate *tls.CertificateVerificationError
 	switch {
@@ -375,11 +379,11 @@ func (h *handle) adopt(ctx context.Context, err error) {
 	for {
 		pod, err := h.cluster.getPod(ctx, h.name)
 		switch {
-		case err == nil && pod.Labels[labelClient] == h.cluster.client:
+		case err == nil && pod.Annotations[annotationOpen] == open:
 			h.uid = pod.UID
 			return
 		case err == nil:
-			return // it is another client's
+			return // it is that of another
 		}
 		select { // the request may still be on its way
 		case <-time.After(time.Second):

@@ -1,6 +1,7 @@
 package k8s
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -29,8 +30,9 @@ const (
 	ownDir = "own"
 
 	programPath = programDir + "/sandboxd"
-	// socketName is the abstract socket of the helper.
-	socketName = "@sandboxagent"
+	// socketPrefix is the start of the helper's abstract socket; the name of the pod follows. In the
+	// network of a node other helpers have theirs.
+	socketPrefix = "@"
 
 	// helperSize bounds the helper's volume. A program that is its own helper can be large.
 	helperSize = 160 << 20
@@ -122,8 +124,11 @@ func setDefault[T any](field **T, value T) {
 	}
 }
 
-// harden gives a container the security context of the profile, where it has none.
+// harden gives a container the security context of the profile, where it has none. If it fails, the
+// end of its output is a part of its state.
 func harden(k *corev1.Container) {
+	k.TerminationMessagePolicy = cmp.Or(k.TerminationMessagePolicy,
+		corev1.TerminationMessageFallbackToLogsOnError)
 	if k.SecurityContext == nil {
 		k.SecurityContext = &corev1.SecurityContext{}
 	}
@@ -147,7 +152,7 @@ func (c Config) addSandbox(s *corev1.PodSpec, p *remote.Program) {
 		s.InitContainers = append(s.InitContainers, other)
 	}
 	k.Image, k.ImagePullPolicy = c.Image, c.PullPolicy()
-	k.Command = append(p.Serve(programPath, socketName, c.TTL), "--no-stdio")
+	k.Command = append(p.Serve(programPath, socketPrefix+namePrefix+c.Session, c.TTL), "--no-stdio")
 	k.WorkingDir = "/"
 	k.Resources = c.resources(k.Resources)
 	work := corev1.VolumeMount{Name: volumeWork, MountPath: c.WorkDir, SubPath: ownDir}

@@ -81,7 +81,7 @@ func startFailure(pod *corev1.Pod) error {
 			continue
 		}
 		err := fmt.Errorf("the image %s: %s: %s", s.Image, w.Reason, shorten.Line(w.Message))
-		if s.Name == installName && lacksShell(w.Message, 0) {
+		if s.Name == installName && lacksShell(w.Reason, w.Message, 0) {
 			err = fmt.Errorf("%w: %w", ErrNoShell, err)
 		}
 		return err
@@ -105,8 +105,11 @@ func isBusy(w *corev1.ContainerStateWaiting) bool {
 }
 
 // lacksShell reports whether the container that installs the helper failed for lack of a program.
-// The runtimes have different messages.
-func lacksShell(message string, exitCode int32) bool {
+// The runtimes have different messages; that of a program that failed is its own output.
+func lacksShell(reason, message string, exitCode int32) bool {
+	if reason == "Error" {
+		return exitCode == 127
+	}
 	return exitCode == 127 || strings.Contains(message, "executable") ||
 		strings.Contains(message, "no such file") &&
 			!strings.Contains(message, "/proc/") // of the runtime's own processes
@@ -125,13 +128,17 @@ func endedEarly(pod *corev1.Pod) error {
 	return fmt.Errorf("it has ended: %s", shorten.Line(pod.Status.Message))
 }
 
+// maxMessage bounds the output of a container in an error, in bytes: its end.
+const maxMessage = 512
+
 // containerFailure returns the error of a container that has ended.
 func containerFailure(name string, t *corev1.ContainerStateTerminated) error {
 	text := fmt.Sprintf("the container %s has ended: %s, exit code %d", name, t.Reason, t.ExitCode)
 	if t.Message != "" {
-		text += ": " + shorten.Line(t.Message)
+		message := shorten.Line(t.Message)
+		text += ": " + message[max(0, len(message)-maxMessage):]
 	}
-	if name == installName && lacksShell(t.Message, t.ExitCode) {
+	if name == installName && lacksShell(t.Reason, t.Message, t.ExitCode) {
 		return fmt.Errorf("%w: %s", ErrNoShell, text)
 	}
 	return errors.New(text)
@@ -182,6 +189,8 @@ func (h *handle) gone(pod *corev1.Pod, deleted bool) error {
 		g.Reason, g.Detail = ReasonDeadline, shorten.Line(pod.Status.Message)
 	case deleted || pod.DeletionTimestamp != nil:
 		g.Reason = ReasonDeleted
+	case t != nil && t.ExitCode == 0:
+		g.Detail = "it had no client for its TTL, or another client has closed it"
 	case t != nil:
 		g.Detail = fmt.Sprintf("exit code %d", t.ExitCode)
 	}

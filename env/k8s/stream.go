@@ -160,6 +160,18 @@ func (s *stream) exited(code int) bool {
 	}
 }
 
+// explained is a stream whose end is an error that tells the reason, if there is one.
+type explained struct{ *stream }
+
+// Read reads stdout.
+func (s explained) Read(p []byte) (int, error) {
+	n, err := s.stream.Read(p)
+	if errors.Is(err, io.EOF) && s.err != nil { // it has ended
+		err = s.failure(io.ErrUnexpectedEOF)
+	}
+	return n, err
+}
+
 // errBroken means that the stream of a process ended before the process had done its work.
 var errBroken = errors.New("the stream broke")
 

@@ -30,10 +30,14 @@ var harmless = []string{
 	"spec.volumes.csi", "spec.volumes.ephemeral", "spec.volumes.emptyDir", "spec.volumes.downwardAPI",
 }
 
-// strong are beginnings of the names of annotations and labels that give rights: a system call
-// filter less, a second network, an identity in a cloud.
-var strong = []string{
+// profiles are beginnings of the names of annotations that set profiles of AppArmor and seccomp.
+var profiles = []string{
 	"container.apparmor.security.beta.kubernetes.io/", "container.seccomp.", "seccomp.",
+}
+
+// strong are beginnings of the names of annotations and labels that give other rights: a second
+// network, an identity in a cloud.
+var strong = []string{
 	"k8s.v1.cni.cncf.io/", "v1.multus-cni.io/", "io.kubernetes.cri-o.", "io.katacontainers.",
 	"iam.amazonaws.com/", "azure.workload.identity/", "iam.gke.io/", "sidecar.istio.io/",
 	"vault.hashicorp.com/", "linkerd.io/", "networking.gke.io/", "aadpodidbinding", "dev.gvisor.",
@@ -92,7 +96,7 @@ func (c Config) template() (*corev1.Pod, error) {
 	if err := json.UnmarshalCaseSensitivePreserveInts(text, &fields); err != nil {
 		return bad("%s", shorten.Line(err.Error()))
 	}
-	if err := c.checkFields("", fields, false); err != nil {
+	if err := c.checkFields("", fields, fieldIn{}); err != nil {
 		return nil, err
 	}
 	if err := c.checkKeys("metadata.annotations", pod.Annotations); err != nil {
@@ -169,11 +173,24 @@ func (c Config) checkKeys(field string, values map[string]string) error {
 	return nil
 }
 
-// isStrong reports whether an annotation or a label gives rights; "false" takes them away.
+// weak are annotations and labels that take away what others with their names give.
+var weak = []string{
+	"sidecar.istio.io/inject=false", "linkerd.io/inject=disabled",
+	"vault.hashicorp.com/agent-inject=false", "azure.workload.identity/use=false",
+}
+
+// isStrong reports whether an annotation or a label gives rights. Those of plugins for the node
+// resource interface give devices, mounts and networks.
 func isStrong(name, value string) bool {
-	return value != "false" && slices.ContainsFunc(strong, func(begin string) bool {
-		return strings.HasPrefix(name, begin)
-	})
+	domain, _, _ := strings.Cut(name, "/")
+	return !slices.Contains(weak, name+"="+value) &&
+		(hasPrefix(name, profiles) || hasPrefix(name, strong) ||
+			strings.HasSuffix("."+domain, ".nri.io") || strings.HasSuffix("."+domain, ".nri.containerd.io"))
+}
+
+// hasPrefix reports whether a name begins with one of list.
+func hasPrefix(name string, list []string) bool {
+	return slices.ContainsFunc(list, func(begin string) bool { return strings.HasPrefix(name, begin) })
 }
 
 // podFieldError returns the error for what could weaken the sandbox, in a field of Config.
@@ -184,25 +201,31 @@ func podFieldError(in, what string) error {
 	}
 }
 
-// checkFields rejects the first field that could weaken the profile. Sidecar is true below a
-// container that is not that of commands.
-func (c Config) checkFields(field string, value any, sidecar bool) error {
+// fieldIn is where a field of a template is.
+type fieldIn struct {
+	// sidecar: below a container that is not that of commands.
+	sidecar bool
+	// allowed: below a field that a template may have.
+	allowed bool
+}
+
+// checkFields rejects the first field that cannot be set or could weaken the profile.
+func (c Config) checkFields(field string, value any, at fieldIn) error {
 	in, ok := strings.CutPrefix(field, "spec.containers.")
-	if allows(fixed, field) || ok && !sidecar && allows(fixedInSandbox, in) {
+	if allows(fixed, field) || ok && !at.sidecar && allows(fixedInSandbox, in) {
 		return badConfig("pod template", "%s cannot be set: a flag sets it, or the helper depends on it",
 			field)
 	}
-	if allows(c.AllowFields, field) || allows(harmless, field) || allowsInContainer(field, sidecar) {
-		return nil
-	}
+	at.allowed = at.allowed || allows(c.AllowFields, field) || allows(harmless, field) ||
+		allowsInContainer(field, at.sidecar)
 	switch v := value.(type) {
 	case map[string]any:
 		if field == "spec.containers" || field == "spec.initContainers" {
-			sidecar = v["name"] != sandboxName
+			at.sidecar = v["name"] != sandboxName
 		}
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			at := strings.TrimPrefix(field+"."+name, ".")
-			if err := c.checkFields(at, v[name], sidecar); err != nil {
+			below := strings.TrimPrefix(field+"."+name, ".")
+			if err := c.checkFields(below, v[name], at); err != nil {
 				return err
 			}
 		}
@@ -211,13 +234,13 @@ func (c Config) checkFields(field string, value any, sidecar bool) error {
 		}
 	case []any:
 		for _, element := range v {
-			if err := c.checkFields(field, element, sidecar); err != nil {
+			if err := c.checkFields(field, element, at); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	if field == "" {
+	if field == "" || at.allowed {
 		return nil
 	}
 	return podFieldError("pod template", field)

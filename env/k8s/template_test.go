@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/k8s"
+	"github.com/sandboxagent/sandboxagent/env/remote"
 )
 
 // TestTemplateFields has each field of a template decided before anything is sent.
@@ -138,6 +139,47 @@ spec:
 			want:     "metadata.annotations k8s.v1.cni.cncf.io/networks",
 		},
 		{
+			name:     "confinement switched off",
+			template: `metadata: {annotations: {io.katacontainers.config.x: "false"}}`,
+			want:     "metadata.annotations io.katacontainers.config.x",
+		},
+		{
+			name: "no sidecar of a mesh", template: `metadata: {labels: {sidecar.istio.io/inject: "false"}}`,
+		},
+		{
+			name: "device", template: "metadata: {annotations: {devices.nri.io/container.sandbox: x}}",
+			want: "metadata.annotations devices.nri.io/container.sandbox",
+		},
+		{
+			name: "arguments, containers are allowed", allow: []string{"spec.containers"},
+			template: "spec: {containers: [{name: sandbox, args: [x]}]}",
+			want:     "spec.containers.args cannot be set",
+		},
+		{
+			name: "hook, containers are allowed", allow: []string{"spec.containers"},
+			template: "spec: {containers: [{name: sandbox, lifecycle: {preStop: {exec: {}}}}]}",
+			want:     "spec.containers.lifecycle cannot be set",
+		},
+		{
+			name: "containers are allowed", allow: []string{"spec.containers"},
+			template: "spec: {containers: [{name: x, lifecycle: {preStop: {exec: {}}}}]}",
+		},
+		{
+			name: "init container", want: "spec.initContainers.securityContext",
+			template: "spec: {initContainers: [{name: x, securityContext: {runAsUser: 0}}]}",
+		},
+		{
+			name: "projected token", want: "spec.volumes.projected",
+			template: "spec: {volumes: [{name: t, projected: {sources: [{serviceAccountToken: {}}]}}]}",
+		},
+		{name: "host IPC", template: "spec: {hostIPC: true}", want: "spec.hostIPC"},
+		{name: "host users", template: "spec: {hostUsers: true}", want: "spec.hostUsers"},
+		{name: "node", template: "spec: {nodeName: x}", want: "spec.nodeName cannot be set"},
+		{
+			name: "ephemeral container", template: "spec: {ephemeralContainers: [{name: x}]}",
+			want: "spec.ephemeralContainers cannot be set",
+		},
+		{
 			name:     "own label",
 			template: "metadata: {labels: {sandboxagent/owner: x}}", want: "is taken",
 		},
@@ -210,6 +252,7 @@ func TestConfigMistakes(t *testing.T) {
 	for field, c := range map[string]k8s.Config{
 		"pull": {Pull: "sometimes"}, "network": {Network: "some"}, "cpus": {CPUs: -1},
 		"memory": {Memory: 1}, "disk": {Disk: 1}, "user": {User: "root"},
+		"vars":              {Options: remote.Options{Vars: []string{"KUBERNETES_SERVICE_HOST=x"}}},
 		"working directory": {WorkDir: "x"}, "deadline": {Deadline: 1},
 		"image": {Image: "A B"}, "helper image": {HelperImage: "-"},
 		"label":   {Labels: map[string]string{"sandboxagent/session": "x"}},
