@@ -173,8 +173,14 @@ func TestSubmitStored(t *testing.T) {
 		t.Error("the task ran again")
 		return llmtest.Text("done")
 	})
+	api, err := kubectl("config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	api = strings.TrimPrefix(api, "https://")
+	host, _, _ := strings.Cut(api, ":")
 	name := h.submitModel(t, server, server.Key(), mark, `{"id":"a","prompt":"x"}`,
-		"--queue=agents")
+		"--queue=agents", "--api-cidr="+host+"/32")
 	uid, err := kubectl("get", "job", name, "-o", "jsonpath={.metadata.uid}")
 	if err != nil {
 		t.Fatal(err)
@@ -208,13 +214,13 @@ metadata:
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkEgress(t, kubectl, name, address.Host)
+	checkEgress(t, kubectl, name, "anywhere:53", "anywhere:53", api, address.Host)
 	h.remove(t, name, mark)
 }
 
-// checkEgress checks that the policy of a batch selects its agents, and opens the address of a
-// model, that of the API server, and name servers.
-func checkEgress(t *testing.T, kubectl kubectl, name, model string) {
+// checkEgress checks that the policy of a batch selects its agents, and opens these addresses and
+// ports only.
+func checkEgress(t *testing.T, kubectl kubectl, name string, want ...string) {
 	t.Helper()
 	out, err := kubectl("get", "networkpolicy", name, "-o", "json")
 	if err != nil {
@@ -254,11 +260,6 @@ func checkEgress(t *testing.T, kubectl kubectl, name, model string) {
 			}
 		}
 	}
-	api, err := kubectl("config", "view", "--minify", "-o", "jsonpath={.clusters[0].cluster.server}")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"anywhere:53", "anywhere:53", strings.TrimPrefix(api, "https://"), model}
 	slices.Sort(opens)
 	slices.Sort(want)
 	if diff := cmp.Diff(want, opens); diff != "" ||

@@ -30,6 +30,9 @@ type commandLine struct {
 	sources map[string]source
 	// recalled are the flags of the session that goes on, as --NAME.
 	recalled []string
+	// costOfRun means that the recalled --max-cost limits each run of a batch: a variable or a file
+	// had set it.
+	costOfRun bool
 	// rules are those of the project, which tighten the policy; may be nil.
 	rules *policy.Policy
 	// project is the directory of the project whose file counts; trusted is the name of this file if

@@ -62,8 +62,9 @@ sandboxagent batch retry --failed tasks.results
 sandboxagent batch retry --status limit_reached DIR`,
 		Description: `
 The batch has the flags of its last start on this machine, but for --yes and --quiet; a flag that
-you give replaces the one of its name. One that was collected has only those that you give. The
-results of these tasks go to DIR/attempts.jsonl. Tasks without a result run too.`,
+you give replaces the one of its name. One that was collected has those that you give, and those of
+variables and files. The results of these tasks go to DIR/attempts.jsonl. Tasks without a result run
+too.`,
 		Flags: append([]cli.Flag{
 			&cli.BoolFlag{
 				Name: "failed", Category: groupBatch,
@@ -247,7 +248,7 @@ func (p *program) recallBatch(app *cli.App) error {
 	given := l.given()
 	if errors.Is(err, fs.ErrNotExist) && slices.Contains(given, "model") { // it was collected
 		l.rest[0] = dir
-		return nil
+		return l.addSettings(app, programLine{})
 	}
 	if err != nil {
 		return usagef("the flags of the batch are not known on this machine (%s); give them, at least "+
@@ -267,6 +268,8 @@ func (p *program) recallBatch(app *cli.App) error {
 		return usagef("enter the directory that the batch began in: %s", err)
 	}
 	l.merge(before, given, app.Command(l.command).Flags)
+	l.costOfRun = slices.Contains(l.recalled, "--max-cost") &&
+		slices.Contains(before.Variables, "max-cost")
 	return nil
 }
 

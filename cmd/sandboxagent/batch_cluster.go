@@ -355,7 +355,7 @@ func (p *program) batchLogs(ctx context.Context, c *cli.Context, s submitted) (i
 	if errors.Is(err, jobs.ErrMissing) {
 		err = s.Logs(ctx, s.name, index, c.Bool("follow"), p.std.out)
 		if errors.Is(err, jobs.ErrNoPod) {
-			err = fmt.Errorf("the task %s has not started", id)
+			err = fmt.Errorf("the task %s has not started, or its pods are gone", id)
 		}
 		return codeDone, err
 	}

@@ -36,6 +36,9 @@ import (
 // submitName is the command batch submit.
 const submitName = "batch submit"
 
+// modelCIDRName and apiCIDRName are flags of it.
+const modelCIDRName, apiCIDRName = "model-cidr", "api-cidr"
+
 // agentAccount is the default of --agent-account.
 const agentAccount = "sandboxagent-agent"
 
@@ -94,9 +97,13 @@ func submitFlags() []cli.Flag {
 			Usage: "give agents the variables of the Secret `NAME`; may be repeated",
 		},
 		&cli.StringSliceFlag{
-			Name: "model-cidr", Category: groupBatch, DefaultText: "everywhere",
+			Name: modelCIDRName, Category: groupBatch, DefaultText: "everywhere",
 			Usage: "let agents reach the port of the model at `ADDRESSES` only, such as 10.1.0.0/16; may " +
 				"be repeated",
+		},
+		&cli.StringSliceFlag{
+			Name: apiCIDRName, Category: groupBatch, DefaultText: "everywhere",
+			Usage: "let agents reach the port of the API server at `ADDRESSES` only; may be repeated",
 		},
 		&cli.Float64Flag{
 			Name: "max-cost", Category: groupBatch, DefaultText: "no limit",
@@ -560,10 +567,10 @@ func (s *submission) pack(
 		}
 		data, err = jobs.Compress(data)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, errTooLarge) {
 		return workFile{}, err
 	}
-	if s.size += len(data); s.size > jobs.MaxStored {
+	if s.size += len(data); err != nil || s.size > jobs.MaxStored {
 		return workFile{}, fmt.Errorf("the files of the tasks up to this one have more than %d MiB, "+
 			"compressed; put them on a volume that --agent-template mounts", jobs.MaxStored>>20)
 	}
@@ -594,11 +601,15 @@ func packTree(ctx context.Context, fill func(*local.Environment) error) (_ []byt
 	if err := fill(e); err != nil {
 		return nil, err
 	}
-	return archiveTree(ctx, e)
+	return archiveTree(ctx, e, jobs.MaxStored)
 }
 
-// archiveTree returns the compressed archive of the working directory of an environment.
-func archiveTree(ctx context.Context, e *local.Environment) ([]byte, error) {
+// errTooLarge is the error of an archive that is larger than may be stored.
+var errTooLarge = errors.New("the archive is too large")
+
+// archiveTree returns the compressed archive of the working directory of an environment, or
+// errTooLarge for more than most bytes.
+func archiveTree(ctx context.Context, e *local.Environment, most int) ([]byte, error) {
 	from, err := e.CopyOut(ctx, ".")
 	if err != nil {
 		return nil, err
@@ -606,11 +617,22 @@ func archiveTree(ctx context.Context, e *local.Environment) ([]byte, error) {
 	defer from.Close() //nolint:errcheck // it was only read
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
-	if _, err := io.Copy(w, from); err != nil {
+	for err == nil && b.Len() <= most {
+		_, err = io.CopyN(w, from, 1<<20)
+	}
+	if err == nil {
+		return nil, errTooLarge
+	}
+	if !errors.Is(err, io.EOF) {
 		return nil, err
 	}
-	err = w.Close()
-	return b.Bytes(), err
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	if b.Len() > most {
+		return nil, errTooLarge
+	}
+	return b.Bytes(), nil
 }
 
 // variables returns the secret variables of agents: the keys of the models, unless a Secret has
@@ -636,12 +658,14 @@ func (s *submission) variables(r *batchRunner, environ []string) map[string]stri
 
 // egress returns where agents connect to.
 func (s *submission) egress(r *batchRunner) (e jobs.Egress, err error) {
-	cidrs := s.c.StringSlice("model-cidr")
-	for _, cidr := range cidrs {
-		if err := jobs.CheckCIDR(cidr); err != nil {
-			return e, usagef("--model-cidr: %s", err)
+	for _, name := range []string{modelCIDRName, apiCIDRName} {
+		for _, cidr := range s.c.StringSlice(name) {
+			if err := jobs.CheckCIDR(cidr); err != nil {
+				return e, usagef("--%s: %s", name, err)
+			}
 		}
 	}
+	cidrs := s.c.StringSlice(modelCIDRName)
 	models := []string{s.c.String("model")}
 	for _, t := range r.in.tasks {
 		models = append(models, t.Model)
@@ -653,6 +677,7 @@ func (s *submission) egress(r *batchRunner) (e jobs.Egress, err error) {
 		}
 	}
 	e = egressTo(addresses, cidrs)
+	e.Servers = s.c.StringSlice(apiCIDRName)
 	ports := strings.Trim(fmt.Sprint(e.Ports), "[]")
 	switch {
 	case len(e.Ports) == 0 || len(cidrs) > 0:

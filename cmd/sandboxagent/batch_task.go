@@ -27,6 +27,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"mvdan.cc/sh/v3/syntax"
 
+	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/k8s"
 	"github.com/sandboxagent/sandboxagent/env/local"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
@@ -60,7 +61,8 @@ type batchRunner struct {
 	// refusal is why the server of a model refuses all tasks; nil while it does not.
 	refusal atomic.Pointer[string]
 	// env is the backend of all environments. inPlace, readOnly and mounts: they work in directories
-	// that exist, change nothing, or have directories of the host beside them that they can change.
+	// that exist, change nothing, or have directories of the host or volumes beside them that they can
+	// change.
 	env                       string
 	inPlace, readOnly, mounts bool
 	// archives is the directory of unpacked archives, a new one for each attempt. Its name follows
@@ -90,6 +92,8 @@ type part struct {
 	// failure is the error of the attempt, and limit the limit that has ended it; may be empty.
 	failure error
 	limit   string
+	// worked means that the model has done its work, and that the patch failed.
+	worked bool
 }
 
 // opened reports that the environment is open.
@@ -143,8 +147,12 @@ func (p *program) newBatchRunner(
 		running: make(map[*program]bool), noted: make(map[string]bool),
 		passphrases: make(map[string][]byte),
 	}
+	if b, ok := s.backend.(*k8sBackend); ok {
+		r.mounts = r.mounts || b.config.SharesFiles()
+	}
 	r.consented = r.consentOnce(s.yes || guard.rules != nil)
 	_, ofFile := p.line.sources["--max-cost"]
+	ofFile = ofFile || p.line.costOfRun
 	if ofFile {
 		r.settings.maxCost = 0 // it limits each run
 	}
@@ -186,32 +194,15 @@ func (r *batchRunner) checkTasks(c *cli.Context, s runSettings) error {
 	}
 	var places []place
 	host := r.env != (&sshBackend{}).name() // the directories are those of this machine
-	valid, _ := s.backend.(validBackend)
-	if valid != nil {
+	if valid, ok := s.backend.(validBackend); ok {
 		if err := valid.validate(""); err != nil {
 			return err
 		}
 	}
 	for _, t := range r.in.tasks {
-		bad := func(field, format string, args ...any) error {
-			return usagef("%s: %s: %s", t.Where(), field, fmt.Sprintf(format, args...))
-		}
-		if t.Image != "" && !slices.Contains(flagOwners()["image"], s.backend.name()) {
-			return bad("image", "it has no effect with --env=%s", r.env)
-		}
-		if valid != nil && t.Image != "" {
-			if err := valid.validate(t.Image); err != nil {
-				return bad("image", "%s", err)
-			}
-		}
-		for _, u := range t.Upload {
-			from, err := parseTransfer("upload", u)
-			if err == nil && !r.isElsewhere(from.source) {
-				_, err = os.Stat(from.source)
-			}
-			if err != nil {
-				return bad("upload", "%s", err)
-			}
+		bad := badField(t)
+		if err := r.checkFields(c, s, t); err != nil {
+			return err
 		}
 		dir := path.Clean(cmp.Or(t.Workdir, c.String("workdir"), "."))
 		if r.isElsewhere(cmp.Or(t.Archive, dir)) {
@@ -231,11 +222,7 @@ func (r *batchRunner) checkTasks(c *cli.Context, s runSettings) error {
 			if r.in.dir == "" { // a cluster keeps the results
 				continue
 			}
-			out := filepath.Join(dir, "x")
-			if in, err := realDir(filepath.Dir(r.in.dir)); err == nil {
-				out = filepath.Join(in, filepath.Base(r.in.dir))
-			}
-			if isBelow(dir, out) {
+			if isBelow(dir, realName(r.in.dir)) {
 				return bad("workdir", "the results would be in it, %s, where the task can change them; "+
 					"name a directory outside with --out", dir)
 			}
@@ -254,6 +241,43 @@ func (r *batchRunner) checkTasks(c *cli.Context, s runSettings) error {
 				"time; give each a workdir or an archive of its own, or use --parallel 1, --read-only "+
 				"or --env=docker", p.task.Where(), other.task.ID, p.dir)
 		}
+	}
+	return nil
+}
+
+// badField returns a function that makes the error of a field of a task.
+func badField(t batch.Task) func(field, format string, args ...any) error {
+	return func(field, format string, args ...any) error {
+		return usagef("%s: %s: %s", t.Where(), field, fmt.Sprintf(format, args...))
+	}
+}
+
+// checkFields reports what has no effect, or is missing, in a task.
+func (r *batchRunner) checkFields(c *cli.Context, s runSettings, t batch.Task) error {
+	bad := badField(t)
+	if t.Image != "" && !slices.Contains(flagOwners()["image"], s.backend.name()) {
+		return bad("image", "it has no effect with --env=%s", r.env)
+	}
+	if valid, ok := s.backend.(validBackend); ok && t.Image != "" {
+		if err := valid.validate(t.Image); err != nil {
+			return bad("image", "%s", err)
+		}
+	}
+	for _, u := range t.Upload {
+		from, err := parseTransfer("upload", u)
+		if err == nil && !r.isElsewhere(from.source) {
+			_, err = os.Stat(from.source)
+		}
+		if err != nil {
+			return bad("upload", "%s", err)
+		}
+	}
+	switch ofImage := c.Bool(noUploadFlag); {
+	case ofImage && t.Archive != "":
+		return bad("archive", "it has no effect with --%s", noUploadFlag)
+	case ofImage && t.Workdir != "" && !path.IsAbs(t.Workdir):
+		return bad("workdir", "%q is not absolute; with --%s it is a directory of the image",
+			t.Workdir, noUploadFlag)
 	}
 	return nil
 }
@@ -299,6 +323,18 @@ func realDir(dir string) (string, error) {
 	return dir, err
 }
 
+// realName returns an absolute name without symlinks, as far as it exists.
+func realName(name string) string {
+	missing := ""
+	for dir := name; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		if found, err := filepath.EvalSymlinks(dir); err == nil {
+			return filepath.Join(found, missing)
+		}
+		missing = filepath.Join(filepath.Base(dir), missing)
+	}
+	return name
+}
+
 // isBelow reports whether name is dir or below it.
 func isBelow(dir, name string) bool {
 	rel, err := filepath.Rel(dir, name)
@@ -325,6 +361,16 @@ func (r *batchRunner) openModels(c *cli.Context, s runSettings) error {
 	}) {
 		delete(names, "") // all tasks have one
 	}
+	if len(names) == 0 {
+		return nil
+	}
+	kinds, err := r.p.agentKinds(c)
+	if err != nil {
+		return err
+	}
+	if _, err = withKind(c, agent.Config{Subagents: agent.Subagents{Kinds: kinds}}); err != nil {
+		return err
+	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		if strings.HasPrefix(name, replayPrefix) {
 			return usagef("%s--model %s: a batch cannot replay a session", names[name], name)
@@ -342,11 +388,13 @@ func (r *batchRunner) openModels(c *cli.Context, s runSettings) error {
 			return t.Limits.MaxCostUSD > 0 && cmp.Or(t.Model, c.String("model")) == name
 		})
 		switch {
-		case m.profile.Price != nil:
 		case s.limits.MaxCost > 0:
-			return unknownPrice("--max-cost", m.profile.Model)
+			err = checkPrices(m.profile, kinds, "--max-cost")
 		case limited >= 0:
-			return unknownPrice(r.in.tasks[limited].Where()+": limits.max_cost", m.profile.Model)
+			err = checkPrices(m.profile, kinds, r.in.tasks[limited].Where()+": limits.max_cost")
+		}
+		if err != nil {
+			return err
 		}
 		if strings.HasPrefix(name, scriptPrefix) {
 			continue
@@ -360,15 +408,7 @@ func (r *batchRunner) openModels(c *cli.Context, s runSettings) error {
 		m.client = limiters[provider].Limit(m.client)
 		r.models[name] = m
 	}
-	if len(names) == 0 {
-		return nil
-	}
-	kinds, err := r.p.agentKinds(c)
-	if err != nil {
-		return err
-	}
-	_, err = withKind(c, agent.Config{Subagents: agent.Subagents{Kinds: kinds}})
-	return err
+	return nil
 }
 
 // address returns the base URL of a task's model: that of the batch if the provider is the same.
@@ -449,7 +489,8 @@ func (r *batchRunner) attempt(ctx context.Context, a *batch.Attempt) (o batch.Ou
 
 // repeatable reports whether another attempt may succeed and finds nothing of this one: the
 // environment or the model failed, and what the attempt has changed is gone, or it has called no
-// tool.
+// tool. A patch that fails after the work, such as for unreadable files, would fail again, unless
+// the environment was lost.
 func (r *batchRunner) repeatable(res event.Result, t batch.Task, a *part) bool {
 	fresh := r.readOnly || a.isolated && !r.mounts && (!r.inPlace || t.Archive != "")
 	if !fresh && res.ToolCalls > 0 || len(res.Disarmed) > 0 || errors.Is(a.failure, k8s.ErrPodField) {
@@ -458,7 +499,7 @@ func (r *batchRunner) repeatable(res event.Result, t batch.Task, a *part) bool {
 	var failed *llm.Error
 	switch agent.Status(res.Status) {
 	case agent.StatusEnvironmentError:
-		return true
+		return !a.worked || errors.Is(a.failure, env.ErrGone)
 	case agent.StatusModelError:
 		return errors.As(a.failure, &failed) && failed.Retryable()
 	}

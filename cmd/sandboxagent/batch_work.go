@@ -234,20 +234,19 @@ func (p *program) storeWork(
 // if that is not enough the patch, with which the task fails.
 func fitWork(ctx context.Context, dir string, record *batch.Record) ([]byte, error) {
 	data, err := packWork(ctx, dir, record)
-	if err == nil && len(data) > maxWorkResult {
+	if errors.Is(err, errTooLarge) {
 		err = addLine(filepath.Join(dir, attemptLog), fmt.Sprintf("the journal is left out: with it, "+
-			"the result has %d MiB, compressed, and at most %d MiB are stored", len(data)>>20,
-			maxWorkResult>>20))
+			"the result has more than %d MiB, compressed", maxWorkResult>>20))
 		removeTree(filepath.Join(dir, attemptSessions))
 		record.Journal, record.SessionDir = "", ""
 		if err == nil {
 			data, err = packWork(ctx, dir, record)
 		}
 	}
-	if err == nil && len(data) > maxWorkResult { // another attempt would have the same
+	if errors.Is(err, errTooLarge) { // another attempt would have the same
 		record.Status, record.ExitCode = string(agent.StatusEnvironmentError), codeEnvironment
-		record.Error = fmt.Sprintf("the patch is lost: the result has %d MiB, compressed, and at most "+
-			"%d MiB are stored; use batch without submit", len(data)>>20, maxWorkResult>>20)
+		record.Error = fmt.Sprintf("the patch is lost: the result has more than %d MiB, compressed; use "+
+			"batch without submit", maxWorkResult>>20)
 		record.Patch = ""
 		if err = os.Remove(filepath.Join(dir, attemptPatch)); err == nil {
 			data, err = packWork(ctx, dir, record)
@@ -266,7 +265,8 @@ func addLine(file, line string) error {
 	return errors.Join(err, f.Close())
 }
 
-// packWork packs the directory of an attempt with its record.
+// packWork packs the directory of an attempt with its record. The error is errTooLarge for more
+// than maxWorkResult.
 func packWork(ctx context.Context, dir string, record *batch.Record) ([]byte, error) {
 	text, err := json.Marshal(workResult{Dir: dir, Record: record})
 	if err == nil {
@@ -280,7 +280,7 @@ func packWork(ctx context.Context, dir string, record *batch.Record) ([]byte, er
 		return nil, err
 	}
 	defer e.Close() //nolint:errcheck // no command has run in it
-	return archiveTree(ctx, e)
+	return archiveTree(ctx, e, maxWorkResult)
 }
 
 // summaryOf returns what totals need of a record, with an error of at most that many bytes.

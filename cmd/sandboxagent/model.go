@@ -218,21 +218,26 @@ func (p *program) openModels(c *cli.Context, limits agent.Limits) (model, []agen
 	if err != nil || limits.MaxCost == 0 {
 		return m, kinds, err
 	}
-	names := []string{m.profile.Model}
-	for _, k := range kinds {
-		names = append(names, cmp.Or(k.Model, m.profile.Model))
-	}
-	for _, name := range names {
-		if m.profile.WithModel(name).Price == nil {
-			return m, nil, unknownPrice("--max-cost", name)
-		}
+	if err := checkPrices(m.profile, kinds, "--max-cost"); err != nil {
+		return m, nil, err
 	}
 	return m, kinds, nil
 }
 
-func unknownPrice(limit, model string) error {
-	return usagef("%s: the price of the model %s is not known; give it in a table for --models",
-		limit, model)
+// checkPrices reports the first model, of an agent and its sub-agents, without the price that a
+// limit needs.
+func checkPrices(p profile.Profile, kinds []agent.Kind, limit string) error {
+	names := []string{p.Model}
+	for _, k := range kinds {
+		names = append(names, cmp.Or(k.Model, p.Model))
+	}
+	for _, name := range names {
+		if p.WithModel(name).Price == nil {
+			return usagef("%s: the price of the model %s is not known; give it in a table for --models",
+				limit, name)
+		}
+	}
+	return nil
 }
 
 func openScript(file string, table profile.Models) (model, error) {

@@ -244,7 +244,7 @@ func (p *program) recordLine(set []string) (json.RawMessage, error) {
 		default:
 			line.Flags = append(line.Flags, f)
 			source, ok := p.line.sources["--"+name]
-			if ok && !slices.Contains(addingFlags[:], name) {
+			if ok && !slices.Contains(addingFlags[:], name) || name == "max-cost" && p.line.costOfRun {
 				line.Variables = append(line.Variables, name)
 			}
 			if source.repository {

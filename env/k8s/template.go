@@ -108,6 +108,31 @@ func (c Config) template() (*corev1.Pod, error) {
 	return pod, c.checkNames(pod)
 }
 
+// SharesFiles reports whether Template lets commands write to a volume that may outlive the pod, or
+// that others may have.
+func (c Config) SharesFiles() bool {
+	pod, err := c.template()
+	if err != nil {
+		return false // Validate reports it
+	}
+	shared := make(map[string]bool)
+	for _, v := range pod.Spec.Volumes {
+		s := v.VolumeSource
+		own := s.EmptyDir != nil || s.Ephemeral != nil || s.ConfigMap != nil || s.Secret != nil ||
+			s.DownwardAPI != nil || s.Projected != nil
+		shared[v.Name] = !own && (s.PersistentVolumeClaim == nil || !s.PersistentVolumeClaim.ReadOnly)
+	}
+	for _, k := range pod.Spec.Containers {
+		if k.Name == sandboxName && (len(k.VolumeDevices) > 0 ||
+			slices.ContainsFunc(k.VolumeMounts, func(m corev1.VolumeMount) bool {
+				return !m.ReadOnly && shared[m.Name]
+			})) {
+			return true
+		}
+	}
+	return false
+}
+
 // checkNames rejects names of the template that this package uses, and mounts over its own.
 func (c Config) checkNames(pod *corev1.Pod) error {
 	for _, v := range pod.Spec.Volumes {

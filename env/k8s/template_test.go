@@ -343,3 +343,28 @@ func TestIsolation(t *testing.T) {
 		}
 	}
 }
+
+// TestSharesFiles has volumes that are new with each pod, and others.
+func TestSharesFiles(t *testing.T) {
+	t.Parallel()
+	for volume, want := range map[string]bool{
+		"persistentVolumeClaim: {claimName: c}":                 true,
+		"persistentVolumeClaim: {claimName: c, readOnly: true}": false,
+		"csi: {driver: d}": true, "emptyDir: {}": false, "ephemeral: {}": false,
+		"configMap: {name: c}": false,
+	} {
+		for mount, writable := range map[string]bool{
+			"containers: [{name: sandbox, volumeMounts: [{name: v, mountPath: /v}]}]":                 true,
+			"containers: [{name: sandbox, volumeMounts: [{name: v, mountPath: /v, readOnly: true}]}]": false,
+			"containers: [{name: other, image: x, volumeMounts: [{name: v, mountPath: /v}]}]":         false,
+		} {
+			c := k8s.Config{Template: []byte("spec: {volumes: [{name: v, " + volume + "}], " + mount + "}")}
+			if err := c.Validate(); err != nil {
+				t.Fatal(err)
+			}
+			if got := c.SharesFiles(); got != (want && writable) {
+				t.Errorf("%s: %t", c.Template, got)
+			}
+		}
+	}
+}

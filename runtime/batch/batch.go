@@ -165,17 +165,21 @@ func Run(ctx context.Context, cfg Config, tasks []Task) (_ Totals, err error) {
 		}
 	}
 	b := &batch{Config: cfg, starting: semaphore.NewWeighted(int64(cfg.Starting))}
-	done := make(map[string]bool)
+	done, counted := make(map[string]bool), make(map[attemptOf]bool)
 	b.totals.Tasks = len(tasks)
 	b.results, err = openRecords(cfg.Dir, ResultsName, func(r *Record) {
-		done[r.TaskID] = true
+		done[r.TaskID], counted[r.of()] = true, true
 		b.totals.add(r)
 	})
 	if err != nil {
 		return b.totals, err
 	}
 	defer func() { err = errors.Join(err, b.results.f.Close()) }()
-	b.unfinished, err = openRecords(cfg.Dir, AttemptsName, b.totals.Spend)
+	b.unfinished, err = openRecords(cfg.Dir, AttemptsName, func(r *Record) {
+		if !counted[r.of()] { // a crash may have left it in both files
+			b.totals.Spend(r)
+		}
+	})
 	if err != nil {
 		return b.totals, err
 	}

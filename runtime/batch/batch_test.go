@@ -602,3 +602,39 @@ func TestPercentile(t *testing.T) {
 		t.Error("a percentile of nothing")
 	}
 }
+
+// TestSummarize has a result that a crash has left in both files, which counts once, and one whose
+// times are unknown.
+func TestSummarize(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const start = `"started":"2026-01-01T00:00:00Z","ended":"2026-01-01T00:00:`
+	for name, text := range map[string]string{
+		batch.TasksName: `{"id":"a","prompt":"x"}` + "\n" + `{"id":"b","prompt":"x"}` + "\n",
+		batch.ResultsName: `{"task_id":"a","attempt":2,` + start + `05Z","cost_usd":1}` + "\n" +
+			`{"task_id":"b","attempt":1,` + start + `00Z","exit_code":6}` + "\n",
+		batch.AttemptsName: `{"task_id":"a","attempt":1,"cost_usd":2}` + "\n" +
+			`{"task_id":"a","attempt":2,` + start + `05Z","cost_usd":1}` + "\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := batch.Summarize(dir)
+	if err != nil || got.CostUSD != 3 || got.Percentile(1) != 5*time.Second || got.Failed != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	got, err = batch.Run(t.Context(), batch.Config{Dir: dir}, mustTasks(t, dir))
+	if err != nil || got.CostUSD != 3 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func mustTasks(t *testing.T, dir string) []batch.Task {
+	t.Helper()
+	tasks, err := batch.Tasks(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tasks
+}

@@ -41,6 +41,15 @@ type Record struct {
 	event.Result
 }
 
+// attemptOf identifies an attempt of a batch.
+type attemptOf struct {
+	task    string
+	attempt int
+}
+
+// of returns the attempt of a record.
+func (r *Record) of() attemptOf { return attemptOf{r.TaskID, r.Attempt} }
+
 // Passed reports whether the task is done.
 func (r *Record) Passed() bool { return r.ExitCode == 0 }
 
@@ -184,10 +193,9 @@ func (s *records) add(r *Record) error {
 // attempts. The caller has the lock.
 func forget(dir string, gone func(*Record) bool) error {
 	var kept, attempts bytes.Buffer
-	have := make(map[string]bool) // a crash may have left some in both files
-	key := func(r *Record) string { return fmt.Sprint(r.TaskID, "/", r.Attempt) }
+	have := make(map[attemptOf]bool) // a crash may have left some in both files
 	err := readFile(dir, AttemptsName, func(r *Record, line []byte) bool {
-		have[key(r)] = true
+		have[r.of()] = true
 		attempts.Write(line)
 		return true
 	})
@@ -200,7 +208,7 @@ func forget(dir string, gone func(*Record) bool) error {
 		case !gone(r):
 			kept.Write(line)
 			return true
-		case !have[key(r)]:
+		case !have[r.of()]:
 			attempts.Write(line)
 		}
 		moved = true

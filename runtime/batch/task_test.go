@@ -65,6 +65,9 @@ var badTasks = map[string][]string{
 	`{"id":"a","prompt":"p","limits":{"timeout":"-5s"}}`: {
 		`line 1: limits.timeout: "-5s" is not a duration such as`,
 	},
+	`{"id":"a","prompt":"p","limits":{"timeout":"0h0.0s"}}`: {
+		`line 1: limits.timeout: "0h0.0s" is not a duration such as`,
+	},
 	`{"id":"a","prompt":"p","limits":{"timeout":"0s"},"upload":[null],"labels":null}`: {
 		"line 1: labels: it is null; leave it out", "line 1: upload: an element is null",
 		`line 1: limits.timeout: "0s" is not a duration such as`,

@@ -36,8 +36,8 @@ type Totals struct {
 // Left returns the number of tasks without a result.
 func (t Totals) Left() int { return t.Tasks - t.Passed - t.Failed }
 
-// Percentile returns the duration that p percent of the results do not exceed, by nearest rank;
-// zero without results.
+// Percentile returns the duration that p percent of the results do not exceed, by nearest rank,
+// without those whose times are unknown; zero without results.
 func (t Totals) Percentile(p float64) time.Duration {
 	if len(t.durations) == 0 {
 		return 0
@@ -59,7 +59,9 @@ func (t *Totals) add(r *Record) {
 		t.Reasons[r.Status]++
 	}
 	t.Spend(r)
-	t.durations = append(t.durations, r.Ended.Sub(r.Started).Milliseconds())
+	if r.Ended.After(r.Started) { // else the times are unknown
+		t.durations = append(t.durations, r.Ended.Sub(r.Started).Milliseconds())
+	}
 }
 
 // Spend counts what an attempt has used that is not the result of its task.
@@ -100,15 +102,21 @@ func Summarize(dir string) (Totals, error) {
 		return Totals{}, err
 	}
 	t := Totals{Tasks: len(tasks)}
-	err = readFile(dir, AttemptsName, func(r *Record, _ []byte) bool { t.Spend(r); return true })
-	if err != nil {
-		return t, err
-	}
+	counted := make(map[attemptOf]bool)
 	for r, err := range Results(dir) {
 		if err != nil {
 			return t, err
 		}
+		counted[r.of()] = true
 		t.add(r)
+	}
+	for r, err := range Attempts(dir) {
+		if err != nil {
+			return t, err
+		}
+		if !counted[r.of()] { // a crash may have left it in both files
+			t.Spend(r)
+		}
 	}
 	return t, nil
 }

@@ -168,10 +168,11 @@ type Config struct {
 	Labels map[string]string
 }
 
-// Egress are ports of TCP, at the addresses in CIDRs, or everywhere without any.
+// Egress are ports of TCP, at the addresses in CIDRs, and those of the API servers, at the
+// addresses in Servers. Without any they are everywhere.
 type Egress struct {
-	Ports []int32
-	CIDRs []string
+	Ports          []int32
+	CIDRs, Servers []string
 }
 
 var validName = lazyregexp.New(`^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$`)

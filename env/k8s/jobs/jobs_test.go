@@ -156,19 +156,22 @@ func TestEgress(t *testing.T) {
 		egress Egress
 		want   string
 	}{
-		{Egress{}, "UDP 53, TCP 53 to all; TCP 6443 to 10.0.0.1/32; TCP 3128 to all"},
+		{Egress{}, "UDP 53, TCP 53 to all; TCP 6443 to all; TCP 3128 to all"},
 		{
 			Egress{Ports: []int32{443}},
-			"UDP 53, TCP 53 to all; TCP 6443 to 10.0.0.1/32; TCP 3128 to all; TCP 443 to all",
+			"UDP 53, TCP 53 to all; TCP 6443 to all; TCP 3128 to all; TCP 443 to all",
 		},
 		{
-			Egress{Ports: []int32{443, 80}, CIDRs: []string{"10.1.0.0/16", "10.2.0.0/16"}},
-			"UDP 53, TCP 53 to all; TCP 6443 to 10.0.0.1/32; TCP 3128 to all; " +
+			Egress{
+				Ports: []int32{443, 80}, CIDRs: []string{"10.1.0.0/16", "10.2.0.0/16"},
+				Servers: []string{"10.0.0.1/32", "10.0.0.2/32"},
+			},
+			"UDP 53, TCP 53 to all; TCP 6443 to 10.0.0.1/32 10.0.0.2/32; TCP 3128 to all; " +
 				"TCP 443, TCP 80 to 10.1.0.0/16 10.2.0.0/16",
 		},
 	} {
 		var rules []string
-		for _, r := range tt.egress.rules([]server{{6443, []string{"10.0.0.1/32"}}},
+		for _, r := range tt.egress.rules([]int32{6443},
 			[]corev1.EnvVar{{Name: "HTTPS_PROXY", Value: "http://proxy:3128"}}) {
 			var ports, to []string
 			for _, p := range r.Ports {

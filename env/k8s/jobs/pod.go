@@ -251,12 +251,12 @@ func setDefault[T any](field **T, value T) {
 	}
 }
 
-// networkPolicy lets the pods of a Job connect to name servers, the API server, Config.Egress and
+// networkPolicy lets the pods of a Job connect to name servers, the API servers, Config.Egress and
 // the port of a proxy that the template names, and lets nobody connect to them.
 func (c *Client) networkPolicy(
 	ctx context.Context, cfg Config, job *batchv1.Job,
 ) (*networkingv1.NetworkPolicy, error) {
-	servers, err := c.servers(ctx)
+	servers, err := c.serverPorts(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -272,9 +272,10 @@ func (c *Client) networkPolicy(
 	}, nil
 }
 
-// rules permit connections to name servers, servers, the proxies that variables name, and e.
+// rules permit connections to name servers, the ports of API servers, the proxies that variables
+// name, and e.
 func (e Egress) rules(
-	servers []server, vars []corev1.EnvVar,
+	servers []int32, vars []corev1.EnvVar,
 ) []networkingv1.NetworkPolicyEgressRule {
 	port := func(protocol corev1.Protocol, n int32) networkingv1.NetworkPolicyPort {
 		return networkingv1.NetworkPolicyPort{Protocol: &protocol, Port: new(intstr.FromInt32(n))}
@@ -291,10 +292,10 @@ func (e Egress) rules(
 			port(corev1.ProtocolTCP, 53),
 		},
 	}}
-	for _, s := range servers {
+	for _, n := range servers {
 		egress = append(egress, networkingv1.NetworkPolicyEgressRule{
-			Ports: []networkingv1.NetworkPolicyPort{port(corev1.ProtocolTCP, s.port)},
-			To:    peers(s.cidrs...),
+			Ports: []networkingv1.NetworkPolicyPort{port(corev1.ProtocolTCP, n)},
+			To:    peers(e.Servers...),
 		})
 	}
 	for _, n := range proxyPorts(vars) {
@@ -331,15 +332,10 @@ func proxyPorts(vars []corev1.EnvVar) (ports []int32) {
 	return ports
 }
 
-// server is a port at addresses, or everywhere without any.
-type server struct {
-	port  int32
-	cidrs []string
-}
-
-// servers returns where the API server is, by its own words. Rules of most network plugins see the
-// address of the server itself, not that of its service.
-func (c *Client) servers(ctx context.Context) ([]server, error) {
+// serverPorts returns the ports of the API servers, by the words of the one that answers. Rules of
+// most network plugins see the addresses of the servers, not that of their service; it knows only
+// its own.
+func (c *Client) serverPorts(ctx context.Context) ([]int32, error) {
 	var versions metav1.APIVersions
 	err := c.cluster.Call(ctx, func(ctx context.Context) error {
 		data, err := c.core.Get().AbsPath("/api").SetHeader("Accept", "application/json").DoRaw(ctx)
@@ -349,27 +345,18 @@ func (c *Client) servers(ctx context.Context) ([]server, error) {
 		return json.Unmarshal(data, &versions)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("find the addresses of the API server: %w", err)
+		return nil, fmt.Errorf("find the port of the API server: %w", err)
 	}
-	var all []server
+	var all []int32
 	for _, s := range versions.ServerAddressByClientCIDRs {
-		host, text, err := net.SplitHostPort(s.ServerAddress)
+		_, text, err := net.SplitHostPort(s.ServerAddress)
 		n, perr := strconv.ParseUint(text, 10, 16)
-		if err != nil || perr != nil {
-			continue
+		if err == nil && perr == nil && !slices.Contains(all, int32(n)) {
+			all = append(all, int32(n))
 		}
-		found := server{port: int32(n)}
-		if ip := net.ParseIP(host); ip != nil {
-			bits := "/32"
-			if ip.To4() == nil {
-				bits = "/128"
-			}
-			found.cidrs = []string{ip.String() + bits}
-		}
-		all = append(all, found)
 	}
 	if len(all) == 0 {
-		all = []server{{port: 443}, {port: 6443}}
+		all = []int32{443, 6443}
 	}
 	return all, nil
 }

@@ -52,7 +52,7 @@ func patiently[T any](ctx context.Context, do func() (T, error)) (T, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return got, err
+			return got, fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		case <-time.After(time.Duration(rand.Int64N(int64(patiencePause)))):
 		}
 	}
