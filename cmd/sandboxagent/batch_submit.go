@@ -684,8 +684,12 @@ func (s *submission) egress(r *batchRunner) (e jobs.Egress, err error) {
 	case len(e.CIDRs) == 0:
 		s.p.notify("agents may reach these ports everywhere: " + ports + "; --model-cidr bounds that")
 	default:
-		s.p.notify(fmt.Sprintf("agents may reach the ports %s of %s only; --model-cidr names others, "+
+		s.p.notify(fmt.Sprintf("agents may reach the ports %s of %s; --model-cidr names others, "+
 			"such as those behind a Service", ports, strings.Join(e.CIDRs, ", ")))
+	}
+	if len(e.Servers) == 0 {
+		s.p.notify("agents may reach the port of the API server everywhere; --" + apiCIDRName +
+			" bounds that")
 	}
 	return e, nil
 }

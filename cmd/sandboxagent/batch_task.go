@@ -27,7 +27,6 @@ import (
 	"github.com/urfave/cli/v2"
 	"mvdan.cc/sh/v3/syntax"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/k8s"
 	"github.com/sandboxagent/sandboxagent/env/local"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
@@ -92,8 +91,6 @@ type part struct {
 	// failure is the error of the attempt, and limit the limit that has ended it; may be empty.
 	failure error
 	limit   string
-	// worked means that the model has done its work, and that the patch failed.
-	worked bool
 }
 
 // opened reports that the environment is open.
@@ -489,8 +486,7 @@ func (r *batchRunner) attempt(ctx context.Context, a *batch.Attempt) (o batch.Ou
 
 // repeatable reports whether another attempt may succeed and finds nothing of this one: the
 // environment or the model failed, and what the attempt has changed is gone, or it has called no
-// tool. A patch that fails after the work, such as for unreadable files, would fail again, unless
-// the environment was lost.
+// tool. A patch that lacks unreadable files would lack them again.
 func (r *batchRunner) repeatable(res event.Result, t batch.Task, a *part) bool {
 	fresh := r.readOnly || a.isolated && !r.mounts && (!r.inPlace || t.Archive != "")
 	if !fresh && res.ToolCalls > 0 || len(res.Disarmed) > 0 || errors.Is(a.failure, k8s.ErrPodField) {
@@ -499,7 +495,7 @@ func (r *batchRunner) repeatable(res event.Result, t batch.Task, a *part) bool {
 	var failed *llm.Error
 	switch agent.Status(res.Status) {
 	case agent.StatusEnvironmentError:
-		return !a.worked || errors.Is(a.failure, env.ErrGone)
+		return !errors.Is(a.failure, errUnreadable)
 	case agent.StatusModelError:
 		return errors.As(a.failure, &failed) && failed.Retryable()
 	}

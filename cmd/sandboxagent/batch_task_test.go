@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/sandboxagent/sandboxagent/env"
 	"github.com/sandboxagent/sandboxagent/env/k8s"
 	"github.com/sandboxagent/sandboxagent/runtime/agent"
 	"github.com/sandboxagent/sandboxagent/runtime/batch"
@@ -15,9 +14,8 @@ import (
 
 // TestRepeatable checks after which outcomes an attempt is repeated.
 func TestRepeatable(t *testing.T) {
-	type runner struct{ inPlace, readOnly, mounts, open, worked bool }
-	container, here, worked := runner{}, runner{inPlace: true}, runner{worked: true}
-	gone := fmt.Errorf("--patch: %w", env.ErrGone)
+	type runner struct{ inPlace, readOnly, mounts, open bool }
+	container, here := runner{}, runner{inPlace: true}
 	overloaded := fmt.Errorf("request 3: %w", &llm.Error{Kind: llm.KindOverloaded})
 	refused := &llm.Error{Kind: llm.KindAuth}
 	const environment, model = agent.StatusEnvironmentError, agent.StatusModelError
@@ -30,8 +28,10 @@ func TestRepeatable(t *testing.T) {
 		err     error
 		want    bool
 	}{
-		{"container lost after the work", worked, "", environment, 3, gone, true},
-		{"a patch that lacks files", worked, "", environment, 3, errors.New("unreadable"), false},
+		{
+			"a patch that lacks files", container, "", environment, 3,
+			fmt.Errorf("the patch lacks %w: x", errUnreadable), false,
+		},
 		{"container lost", container, "", environment, 3, errors.New("it is gone"), true},
 		{
 			"a pod that the cluster weakens", container, "", environment, 0,
@@ -70,9 +70,7 @@ func TestRepeatable(t *testing.T) {
 				inPlace: tt.runner.inPlace, readOnly: tt.runner.readOnly, mounts: tt.runner.mounts,
 			}
 			got := r.repeatable(event.Result{Status: string(tt.status), ToolCalls: tt.calls},
-				batch.Task{Archive: tt.archive}, &part{
-					failure: tt.err, isolated: !tt.runner.open, worked: tt.runner.worked,
-				})
+				batch.Task{Archive: tt.archive}, &part{failure: tt.err, isolated: !tt.runner.open})
 			if got != tt.want {
 				t.Errorf("repeatable: %t", got)
 			}

@@ -86,9 +86,6 @@ func (p *program) work(ctx context.Context, j *job) (record event.Result, answer
 	}
 	started := time.Now()
 	res, err := attempt(ctx, j)
-	if p.part != nil {
-		p.part.worked = err != nil && res.Status == agent.StatusCompleted
-	}
 	ended := res.RunResult
 	answered = isAnswer(res.RunResult)
 	if lerr := errors.Join(p.closeInTime(ctx, j.env), j.env.logError()); lerr != nil {

@@ -132,6 +132,9 @@ func resolveWorkDir(ctx context.Context, e env.Environment) (string, error) {
 	return dir, err
 }
 
+// errUnreadable means that a patch lacks changes.
+var errUnreadable = errors.New("unreadable files")
+
 // finish compares the working directory with its first snapshot, writes the patch, and applies the
 // changes on the host if the settings require it and the command is done. It ignores the end of
 // ctx, which may have ended the command. It returns the name of the patch.
@@ -164,8 +167,7 @@ func (p *patch) finish(ctx context.Context, e env.Environment, done bool) (file 
 	case p.settings.apply:
 		return p.apply(ctx, found, file, write, done && len(missing) == 0, missing)
 	case len(missing) > 0:
-		return file, fmt.Errorf("--patch: %s lacks unreadable files: %s", file,
-			someNames(missing))
+		return file, fmt.Errorf("--patch: %s lacks %w: %s", file, errUnreadable, someNames(missing))
 	}
 	return file, nil
 }
@@ -178,7 +180,7 @@ func (p *patch) apply(
 ) (string, error) {
 	var unread error
 	if len(missing) > 0 {
-		unread = fmt.Errorf("--apply: nothing is applied because of unreadable files: %s",
+		unread = fmt.Errorf("--apply: nothing is applied because of %w: %s", errUnreadable,
 			someNames(missing))
 	}
 	tree, ok := found.(*workspace.Changes)

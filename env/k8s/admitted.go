@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -52,11 +53,15 @@ func (c Config) checkAdmitted(asked, got *corev1.Pod) error {
 	return nil
 }
 
-// hasMoreRights reports whether annotations or labels give rights that were not asked for. Those of
-// the profiles are left out: the API sets them to what the fields have, which are compared.
+// hasMoreRights reports whether annotations or labels give rights that were not asked for. Those
+// that a cluster sets to what the fields have are left out: the default profiles, and what GKE
+// tells gVisor.
 func hasMoreRights(asked, got map[string]string) bool {
 	for name, value := range got {
-		if asked[name] != value && isStrong(name, value) && !hasPrefix(name, profiles) {
+		usual := strings.HasPrefix(name, "dev.gvisor.spec.mount.") ||
+			strings.HasPrefix(name, "dev.gvisor.internal.seccomp.") && value == "RuntimeDefault" ||
+			hasPrefix(name, profiles) && (value == "runtime/default" || value == "docker/default")
+		if asked[name] != value && isStrong(name, value) && !usual {
 			return true
 		}
 	}

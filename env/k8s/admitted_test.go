@@ -195,24 +195,34 @@ func TestAdmittedContainers(t *testing.T) {
 	}
 }
 
-// TestAdmittedAnnotations has a cluster that adds annotations.
+// TestAdmittedAnnotations has a cluster that adds annotations and labels.
 func TestAdmittedAnnotations(t *testing.T) {
 	t.Parallel()
 	asked := k8s.PodOf(t, config(t, k8s.Config{}))
-	for name, ok := range map[string]bool{
-		"k8s.v1.cni.cncf.io/networks": false, "mounts.nri.io/pod": false, "kubernetes.io/psp": true,
-		// The API has those of profiles beside the fields.
-		"seccomp.security.alpha.kubernetes.io/pod": true,
+	for of, ok := range map[string]bool{
+		"k8s.v1.cni.cncf.io/networks=x": false, "mounts.nri.io/pod=x": false,
+		"container.apparmor.security.beta.kubernetes.io/sandbox=unconfined": false,
+		"dev.gvisor.internal.seccomp.sandbox=Unconfined":                    false,
+		"kubernetes.io/psp=x": true,
+		"seccomp.security.alpha.kubernetes.io/pod=runtime/default": true,
+		"dev.gvisor.internal.seccomp.sandbox=RuntimeDefault":       true,
+		"dev.gvisor.spec.mount.work.type=tmpfs":                    true,
 	} {
-		got := asked.DeepCopy()
-		got.Annotations = map[string]string{name: "x"}
-		err := k8s.CheckAdmitted(k8s.Config{}, asked, got)
-		if errors.Is(err, k8s.ErrPodField) == ok {
-			t.Errorf("%s: %v", name, err)
-		}
-		allowed := k8s.Config{AllowFields: []string{"metadata.annotations"}}
-		if err := k8s.CheckAdmitted(allowed, asked, got); err != nil {
-			t.Errorf("%s is allowed: %v", name, err)
+		name, value, _ := strings.Cut(of, "=")
+		for field, add := range map[string]func(*corev1.Pod){
+			"metadata.annotations": func(p *corev1.Pod) { p.Annotations = map[string]string{name: value} },
+			"metadata.labels":      func(p *corev1.Pod) { p.Labels = map[string]string{name: value} },
+		} {
+			got := asked.DeepCopy()
+			add(got)
+			err := k8s.CheckAdmitted(k8s.Config{}, asked, got)
+			if errors.Is(err, k8s.ErrPodField) == ok || !ok && !strings.Contains(err.Error(), field) {
+				t.Errorf("%s in %s: %v", of, field, err)
+			}
+			allowed := k8s.Config{AllowFields: []string{field}}
+			if err := k8s.CheckAdmitted(allowed, asked, got); err != nil {
+				t.Errorf("%s in %s is allowed: %v", of, field, err)
+			}
 		}
 	}
 }

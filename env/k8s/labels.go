@@ -53,11 +53,11 @@ func ownerLabel(owner string) string {
 	return digestOwner(owner, string(machine), space, string(boot))
 }
 
-// digestOwner tells apart the containers whose images name the same user and machine: by their PID
-// namespaces, which are unique until the node restarts.
+// digestOwner tells apart the containers whose images name the same user and no machine: by their
+// PID namespaces, which are unique while they last.
 func digestOwner(owner, machine, space, boot string) string {
 	const first = "pid:[4026531836]" // that of the machine
-	if machine == "" && space != first {
+	if m := strings.TrimSpace(machine); (m == "" || m == "uninitialized") && space != first {
 		machine = space + "\n" + boot
 	}
 	sum := sha256.Sum256([]byte(owner + "\n" + machine))

@@ -97,8 +97,8 @@ func TestOwners(t *testing.T) {
 		{"one", first, "boot"},
 		{"two", first, "boot"},
 		{"", first, "boot"},
-		{"", "pid:[1]", "boot"},
-		{"", "pid:[2]", "boot"},
+		{"\n", "pid:[1]", "boot"},
+		{"uninitialized\n", "pid:[2]", "boot"},
 		{"", "pid:[1]", "other"},
 	} {
 		labels[k8s.DigestOwner("sandbox@sandbox", machine[0], machine[1], machine[2])] = true

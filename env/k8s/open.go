@@ -346,15 +346,16 @@ func (h *handle) discard(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
 	h.cluster.watch.forget(h.name)
-	var cluster *ClusterError
+	var last error // of the server; the end of the time has no reason
 	for pause := time.Second; ; pause *= 2 {
 		err := h.cluster.deletePod(ctx, h.name, string(h.uid))
-		if ctx.Err() != nil && err != nil && cluster != nil {
-			return cluster
+		if err != nil && ctx.Err() != nil && last != nil {
+			return last
 		}
-		if !errors.As(err, &cluster) || cluster.Denied {
+		if !isTransient(err) {
 			return err
 		}
+		last = err
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():

@@ -108,7 +108,8 @@ func isBusy(w *corev1.ContainerStateWaiting) bool {
 // The runtimes have different messages; that of a program that failed is its own output.
 func lacksShell(reason, message string, exitCode int32) bool {
 	if reason == "Error" {
-		return exitCode == 127
+		return exitCode == 127 ||
+			strings.Contains(message, "executable file") && strings.Contains(message, "not found")
 	}
 	return exitCode == 127 || strings.Contains(message, "executable") ||
 		strings.Contains(message, "no such file") &&
@@ -136,7 +137,7 @@ func containerFailure(name string, t *corev1.ContainerStateTerminated) error {
 	text := fmt.Sprintf("the container %s has ended: %s, exit code %d", name, t.Reason, t.ExitCode)
 	if t.Message != "" {
 		message := shorten.Line(t.Message)
-		text += ": " + message[max(0, len(message)-maxMessage):]
+		text += ": " + strings.ToValidUTF8(message[max(0, len(message)-maxMessage):], "")
 	}
 	if name == installName && lacksShell(t.Reason, t.Message, t.ExitCode) {
 		return fmt.Errorf("%w: %s", ErrNoShell, text)

@@ -198,17 +198,17 @@ func (c Config) checkKeys(field string, values map[string]string) error {
 	return nil
 }
 
-// weak are annotations and labels that take away what others with their names give.
-var weak = []string{
-	"sidecar.istio.io/inject=false", "linkerd.io/inject=disabled",
-	"vault.hashicorp.com/agent-inject=false", "azure.workload.identity/use=false",
+// switches are beginnings of the names of those whose value can take rights away, too.
+var switches = []string{
+	"sidecar.istio.io/", "linkerd.io/", "vault.hashicorp.com/", "azure.workload.identity/",
 }
 
 // isStrong reports whether an annotation or a label gives rights. Those of plugins for the node
 // resource interface give devices, mounts and networks.
 func isStrong(name, value string) bool {
 	domain, _, _ := strings.Cut(name, "/")
-	return !slices.Contains(weak, name+"="+value) &&
+	off := (value == "false" || value == "disabled") && hasPrefix(name, switches)
+	return !off &&
 		(hasPrefix(name, profiles) || hasPrefix(name, strong) ||
 			strings.HasSuffix("."+domain, ".nri.io") || strings.HasSuffix("."+domain, ".nri.containerd.io"))
 }

@@ -613,7 +613,7 @@ func TestSummarize(t *testing.T) {
 		batch.TasksName: `{"id":"a","prompt":"x"}` + "\n" + `{"id":"b","prompt":"x"}` + "\n",
 		batch.ResultsName: `{"task_id":"a","attempt":2,` + start + `05Z","cost_usd":1}` + "\n" +
 			`{"task_id":"b","attempt":1,` + start + `00Z","exit_code":6}` + "\n",
-		batch.AttemptsName: `{"task_id":"a","attempt":1,"cost_usd":2}` + "\n" +
+		batch.AttemptsName: `{"task_id":"a","attempt":2,"cost_usd":2}` + "\n" +
 			`{"task_id":"a","attempt":2,` + start + `05Z","cost_usd":1}` + "\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

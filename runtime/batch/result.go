@@ -41,14 +41,16 @@ type Record struct {
 	event.Result
 }
 
-// attemptOf identifies an attempt of a batch.
+// attemptOf identifies an attempt. Its number is another's, too, where the directories of attempts
+// were removed.
 type attemptOf struct {
-	task    string
-	attempt int
+	task   string
+	number int
+	began  int64
 }
 
 // of returns the attempt of a record.
-func (r *Record) of() attemptOf { return attemptOf{r.TaskID, r.Attempt} }
+func (r *Record) of() attemptOf { return attemptOf{r.TaskID, r.Attempt, r.Started.UnixNano()} }
 
 // Passed reports whether the task is done.
 func (r *Record) Passed() bool { return r.ExitCode == 0 }
