@@ -54,8 +54,8 @@ func (c Config) checkAdmitted(asked, got *corev1.Pod) error {
 }
 
 // hasMoreRights reports whether annotations or labels give rights that were not asked for. Those
-// that a cluster sets to what the fields have are left out: the default profiles, and what GKE
-// tells gVisor.
+// that a cluster sets to what the fields have are left out: the default profiles, and those of GKE
+// for gVisor.
 func hasMoreRights(asked, got map[string]string) bool {
 	for name, value := range got {
 		usual := strings.HasPrefix(name, "dev.gvisor.spec.mount.") ||

@@ -35,7 +35,7 @@ const (
 	annotationLease   = labelPrefix + "lease"
 	// annotationReady is when a pod that has not started is garbage.
 	annotationReady = labelPrefix + "start-by"
-	// annotationOpen tells the pods of two calls of Open apart.
+	// annotationOpen is random: each call of Open has its own.
 	annotationOpen = labelPrefix + "open"
 
 	namePrefix = "sandboxagent-"
@@ -53,8 +53,8 @@ func ownerLabel(owner string) string {
 	return digestOwner(owner, string(machine), space, string(boot))
 }
 
-// digestOwner tells apart the containers whose images name the same user and no machine: by their
-// PID namespaces, which are unique while they last.
+// digestOwner returns different labels for containers whose images name the same user and no
+// machine: their PID namespaces are unique while they last.
 func digestOwner(owner, machine, space, boot string) string {
 	const first = "pid:[4026531836]" // that of the machine
 	if m := strings.TrimSpace(machine); (m == "" || m == "uninitialized") && space != first {

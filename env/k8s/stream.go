@@ -160,7 +160,7 @@ func (s *stream) exited(code int) bool {
 	}
 }
 
-// explained is a stream whose end is an error that tells the reason, if there is one.
+// explained is a stream whose end is an error with the reason, if there is one.
 type explained struct{ *stream }
 
 // Read reads stdout.
