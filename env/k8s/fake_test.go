@@ -47,6 +47,8 @@ type fakeCluster struct {
 	full atomic.Int32
 	// denying is the code with which the server refuses to delete a pod; zero deletes it.
 	denying atomic.Int32
+	// hanging makes the server leave the deletion of a pod without an answer.
+	hanging atomic.Bool
 	// shared, if set, gives each helper files of its own, with the working directory of the program
 	// and this directory as /shared.
 	shared string
@@ -84,6 +86,10 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 		switch {
 		case r.Method == http.MethodPost && r.URL.Path == pods && f.full.Add(-1) >= 0:
 			fail(http.StatusForbidden, "Forbidden", "pods is forbidden: exceeded quota: pods")
+			return
+		case r.Method == http.MethodDelete && f.hanging.Load():
+			_, _ = io.Copy(io.Discard, r.Body) // only then the end of the connection ends the context
+			<-r.Context().Done()
 			return
 		case r.Method == http.MethodDelete && f.denying.Load() > 0:
 			reason := http.StatusText(int(f.denying.Load()))
@@ -141,6 +147,23 @@ func TestServerFails(t *testing.T) {
 	defer f.mu.Unlock()
 	if len(f.pods) > 0 {
 		t.Errorf("%d pods are left", len(f.pods))
+	}
+}
+
+// TestServerHangs has a server that does not answer the deletion of a pod, which may be left.
+func TestServerHangs(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("left to make test-full: it waits until the deletion is given up")
+	}
+	f := newFakeCluster(t)
+	c := config(t, k8s.Config{HelperImage: "x", WorkDir: t.TempDir(), Network: k8s.NetworkFull})
+	e := start(t, connectBy(t, f.config), c)
+	f.hanging.Store(true)
+	err := e.Close()
+	var failed *k8s.ClusterError
+	if !errors.As(err, &failed) || !strings.Contains(err.Error(), "delete the pod "+e.Pod()) {
+		t.Error(err)
 	}
 }
 

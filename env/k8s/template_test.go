@@ -319,6 +319,18 @@ func TestPod(t *testing.T) {
 	}
 }
 
+// TestSockets has helpers in the network of one node, each with a socket of its own.
+func TestSockets(t *testing.T) {
+	t.Parallel()
+	for _, session := range []string{"a", "b"} {
+		c := k8s.Config{Options: remote.Options{Session: session}}
+		argv := k8s.PodOf(t, c).Spec.Containers[0].Command
+		if !slices.Contains(argv, "@sandboxagent-"+session) {
+			t.Errorf("the helper of %s has the arguments %q", session, argv)
+		}
+	}
+}
+
 // TestIsolation checks the strength of the isolation of a pod, and its text. Fields of the template
 // that are allowed weaken it.
 func TestIsolation(t *testing.T) {

@@ -3,6 +3,8 @@ package jobs
 import (
 	"bytes"
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +13,8 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/sandboxagent/sandboxagent/env/k8s"
 )
 
 func TestPackInputs(t *testing.T) {
@@ -223,5 +227,19 @@ func TestFailurePolicy(t *testing.T) {
 	}
 	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestPatiently ends the wait for a server that does not answer. The error has both reasons.
+func TestPatiently(t *testing.T) {
+	over := errors.New("the time is over")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	_, err := patiently(ctx, func() (int, error) {
+		cancel(over)
+		return 0, &k8s.ClusterError{Err: errors.New("no answer")}
+	})
+	var cluster *k8s.ClusterError
+	if !errors.Is(err, over) || !errors.As(err, &cluster) {
+		t.Error(err)
 	}
 }
